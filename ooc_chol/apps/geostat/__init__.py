@@ -30,7 +30,7 @@ from ooc_chol.apps.geostat.covariances.model_content import model_from_content a
 from ooc_chol.apps.geostat.covariances.nested import Nested as Nested
 from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern as NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.planar import directional_covariance as directional_covariance
-from ooc_chol.apps.geostat.covariances.planar import effective_range as effective_range
+from ooc_chol.apps.geostat.covariances.planar import directional_range as directional_range
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.covariances.scales import Scale as Scale
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern as GneitingMatern
@@ -86,6 +86,7 @@ from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_scor
 from ooc_chol.apps.geostat.kriging.checks import score as score
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
+from ooc_chol.apps.geostat.kriging.factorial import predict_component as predict_component
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe

@@ -102,12 +102,22 @@ def _fields(model: Matern, dimensions: int) -> Conversion:
     )
 
 
+def _gstat(model: Matern, dimensions: int) -> Conversion:
+    return Conversion(
+        "gstat",
+        {"psill": model.variance, "range": model.range, "kappa": model.smoothness, "nugget": model.nugget},
+        f'vgm({model.variance!r}, "Mat", {model.range!r}, kappa = {model.smoothness!r}, nugget = {model.nugget!r})',
+        "a variogram model for krige and gstat; its fits are by least squares of the variogram, not by likelihood",
+    )
+
+
 _CONVERSIONS: dict[str, Callable[[Matern, int], Conversion]] = {
     "sklearn": _sklearn,
     "gstools": _gstools,
     "geoR": _geor,
     "gpgp": _gpgp,
     "fields": _fields,
+    "gstat": _gstat,
 }
 
 #: Packages to which :func:`convert_parameters` converts.

@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat import (
     Nested,
     PowerExponential,
     convert_parameters,
-    effective_range,
+    directional_range,
     make_observations,
     model_content,
     model_from_content,
@@ -58,15 +58,15 @@ def test_azimuths_are_clockwise_from_the_second_axis():
 
 def test_effective_ranges_by_direction():
     isotropic = MODEL.base.effective_range
-    assert effective_range(MODEL, 30.0) == pytest.approx(isotropic, rel=1e-9)
-    assert effective_range(MODEL, -60.0) == pytest.approx(isotropic / 4, rel=1e-9)
+    assert directional_range(MODEL, 30.0) == pytest.approx(isotropic, rel=1e-9)
+    assert directional_range(MODEL, -60.0) == pytest.approx(isotropic / 4, rel=1e-9)
     between = math.hypot(math.cos(math.pi / 4), math.sin(math.pi / 4) / 0.25)
-    assert effective_range(MODEL, 75.0) == pytest.approx(isotropic / between, rel=1e-9)
-    assert effective_range(AxisRanges(Matern(1.0, 1.0, 0.5), (1.0, 3.0)), 0.0) == pytest.approx(3 * math.log(20), rel=1e-9)
-    assert effective_range(Matern(2.0, 0.3, 1.5), 77.0) == pytest.approx(Matern(2.0, 0.3, 1.5).effective_range, rel=1e-9)
+    assert directional_range(MODEL, 75.0) == pytest.approx(isotropic / between, rel=1e-9)
+    assert directional_range(AxisRanges(Matern(1.0, 1.0, 0.5), (1.0, 3.0)), 0.0) == pytest.approx(3 * math.log(20), rel=1e-9)
+    assert directional_range(Matern(2.0, 0.3, 1.5), 77.0) == pytest.approx(Matern(2.0, 0.3, 1.5).effective_range, rel=1e-9)
     nested = Nested((MODEL.with_values(nugget=0.0), PowerExponential(0.3, 1.0, 1.0)))
     for azimuth in (30.0, 120.0):
-        h = effective_range(nested, azimuth)
+        h = directional_range(nested, azimuth)
         assert geostat.directional_covariance(nested, [h], azimuth)[0] == pytest.approx(0.05 * 2.0, rel=1e-9)
 
 
@@ -119,7 +119,7 @@ def test_results_are_read_in_degrees():
     assert across.value == pytest.approx(result.model.range_minor)
     assert across.standard_error / across.value == pytest.approx(math.sqrt(sum(squares)), rel=1e-6)
     assert found.ellipse["effective_range_across"].value == pytest.approx(
-        effective_range(result.model, result.model.azimuth + 90)
+        directional_range(result.model, result.model.azimuth + 90)
     )
 
 
@@ -173,7 +173,7 @@ def test_conversions_have_the_same_distances(azimuth):
     [
         (lambda: model_variogram(MODEL, [1.0]), "for each direction"),
         (lambda: model_variogram(geostat.GreatCircle(Matern(1.0, 1.0, 0.5)), [1.0], azimuth=3.0), "no directions there"),
-        (lambda: effective_range(MODEL, math.inf), "azimuth is inf"),
+        (lambda: directional_range(MODEL, math.inf), "azimuth is inf"),
     ],
 )
 def test_what_is_wrong_is_named(make, words):

@@ -204,7 +204,6 @@ def test_what_only_isotropic_models_have_is_refused(case):
     with pytest.raises(ValueError, match="for each direction" if has_directions else "no function of distance alone"):
         geostat.model_variogram(truth, [0.1])
     calls = [
-        lambda: geostat.profile_likelihood(observations, truth, "range", [0.1]),
         lambda: geostat.likelihood_ratios(observations, truth),
     ]
     if case != "anisotropic":  # which other packages have

@@ -10,7 +10,7 @@ from ooc_chol.apps.geostat.cli.options import column_names
 from ooc_chol.apps.geostat.covariances.azimuth import typed_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec
-from ooc_chol.apps.geostat.estimation.templates import BASES, FAMILIES, candidate_models, starting_model
+from ooc_chol.apps.geostat.estimation.templates import BASES, FAMILIES, PLUS, candidate_models, starting_model
 
 #: Families made of any radial function.
 _WITH_BASE = ("anisotropic", "axis-ranges", "great-circle", "separable")
@@ -38,7 +38,12 @@ class Family:
 def add_covariance_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--covariance`` with base, start and kept parameters."""
     parser.add_argument(
-        "--covariance", choices=tuple(FAMILIES), default="matern", help="the covariance function (default: matern, isotropic)"
+        "--covariance",
+        metavar="NAME[+NAME...]",
+        type=_families,
+        default="matern",
+        help=f"the covariance function, one of {', '.join(FAMILIES)} (default: matern, isotropic); with plus signs between, a "
+        "sum of several (nested structures)",
     )
     parser.add_argument(
         "--base", choices=BASES, help=f"radial function of {', '.join(_WITH_BASE)}, for time too (default: matern)"
@@ -74,9 +79,16 @@ def is_family(options: argparse.Namespace) -> bool:
 
 def check_columns(options: argparse.Namespace, spec: DataSpec) -> None:
     """Raise ``ValueError`` unless the columns are those that the covariance function needs."""
-    name = options.covariance
     if "nugget" in options.fix:
         raise ValueError("the nugget is kept by --nugget zero or --nugget VALUE, not by --fix")
+    if PLUS in options.covariance and isinstance(options.smoothness, float):
+        raise ValueError("--smoothness is for one structure: keep those of several by --fix smoothness_1=NU,smoothness_2=NU")
+    for name in options.covariance.split(PLUS):
+        _check_family(name, options, spec)
+
+
+def _check_family(name: str, options: argparse.Namespace, spec: DataSpec) -> None:
+    """The same for one family."""
     if name in _NEED_TIME and spec.time is None:
         raise ValueError(f"--covariance {name} is one of space and time: say which column has the time (--time COLUMN)")
     if spec.time is not None and name not in _WITH_TIME:
@@ -113,6 +125,15 @@ def chosen_family(dataset: Dataset, options: argparse.Namespace, *, search: bool
         return Family(candidate_models(options.covariance, dataset.observations, **make)[0], tuple(fixed))
     start = starting_model(options.covariance, dataset.observations, nugget=options.nugget, fixed=tuple(fixed), **make)
     return Family(start, tuple(fixed))
+
+
+def _families(text: str) -> str:
+    """Names of families with plus signs between."""
+    names = [name.strip() for name in text.split(PLUS)]
+    unknown = [name for name in names if name not in FAMILIES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"invalid choice: {unknown[0]!r} (choose from {', '.join(FAMILIES)}, or sums of them)")
+    return PLUS.join(names)
 
 
 def _values(text: str) -> dict[str, float]:

@@ -11,17 +11,16 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.stepwise import Steps
-from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.io import read_table, write_table
 from ooc_chol.apps.geostat.estimation.inference import infer
 from ooc_chol.apps.geostat.estimation.profiles import ProfileLikelihood, profile_likelihood
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.pictures.plots import save_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, profile_figure
 from ooc_chol.apps.geostat.results import SavedFit
-
-PARAMETERS = ("range", "smoothness", "nugget_ratio")
 
 #: Ends of the values on either side of the estimate: standard errors of its logarithm, and factors within which they stay.
 _ERRORS = 3.0
@@ -39,7 +38,12 @@ _SAME_LOGLIK = 0.2
 
 def add_profile_options(parser: argparse._ActionsContainer) -> None:
     """Add the options of ``plot profile``."""
-    parser.add_argument("--parameter", choices=PARAMETERS, default="range", help="of the profile (default: range)")
+    parser.add_argument(
+        "--parameter",
+        default="range",
+        metavar="NAME",
+        help="of the profile: nugget_ratio, or one that fit prints (default: range)",
+    )
     parser.add_argument("--points", type=int, default=11, metavar="N", help="of the profile, a search each (default: 11)")
     parser.add_argument("--from", dest="lowest", type=float, metavar="A", help="least value (default: by the standard error)")
     parser.add_argument("--to", dest="highest", type=float, metavar="B", help="largest value (default: by the standard error)")
@@ -53,13 +57,14 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
     """Compute or read the profile, print its interval, and draw it."""
     if not 0 < options.level < 1:
         raise ValueError(f"--level is {options.level}, but a probability between 0 and 1 is needed")
-    name, model = options.parameter, _matern(saved.model)
+    name = options.parameter
+    _check_parameter(saved.model, name)
     if options.values is not None and options.values.exists():
         profile = _kept_profile(options.values, name, saved)
         note(f"the profile is that of {options.values}: nothing was searched for")
     else:
         grid = _grid(dataset, saved, options, settings)
-        profile = _searched(dataset, saved, model, grid, options, settings)
+        profile = _searched(dataset, saved, grid, options, settings)
         if options.values is not None:
             finite = np.isfinite(profile.loglik)
             write_table(options.values, {name: profile.values[finite], "loglik": profile.loglik[finite]}, replace=options.force)
@@ -67,7 +72,7 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
     _tell(profile, options.level)
     options.answer = {"parameter": name, "values": profile.values, "loglik": profile.loglik}
     options.answer |= {"level": options.level, "interval": profile.interval(options.level)}
-    unit = dataset.spec.unit if name == "range" else ""
+    unit = dataset.spec.unit if name.startswith("range") else ""
     kind = "restricted profile likelihood" if saved.reml else "profile likelihood"
     words = FigureWords(f"{dataset.spec.value_name}: {kind} of the {name.replace('_', ' ')}")
     label = name.replace("_", " ") + (f" ({unit})" if unit else "")
@@ -78,7 +83,6 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
 def _searched(
     dataset: Dataset,
     saved: SavedFit,
-    model: Matern,
     grid: NDArray[np.float64],
     options: argparse.Namespace,
     settings: FactorSettings,
@@ -88,7 +92,7 @@ def _searched(
     try:
         return profile_likelihood(
             dataset.observations,
-            model,
+            saved.model,
             options.parameter,
             grid,
             estimated=saved.estimated,
@@ -117,19 +121,16 @@ def _tell(profile: ProfileLikelihood, level: float) -> None:
         )
 
 
-def _matern(model: AbstractCovariance) -> Matern:
-    """The model, if profiles are made of it."""
-    if not isinstance(model, Matern):
-        raise ValueError(
-            f"profiles are made of isotropic Matérn models, but this is a {type(model).__name__}; `fit --covariance NAME --fix "
-            "PARAMETER=VALUE` maximises over all its other parameters at one value"
-        )
-    return model
+def _check_parameter(model: AbstractCovariance, name: str) -> None:
+    """Raise ``ValueError`` unless the model has the parameter."""
+    known = (*model.parameters, NUGGET_RATIO)
+    if name not in known:
+        raise ValueError(f"--parameter is {name!r}, but of this {type(model).__name__} model there are {', '.join(known)}")
 
 
 def _value(model: AbstractCovariance, name: str) -> float:
     """The parameter at the estimate."""
-    return model.nugget / model.variance if name == "nugget_ratio" else model.values[name]
+    return model.nugget / model.variance if name == NUGGET_RATIO else model.values[name]
 
 
 def _grid(dataset: Dataset, saved: SavedFit, options: argparse.Namespace, settings: FactorSettings) -> NDArray[np.float64]:
@@ -152,7 +153,7 @@ def _grid(dataset: Dataset, saved: SavedFit, options: argparse.Namespace, settin
 
 def _ends(dataset: Dataset, saved: SavedFit, name: str, settings: FactorSettings) -> tuple[float, float]:
     """How far the values go by themselves: three standard errors of the logarithm, within the bounds of a search."""
-    is_nugget = name == "nugget_ratio"
+    is_nugget = name == NUGGET_RATIO
     if is_nugget and saved.model.nugget == 0.0:
         raise ValueError("the nugget is zero, about which no values of its ratio lie: give --from and --to")
     own = "nugget" if is_nugget else name

@@ -12,7 +12,9 @@ from ooc_chol.apps.geostat.covariances.azimuth import read_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.model_content import model_content
-from ooc_chol.apps.geostat.covariances.planar import effective_range
+from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
+from ooc_chol.apps.geostat.covariances.planar import directional_range
+from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
@@ -33,7 +35,8 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
     tried = ", ".join(f"nu {trial.smoothness:g}: {trial.loglik:.3f}" for trial in result.trials if trial.smoothness is not None)
     is_matern = isinstance(model, Matern)
     known = units or {}
-    lines = _matern_lines(result, known.get("range", "")) if is_matern else _family_lines(result, known)
+    unit = known.get("range", known.get("range_1", ""))
+    lines = _matern_lines(result, unit) if is_matern else [*_family_lines(result, known), *_structure_lines(model, unit)]
     return "\n".join(
         [
             *lines,
@@ -103,12 +106,26 @@ def _family_lines(result: FitResult[Any], units: Mapping[str, str]) -> list[str]
 def _ellipse_lines(model: GeometricAnisotropy, unit: str) -> tuple[str, str]:
     """How far the covariance reaches along and across its longer axis."""
     suffix = f" {unit}" if unit else ""
-    along, across = (effective_range(model, model.azimuth + turn) for turn in (0.0, 90.0))
+    along, across = (directional_range(model, model.azimuth + turn) for turn in (0.0, 90.0))
     return (
         f"  ellipse      range {model.range_major:.6g}{suffix} along azimuth {model.azimuth:.4g} (clockwise from north), "
         f"{model.range_minor:.6g}{suffix} across",
         f"               effective (correlation 0.05) {along:.6g}{suffix} along it, {across:.6g}{suffix} across",
     )
+
+
+def _structure_lines(model: AbstractCovariance, unit: str) -> list[str]:
+    """A line for each of several nested structures, and one for their sum."""
+    if not isinstance(model, Nested):
+        return []
+    suffix = f" {unit}" if unit else ""
+    lines = [
+        f"  structure {number}  {model_content(component)['covariance']}, {100 * component.variance / model.variance:.3g} % of "
+        f"the variance, effective range {reach(component):.6g}{suffix}"
+        for number, component in enumerate(model.components, 1)
+    ]
+    length = effective_range(model)
+    return lines if length is None else [*lines, f"  sum          effective range (correlation 0.05) {length:.6g}{suffix}"]
 
 
 def _elsewhere(model: Matern) -> tuple[str, ...]:

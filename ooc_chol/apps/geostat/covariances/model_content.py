@@ -10,7 +10,7 @@ from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
 from ooc_chol.apps.geostat.covariances.matern import Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
-from ooc_chol.apps.geostat.covariances.nested import Nested
+from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
 from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
@@ -46,8 +46,8 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
     -------
     dict
         The name of the class as ``"covariance"``, and its fields, an angle as ``"angle_radians"``; parts that are covariance
-        functions themselves in the same way. Of a Matérn model the effective range too, of an anisotropic one its azimuth in
-        degrees and the ranges along and across it.
+        functions themselves in the same way. Of a Matérn model and of a sum of isotropic functions the effective range
+        too, of an anisotropic one its azimuth in degrees and the ranges along and across it.
 
     Raises
     ------
@@ -71,8 +71,9 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
 
 def _for_readers(model: AbstractCovariance) -> dict[str, float]:
     """What follows from the fields, and is not read back."""
-    if isinstance(model, Matern):
-        return {"effective_range": model.effective_range}
+    length = effective_range(model) if isinstance(model, Matern | Nested) else None
+    if length is not None:
+        return {"effective_range": length}
     if isinstance(model, GeometricAnisotropy):
         return {"azimuth": model.azimuth, "range_major": model.range_major, "range_minor": model.range_minor}
     return {}

@@ -21,7 +21,7 @@ from ooc_chol.apps.geostat.covariances.model import (
 )
 from ooc_chol.apps.geostat.covariances.nested_device import summed
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, of_rows
-from ooc_chol.apps.geostat.covariances.reach import reach
+from ooc_chol.apps.geostat.covariances.reach import distance_of_fall, reach
 from ooc_chol.apps.geostat.covariances.scales import Scale
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 
@@ -255,6 +255,26 @@ def covariance_by_distance(model: AbstractCovariance) -> Callable[[NDArray[np.fl
     parts = [covariance_by_distance(component) for component in model.components]
     known = [part for part in parts if part is not None]
     return (lambda distance: np.sum([part(distance) for part in known], axis=0)) if len(known) == len(parts) else None
+
+
+def effective_range(model: AbstractCovariance) -> float | None:
+    """Distance at which the correlation of the field is 0.05, of sums of isotropic functions too.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        Covariance function with its parameters.
+
+    Returns
+    -------
+    float or None
+        In the unit of the coordinates; None where the function is none of Euclidean distance alone.
+    """
+    by_distance, variance = covariance_by_distance(model), model.variance
+    if by_distance is None:
+        return None
+    longest = max(map(reach, model.components)) if isinstance(model, Nested) else reach(model)
+    return distance_of_fall(lambda distance: by_distance(distance) / variance, start=longest)
 
 
 def _without_nugget(model: AbstractCovariance) -> Iterator[AbstractCovariance]:

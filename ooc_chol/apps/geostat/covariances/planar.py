@@ -60,7 +60,7 @@ def directional_covariance(model: AbstractCovariance, distance: ArrayLike, azimu
     return out.reshape(h.shape)
 
 
-def effective_range(model: AbstractCovariance, azimuth: float) -> float:
+def directional_range(model: AbstractCovariance, azimuth: float) -> float:
     """Distance along a direction at which the correlation of the smooth field has fallen to 0.05.
 
     Parameters
@@ -84,7 +84,7 @@ def effective_range(model: AbstractCovariance, azimuth: float) -> float:
     --------
     >>> from ooc_chol.apps.geostat import GeometricAnisotropy, Matern
     >>> model = GeometricAnisotropy.by_azimuth(Matern(1.0, 2.0, 0.5), azimuth=30.0, ratio=0.5)
-    >>> round(effective_range(model, 30.0), 4), round(effective_range(model, 120.0), 4)
+    >>> round(directional_range(model, 30.0), 4), round(directional_range(model, 120.0), 4)
     (5.9915, 2.9957)
     """
     check_planar(model)

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.covariances.nested import RATIO
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.nested_warnings import ratio_bound_text, structure_warnings
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
 
 #: Half of the 0.95 quantile of a chi-square variable of two degrees of freedom, range and nugget: less is no sign of correlation.
@@ -52,6 +54,7 @@ def warnings_of(
 ) -> tuple[str, ...]:
     """What a user should know about the searches of a fit."""
     texts = [bound_text(space, *found) for found in space.at_bounds(point)]
+    texts += structure_warnings(space.correlation(point), observations.coordinates)
     gain = best.loglik - independent_loglik(observations, reml)
     if gain < _LEAST_GAIN:
         texts.append(
@@ -71,6 +74,8 @@ def bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> s
     """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
     if name in (NUGGET_RATIO, VARIANCE) or isinstance(space.template, Matern):
         return _BOUND_TEXTS[name, side]
+    if name.startswith(RATIO):
+        return ratio_bound_text(name, side)
     share = " of what the other parameters allow" if space.scales[space.names.index(name)].bound else ""
     return f"{name} is at the {side} bound of the search, {bound:g}{share}"
 

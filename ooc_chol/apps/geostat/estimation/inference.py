@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.azimuth import is_angle
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
+from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
+from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, score
@@ -27,6 +30,10 @@ FLAT_DEVIATION = 1.5
 
 #: Step in the logarithm of a parameter for the derivative of a function of the model.
 _STEP = 1e-4
+
+
+#: A positive number that follows from a model.
+_Quantity = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Inference:
     parameters : mapping of str to Estimated
         Each of them.
     effective_range : Estimated or None
-        Distance at which the correlation is 0.05; None unless the model is a Matérn model.
+        Distance at which the correlation is 0.05; None unless the model is a Matérn model or a sum of isotropic ones.
     microergodic : Estimated or None
         ``variance * range**(-2 nu)``, which data in a bounded region determine where variance and range alone they do not; None
         unless the model is a Matérn model.
@@ -82,6 +89,8 @@ class Inference:
     ellipse : mapping of str to Estimated
         Of a geometrically anisotropic model: ``range_across``, and where it is a Matérn one ``effective_range_along`` and
         ``effective_range_across``, along and across the main axis.
+    structures : mapping of str to Estimated
+        Of nested structures the variance and the effective range of each: ``variance_1``, ``effective_range_1`` and so on.
     """
 
     names: tuple[str, ...]
@@ -95,6 +104,7 @@ class Inference:
     relative_error: float
     warnings: tuple[str, ...]
     ellipse: Mapping[str, Estimated] = field(default_factory=dict)
+    structures: Mapping[str, Estimated] = field(default_factory=dict)
 
     __repr__ = oc.brief_repr
 
@@ -130,10 +140,9 @@ class Inference:
         """The parameters, and what follows from them."""
         more = {"effective range": self.effective_range, "variance / range**(2 nu)": self.microergodic}
         more |= {name.replace("_", " "): value for name, value in self.ellipse.items()}
-        found = {**self.parameters, **{name: value for name, value in more.items() if value is not None}}
-        units = {**units, **{name: units.get("range", "") for name in ("effective range", *more) if "**" not in name}}
+        found = {**self.parameters, **self.structures, **{name: value for name, value in more.items() if value is not None}}
         return [
-            as_read(Row(name, one.value, one.standard_error, one.lower, one.upper, unit=units.get(name, "")))
+            as_read(Row(name, one.value, one.standard_error, one.lower, one.upper, unit=_unit_of(name, units)))
             for name, one in found.items()
         ]
 
@@ -142,6 +151,7 @@ class Inference:
         # an angle under a name that says its unit
         written = {name: f"{name}_radians" if is_angle(name) else name for name in self.parameters}
         content: dict[str, Any] = {written[name]: _plain(value) for name, value in self.parameters.items()}
+        content |= {name: _plain(value) for name, value in self.structures.items()}
         more = {"effective_range": self.effective_range, "microergodic": self.microergodic, **self.ellipse}
         content |= {name: _plain(value) for name, value in more.items() if value is not None}
         is_finite = bool(np.isfinite(self.correlation).all())
@@ -188,7 +198,8 @@ def infer(
     Returns
     -------
     Inference
-        Of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``.
+        Of each parameter and, for a Matérn model, of the effective range and of ``variance * range**(-2 nu)``; of nested
+        structures of variance and effective range of each, too.
 
     Raises
     ------
@@ -206,7 +217,10 @@ def infer(
     shape = tuple(name for name in names if name not in ("variance", "nugget"))
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
     plain = (settings or FactorSettings()).in_fp64()
-    with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain) as found:
+    along = (max(count, 2), 0) if count else None
+    with evaluated(
+        observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain, probes=along
+    ) as found:
         derived = score(
             found,
             shape,
@@ -259,14 +273,14 @@ def _inference(
         deviation = float(deviations[k])
         return Estimated(value, deviation, value - quantile * deviation, value + quantile * deviation)
 
+    def derived(quantity: _Quantity) -> Estimated:
+        return estimated(quantity(model), _log_slope(model, names, quantity))
+
     length = product = None
-    ellipse = {
-        name: estimated(quantity(model), _log_slope(model, names, quantity, estimate.linear))
-        for name, quantity in _ellipse(model).items()
-    }
     if isinstance(model, Matern):
-        length = estimated(model.effective_range, _log_slope(model, names, lambda other: other.effective_range))
-        product = estimated(microergodic(model), _log_slope(model, names, microergodic))
+        product = derived(microergodic)
+    if isinstance(model, Matern | Nested) and effective_range(model) is not None:
+        length = derived(effective_range)
     with np.errstate(invalid="ignore"):
         correlation = covariance / np.outer(deviations, deviations)
     return Inference(
@@ -280,19 +294,39 @@ def _inference(
         probes=probes,
         relative_error=relative_error,
         warnings=_flat_direction(estimate, math.sqrt(condition / eigenvalues[-1]), vectors[:, 0]),
-        ellipse=ellipse,
+        ellipse={name: derived(quantity) for name, quantity in _ellipse(model).items()},
+        structures={name: derived(quantity) for name, quantity in _of_structures(model).items()},
     )
 
 
-def _ellipse(model: AbstractCovariance) -> dict[str, Callable[[Any], float]]:
+def _ellipse(model: AbstractCovariance) -> dict[str, _Quantity]:
     """Lengths of a geometrically anisotropic model that are no parameters of it."""
     if not isinstance(model, GeometricAnisotropy):
         return {}
-    found: dict[str, Callable[[Any], float]] = {"range_across": lambda m: m.base.range * m.ratio}
+    found: dict[str, _Quantity] = {"range_across": lambda m: m.base.range * m.ratio}
     if isinstance(model.base, Matern):
         found["effective_range_along"] = lambda m: m.base.effective_range
         found["effective_range_across"] = lambda m: m.base.effective_range * m.ratio
     return found
+
+
+def _of_structures(model: AbstractCovariance) -> dict[str, _Quantity]:
+    """Variance and effective range of each nested structure, as functions of the model."""
+    found: dict[str, _Quantity] = {}
+    for k in range(len(model.components) if isinstance(model, Nested) else 0):
+        found[f"variance_{k + 1}"] = partial(_variance_of, k)
+        found[f"effective_range_{k + 1}"] = partial(_reach_of, k)
+    return found
+
+
+def _variance_of(k: int, model: Nested) -> float:
+    """Variance of one structure."""
+    return model.components[k].variance
+
+
+def _reach_of(k: int, model: Nested) -> float:
+    """Effective range of one structure."""
+    return reach(model.components[k])
 
 
 def microergodic(model: Matern) -> float:
@@ -325,23 +359,16 @@ def checked_names(model: AbstractCovariance, estimated: Sequence[str]) -> tuple[
     return names
 
 
-def _log_slope(
-    model: AbstractCovariance,
-    names: tuple[str, ...],
-    quantity: Callable[[Any], float],
-    linear: frozenset[str] = frozenset(),
-) -> NDArray[np.float64]:
-    """Derivatives of the logarithm of a quantity by the logarithms of the parameters, by central differences.
+def _log_slope(model: AbstractCovariance, names: tuple[str, ...], quantity: _Quantity) -> NDArray[np.float64]:
+    """Derivatives of the logarithm of a quantity by the logarithms of the parameters.
 
-    It must not depend on parameters that are ``linear``.
+    By differences of second order towards smaller values: some parameters may be at their largest, none at their least.
     """
-    values = _values(model)
 
-    def at(name: str, offset: float) -> float:
-        return math.log(quantity(model.with_values(**{name: values[name] * math.exp(offset)})))
+    def at(name: str, steps: int) -> float:
+        return math.log(quantity(model.with_values(**{name: _values(model)[name] * math.exp(-steps * _STEP)})))
 
-    slopes = (0.0 if name in linear else (at(name, _STEP) - at(name, -_STEP)) / (2 * _STEP) for name in names)
-    return np.array(list(slopes))
+    return np.array([(3 * at(name, 0) - 4 * at(name, 1) + at(name, 2)) / (2 * _STEP) for name in names])
 
 
 def _inverse(information: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -390,6 +417,12 @@ def _flat_direction(estimate: _Estimate, deviation: float, direction: NDArray[np
         f"the likelihood is nearly flat along {text} (standard deviation of its logarithm {deviation:.2g}), which the data "
         f"therefore do not determine{advice}",
     )
+
+
+def _unit_of(name: str, units: Mapping[str, str]) -> str:
+    """Unit of a quantity: of a parameter its own, of other lengths that of the range they are made of."""
+    length = name.replace(" ", "_").replace("effective_range", "range").removesuffix("_along").removesuffix("_across")
+    return units.get(name, "") or (units.get(length, "") if "**" not in name else "")
 
 
 def _plain(value: Estimated) -> dict[str, float | None]:

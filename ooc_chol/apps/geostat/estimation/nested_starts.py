@@ -27,6 +27,9 @@ _RATIOS = (0.1, 0.5, 2.0, 10.0)
 _SEARCHES = 3
 _LIMITS = SearchLimits(tolerance=0.1, max_evaluations=12)
 
+#: Sites in each neighbourhood of the subset.
+_SIZE = 60
+
 #: Nugget of a start over the variance.
 _NUGGET_RATIO = 0.1
 
@@ -91,12 +94,12 @@ def best_start(
     Nested
         The start, the values that are kept as they were.
     """
-    subset = neighbourhoods(observations)
+    subset = neighbourhoods(observations, size=_SIZE)
     candidates = combinations(singles, given)
     if len(candidates) == 1 or subset.values.min() == subset.values.max():
         return candidates[0]
-    fitted = [_fitted(observations, subset, functions, nugget) for functions in singles]
-    split = combinations([[one] for one in fitted], given)
+    fitted = {functions: _fitted(observations, subset, functions, nugget) for functions in map(tuple, singles)}
+    split = combinations([[fitted[tuple(functions)]] for functions in singles], given)
     objective = _objectives(observations, subset, nugget, fixed)
     likeliest = sorted([*split, *candidates], key=lambda model: -_loglik(objective(model), model))
     found: dict[Nested, float] = {}
@@ -134,7 +137,8 @@ def _fitted(
     search = objective(best)
     search_from(search, search.space.point(best), "fisher", _LIMITS)
     assert search.best is not None and search.best_point is not None, "search_from raises without a likelihood"
-    return search.space.model(search.best_point, 1.0)
+    fitted: AbstractCovariance = search.space.model(search.best_point, 1.0)
+    return fitted
 
 
 def _different(models: Sequence[Nested]) -> Iterator[Nested]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,12 +15,11 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.inference import checked_names
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, Nugget, SearchSpace
-from ooc_chol.apps.geostat.estimation.spaces import search_space
+from ooc_chol.apps.geostat.estimation.spaces import family_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 _LIMITS = SearchLimits(tolerance=1e-3, max_evaluations=60)
@@ -32,19 +32,19 @@ class ProfileLikelihood:
     Parameters
     ----------
     name : str
-        The parameter: ``"range"``, ``"smoothness"`` or ``"nugget_ratio"``.
+        The parameter: ``"range"``, ``"smoothness"``, ``"nugget_ratio"``, or another one of the covariance function.
     values : (m,) array
         Values of the parameter, ascending.
     loglik : (m,) array
         Largest log-likelihood over all other parameters; minus infinity where no matrix was positive definite.
-    models : tuple of Matern
+    models : tuple of AbstractCovariance
         Model of largest likelihood at each value; None where no matrix was positive definite.
     """
 
     name: str
     values: NDArray[np.float64]
     loglik: NDArray[np.float64]
-    models: tuple[Matern | None, ...]
+    models: tuple[AbstractCovariance | None, ...]
 
     __repr__ = oc.brief_repr
 
@@ -85,7 +85,7 @@ class ProfileLikelihood:
 
 def profile_likelihood(
     observations: Observations,
-    model: Matern,
+    model: AbstractCovariance,
     name: str,
     values: ArrayLike,
     *,
@@ -100,10 +100,11 @@ def profile_likelihood(
     ----------
     observations : Observations
         Values at sites with the columns of their mean, in any order.
-    model : Matern
+    model : AbstractCovariance
         The estimate, from which the searches start, outwards from the value nearest to it.
-    name : {"range", "smoothness", "nugget_ratio"}
-        Parameter that the profile is of.
+    name : str
+        Parameter that the profile is of: ``"nugget_ratio"``, or one of ``model.parameters`` that is searched for by its
+        logarithm, such as ``"range"`` and ``"smoothness"``.
     values : (m,) array_like
         Values of the parameter, positive, in any order.
     estimated : sequence of str
@@ -123,22 +124,20 @@ def profile_likelihood(
     Raises
     ------
     ValueError
-        There is no such parameter, a value is not finite and positive, or the model is no isotropic Matérn model.
+        There is no such parameter, or a value is not finite and positive.
     """
     grid = np.unique(np.asarray(values, dtype=np.float64))
     if grid.size == 0 or not (np.isfinite(grid).all() and grid[0] > 0):
         raise ValueError(f"values of {name} must be finite and positive, and at least one")
-    _check_matern(model)
     names = checked_names(model, estimated)
+    kept = tuple(other for other in model.parameters if other not in names and other != name)
     # a nugget that was kept stays at its variance; of a profile of the ratio it is free
     nugget: Nugget = "free" if "nugget" in names or name == NUGGET_RATIO else model.nugget
-    space = search_space(observations, nugget, None)
-    space = replace(space, template=replace(correlation_of(model), nugget=0.0))
-    for other in ("range", "smoothness"):
-        if other not in names and other != name:
-            space = space.fixed(other, getattr(model, other))
-    if name not in space.names or name == VARIANCE:
-        raise ValueError(f"name is {name!r}, but there are 'range', 'smoothness' and 'nugget_ratio'")
+    space = family_space(observations, model, nugget, fixed=kept)
+    logarithmic = [other for other, scale in zip(space.names, space.scales, strict=True) if scale.is_logarithmic]
+    if name not in logarithmic or name == VARIANCE:
+        known = (repr(other) for other in dict.fromkeys((*logarithmic, NUGGET_RATIO)) if other != VARIANCE)
+        raise ValueError(f"name is {name!r}, but there are {', '.join(known)}")
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml)
     found = _along(space, name, grid, model, _maximiser(observations, options), progress)
     return ProfileLikelihood(name, grid, np.array([loglik for loglik, _ in found]), tuple(best for _, best in found))
@@ -148,24 +147,24 @@ def _check_matern(model: AbstractCovariance) -> None:
     """Raise ``ValueError`` unless the model is an isotropic Matérn model."""
     if not isinstance(model, Matern):
         raise ValueError(
-            f"profiles are made of isotropic Matérn models, but this is a {type(model).__name__}; `fit(covariance=model, "
-            "fixed=...)` maximises over all its other parameters at one value"
+            f"smoothnesses are tested of isotropic Matérn models, but this is a {type(model).__name__}; compare fits of it whose "
+            "fixed=... keep one"
         )
 
 
-_Found = tuple[float, Matern | None]
+_Found = tuple[float, AbstractCovariance | None]
 
 
 def _along(
-    space: SearchSpace[Matern],
+    space: SearchSpace[Any],
     name: str,
     grid: NDArray[np.float64],
-    start: Matern,
-    maximise: Callable[[SearchSpace[Matern], Matern], _Found],
+    start: AbstractCovariance,
+    maximise: Callable[[SearchSpace[Any], AbstractCovariance], _Found],
     progress: Callable[[int], None] | None,
 ) -> list[_Found]:
     """Maximise at each value of the grid, each search from the end of the one before, outwards from the start."""
-    value = start.nugget / start.variance if name == NUGGET_RATIO else getattr(start, name)
+    value = start.nugget / start.variance if name == NUGGET_RATIO else start.values[name]
     middle = int(np.argmin(np.abs(np.log(grid) - math.log(max(value, 1e-300)))))
     found: dict[int, _Found] = {}
     for order in (range(middle, len(grid)), range(middle - 1, -1, -1)):
@@ -178,10 +177,12 @@ def _along(
     return [found[k] for k in range(len(grid))]
 
 
-def _maximiser(observations: Observations, options: LikelihoodOptions) -> Callable[[SearchSpace[Matern], Matern], _Found]:
+def _maximiser(
+    observations: Observations, options: LikelihoodOptions
+) -> Callable[[SearchSpace[Any], AbstractCovariance], _Found]:
     """A function that maximises over a space from a model."""
 
-    def maximise(space: SearchSpace[Matern], near: Matern) -> _Found:
+    def maximise(space: SearchSpace[Any], near: AbstractCovariance) -> _Found:
         objective = Objective(observations, space, options, SilentProgress())
         try:
             search_from(objective, space.raised(space.point(near)), "fisher", _LIMITS)

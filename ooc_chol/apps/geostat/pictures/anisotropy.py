@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.covariances.planar import check_planar, effective_range
+from ooc_chol.apps.geostat.covariances.planar import check_planar, directional_range
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.pictures.plots import new_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords
@@ -47,7 +47,7 @@ def reach_by_direction(model: AbstractCovariance) -> tuple[NDArray[np.float64], 
         The model is none of the plane.
     """
     azimuths = np.arange(0.0, 180.0, _TURN)
-    return azimuths, np.array([effective_range(model, float(azimuth)) for azimuth in azimuths])
+    return azimuths, np.array([directional_range(model, float(azimuth)) for azimuth in azimuths])
 
 
 def variograms_along_axes(observations: Observations, model: AbstractCovariance, **options: Any) -> tuple[Variogram, Variogram]:
@@ -156,5 +156,5 @@ def _draw_direction(axis: Any, variogram: Variogram, model: AbstractCovariance, 
 
 def _reach(model: AbstractCovariance, azimuth: float) -> str:
     """The effective range of a direction, in few digits."""
-    found = effective_range(model, azimuth)
+    found = directional_range(model, azimuth)
     return f"{found:.4g}" if math.isfinite(found) else "unknown"

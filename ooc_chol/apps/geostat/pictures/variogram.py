@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.nested import covariance_by_distance
 from ooc_chol.apps.geostat.covariances.planar import directional_covariance, is_directional
-from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.factorization import FactorSettings, factored
@@ -68,13 +68,14 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike, *, azimuth: 
     """
     if azimuth is not None or is_directional(model):
         return _directional(model, distance, azimuth)
-    if not isinstance(model, AbstractIsotropicCovariance):
+    covariance = covariance_by_distance(model)
+    if covariance is None:
         raise ValueError(
-            f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern and "
-            "PowerExponential have one"
+            f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern, "
+            "PowerExponential and sums of these have one"
         )
     h = np.asarray(distance, dtype=np.float64)
-    return np.where(h > 0, model.sill - model.covariance(h), 0.0)
+    return np.where(h > 0, model.sill - covariance(h), 0.0)
 
 
 def _directional(model: AbstractCovariance, distance: ArrayLike, azimuth: float | None) -> NDArray[np.float64]:

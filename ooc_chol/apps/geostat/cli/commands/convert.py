@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from ooc_chol.apps.geostat.cli.messages import note
-from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters
-from ooc_chol.apps.geostat.convert_anisotropic import ANISOTROPIC_PACKAGES
+from ooc_chol.apps.geostat.convert import PACKAGES, convert_parameters, packages_for
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.results import read_result
 
@@ -32,11 +31,9 @@ def run(options: argparse.Namespace) -> int:
     name = saved.spec.error_variance or saved.spec.error_sd
     if name is not None:
         note(f"the known errors of column {name!r} are part of the data, not of these parameters: give them to that package, too")
-    every = PACKAGES
-    if isinstance(saved.model, GeometricAnisotropy):
-        every = ANISOTROPIC_PACKAGES
-        if options.convert_to is None:
-            note(f"of the packages here {', '.join(every)} have anisotropy of any direction")
+    every = packages_for(saved.model)
+    if isinstance(saved.model, GeometricAnisotropy) and options.convert_to is None:
+        note(f"of the packages here {', '.join(every)} have anisotropy of any direction")
     for package in every if options.convert_to is None else (options.convert_to,):
         found = convert_parameters(saved.model, package, dimensions=dimensions)
         options.answer[package] = vars(found)

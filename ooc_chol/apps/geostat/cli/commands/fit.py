@@ -23,6 +23,7 @@ from ooc_chol.apps.geostat.estimation.evaluation_log import LOG_ADVICE, goes_on
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.inference import Inference, infer
 from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.estimation.templates import PLUS
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
 from ooc_chol.apps.geostat.results import RESULTS, result_content
@@ -68,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read the data, fit, print the estimate, and write what was asked for; status 2 if a part of that failed."""
-    if options.covariance == "great-circle":
+    if "great-circle" in options.covariance.split(PLUS):
         options.distance = "great-circle"
     spec = fit_spec(options)
     check_columns(options, spec)

@@ -16,8 +16,8 @@ from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at
 from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.nested import covariance_by_distance
 from ooc_chol.apps.geostat.covariances.planar import is_directional
-from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -122,7 +122,7 @@ def check_variogram(model: AbstractCovariance, azimuth: float | None) -> None:
                 "`plot anisotropy` draws those along its axes"
             )
         return
-    if not isinstance(model, AbstractIsotropicCovariance):
+    if covariance_by_distance(model) is None:
         raise ValueError(
             f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram to draw; "
             "`plot residuals` and `cv` check any model, and `plot variogram --azimuth` of an isotropic fit shows directions"

@@ -24,6 +24,7 @@ from ooc_chol.apps.geostat.data.dataset import (
 )
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
+from ooc_chol.apps.geostat.kriging.factorial import component_of, component_prediction
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.results import read_result
@@ -33,6 +34,10 @@ EXAMPLES = (
     "ooc-chol geostat predict zinc.json sites.csv --output predicted.csv",
     "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
 )
+
+
+#: What is predicted, by ``--target``.
+_WHAT = {"observation": "a new observation", "field": "the smooth field"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +69,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a new observation with its nugget, and its known error where the sites have that column (default), or the field",
     )
     parser.add_argument(
+        "--component",
+        type=int,
+        metavar="K",
+        help="of nested structures the field of the K-th alone, without mean (factorial kriging)",
+    )
+    parser.add_argument(
         "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
     )
     add_settings(parser)
@@ -75,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
     check_files(options, [("MODEL.json", options.model)], output)
     check_output(options.output)
     saved = read_result(options.model)
+    part = None if options.component is None else component_of(saved.model, options.component)
     spec, sites_path = _predict_inputs(saved.spec, options)
     inputs = [("MODEL.json", options.model), ("DATA.csv", file_of(spec)), ("SITES.csv", sites_path)]
     check_files(options, inputs, output)
@@ -87,15 +99,24 @@ def run(options: argparse.Namespace) -> int:
     positions = sites.stack(spec.axes)
     errors = errors_at(spec, sites, options.target)
     with kriging(dataset.observations, saved.model, settings=settings) as kriged:
-        prediction = kriged.predict(
-            spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
+        prediction = (
+            kriged.predict(
+                spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
+            )
+            if part is None
+            else component_prediction(kriged, part, spec.cartesian(positions))
         )
     predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
     write_predictions(options.output, predicted, replace=options.force)
-    what = "a new observation" if options.target == "observation" else "the smooth field"
-    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None}
+    what = _WHAT[options.target] if part is None else f"structure {options.component}"
+    options.answer = {
+        "output": options.output,
+        "n": len(positions),
+        "target": options.target if part is None else "component",
+        "held_out": None,
+    }
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
-    if options.target == "observation" and spec.value in sites.columns:
+    if part is None and options.target == "observation" and spec.value in sites.columns:
         scores = _scores(prediction, sites, dataset)
         if scores is not None:
             options.answer["held_out"] = vars(scores)

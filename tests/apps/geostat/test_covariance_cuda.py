@@ -10,7 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.covariances.covariance import Matern, _device_tiles, covariance_tiles
+from ooc_chol.apps.geostat.covariances.covariance import Matern, _cuda_tiles, _device_tiles, covariance_tiles, derivative_tiles
 from tests.apps.geostat.geostat_tolerances import TABLE
 from tests.apps.geostat.models import MODELS
 
@@ -61,7 +61,11 @@ def library(tmp_path_factory):
 
 def by_kernel(library, model, sites, rows, cols, noise=None):
     """The tile that the kernel makes; the code and the arguments are those that a device would get."""
-    source = _device_tiles(model, sites, noise)
+    return run_kernel(library, _device_tiles(model, sites, noise), rows, cols)
+
+
+def run_kernel(library, source, rows, cols):
+    """The tile of a source for devices, entry by entry."""
     compiled = library(source.code)
     out = np.full((len(rows) + 1, len(cols)), np.nan)
     arguments = [
@@ -103,6 +107,37 @@ def test_kernels_of_all_families_fill_the_tile_of_the_host(library, model, sites
     np.testing.assert_allclose(
         by_kernel(library, model, places, rows, cols), expected, rtol=0, atol=TABLE * np.abs(expected).max()
     )
+
+
+@pytest.mark.parametrize(("model", "sites"), MODELS.values(), ids=MODELS)
+def test_kernels_of_derivatives_fill_the_tile_of_the_host(library, model, sites):
+    places, rows, cols = sites(60, 8), range(25, 60), range(10, 40)
+    for name in model.parameters:
+        form = model.derivative_form(name, places)
+        if form is not None:
+            expected = np.empty((len(rows), len(cols)))
+            derivative_tiles(model, places, name)(rows, cols, expected, None)
+            found = run_kernel(library, _cuda_tiles(form, form.variances), rows, cols)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=4 * TABLE * max(np.abs(expected).max(), model.variance))
+
+
+def test_sums_have_derivatives_by_ratios_on_devices():
+    model, sites = MODELS["nested, anisotropic"]
+    assert model.derivative_form("variance_ratio_2", sites(20, 0)) is not None
+    assert model.derivative_form("range_1", sites(20, 0)) is not None
+    assert (model.derivative_form("ratio_1", sites(20, 0)) is None) == (
+        model.components[0].derivative_form("ratio", sites(20, 0)) is None
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("nested")])
+def test_the_kernel_of_a_sum_compiles_for_a_device(name, tmp_path):
+    model, sites = MODELS[name]
+    source, made = tmp_path / "nested.cu", tmp_path / "nested.cubin"
+    source.write_text(_device_tiles(model, sites(20, 0), None).code, encoding="utf-8")
+    words = ["nvcc", "-arch=sm_90", "-cubin", "-o", str(made), str(source)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and made.stat().st_size > 0, ran.stderr
 
 
 def test_coordinates_far_from_the_origin_keep_their_distances(library):

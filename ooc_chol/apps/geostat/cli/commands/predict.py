@@ -109,7 +109,12 @@ def run(options: argparse.Namespace) -> int:
     predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
     write_predictions(options.output, predicted, replace=options.force)
     what = _WHAT[options.target] if part is None else f"structure {options.component}"
-    options.answer = {"output": options.output, "n": len(positions), "target": options.target if part is None else "component", "held_out": None}
+    options.answer = {
+        "output": options.output,
+        "n": len(positions),
+        "target": options.target if part is None else "component",
+        "held_out": None,
+    }
     print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
     if part is None and options.target == "observation" and spec.value in sites.columns:
         scores = _scores(prediction, sites, dataset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -18,7 +18,8 @@ from ooc_chol import blas_buffers
 from ooc_chol.dense.batch import factor_batch, is_batch
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
-from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
+from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.factor.solvers import solver_of
 from ooc_chol.dense.habits import refuse_arguments
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
@@ -34,9 +35,7 @@ from ooc_chol.dense.resuming import own_plan_and_store
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import AsymmetryWarning, BudgetWarning, PrecisionWarning
-from ooc_chol.formats import PrecisionFormat, type_named
-from ooc_chol.hardware.registry import device_kind, page_locked
-from ooc_chol.kernels.registry import open_tile_device
+from ooc_chol.formats import type_named
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import triangle_source
 from ooc_chol.memory.sources.base import entries_named
@@ -336,7 +335,7 @@ def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor
             trace=_trace_of(run.report) if request.trace else None,
             passes=request.passes,
             a=request.a,
-            solver=_solver_of((device,), lambda: run.budget_bytes, store.fmt),
+            solver=solver_of((device,), lambda _: run.budget_bytes, store.fmt),
             files=lambda: request.source.files,
             lower=not request.source.is_transposed,
         )
@@ -386,22 +385,9 @@ def _factor_of(
         report,
         trace=trace,
         a=kept,
-        solver=_solver_of(plan.devices, lambda: plan.budgets[0].budget_bytes, plan.fmt),
+        solver=solver_of(plan.devices, lambda k: plan.budgets[k].budget_bytes, plan.fmt),
         files=request.source.files,
         lower=not request.source.is_transposed,
-    )
-
-
-def _solver_of(devices: Sequence[str], budget_bytes: Callable[[], int], fmt: PrecisionFormat) -> DeviceSolver | None:
-    """Solves with the factor on the first of these GPUs, within its plan's budget; None where the host factors.
-
-    There a factor's own solves read its tiles in place.
-    """
-    name = devices[0]
-    if device_kind(name).is_in_host_memory:
-        return None
-    return DeviceSolver(
-        lambda: open_tile_device(name, fmt=fmt), lambda arrays: page_locked([name], filled=arrays), budget_bytes()
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +18,13 @@ from ooc_chol.hardware.registry import default_budget, device_kind, page_locked,
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
+from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.team import map_in_threads
 
 #: Rows and columns of the tiles that the host and a GPU make at once.
 _HOST_TILE, _DEVICE_TILE = 512, 2048
+#: Rows from which on another GPU is worth its opening.
+LEAST_ROWS = 16384
 
 
 def symm(
@@ -39,9 +44,9 @@ def symm(
     b : (n,) or (n, m) array_like
         Right factor; not changed.
     devices : str, sequence of str, int or None
-        As for ``cholesky``; the first one computes, the host where the matrix has no function for a GPU (``cuda=``).
+        As for ``cholesky``; every GPU computes some rows, or the host all where the matrix has no function for a GPU (``cuda=``).
     memory_budget : int, str or None
-        Bytes on a GPU; as for ``cholesky``.
+        Bytes on each GPU; as for ``cholesky``.
 
     Returns
     -------
@@ -70,22 +75,29 @@ def symm(
     """
     check_function(a, "a")
     x, shape = right_hand_side(b, a.n, copy=False)
-    name = resolve_devices(devices)[0]
+    names = resolve_devices(devices)
     if not x.size:
         return np.empty(shape)
-    if device_kind(name).is_in_host_memory or not a.is_made_on_cuda:
+    if device_kind(names[0]).is_in_host_memory or not a.is_made_on_cuda:
         return _on_host(a, x).reshape(shape)
-    budget = default_budget([name]) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
+    budget = default_budget(names) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     x = np.ascontiguousarray(x)
     y = np.empty_like(x)
-    with device_for_a_pass(lambda: open_tile_device(name), page_locked([name], filled=[x, y])) as device:
-        multiply_on(device, a, (x, y), budget)
+    names = names[: max(1, a.n // LEAST_ROWS)]
+    ends = np.linspace(0, a.n, len(names) + 1).astype(int).tolist()
+
+    def multiplied(number: int) -> None:
+        with device_for_a_pass(lambda: open_tile_device(names[number]), nullcontext()) as device:
+            multiply_on(device, a, (x, y), budget, range(ends[number], ends[number + 1]))
+
+    with page_locked(names, filled=[x, y]), collector_off(), ThreadPoolExecutor(len(names)) as threads:
+        list(threads.map(multiplied, range(len(names))))
     return y.reshape(shape)
 
 
-def _spans(n: int, size: int) -> list[range]:
-    """``range(n)`` in pieces of at most ``size``."""
-    return [range(start, min(start + size, n)) for start in range(0, n, size)]
+def _spans(n: int, size: int, first: int = 0) -> list[range]:
+    """``range(first, n)`` in pieces of at most ``size``."""
+    return [range(start, min(start + size, n)) for start in range(first, n, size)]
 
 
 def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -103,9 +115,13 @@ def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def multiply_on(
-    device: TileDevice, a: FunctionSource, arrays: tuple[NDArray[np.float64], NDArray[np.float64]], budget_bytes: int
+    device: TileDevice,
+    a: FunctionSource,
+    arrays: tuple[NDArray[np.float64], NDArray[np.float64]],
+    budget_bytes: int,
+    wanted: range | None = None,
 ) -> None:
-    """``y = A @ x`` on one device, as many columns at a time as fit."""
+    """Rows of ``y = A @ x``, all unless some are ``wanted``, on one device, as many columns at a time as fit."""
     x, y = arrays
     n, m = x.shape
     nb = min(_DEVICE_TILE, n)
@@ -124,7 +140,7 @@ def multiply_on(
         wide = columns.stop - columns.start
         right, target = arena.arrays[1][: n * wide].reshape(n, wide), arena.tile(0, (nb, wide))
         copy_columns_in(device, stream, x, right, slot_bytes=slot, columns=columns)
-        for rows in spans:
+        for rows in spans if wanted is None else _spans(wanted.stop, nb, wanted.start):
             device.generate(stream, zeros, rows, range(wide), target)
             for cols in spans:  # y[i] += A[i, j] @ x[j]
                 made = arena.arrays[0][: len(rows) * len(cols)].reshape(len(rows), len(cols))

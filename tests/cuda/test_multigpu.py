@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+from ooc_chol.dense import symmetric
+from ooc_chol.dense.factor import device_sweeps
 from ooc_chol.kernels.cuda import workspace_bytes
+from tests.host.device_solves import SHAPES, check_team, symmetric_source
+from tests.host.device_solves import symmetric as symmetric_matrix
 from tests.host.matrices import FAMILIES, check_factor
 from tests.host.runs import check_bytes
 
@@ -48,3 +52,33 @@ def test_the_first_bad_minor_on_two_gpus(at):
     with pytest.raises(oc.NotPositiveDefiniteError) as caught:
         on(GPUS, a, nb=64, slots=6)
     assert caught.value.minor == at + 1
+
+
+@pytest.fixture
+def small_teams(monkeypatch):
+    """Both GPUs share solves and products of any size."""
+    monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
+    monkeypatch.setattr(symmetric, "LEAST_ROWS", 32)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_two_gpus_solve_to_the_bits_of_one(kind, shape, tmp_path, small_teams):
+    check_team(GPUS, kind, shape, tmp_path)
+
+
+def test_products_with_symmetric_matrices_on_two_gpus(small_teams):
+    d, b = symmetric_matrix(700, 1), np.random.default_rng(0).standard_normal((700, 9))
+    one, two = (oc.symm(symmetric_source(d), b, devices=devices) for devices in ("cuda:0", GPUS))
+    np.testing.assert_allclose(two, one, rtol=1e-12, atol=1e-12 * np.abs(one).max())
+    np.testing.assert_allclose(one, d @ b, atol=1e-9)
+
+
+def test_factors_of_two_gpus_solve_on_both(small_teams):
+    a = FAMILIES["matern25 nugget 1e-6"](1300)
+    b = np.random.default_rng(0).standard_normal((1300, 40))
+    one, two = on("cuda:0", a), on(GPUS, a)
+    assert np.array_equal(one.solve(b), two.solve(b))
+    for mine, other in zip(one.half_solves(b[:, :2], b[:, 2:]), two.half_solves(b[:, :2], b[:, 2:]), strict=True):
+        assert np.array_equal(mine, other)
+    assert "cuda:1" in {record.device for record in on(GPUS, a, trace=True).trace.records}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.config import whole_pages
 from ooc_chol.dense.factor.device_sweeps import columns_that_fit
 from ooc_chol.dense.factor.inverse import inverse_diagonal
-from ooc_chol.dense.factor.solves import solve
+from ooc_chol.dense.factor.solves import solve, solve_there_and_back
 from ooc_chol.dense.factor.trace_sums import half_solve_sums, inverse_traces
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.file import AbstractStore
@@ -159,3 +162,32 @@ def check_product(device: str, n: int, m: int) -> None:
         with page_locked(device, filled=[x, y]), closing(open_device(device)) as opened, opened.current():
             multiply_on(opened, symmetric_source(d), (x, y), budget)
         assert (np.abs(y - (d.astype(np.longdouble) @ x)) <= product_bound(d, x)).all()
+
+
+def check_team(devices: Sequence[str], kind: str, shape: tuple[int, int, int], folder: Path) -> None:
+    """Several devices solve to the bits of one, whichever tiles they keep, and give the same sums."""
+    n, nb, columns = shape
+    _, store = stored(kind, n, nb, folder)
+    b = np.random.default_rng(1).standard_normal((n, columns + 3))
+    joint, derivative = symmetric_source(symmetric(n + 50, 1)), [symmetric_source(symmetric(n, 2))]
+    with closing(store):
+        budget = budget_for(devices[0], store, columns + 8) + 8 * 3 * 50  # sums of the border
+        for kept in (0, 3):
+            team = tuple(device_solver(name, budget + kept * whole_pages(8 * nb * nb)) for name in devices)
+            answers = []
+            for solver in (team[0], replace(team[0], team=team)):
+                forward, both, half = b.copy(), b.copy(), b[:, :1].copy()
+                back = b[:, : min(4, columns + 3)].copy()
+                solve(solver, store, forward, transposed=(False,), run=Pass(""))
+                solve(solver, store, both, transposed=(False, True), run=Pass(""))
+                solve_there_and_back(solver, store, half, back, Pass(""))
+                diagonal = inverse_diagonal(solver, store, 5, Pass(""))
+                border = {"vectors": b[:, :2].copy(), "run": Pass("")}
+                traces = inverse_traces(solver, store, derivative, **border)
+                sums = half_solve_sums(solver, store, joint, range(n, n + 50), width=None, **border)
+                answers.append(((forward, both, half, back, diagonal, traces.diagonal), (*traces[1:], *sums)))
+            (exact, rounded), (others, nearly) = answers
+            for one, other in zip(exact, others, strict=True):
+                assert np.array_equal(one, other)
+            for one, other in zip(rounded, nearly, strict=True):  # panels and columns are grouped otherwise
+                np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9 * np.abs(one).max(initial=0))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+from ooc_chol.dense.factor import device_sweeps
 from ooc_chol.dense.factor.inverse import inverse_diagonal
 from ooc_chol.dense.factor.solves import solve
 from ooc_chol.dense.factor.trace_sums import half_solve_sums, inverse_traces
@@ -25,11 +26,12 @@ from tests.host.device_solves import (
     check_inverse_sums,
     check_product,
     check_solves,
+    check_team,
     stored,
     symmetric,
     symmetric_source,
 )
-from tests.host.stored_factors import STORES
+from tests.host.stored_factors import STORES, random_spd
 from tests.tolerances import gamma, product_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -52,6 +54,50 @@ def test_sums_over_the_inverse_on_a_device(kind, shape, tmp_path):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sums_over_half_solves_on_a_device(kind, shape, tmp_path):
     check_half_solve_sums(DEVICE, kind, shape, tmp_path)
+
+
+@pytest.fixture
+def small_teams(monkeypatch):
+    """Several devices share solves of any size."""
+    monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_several_devices_solve_to_the_bits_of_one(kind, count, shape, tmp_path, small_teams):
+    check_team([f"host:{number}" for number in range(count)], kind, shape, tmp_path)
+
+
+def test_a_device_that_fails_in_a_team_is_told_and_the_next_call_is_right(tmp_path, small_teams):
+    _, store = stored("memory", 200, 32, tmp_path)
+    with closing(store):
+        budget = budget_for(DEVICE, store, 8)
+        team = tuple(device_solver(f"host:{k}", size) for k, size in enumerate((budget, 1 << 10)))
+        b = np.random.default_rng(0).standard_normal((200, 4))
+        with pytest.raises(oc.BudgetError, match="host:1"):
+            solve(replace(team[0], team=team), store, b.copy(), transposed=(False,), run=Pass(""))
+        with pytest.raises(oc.BudgetError, match="host:1"):
+            inverse_diagonal(replace(team[0], team=team), store, None, Pass(""))
+        x, y = b.copy(), b.copy()
+        solve(replace(team[0], team=(team[0], replace(team[0]))), store, x, transposed=(False,), run=Pass(""))
+        solve(team[0], store, y, transposed=(False,), run=Pass(""))
+    assert np.array_equal(x, y)
+
+
+def test_half_solves_are_two_half_solves():
+    a = random_spd(130, seed=5, condition=100.0)
+    factor = oc.cholesky(a, tile_size=32)
+    b, c = np.random.default_rng(0).standard_normal((2, 130, 3))
+    kept = b.copy(), c.copy()
+    y, x = factor.half_solves(b, c)
+    assert np.array_equal(y, factor.half_solve(b))
+    assert np.array_equal(x, factor.half_solve(np.hstack([y, c]), transposed=True))
+    np.testing.assert_allclose(a @ x[:, :3], b, atol=1e-10)
+    assert np.array_equal(kept[0], b) and np.array_equal(kept[1], c)
+    for wrong in (b[:, 0], b[:5]):
+        with pytest.raises(ValueError, match="130"):
+            factor.half_solves(wrong, c)
 
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (300, 9), (2500, 4)])

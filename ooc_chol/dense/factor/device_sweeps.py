@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -27,6 +27,8 @@ IN_TRANSIT = 4
 #: Right-hand sides from which on a device is worth its opening and a journey of L, and bytes of L in memory from which on even
 #: one is: an H200's host reads L at 15 GB/s for a narrow solve, the link at 55.
 LEAST_COLUMNS, LEAST_BYTES = 32, 4 << 30
+#: Bytes of L from which on several devices are worth their opening: 20 ms of one link.
+TEAM_BYTES = 1 << 30
 #: Arrays of a pass.
 _MOST_ARRAYS = 6
 
@@ -77,11 +79,21 @@ class DeviceSweeps(AbstractSweeps):
     need those. Copies of tiles run ahead by :data:`IN_TRANSIT`.
     """
 
-    def __init__(self, device: TileDevice, store: AbstractStore, *, budget_bytes: int, needs: Needs, track: Track) -> None:
+    def __init__(
+        self,
+        device: TileDevice,
+        store: AbstractStore,
+        *,
+        budget_bytes: int,
+        needs: Needs,
+        track: Track,
+        ranks: Mapping[TileIndex, int] | None = None,
+    ) -> None:
         self.grid, self.block_rows = store.grid, store.grid.size(0)
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums = needs.arrays, needs.sums
         self._stream, self._copies = device.create_stream(COMPUTES), device.create_stream(COPIES)
+        self._ranks = ranks  # which tile is kept first, second, and so on; the last in stored order where none is given
         self._held: set[TileIndex] = set()
         #: Behind the last use of each slot in transit, and the step that it was.
         self._used: list[tuple[AbstractEvent, int | None] | None] = [None] * IN_TRANSIT
@@ -90,7 +102,7 @@ class DeviceSweeps(AbstractSweeps):
 
     # room
 
-    def columns_that_fit(self) -> int | None:
+    def columns_that_fit(self) -> int:
         """As many as the budget holds."""
         n, made = self.grid.n, 0 if self._sums is None else self.grid.size(0)
         size = self._store.fmt.itemsize
@@ -117,7 +129,8 @@ class DeviceSweeps(AbstractSweeps):
             advice = "solve with fewer columns at a time, or give a larger memory_budget"
             raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
         nbytes = slot_bytes_of(grid, self._store.fmt)
-        n_held = min(grid.n_tiles, (self._budget_bytes - fixed) // nbytes)
+        wanted = grid.n_tiles if self._ranks is None else len(self._ranks)
+        n_held = min(wanted, (self._budget_bytes - fixed) // nbytes)
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
         entries, *others = arena.arrays
@@ -164,8 +177,8 @@ class DeviceSweeps(AbstractSweeps):
     def _fetch(self, index: TileIndex) -> tuple[int | None, Tile]:
         """A tile, and the slot in transit that it is in; None where it is kept."""
         shape, dtype = self.grid.shape(*index), self._store.fmt.dtype.name
-        kept = self.grid.n_tiles - 1 - self.grid.packed(*index)
         room = self._allocated
+        kept = self._rank(index)
         if kept < room.n_held:
             tile = room.arena.tile(IN_TRANSIT + kept, shape, dtype)
             if index not in self._held:
@@ -181,6 +194,11 @@ class DeviceSweeps(AbstractSweeps):
         tile = room.arena.tile(slot, shape, dtype)
         self._copy(index, tile, after)
         return slot, tile
+
+    def _rank(self, index: TileIndex) -> int:
+        if self._ranks is not None:
+            return self._ranks.get(index, self.grid.n_tiles)
+        return self.grid.n_tiles - 1 - self.grid.packed(*index)
 
     def _copy(self, index: TileIndex, tile: Tile, after: int | None = None) -> None:
         begun, fmt = self._track.now(self._copies), self._store.format_of(index)
@@ -199,6 +217,22 @@ class DeviceSweeps(AbstractSweeps):
         self._kernels.subtract(self._stream, target, l_ij, x, transposed=transposed)
 
     # columns
+
+    def bring_rows(self, x: NDArray[Any], part: Tile) -> None:
+        """Copy rows of a host array to rows that lie on the device."""
+        copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes_of(self.grid, self._store.fmt))
+
+    def wait(self, event: AbstractEvent) -> None:
+        """Hold back all that follows until an event of another device is complete."""
+        self._stream.wait(event)
+
+    def record(self) -> AbstractEvent:
+        """Record an event behind all that was enqueued."""
+        return self._stream.record()
+
+    def current(self) -> AbstractContextManager[object]:
+        """Make this the current device of the calling thread."""
+        return self._device.current()
 
     def bring(self, x: NDArray[Any], columns: slice) -> Tile:
         """Copy columns of a host array to the device."""
@@ -264,6 +298,11 @@ class DeviceSweeps(AbstractSweeps):
         self._track.settle()
 
 
+def _bytes_of(store: AbstractStore) -> int:
+    """Bytes of the triangle, all in the type of L."""
+    return store.fmt.itemsize * store.grid.n**2 // 2
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class DeviceSolver(AbstractSolver):
@@ -277,20 +316,35 @@ class DeviceSolver(AbstractSolver):
     #: ``page_locked(arrays)`` page-locks host memory inside a ``with`` block
     page_locked: Callable[[Sequence[NDArray[Any]]], AbstractContextManager[None]]
     budget_bytes: int  #: Most bytes on the device
+    team: tuple[DeviceSolver, ...] = ()  #: This one and those of all other devices that factored, where there are several
 
     def takes(self, store: AbstractStore, columns: int) -> bool:
         """Whether so many right-hand sides are for the device rather than the host."""
-        is_long_way = store.fmt.itemsize * store.grid.n**2 // 2 >= LEAST_BYTES and store.host_memory() is not None
+        is_long_way = _bytes_of(store) >= LEAST_BYTES and store.host_memory() is not None
         return columns >= LEAST_COLUMNS or (columns > 0 and (is_long_way or bool(store.devices)))
 
+    def team_for(self, store: AbstractStore) -> Sequence[DeviceSolver]:
+        """All devices that factored, where there are several and L is neither small nor on one of them."""
+        return self.team if len(self.team) > 1 and _bytes_of(store) >= TEAM_BYTES and not store.devices else ()
+
     @contextmanager
-    def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[DeviceSweeps]:
-        """Sweeps on the device; copies reach L and the arrays in place where they can."""
-        memory = None if store.locking() is not None else store.host_memory()  # what is locked piece by piece stays so
-        reached = self.page_locked([*([] if memory is None else [memory]), *needs.arrays, *needs.locked])
-        with device_for_a_pass(self.open_device, reached) as device:
-            sweeps = DeviceSweeps(device, store, budget_bytes=self.budget_bytes, needs=needs, track=run.track(device.name))
+    def opened(
+        self, store: AbstractStore, run: Pass, needs: Needs = NOTHING, *, ranks: Mapping[TileIndex, int] | None = None
+    ) -> Iterator[DeviceSweeps]:
+        """Sweeps on the device, which keeps tiles by ``ranks``; copies reach L and the arrays in place where they can."""
+        with device_for_a_pass(self.open_device, self.reaching(store, [*needs.arrays, *needs.locked])) as device:
+            track = run.track(device.name)
+            sweeps = DeviceSweeps(device, store, budget_bytes=self.budget_bytes, needs=needs, track=track, ranks=ranks)
             try:
                 yield sweeps
             finally:
                 sweeps.close()
+
+    def reaching(self, store: AbstractStore, arrays: Sequence[NDArray[Any]]) -> AbstractContextManager[None]:
+        """Page-lock L, unless it is locked piece by piece and stays so, and arrays."""
+        memory = None if store.locking() is not None else store.host_memory()
+        return self.page_locked([*([] if memory is None else [memory]), *arrays])
+
+    def without_locking(self) -> DeviceSolver:
+        """The same for a call inside :meth:`reaching`."""
+        return replace(self, page_locked=lambda arrays: nullcontext())

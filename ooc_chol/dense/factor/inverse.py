@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, Needs
+from ooc_chol.dense.factor.team_sweeps import by_all
 from ooc_chol.dense.passes import Pass, Passes
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile
@@ -51,13 +52,37 @@ def inverse_panels(
         sweeps.finish()
 
 
+class Turn(NamedTuple):
+    """Which of several devices that share the panels of an inverse this is."""
+
+    number: int = 0
+    devices: int = 1
+
+    def has(self, panel: int) -> bool:
+        """Whether a panel is its own: they are dealt back and forth, as later ones are shorter."""
+        lap, place = divmod(panel, self.devices)
+        return place == (self.number if lap % 2 == 0 else self.devices - 1 - self.number)
+
+
+#: All panels.
+ALONE = Turn()
+
+
 def inverse_diagonal(solver: AbstractSolver, store: AbstractStore, width: int | None, run: Pass) -> NDArray[np.float64]:
     """Sums of squares of the columns of ``inv(L)``, which are the diagonal of ``inv(A)``."""
+    if team := solver.team_for(store):
+        turns = [Turn(number, len(team)) for number in range(len(team))]
+        parts = by_all(team, store, (), lambda turn: _diagonal(team[turn].without_locking(), store, width, run, turns[turn]))
+        return np.asarray(sum(parts))
+    return _diagonal(solver, store, width, run, ALONE)
+
+
+def _diagonal(solver: AbstractSolver, store: AbstractStore, width: int | None, run: Pass, turn: Turn) -> NDArray[np.float64]:
     diagonal = np.zeros((store.grid.n, 1))
     with solver.opened(store, run, Needs((diagonal,))) as sweeps:
         chosen = panel_width(store.grid, width, sweeps.columns_that_fit())
         (squares,) = sweeps.allocate(chosen)
-        for columns, _, x in _unit_solves(sweeps, chosen):
+        for columns, _, x in _unit_solves(sweeps, chosen, turn):
             # inv(A)[j, j] = sum_i inv(L)[i, j]**2
             sweeps.add_column_squares(x, squares[columns.start : columns.stop, 0])
         sweeps.take_back(squares, diagonal)
@@ -65,18 +90,20 @@ def inverse_diagonal(solver: AbstractSolver, store: AbstractStore, width: int | 
     return diagonal[:, 0]
 
 
-def panels_of(sweeps: AbstractSweeps, width: int) -> Iterator[tuple[range, Tile]]:
+def panels_of(sweeps: AbstractSweeps, width: int, turn: Turn = ALONE) -> Iterator[tuple[range, Tile]]:
     """Panels ``inv(A)[j0:, j0:j1]``, all in one array."""
-    for columns, first, x in _unit_solves(sweeps, width):
+    for columns, first, x in _unit_solves(sweeps, width, turn):
         # inv(A)[:, j] = inv(L).T @ inv(L)[:, j]
         sweeps.solve(x, first=first, transposed=True)
         yield columns, x[columns.start - sweeps.grid.start(first) :]
 
 
-def _unit_solves(sweeps: AbstractSweeps, width: int) -> Iterator[tuple[range, int, Tile]]:
+def _unit_solves(sweeps: AbstractSweeps, width: int, turn: Turn) -> Iterator[tuple[range, int, Tile]]:
     """Columns of ``inv(L)`` from the tile row of the first of them down, with that tile row; all in one array."""
     grid = sweeps.grid
-    for start in range(0, grid.n, width):
+    for panel, start in enumerate(range(0, grid.n, width)):
+        if not turn.has(panel):
+            continue
         columns = range(start, min(start + width, grid.n))
         first = start // grid.nb
         rows = range(grid.start(first), grid.n)

@@ -21,8 +21,8 @@ from ooc_chol.dense.factor.conditioning import (
 from ooc_chol.dense.factor.host_sweeps import HostSolver
 from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.refinement import refined_solve
-from ooc_chol.dense.factor.resident import in_kind_of, resident_tile
-from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve
+from ooc_chol.dense.factor.resident import host_array, in_kind_of, resident_tile
+from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve, solve_there_and_back
 from ooc_chol.dense.factor.stored import AbstractStoredFactor
 from ooc_chol.dense.factor.sweeps import AbstractSolver
 from ooc_chol.dense.stores.file import AbstractStore
@@ -219,6 +219,59 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         Cost ``n**2 m`` flops and one reading of L.
         """
         return self._solved("half solve", b, (transposed,), overwrite_b=overwrite_b)
+
+    def half_solves(self, b: ArrayLike, c: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Solve ``L y = b``, and then ``L.T x = [y, c]``, of a complex L ``L.H x = [y, c]``, in one visit of the devices.
+
+        Parameters
+        ----------
+        b : (n, p) array_like
+            Right-hand sides of the first system: ``x[:, :p]`` is ``inv(A) @ b``. Not changed.
+        c : (n, q) array_like
+            More right-hand sides of the second. Not changed.
+
+        Returns
+        -------
+        y : (n, p) array
+            Solutions of the first system, a new array in host memory.
+        x : (n, p + q) array
+            Solutions of the second, a new array in host memory.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            ``b`` or ``c`` is no matrix of finite real numbers with ``n`` rows, or L cannot be read, as for :meth:`solve`.
+
+        Notes
+        -----
+        Cost ``n**2 (2 p + q)`` flops and two readings of L, in which GPUs keep what their memory holds from the first to the
+        second: for likelihoods, whose gradient needs both. Two calls of :meth:`half_solve` give the same numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> factor = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
+        >>> y, x = factor.half_solves(np.array([[2.0], [5.0]]), np.eye(2))
+        >>> np.concatenate([y, x], axis=1)
+        array([[ 1.  ,  0.  ,  0.5 , -0.25],
+               [ 2.  ,  1.  ,  0.  ,  0.5 ]])
+        """
+        for each in (b, c):
+            refuse_triangular(each)
+            if np.ndim(each) != 2:
+                raise ValueError(f"right-hand sides have shape {np.shape(each)}, but matrices with {self.n} rows are needed")
+        y, _ = right_hand_side(host_array(b), self.n, copy=True, fmt=self._fmt)
+        x = np.concatenate([y, right_hand_side(host_array(c), self.n, copy=False, fmt=self._fmt)[0]], axis=1)
+        store, p = self._opened(), y.shape[1]
+        is_resident = resident_tile(store) is not None
+        if not (y.size and x.size) or is_resident or self._solver is None or not self._solver.takes(store, x.shape[1]):
+            y = self.half_solve(y, overwrite_b=True)
+            x[:, :p] = y
+            return y, self.half_solve(x, transposed=True, overwrite_b=True)
+        with self._passes.running("half solves", x.shape[1]) as run:
+            solve_there_and_back(self._solver, store, y, x, run)
+        return y, x
 
     def matmul(self, z: ArrayLike, *, transposed: bool = False) -> NDArray[Any]:
         """Multiply ``L @ z``, also written so: turns independent unit normals into a sample with covariance A.

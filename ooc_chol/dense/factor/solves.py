@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
+from ooc_chol.dense.factor.team_sweeps import opened_team
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.formats import FP64, PrecisionFormat
@@ -41,6 +43,14 @@ def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[Any], *, tran
     Higham (2002), Thm 8.5.
     """
     m = x.shape[1]
+    if team := solver.team_for(store):
+        with opened_team(team, store, run, [x]) as devices:
+            width = min(m, devices.columns_that_fit())
+            devices.allocate(width)
+            for start in range(0, m, width):
+                for system in transposed:
+                    devices.solve(x[:, start : start + width], transposed=system)
+        return
     with solver.opened(store, run, Needs(locked=(x,))) as sweeps:
         width = min(m, sweeps.columns_that_fit() or m)
         sweeps.allocate(width)
@@ -51,6 +61,51 @@ def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[Any], *, tran
                 sweeps.solve(part, transposed=system)
             sweeps.take_back(part, x, columns)
         sweeps.finish()
+
+
+def solve_there_and_back(solver: AbstractSolver, store: AbstractStore, y: NDArray[Any], x: NDArray[Any], run: Pass) -> None:
+    """Solve ``L y = y`` in place, then ``L.H x = [y, x]``, where the first columns of ``x`` are room for ``y``.
+
+    L is read twice, but for the tiles that the devices keep from the first solve; more often where not all columns fit.
+    """
+    team = solver.team_for(store)
+    if not (_team_there_and_back(team, store, y, x, run) if team else _there_and_back(solver, store, y, x, run)):
+        solve(solver, store, y, transposed=(False,), run=run)
+        x[:, : y.shape[1]] = y
+        solve(solver, store, x, transposed=(True,), run=run)
+
+
+def _team_there_and_back(team: Sequence[DeviceSolver], store: AbstractStore, y: NDArray[Any], x: NDArray[Any], run: Pass) -> bool:
+    """On several devices; False where they have no room for all columns."""
+    with opened_team(team, store, run, [y, x]) as devices:
+        if devices.columns_that_fit() < x.shape[1]:
+            return False
+        devices.allocate(x.shape[1])
+        devices.solve(y, transposed=False)
+        x[:, : y.shape[1]] = y
+        devices.solve(x, transposed=True)
+    return True
+
+
+def _there_and_back(solver: AbstractSolver, store: AbstractStore, y: NDArray[Any], x: NDArray[Any], run: Pass) -> bool:
+    """On one device, where ``y`` stays from the first solve to the second; False where it has no room for all columns."""
+    with solver.opened(store, run, Needs(arrays=(y,), locked=(x,))) as sweeps:
+        fitting = sweeps.columns_that_fit()
+        if fitting is not None and fitting < x.shape[1]:
+            return False
+        (half,) = sweeps.allocate(x.shape[1])
+        sweeps.solve(half)
+        both = sweeps.bring(x, slice(0, x.shape[1]))
+
+        def put(rows: range, cols: range, out: Any, stream: Any) -> None:
+            out[...] = half
+
+        sweeps.generate(put, range(len(y)), range(y.shape[1]), both[:, : y.shape[1]])
+        sweeps.solve(both, transposed=True)
+        sweeps.take_back(half, y)
+        sweeps.take_back(both, x)
+        sweeps.finish()
+    return True
 
 
 def multiply(store: AbstractStore, z: NDArray[Any], run: Pass, *, transposed: bool = False) -> NDArray[Any]:

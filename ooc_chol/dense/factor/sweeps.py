@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
+
+if TYPE_CHECKING:
+    from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 
 
 class PanelSums(NamedTuple):
@@ -137,3 +140,7 @@ class AbstractSolver(ABC):
     @abstractmethod
     def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> AbstractContextManager[AbstractSweeps]:
         """Sweeps for one call, told to ``run``."""
+
+    def team_for(self, store: AbstractStore) -> Sequence[DeviceSolver]:
+        """The solvers of all devices that share a call, where there are several."""
+        return ()

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor.inverse import PANEL_BYTES, panel_width, panels_of
+from ooc_chol.dense.factor.inverse import ALONE, PANEL_BYTES, Turn, panel_width, panels_of
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs, PanelSums
+from ooc_chol.dense.factor.team_sweeps import by_all
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
@@ -93,6 +94,26 @@ def inverse_traces(
     solver: AbstractSolver, store: AbstractStore, matrices: Sequence[FunctionSource], *, vectors: NDArray[np.float64], run: Pass
 ) -> InverseTraces:
     """Compute the sums of :meth:`ooc_chol.CholeskyFactor.inverse_traces`, a panel of the inverse at a time."""
+    if team := solver.team_for(store):
+
+        def part(number: int) -> InverseTraces:
+            one, turn = team[number].without_locking(), Turn(number, len(team))
+            return _inverse_traces(one, store, matrices, vectors=vectors, run=run, turn=turn)
+
+        parts = by_all(team, store, [vectors], part)
+        return InverseTraces(*(np.sum(each, axis=0) for each in zip(*parts, strict=True)))
+    return _inverse_traces(solver, store, matrices, vectors=vectors, run=run, turn=ALONE)
+
+
+def _inverse_traces(
+    solver: AbstractSolver,
+    store: AbstractStore,
+    matrices: Sequence[FunctionSource],
+    *,
+    vectors: NDArray[np.float64],
+    run: Pass,
+    turn: Turn,
+) -> InverseTraces:
     n, q = vectors.shape
     diagonal, wanted = np.zeros((n, 1)), PanelSums(matrices, q)
     totals = np.zeros((len(matrices), 1 + q))
@@ -100,7 +121,7 @@ def inverse_traces(
         sweeps.prepare(matrices)
         width = panel_width(store.grid, None, sweeps.columns_that_fit())
         beside, found = sweeps.allocate(width)
-        for columns, panel in panels_of(sweeps, width):
+        for columns, panel in panels_of(sweeps, width, turn):
             sweeps.generate(_diagonal_of(panel), columns, range(1), found[columns.start : columns.stop])
             blocks = row_blocks(columns, n, sweeps.block_rows) if matrices else []
             parts = sweeps.panel_sums(panel, columns, [rows for rows, _ in blocks], sums=wanted, vectors=beside) if blocks else []
@@ -132,6 +153,27 @@ def half_solve_sums(
     run: Pass,
 ) -> HalfSolveSums:
     """Compute the sums of :meth:`ooc_chol.CholeskyFactor.half_solve_sums`, some columns of B at a time."""
+    if team := solver.team_for(store):
+        ends = np.linspace(0, len(columns), len(team) + 1).astype(int)
+
+        def part(number: int) -> HalfSolveSums:
+            one, own = team[number].without_locking(), columns[ends[number] : ends[number + 1]]
+            return _half_solve_sums(one, store, matrix, own, vectors=vectors, width=width, run=run)
+
+        return HalfSolveSums(*map(np.concatenate, zip(*by_all(team, store, [vectors], part), strict=True)))
+    return _half_solve_sums(solver, store, matrix, columns, vectors=vectors, width=width, run=run)
+
+
+def _half_solve_sums(
+    solver: AbstractSolver,
+    store: AbstractStore,
+    matrix: FunctionSource,
+    columns: range,
+    *,
+    vectors: NDArray[np.float64],
+    width: int | None,
+    run: Pass,
+) -> HalfSolveSums:
     n, m, q = store.grid.n, len(columns), vectors.shape[1]
     squares, products = np.zeros((m, 1)), np.zeros((m, q))
     with solver.opened(store, run, Needs((vectors, squares, products))) as sweeps:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source
+from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source, derivative_source
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 from tests.apps.geostat.models import MODELS, plane
 
@@ -27,14 +26,11 @@ def test_log_determinants_of_both_devices_agree(model, sites):
     assert found[1] == pytest.approx(found[0], rel=TWO_ROUTES)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("nested")])
-def test_gradients_of_sums_agree_on_both_devices(name):
-    model, sites = MODELS[name]
-    observations = geostat.make_observations(sites(400, 0), np.random.default_rng(2).normal(size=400))
-    model = model.with_values(nugget=0.2)
-    found = [
-        geostat.log_likelihood_gradient(observations, model, settings=geostat.FactorSettings(tile_size=128, devices=device))
-        for device in ("host:0", "cuda:0")
-    ]
-    scale = np.abs(found[0].gradient).max()
-    np.testing.assert_allclose(found[1].gradient, found[0].gradient, rtol=0, atol=TWO_ROUTES * scale)
+@pytest.mark.parametrize(("model", "sites"), CASES.values(), ids=CASES)
+def test_products_with_derivatives_of_both_devices_agree(model, sites):
+    places, b = sites(500, 0), np.random.default_rng(1).standard_normal((500, 3))
+    for name in model.parameters:
+        source = derivative_source(model, places, name)
+        assert source.is_made_on_cuda
+        host, gpu = (oc.symm(source, b, devices=device) for device in ("host:0", "cuda:0"))
+        np.testing.assert_allclose(gpu, host, rtol=0, atol=TWO_ROUTES * max(np.abs(host).max(), 1.0), err_msg=name)

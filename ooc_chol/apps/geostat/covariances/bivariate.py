@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -166,17 +166,35 @@ class BivariateMatern(AbstractCovariance):
         """The derivative, pair by pair."""
         self._fill_terms(self._derivative_terms(name), a, b, out)
 
-    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
-        """None: derivatives are made on the host."""
-        return None
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """As :meth:`device_form`, with the table of a derivative for each pair, of zeros for one that has none."""
+        terms = self._derivative_terms(name)
+        variances = np.zeros(2)
+        tables = []
+        for pair in _PAIRS:
+            factor, by = terms.get(pair, (0.0, None))
+            profile = MaternProfile(self._smoothness_of(pair))
+            own = profile.table if by is None else profile.derivative_table(None if by == "range" else by)
+            tables.append(own.arguments(-factor / self.range if by == "range" else factor))
+            if pair[0] == pair[1] and by is None:
+                variances[pair[0]] = factor
+        return self._form(coordinates, variances[coordinates[:, -1].astype(int)], tables)
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """The sites themselves, and a table for each pair of variables."""
-        smoothness = {(0, 0): self.smoothness_1, (0, 1): self._mean_smoothness, (1, 1): self.smoothness_2}
-        tables = [MaternProfile(smoothness[pair]).table.arguments(self._factor(*pair)) for pair in _PAIRS]
-        variances = self.site_variances(coordinates)
+        tables = [MaternProfile(self._smoothness_of(pair)).table.arguments(self._factor(*pair)) for pair in _PAIRS]
+        return self._form(coordinates, self.site_variances(coordinates), tables)
+
+    def _form(
+        self, coordinates: NDArray[np.float64], variances: NDArray[np.float64], tables: Sequence[tuple[Any, ...]]
+    ) -> DeviceForm:
+        """What the kernel takes, with these tables."""
         scale = float(1.0 / self.range)
         return DeviceForm("bivariate", coordinates, variances, (scale, *(part for table in tables for part in table)))
+
+    def _smoothness_of(self, pair: tuple[int, int]) -> float:
+        """Smoothness of the covariance of two variables."""
+        return self._smoothnesses[pair[0]] if pair[0] == pair[1] else self._mean_smoothness
 
     def _bound_and_slopes(self) -> Bound:
         """:attr:`correlation_bound`, and the derivatives of its logarithm by the smoothnesses."""
@@ -262,8 +280,7 @@ class BivariateMatern(AbstractCovariance):
     ) -> None:
         """Write one term at the sites of two variables."""
         factor, name = term
-        smoothness = self._smoothnesses[pair[0]] if pair[0] == pair[1] else self._mean_smoothness
-        matern = Matern(1.0, self.range, smoothness)
+        matern = Matern(1.0, self.range, self._smoothness_of(pair))
         if name is None:
             matern.fill(*sites, out)
         else:

@@ -163,6 +163,10 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
         """``-1 / range``; angle and ratio depend on the direction."""
         return -1.0 / self.base.range if name == "range" else None
 
+    def directional_log_derivative(self, name: str) -> tuple[int, int, float]:
+        """As :meth:`log_derivative`, whose u and w are the turned coordinates."""
+        return (1, 1, -1.0 / self.ratio) if name == "ratio" else (0, 1, self.ratio - 1.0 / self.ratio)
+
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, turned to the main axis and stretched across it."""
         return self.table_form("radial", self._turned(coordinates), 1.0 / self.base.range)
@@ -281,6 +285,11 @@ class AxisRanges(AbstractWrappedCovariance):
     def constant_log_derivative(self, name: str) -> float | None:
         """None: each range depends on the direction."""
         return None
+
+    def directional_log_derivative(self, name: str) -> tuple[int, int, float]:
+        """``-((a_k - b_k) / range_k)**2 / (range_k z**2)``."""
+        axis = self._names.index(name)
+        return axis, axis, -1.0 / self.ranges[axis]
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Sites about their mean, each axis in units of its range."""

@@ -92,6 +92,40 @@ static __device__ __forceinline__ double gneiting_at(const double* a, const doub
     return exp(-decay * log_w) * interpolate(table, before, last, distance(a, b, axes - 1) * scale * exp(-shrink * log_w));
 }
 
+// table(|a - b| * scale) (a_p - b_p) (a_q - b_q) / |a - b|**2, the table zero at zero: derivatives by what turns and stretches
+static __device__ __forceinline__ double radial_by_axes_at(const double* a, const double* b, int axes, double scale,
+                                                           const double* table, int before, int last, int p, int q)
+{
+    const double h = distance(a, b, axes), square = fmax(h * h, 2.2250738585072014e-308);
+    const double x = __ldg(a + p) - __ldg(b + p), y = __ldg(a + q) - __ldg(b + q);
+    return interpolate(table, before, last, h * scale) * (x * y / square);
+}
+
+// the same times time(|u| * time_scale)
+static __device__ __forceinline__ double separable_radial_by_axes_at(const double* a, const double* b, int axes, double scale,
+                                                                     const double* table, int before, int last, int p, int q,
+                                                                     double time_scale, const double* time_table,
+                                                                     int time_before, int time_last)
+{
+    const double u = fabs(__ldg(a + axes - 1) - __ldg(b + axes - 1));
+    return radial_by_axes_at(a, b, axes - 1, scale, table, before, last, p, q)
+           * interpolate(time_table, time_before, time_last, u * time_scale);
+}
+
+// gneiting times log w (kind 0), 1 / w - 1 (kind 1), or that times log(|u| * time_scale) (kind 2): derivatives by what is in w
+static __device__ __forceinline__ double gneiting_by_time_at(const double* a, const double* b, int axes, double scale,
+                                                             const double* table, int before, int last, double time_scale,
+                                                             double power, double decay, double shrink, int kind)
+{
+    const double u = fabs(__ldg(a + axes - 1) - __ldg(b + axes - 1)) * time_scale;
+    const double log_w = log1p(pow(u, power));
+    const double weight = kind == 0   ? log_w
+                          : kind == 1 ? expm1(-log_w)
+                                      : expm1(-log_w) * log(fmax(u, 2.2250738585072014e-308));
+    return weight * exp(-decay * log_w)
+           * interpolate(table, before, last, distance(a, b, axes - 1) * scale * exp(-shrink * log_w));
+}
+
 KERNEL(radial, double scale, const double* table, int before, int last)
 {
     ENTRY
@@ -113,6 +147,27 @@ KERNEL(great_circle, double scale, const double* table, int before, int last)
     }
 SEPARABLE(separable_radial)
 SEPARABLE(separable_great_circle)
+
+KERNEL(radial_by_axes, double scale, const double* table, int before, int last, int p, int q)
+{
+    ENTRY
+    PUT(radial_by_axes_at(a, b, DIMENSIONS, scale, table, before, last, p, q));
+}
+
+KERNEL(separable_radial_by_axes, double scale, const double* table, int before, int last, int p, int q, double time_scale,
+       const double* time_table, int time_before, int time_last)
+{
+    ENTRY
+    PUT(separable_radial_by_axes_at(a, b, DIMENSIONS, scale, table, before, last, p, q, time_scale, time_table, time_before,
+                                    time_last));
+}
+
+KERNEL(gneiting_by_time, double scale, const double* table, int before, int last, double time_scale, double power, double decay,
+       double shrink, int kind)
+{
+    ENTRY
+    PUT(gneiting_by_time_at(a, b, DIMENSIONS, scale, table, before, last, time_scale, power, decay, shrink, kind));
+}
 
 KERNEL(gneiting, double scale, const double* table, int before, int last, double time_scale, double power, double decay,
        double shrink)

@@ -116,6 +116,21 @@ class AbstractRadialCovariance(AbstractCovariance):
     def constant_log_derivative(self, name: str) -> float | None:
         """What :meth:`log_derivative` is where it is the same for all distances; None where it is not."""
 
+    def directional_log_derivative(self, name: str) -> tuple[int, int, float]:
+        """Where it is not: ``(p, q, factor)`` of ``factor d_p d_q / |d|**2``, of differences d of :meth:`device_form`'s points.
+
+        Parameters
+        ----------
+        name : str
+            A parameter of the distance whose :meth:`constant_log_derivative` is None.
+
+        Returns
+        -------
+        tuple of int, int and float
+            Two axes, and the factor.
+        """
+        raise ValueError(f"the derivative of the distance by {name!r} is the same in all directions")
+
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
         """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
@@ -140,15 +155,17 @@ class AbstractRadialCovariance(AbstractCovariance):
         variances = np.full(len(points), self.variance)
         return DeviceForm(kernel, points, variances, (float(scale), *self.profile.table.arguments(self.variance)))
 
-    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
-        """Tables of derivatives by the shape, and by a length that scales all distances alike; None for others."""
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """Tables of derivatives by the shape and by lengths, of all distances alike or of directions."""
         form, is_shape = self.device_form(coordinates), name in self.profile.parameters
         factor = 1.0 if is_shape else self.constant_log_derivative(name)
-        if factor is None:
-            return None
         table = self.profile.derivative_table(name if is_shape else None)
-        arguments = (form.arguments[0], *table.arguments(self.variance * factor))
-        return replace(form, variances=np.zeros(len(coordinates)), arguments=arguments)
+        zeros = np.zeros(len(coordinates))
+        if factor is not None:
+            return replace(form, variances=zeros, arguments=(form.arguments[0], *table.arguments(self.variance * factor)))
+        first, second, factor = self.directional_log_derivative(name)
+        arguments = (form.arguments[0], *table.arguments(self.variance * factor), np.int32(first), np.int32(second))
+        return replace(form, kernel=f"{form.kernel}_by_axes", variances=zeros, arguments=arguments)
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Write ``out[i, j] = C(a[:, i], b[:, j])``, without nugget, in chunks."""

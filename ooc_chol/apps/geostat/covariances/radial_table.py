@@ -67,6 +67,10 @@ class RadialTable:
         """What a kernel in CUDA C takes for ``factor`` times the function."""
         return factor * self.coefficients, np.int32(self.first - 1), np.int32(len(self.coefficients) - 1)
 
+    def combined(self, factor: float, other: RadialTable, weight: float) -> RadialTable:
+        """``factor`` times this function and ``weight`` times one that was tabulated with it, as a table."""
+        return RadialTable(self.first, factor * self.coefficients + weight * other.coefficients)
+
     def __call__(self, z: NDArray[np.float64]) -> NDArray[np.float64]:
         """The function at an array of distances, as a new array."""
         values = np.array(z, dtype=np.float64, ndmin=1)

@@ -146,16 +146,18 @@ class SeparableSpaceTime(AbstractCovariance):
                 self.time.fill_derivative(name.removeprefix(_TIME), a[-1:, rows], own[-1:], scratch[0])
             chunk *= scratch[0]
 
-    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
-        """None: derivatives are made on the host."""
-        return None
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """The derivative of one part beside the other."""
+        _check_time(coordinates.T)
+        places, times = coordinates[:, :-1], coordinates[:, -1:]
+        if name in self.space.parameters:
+            return _product(self.space.derivative_form(name, places), self.time.device_form(times))
+        return _product(self.space.device_form(places), self.time.derivative_form(name.removeprefix(_TIME), times))
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """Points of the space part and times, and both tables."""
         _check_time(coordinates.T)
-        space, time = self.space.device_form(coordinates[:, :-1]), self.time.device_form(coordinates[:, -1:])
-        points = np.column_stack([space.points, time.points])
-        return DeviceForm(f"separable_{space.kernel}", points, space.variances, (*space.arguments, *time.arguments))
+        return _product(self.space.device_form(coordinates[:, :-1]), self.time.device_form(coordinates[:, -1:]))
 
 
 @dataclass(frozen=True)
@@ -280,9 +282,19 @@ class GneitingMatern(AbstractCovariance):
                     z *= self._log_lag(a[:, rows], own, scratch[0])
             self._weigh(z, log_w, len(a) - 1)
 
-    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
-        """None: derivatives are made on the host."""
-        return None
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
+        """As :meth:`device_form`, with the table of a derivative; by what is in w times a weight of w."""
+        form, profile = self.device_form(coordinates), MaternProfile(self.smoothness)
+        zeros = np.zeros(len(coordinates))
+        if name in ("range", "smoothness"):
+            table = profile.derivative_table(None if name == "range" else name)
+            factor = -self.variance / self.range if name == "range" else self.variance
+            own = (form.arguments[0], *table.arguments(factor), *form.arguments[4:])
+            return replace(form, variances=zeros, arguments=own)
+        of_value, of_slope, kind = self._time_weights(name, coordinates.shape[1] - 1)
+        table = profile.table.combined(of_value, profile.derivative_table(None), of_slope)
+        own = (form.arguments[0], *table.arguments(self.variance), *form.arguments[4:], np.int32(kind))
+        return replace(form, kernel="gneiting_by_time", variances=zeros, arguments=own)
 
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
         """The sites themselves, the table of the Matérn function, and the constants of time."""
@@ -292,6 +304,16 @@ class GneitingMatern(AbstractCovariance):
         table = MaternProfile(self.smoothness).table.arguments(self.variance)
         variances = np.full(len(coordinates), self.variance)
         return DeviceForm("gneiting", coordinates, variances, (float(1.0 / self.range), *table, *time))
+
+    def _time_weights(self, name: str, d: int) -> tuple[float, float, int]:
+        """Of M and of ``z dM/dz`` in :meth:`_time_derivative`, and the number of the weight that the kernel gives them."""
+        if name == "time_decay":
+            return -1.0, 0.0, 0
+        if name == "interaction":
+            return -0.5 * d, -0.5, 0
+        factor = -2.0 * self.time_power / self.time_range if name == "time_range" else 2.0
+        decay, shrink = self.time_decay + 0.5 * self.interaction * d, 0.5 * self.interaction
+        return decay * factor, shrink * factor, 1 if name == "time_range" else 2
 
     def _time_derivative(self, name: str, z: NDArray[np.float64], scratch: NDArray[np.float64], d: int) -> None:
         """Replace ``z`` by the derivative without ``variance w**-(delta + beta d/2)``, and in alpha without :meth:`_log_lag`."""
@@ -350,6 +372,13 @@ class GneitingMatern(AbstractCovariance):
         np.exp(log_w, out=log_w)
         z *= log_w
         z *= self.variance
+
+
+def _product(space: DeviceForm, time: DeviceForm) -> DeviceForm:
+    """The product of a function of space and one of time, of which one may be a derivative."""
+    points = np.column_stack([space.points, time.points])
+    variances, arguments = space.variances * time.variances, (*space.arguments, *time.arguments)
+    return DeviceForm(f"separable_{space.kernel}", points, variances, arguments)
 
 
 def _check_time(a: NDArray[np.float64]) -> None:

@@ -108,7 +108,10 @@ def log_likelihood_gradient(
     Cost of the exact gradient: ``2/3 n**3`` flops besides the factorization's ``n**3 / 3``, for all parameters together.
     """
     check_trace_sums(traces, probes)
-    with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings) as found:
+    along = None if has_exact_gradient(traces, observations.n) else (probes, seed)
+    with evaluated(
+        observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings, probes=along
+    ) as found:
         limit = INFORMATION_LIMIT if information else 0
         return score(found, trace_sums=traces, information=limit, probes=probes, seed=seed)
 
@@ -153,7 +156,8 @@ def profile_log_likelihood_gradient(
     """
     check_trace_sums(traces, probes)
     variance = fixed_variance(correlation, nugget)
-    with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings) as found:
+    along = None if has_exact_gradient(traces, observations.n) else (probes, seed)
+    with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings, probes=along) as found:
         full = score(found, trace_sums=traces, probes=probes, seed=seed)
     jacobian = _profile_jacobian(full, nugget is not None)
     # at the profiled variance the derivative along it is zero, so that a step of it changes nothing
@@ -178,6 +182,11 @@ def check_trace_sums(traces: str, probes: int) -> None:
         raise ValueError(f"traces is {traces!r}, but there are 'auto', 'exact' and 'probes'")
     if probes < 2:
         raise ValueError(f"{probes} probes are asked for, but a standard error needs at least 2")
+
+
+def has_exact_gradient(trace_sums: TraceSums, n: int) -> bool:
+    """Whether a gradient of so many observations is exact by this choice."""
+    return trace_sums == "exact" or (trace_sums == "auto" and n <= GRADIENT_LIMIT)
 
 
 def score(
@@ -209,11 +218,11 @@ def score(
     """
     n = found.observations.n
     shape = found.likelihood.model.parameters if shape is None else shape
-    is_exact = trace_sums == "exact" or (trace_sums == "auto" and n <= GRADIENT_LIMIT)
+    is_exact = has_exact_gradient(trace_sums, n)
     if is_exact and n <= information:
         sums = dense_sums(found, shape)
         return assembled(found.likelihood, shape, sums, sums)
-    probed = probed_sums(found, shape, probes, seed) if information or not is_exact else None
+    probed = probed_sums(found, shape, probes, seed, crossed=bool(information)) if information or not is_exact else None
     sums = exact_sums(found, shape) if is_exact or probed is None else probed
     return assembled(found.likelihood, shape, sums, probed if information else None)
 

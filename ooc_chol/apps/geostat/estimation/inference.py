@@ -189,7 +189,10 @@ def infer(
     shape = tuple(name for name in names if name not in ("variance", "nugget"))
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
     plain = (settings or FactorSettings()).in_fp64()
-    with evaluated(observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain) as found:
+    along = (max(count, 2), 0) if count else None
+    with evaluated(
+        observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain, probes=along
+    ) as found:
         derived = score(
             found,
             shape,

@@ -81,6 +81,15 @@ class Likelihood:
 
 
 @dataclass(frozen=True, eq=False)
+class Probed:
+    """What the pass that whitens the observations brings along for estimates by probes."""
+
+    signs: NDArray[np.float64]  #: ``U``, (n, m) random signs
+    solved: NDArray[np.float64]  #: (n, 1 + p) ``inv(R) @ [z, X]``
+    images: NDArray[np.float64]  #: (n, m) ``inv(L).T @ U``
+
+
+@dataclass(frozen=True, eq=False)
 class Evaluated:
     """A log-likelihood with the factor it comes from, which is open.
 
@@ -96,6 +105,8 @@ class Evaluated:
         Values and design multiplied by ``inv(L)``, and the mean estimated from them.
     settings : FactorSettings
         Settings of the factorization.
+    probed : Probed or None
+        Solutions for probes, where some were named beforehand.
     """
 
     likelihood: Likelihood
@@ -103,6 +114,7 @@ class Evaluated:
     observations: Observations
     whitened: Whitened
     settings: FactorSettings
+    probed: Probed | None = None
 
 
 def log_likelihood(
@@ -215,6 +227,20 @@ def whiten(factor: oc.CholeskyFactor, observations: Observations) -> Whitened:
     return estimate_mean(factor.half_solve(np.column_stack([observations.values, observations.design])), observations)
 
 
+def whiten_with_probes(factor: oc.CholeskyFactor, observations: Observations, probes: int, seed: int) -> tuple[Whitened, Probed]:
+    """The same, and solutions for random signs by the same two readings of L."""
+    signs = random_signs(observations.n, probes, seed)
+    both = np.column_stack([observations.values, observations.design])
+    half, solved = factor.half_solves(both, signs)
+    p = both.shape[1]
+    return estimate_mean(half, observations), Probed(signs, solved[:, :p], solved[:, p:])
+
+
+def random_signs(n: int, probes: int, seed: int) -> NDArray[np.float64]:
+    """Probes of independent signs, ``(n, probes)``."""
+    return np.random.default_rng(seed).choice([-1.0, 1.0], size=(n, probes))
+
+
 def estimate_mean(both: NDArray[np.float64], observations: Observations) -> Whitened:
     """Estimate the mean from values and design multiplied by ``inv(L)``."""
     values, design = both[:, 0], both[:, 1:]
@@ -234,8 +260,12 @@ def evaluated(
     reml: bool = False,
     settings: FactorSettings | None = None,
     progress: FactorProgress | None = None,
+    probes: tuple[int, int] | None = None,
 ) -> Iterator[Evaluated]:
-    """Factor, whiten, and put the value together; the factor is open inside the ``with`` block."""
+    """Factor, whiten, and put the value together; the factor is open inside the ``with`` block.
+
+    ``probes``, a number and a seed, are those of estimates that will be asked for.
+    """
     if variance is None and observations.error_variances is not None:
         raise ValueError(
             "with known error variances the matrix is no multiple of the variance, which is therefore not profiled out: use "
@@ -245,11 +275,11 @@ def evaluated(
     ordered = observations.take(morton_order(observations.coordinates))
     how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
     with factored(correlation, ordered.coordinates, how, noise=noise, progress=progress) as factor:
-        whitened = whiten(factor, ordered)
+        whitened, probed = (whiten(factor, ordered), None) if probes is None else whiten_with_probes(factor, ordered, *probes)
         likelihood = put_together(
             whitened, float(factor.logdet()), ordered, correlation, variance=variance, reml=reml, start=start
         )
-        yield Evaluated(likelihood, factor, ordered, whitened, how)
+        yield Evaluated(likelihood, factor, ordered, whitened, how, probed)
 
 
 def put_together(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, TraceSums, assembled, score
+from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, TraceSums, assembled, has_exact_gradient, score
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
@@ -164,6 +164,7 @@ class Objective:
                 reml=options.reml,
                 settings=options.settings,
                 progress=self.progress.advanced,
+                probes=self._probes(gradient or information),
             ) as found:
                 # all evaluations factor matrices of one order: the first plan serves them all
                 self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
@@ -183,6 +184,11 @@ class Objective:
         except oc.NotPositiveDefiniteError as error:
             self.last_error = error
             return Known(None)
+
+    def _probes(self, is_derived: bool) -> tuple[int, int] | None:
+        """Number and seed of the probes that the gradient will need, if any."""
+        is_exact = has_exact_gradient(self.options.trace_sums, self.observations.n)
+        return (self.options.probes, self.options.seed) if is_derived and not is_exact else None
 
     def _approximate(
         self, graph: Conditioning, correlation: AbstractCovariance, variance: float | None, is_derived: bool

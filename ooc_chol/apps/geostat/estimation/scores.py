@@ -18,7 +18,7 @@ from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import derivative_source
-from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, correlation_of, degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Probed, correlation_of, degrees_of_freedom, random_signs
 
 Array = NDArray[np.float64]
 
@@ -57,17 +57,48 @@ def dense_sums(found: Evaluated, shape: Sequence[str]) -> Sums:
     return Sums(squares, trace_sums[np.newaxis], np.tensordot(v, v, axes=((1, 2), (1, 2)))[np.newaxis])
 
 
-def probed_sums(found: Evaluated, shape: Sequence[str], probes: int, seed: int) -> Sums:
+def probed_sums(found: Evaluated, shape: Sequence[str], probes: int, seed: int, *, crossed: bool) -> Sums:
     """Estimates by ``u' V`` and ``V' V'`` with ``V = inv(L) D inv(L)' u`` of random signs ``u`` (Hutchinson 1990).
 
-    Cost ``(2 + 3 k) n**2`` flops for each probe and ``k`` shape parameters, and ``n**2`` entries of each derivative. Both
-    estimates are of the symmetric form, whose variance is least, and the crossed ones make a Gram matrix.
+    Cost ``4 n**2`` flops for each probe, ``2 n**2`` more for each shape parameter, ``n**2`` entries of each derivative, and for
+    the crossed ones ``n**2`` flops for each probe and parameter and another reading of L. Both estimates are of the symmetric
+    form, whose variance is least, and the crossed ones make a Gram matrix.
     """
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(found.observations.n, probes))
-    squares, base, v = _images(found, shape, signs)
-    trace_sums = np.einsum("nm,dnm->md", base, v)
+    probed = _probed(found, probes, seed)
+    base, w = _without_mean(found, probed.signs), _images_without_mean(found, probed)
+    # a = inv(R) (z - X b)
+    alpha = probed.solved[:, 0] - probed.solved[:, 1:] @ found.whitened.coefficients
+    forms, images = _products(found, shape, alpha, w)
+    # u' inv(L) D inv(L)' u = w' D w
+    directions = [*images, *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
+    trace_sums = np.array([*(np.einsum("nm,nm->m", w, each) for each in directions), np.zeros(probes)]).T
     trace_sums[:, -1] = _freedom(found)
+    squares = _squares(found, forms, alpha)
+    if not crossed:
+        return Sums(squares, trace_sums, None)
+    v = _half_solved(found, directions, base)
     return Sums(squares, trace_sums, np.einsum("dnm,enm->mde", v, v))
+
+
+def _probed(found: Evaluated, probes: int, seed: int) -> Probed:
+    """What came along when the observations were whitened, or the same now."""
+    if found.probed is not None:
+        return found.probed
+    signs = random_signs(found.observations.n, probes, seed)
+    half = np.column_stack([found.whitened.residual, found.whitened.design])
+    both = found.factor.half_solve(np.hstack([half, signs]), transposed=True)
+    p = half.shape[1]
+    # inv(R) z, of which the first column is the part that the mean leaves
+    both[:, 0] += both[:, 1:p] @ found.whitened.coefficients
+    return Probed(signs, both[:, :p], both[:, p:])
+
+
+def _images_without_mean(found: Evaluated, probed: Probed) -> Array:
+    """``inv(L)' u`` of :func:`_without_mean`: by columns of ``inv(L)' Q``, which are ``inv(R) X inv(root)``."""
+    if not found.likelihood.reml:
+        return probed.images
+    through = solve_triangular(found.whitened.root, probed.solved[:, 1:].T, trans="T").T
+    return np.asarray(probed.images - through @ (_orthonormal(found).T @ probed.signs))
 
 
 def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Array, Array, Array]:
@@ -75,17 +106,25 @@ def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Arr
     base = _without_mean(found, vectors)
     both = found.factor.half_solve(np.column_stack([found.whitened.residual, base]), transposed=True)
     alpha, w = both[:, 0], both[:, 1:]
-    how = found.settings
+    forms, images = _products(found, shape, alpha, w)
+    directions = [*images, *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
+    return _squares(found, forms, alpha), base, _half_solved(found, directions, base)
+
+
+def _products(found: Evaluated, shape: Sequence[str], alpha: Array, w: Array) -> tuple[Array, list[Array]]:
+    """``a' D a`` and ``D w`` of each derivative ``D``."""
+    both, how = np.column_stack([alpha, w]), found.settings
     images = [
         oc.symm(derivative, both, devices=how.devices, memory_budget=how.memory_budget)
         for derivative in _derivatives(found, shape)
     ]
-    forms = np.array([alpha @ image[:, 0] for image in images])
-    directions = [*(image[:, 1:] for image in images), *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
-    # all of them by one reading of L
+    return np.array([alpha @ image[:, 0] for image in images]), [image[:, 1:] for image in images]
+
+
+def _half_solved(found: Evaluated, directions: list[Array], base: Array) -> Array:
+    """``inv(L)`` times each direction, all of them by one reading of L, and ``base``."""
     solved = np.hsplit(found.factor.half_solve(np.hstack(directions)), len(directions))
-    v = np.array([*(_without_mean(found, each) for each in solved), base])
-    return _squares(found, forms, alpha), base, v
+    return np.array([*(_without_mean(found, each) for each in solved), base])
 
 
 def _derivatives(found: Evaluated, shape: Sequence[str]) -> list[Any]:

@@ -1,0 +1,132 @@
+"""Triangular solves on several devices: each reads its part of L over its own link, and solutions pass through host memory.
+
+``L y = x`` deals tile rows, ``L.T y = x`` tile columns: block k of the solution belongs to device ``k % g``, which reads only its
+own row or column. Of what it needs from others the newest block comes last, so that all devices stay busy; the order of
+subtractions, and so every bit, is that of one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from numpy.typing import NDArray
+
+from ooc_chol.dense.passes import Pass
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.interfaces import AbstractEvent
+from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.tasks.tiling import TileGrid, TileIndex
+
+if TYPE_CHECKING:
+    from ooc_chol.dense.factor.device_sweeps import DeviceSolver, DeviceSweeps
+
+_Result = TypeVar("_Result")
+
+
+@final
+class TeamSweeps:
+    """Sweeps of several devices over one store, enqueued by the calling thread.
+
+    Parameters
+    ----------
+    members : sequence of DeviceSweeps
+        One for each device.
+    """
+
+    def __init__(self, members: Sequence[DeviceSweeps]) -> None:
+        self.grid, self._members = members[0].grid, members
+
+    def columns_that_fit(self) -> int:
+        """Right-hand sides that every device has room for."""
+        return min(member.columns_that_fit() for member in self._members)
+
+    def allocate(self, columns: int) -> None:
+        """Make room for so many on every device."""
+        for member in self._members:
+            with member.current():
+                member.allocate(columns)
+
+    def solve(self, x: NDArray[Any], *, transposed: bool) -> None:
+        """Solve ``L y = x``, or with L's adjoint, in place of a host array; it is complete when this returns."""
+        nt, g = self.grid.nt, len(self._members)
+        order = range(nt - 1, -1, -1) if transposed else range(nt)
+        parts = [_Part(member, x) for member in self._members]
+        final: dict[int, AbstractEvent] = {}
+        for k in order:
+            final[k] = parts[k % g].solve_block(k, final, transposed=transposed)
+        for member in self._members:
+            with member.current():
+                member.finish()
+
+
+class _Part:
+    """What one device has of the right-hand sides: its own blocks, and those of others that have come."""
+
+    def __init__(self, member: DeviceSweeps, x: NDArray[Any]) -> None:
+        self._member, self._x = member, x
+        self._there: set[int] = set()
+        with member.current():
+            self._tile = member.array(*x.shape)
+
+    def solve_block(self, k: int, final: dict[int, AbstractEvent], *, transposed: bool) -> AbstractEvent:
+        """Enqueue all that makes block ``k`` final, in host memory too; returns the event behind that."""
+        member, nt = self._member, self._member.grid.nt
+        order = [TileIndex(i, k) for i in range(nt - 1, k - 1, -1)] if transposed else [TileIndex(k, j) for j in range(k + 1)]
+        with member.current():
+            self._bring(k)
+            x_k = member.rows(self._tile, k)
+            with closing(member.tiles(order, self._x.shape[1])) as tiles:
+                for (i, j), tile in tiles:
+                    other = i if transposed else j
+                    if other == k:  # x[k] = inv(L[k, k]) @ x[k]
+                        member.substitute(tile, x_k, transposed=transposed)
+                        continue
+                    if other not in self._there:
+                        member.wait(final[other])
+                        self._bring(other)
+                    # x[k] -= L[k, j] @ x[j], or x[k] -= L[i, k].T @ x[i]
+                    member.subtract(x_k, tile, member.rows(self._tile, other), transposed=transposed)
+            member.take_back(x_k, member.rows(self._x, k))
+            return member.record()
+
+    def _bring(self, k: int) -> None:
+        """Copy a block of the host array to the device."""
+        self._member.bring_rows(self._member.rows(self._x, k), self._member.rows(self._tile, k))
+        self._there.add(k)
+
+
+@contextmanager
+def opened_team(
+    solvers: Sequence[DeviceSolver], store: AbstractStore, run: Pass, locked: Sequence[NDArray[Any]]
+) -> Iterator[TeamSweeps]:
+    """Open all devices; ``locked`` are the host arrays that are solved for."""
+    with ExitStack() as stack:
+        stack.enter_context(solvers[0].reaching(store, locked))
+        members = [
+            stack.enter_context(each.without_locking().opened(store, run, ranks=kept_first(store.grid, number, len(solvers))))
+            for number, each in enumerate(solvers)
+        ]
+        yield TeamSweeps(members)
+
+
+def kept_first(grid: TileGrid, number: int, count: int) -> dict[TileIndex, int]:
+    """Ranks of the tiles that a device needs for both systems: rows and columns are its own; the last in stored order first.
+
+    Examples
+    --------
+    >>> sorted(kept_first(TileGrid(4, 1), 1, 2))
+    [TileIndex(i=1, j=1), TileIndex(i=3, j=1), TileIndex(i=3, j=3)]
+    """
+    own = [index for index in grid.tiles() if index.i % count == number and index.j % count == number]
+    return {index: rank for rank, index in enumerate(reversed(own))}
+
+
+def by_all(
+    solvers: Sequence[DeviceSolver], store: AbstractStore, locked: Sequence[NDArray[Any]], work: Callable[[int], _Result]
+) -> list[_Result]:
+    """``work(number)`` for every device at once, a thread each, while L and these arrays are page-locked for all of them."""
+    with solvers[0].reaching(store, locked), collector_off(), ThreadPoolExecutor(len(solvers)) as threads:
+        return list(threads.map(work, range(len(solvers))))

@@ -35,6 +35,7 @@ DOCUMENTED = {
     "gstools": lambda h, p: (p["var"] * bessel(np.sqrt(p["nu"]) * h / p["len_scale"], p["nu"]), p["nugget"]),
     "geoR": lambda h, p: (p["sigmasq"] * bessel(h / p["phi"], p["kappa"]), p["tausq"]),
     "gpgp": lambda h, p: (p["variance"] * bessel(h / p["range"], p["smoothness"]), p["variance"] * p["nugget"]),
+    "gstat": lambda h, p: (p["psill"] * bessel(h / p["range"], p["kappa"]), p["nugget"]),
     "fields": lambda h, p: (p["sigma2"] * bessel(h / p["aRange"], p["smoothness"]), p["tau"] ** 2),
 }
 
@@ -75,8 +76,8 @@ def test_the_line_of_scikit_learn_runs_and_agrees():
 
 
 def test_other_packages_are_named():
-    with pytest.raises(ValueError, match=r"no conversion to 'gstat'; there are sklearn, gstools, geoR, gpgp, fields"):
-        convert_parameters(Matern(1.0, 1.0, 0.5), "gstat")
+    with pytest.raises(ValueError, match=r"no conversion to 'spBayes'; there are sklearn, gstools, geoR, gpgp, fields, gstat"):
+        convert_parameters(Matern(1.0, 1.0, 0.5), "spBayes")
 
 
 def test_the_command_prints_one_or_all(tmp_path, capsys, one_blas_thread):

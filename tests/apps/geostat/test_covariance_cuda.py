@@ -124,6 +124,16 @@ def test_kernels_make_the_derivatives_of_the_host(library, model, sites):
             np.testing.assert_allclose(found, expected, rtol=0, atol=4 * TABLE * scale, err_msg=name)
 
 
+@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("nested")])
+def test_the_kernel_of_a_sum_compiles_for_a_device(name, tmp_path):
+    model, sites = MODELS[name]
+    source, made = tmp_path / "nested.cu", tmp_path / "nested.cubin"
+    source.write_text(_device_tiles(model, sites(20, 0), None).code, encoding="utf-8")
+    words = ["nvcc", "-arch=sm_90", "-cubin", "-o", str(made), str(source)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0 and made.stat().st_size > 0, ran.stderr
+
+
 def test_coordinates_far_from_the_origin_keep_their_distances(library):
     model, sites = Matern(1.0, 0.25, 0.7), np.random.default_rng(4).integers(0, 2**16, size=(40, 2)) / 2**16
     here, there = (by_kernel(library, model, places, range(40), range(40)) for places in (sites, sites + 2.0**20))

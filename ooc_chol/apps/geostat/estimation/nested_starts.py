@@ -92,7 +92,7 @@ def best_start(
     Returns
     -------
     Nested
-        The start, the values that are kept as they were.
+        The start; what is given or kept has its value.
     """
     subset = neighbourhoods(observations, size=_SIZE)
     candidates = combinations(singles, given)
@@ -100,7 +100,8 @@ def best_start(
         return candidates[0]
     fitted = {functions: _fitted(observations, subset, functions, nugget) for functions in map(tuple, singles)}
     split = combinations([[fitted[tuple(functions)]] for functions in singles], given)
-    objective = _objectives(observations, subset, nugget, fixed)
+    kept = tuple(name for name in candidates[0].parameters if name in fixed or name in given)
+    objective = _objectives(observations, subset, nugget, kept)
     likeliest = sorted([*split, *candidates], key=lambda model: -_loglik(objective(model), model))
     found: dict[Nested, float] = {}
     for model in _different(likeliest):
@@ -108,7 +109,7 @@ def best_start(
         search_from(search, search.space.point(model), "fisher", _LIMITS)
         assert search.best is not None and search.best_point is not None, "search_from raises without a likelihood"
         found[search.space.model(search.best_point, search.best.model.variance)] = search.best.loglik
-    return max(found, key=lambda model: found[model])
+    return _with(max(found, key=lambda model: found[model]), given)
 
 
 def _objectives(

@@ -11,6 +11,8 @@ from scipy.special import betaincinv, chdtri, ndtri
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.nested import Nested
+from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.pictures.plots import MapLabels, new_figure
 from ooc_chol.apps.geostat.pictures.variogram import Envelope, Variogram, model_variogram
 
@@ -104,6 +106,9 @@ def _model_label(model: AbstractCovariance, unit: str) -> str:
     """What the line of a model is, in a legend."""
     if isinstance(model, Matern):
         return f"Matérn, smoothness {model.smoothness:g}, range {model.range:.4g}{_space(unit)}"
+    if isinstance(model, Nested):
+        lengths = " and ".join(f"{reach(component):.4g}" for component in model.components)
+        return f"{len(model.components)} nested structures, effective ranges {lengths}{_space(unit)}"
     values = ", ".join(f"{name} {value:.4g}" for name, value in model.values.items())
     return f"{type(model).__name__}, {values}"
 

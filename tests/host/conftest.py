@@ -27,14 +27,15 @@ def host_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def no_hang() -> Iterator[None]:
-    """Fail a test that hangs: waiting in Python is interrupted by a signal."""
+def no_hang(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that hangs: waiting in Python is interrupted by a signal. A thorough test, of a thousand runs, has longer."""
+    seconds = HANG_SECONDS * (20 if request.node.get_closest_marker("thorough") else 1)
 
     def fail(*_: object) -> None:
-        pytest.fail(f"still running after {HANG_SECONDS} seconds")
+        pytest.fail(f"still running after {seconds} seconds")
 
     before = signal.signal(signal.SIGALRM, fail)
-    signal.alarm(HANG_SECONDS)
+    signal.alarm(seconds)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)

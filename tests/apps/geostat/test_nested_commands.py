@@ -87,7 +87,7 @@ def test_the_other_commands_take_the_result(data, model, tmp_path, capsys):
         main(["geostat", "simulate", str(model), "--grid", "3,2", "--box", "0,0,1,1", "--output", str(tmp_path / "out.csv")]) == 0
     )
     assert main(["geostat", "plot", "variogram", str(model), "--simulations", "0", "--output", str(picture)]) == 0
-    assert "Nested" in picture.read_text(encoding="utf-8")
+    assert "2 nested structures, effective ranges" in picture.read_text(encoding="utf-8")
     words = ["--parameter", "range_2", "--points", "3", "--from", "0.2", "--to", "0.8", "--output", str(profile)]
     assert main(["geostat", "plot", "profile", str(model), *words]) == 0
     capsys.readouterr()

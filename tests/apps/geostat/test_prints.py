@@ -87,6 +87,7 @@ def objects(observations, result, tmp_path_factory):
             "MapLabels": [geostat.MapLabels(*[HOSTILE * 9] * 4)],
             "Matern": [model, geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3, 1e-100 / 3)],
             "MissingExtraError": [geostat.MissingExtraError(HOSTILE * 9)],
+            "Nested": [model + model, geostat.Nested((geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3),) * 9, 1 / 3)],
             "Observations": [observations],
             "PowerExponential": [geostat.PowerExponential(*THIRDS, 1 / 3)],
             "Nested": [geostat.Nested((model.with_values(nugget=0.0), geostat.Matern(1 / 3, 1 / 3, 0.5)), 1 / 3)],

@@ -83,6 +83,8 @@ def check_columns(options: argparse.Namespace, spec: DataSpec) -> None:
         raise ValueError("the nugget is kept by --nugget zero or --nugget VALUE, not by --fix")
     if PLUS in options.covariance and isinstance(options.smoothness, float):
         raise ValueError("--smoothness is for one structure: keep those of several by --fix smoothness_1=NU,smoothness_2=NU")
+    if options.base is not None and not set(options.covariance.split(PLUS)) & set(_WITH_BASE):
+        raise ValueError(f"--base is for --covariance {', '.join(_WITH_BASE)}, not for {options.covariance}")
     for name in options.covariance.split(PLUS):
         _check_family(name, options, spec)
 
@@ -102,8 +104,6 @@ def _check_family(name: str, options: argparse.Namespace, spec: DataSpec) -> Non
             f"--covariance {name} has directions in the plane, which --lonlat does not: project the coordinates first, or take "
             "degrees for lengths and leave out --lonlat"
         )
-    if options.base is not None and name not in _WITH_BASE:
-        raise ValueError(f"--base is for --covariance {', '.join(_WITH_BASE)}, not for {name}")
 
 
 def chosen_family(dataset: Dataset, options: argparse.Namespace, *, search: bool = True) -> Family | None:

@@ -133,7 +133,7 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
 
 
 def derivative_source(model: AbstractCovariance, coordinates: ArrayLike, name: str) -> Any:
-    """Make the source of ``dSigma / dname`` for the traces of a factor: on the host, and on a GPU where there is a kernel."""
+    """Make the source of ``dSigma / dname`` for the traces of a factor: on the host, and on GPUs where its class has a kernel."""
     sites = np.ascontiguousarray(coordinates, dtype=np.float64)
     host, form = derivative_tiles(model, sites, name), model.derivative_form(name, sites)
     return oc.from_function(len(sites), host, cuda=None if form is None else _cuda_tiles(form, form.variances))

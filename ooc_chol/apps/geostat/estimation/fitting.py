@@ -28,6 +28,7 @@ from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Silen
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
 from ooc_chol.apps.geostat.estimation.smoothness_check import smoothness_warning
 from ooc_chol.apps.geostat.estimation.stationary_search import stationary_search
+from ooc_chol.apps.geostat.estimation.structure_check import structure_warning
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts
@@ -205,6 +206,8 @@ def fit(
         if covariance is None and smoothness == "best":
             model = best.space.model(best.point, best.likelihood.model.variance)
             text = smoothness_warning(observations, model, likelihood, nugget=nugget, neighbours=neighbours)
+        elif covariance is not None:
+            text = structure_warning(observations, (best.space, best.point), likelihood, neighbours=neighbours)
         result = _result(observations, search, outcomes, best, start, text)
         return result if simpler is None else replace(result, stationary=simpler.test(best))
 

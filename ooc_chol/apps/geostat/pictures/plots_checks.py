@@ -12,7 +12,9 @@ from scipy.special import betaincinv, chdtri, ndtri
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.azimuth import read_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.covariances.planar import is_directional
+from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.pictures.plots import MapLabels, new_figure
 from ooc_chol.apps.geostat.pictures.variogram import Envelope, model_variogram
 from ooc_chol.apps.geostat.variography.empirical import Variogram
@@ -108,6 +110,9 @@ def _model_label(model: AbstractCovariance, unit: str) -> str:
     """What the line of a model is, in a legend."""
     if isinstance(model, Matern):
         return f"Matérn, smoothness {model.smoothness:g}, range {model.range:.4g}{_space(unit)}"
+    if isinstance(model, Nested):
+        lengths = " and ".join(f"{reach(component):.4g}" for component in model.components)
+        return f"{len(model.components)} nested structures, effective ranges {lengths}{_space(unit)}"
     values = ", ".join(f"{name} {value:.4g}" for name, value in read_values(model.values).items())
     return f"{type(model).__name__}, {values}"
 

@@ -90,7 +90,6 @@ def objects(observations, result, tmp_path_factory):
             "Nested": [model + model, geostat.Nested((geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3),) * 9, 1 / 3)],
             "Observations": [observations],
             "PowerExponential": [geostat.PowerExponential(*THIRDS, 1 / 3)],
-            "Nested": [geostat.Nested((model.with_values(nugget=0.0), geostat.Matern(1 / 3, 1 / 3, 0.5)), 1 / 3)],
             "NonstationaryMatern": [
                 geostat.NonstationaryMatern(*THIRDS, 0.5, (1 / 3,), (1 / 3,) * 9, ("a",), tuple("abcdefghi"))
             ],

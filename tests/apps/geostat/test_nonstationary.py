@@ -239,6 +239,7 @@ def test_from_fit_to_draws(folder, capsys):
     for part in ("nonstationary covariance", "variance_height", "range_height", "likelihood ratio", "on 2 degrees of freedom"):
         assert part in out
     content = json.loads(model.read_text())
+    assert f"range and variance are those at height {content['fit']['model']['centres'][0]:.6g}" in out
     assert content["data"]["local_covariates"] == ["height"] and content["fit"]["stationary"]["degrees"] == 2
     # predictions are those of Python
     assert run(capsys, "predict", model, folder / "new.csv", "--output", folder / "out.csv")[0] == 0

@@ -13,6 +13,7 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Mat
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.model_content import model_content
 from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
+from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.planar import directional_range
 from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read
@@ -100,7 +101,14 @@ def _family_lines(result: FitResult[Any], units: Mapping[str, str]) -> list[str]
         f"{name}, fitted to {result.n} observations",
         *(f"  {row.name:12s} {row.text()}" for row in rows),
         *(_ellipse_lines(model, units.get("range", "")) if isinstance(model, GeometricAnisotropy) else ()),
+        *(_centre_lines(model) if isinstance(model, NonstationaryMatern) else ()),
     ]
+
+
+def _centre_lines(model: NonstationaryMatern) -> tuple[str, ...]:
+    """Where range and variance are those that are printed."""
+    where = ", ".join(f"{name} {value:.6g}" for name, value in zip(model.covariates, model.centres, strict=True))
+    return (f"  centres      range and variance are those at {where}",)
 
 
 def _ellipse_lines(model: GeometricAnisotropy, unit: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from ooc_chol.apps.geostat.covariances.model import (
     check_positive,
     model_repr,
 )
-from ooc_chol.apps.geostat.covariances.radial import chunks, euclidean, of_rows
+from ooc_chol.apps.geostat.covariances.radial import chunks, euclidean
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH
 from ooc_chol.apps.geostat.covariances.scales import SEARCHED_SMOOTHNESS, Scale, length_scale
 
@@ -41,6 +41,10 @@ class _Local(NamedTuple):
     log_deviation: _Array  #: (...): logarithm of the standard deviation over that at the centres
     square: _Array  #: (...): square of the local range over the range
     covariates: _Array  #: (q, ...): about their centres
+
+    def part(self, rows: slice) -> _Local:
+        """Of some of the sites, or of some of the matrices of a stack."""
+        return _Local(self.space[:, rows], self.log_deviation[rows], self.square[rows], self.covariates[:, rows])
 
 
 @dataclass(frozen=True)
@@ -203,18 +207,18 @@ class NonstationaryMatern(AbstractCovariance):
 
     def fill(self, a: _Array, b: _Array, out: _Array) -> None:
         """Write the covariances, in chunks."""
-        profile = MaternProfile(self.smoothness)
+        profile, ours, theirs = MaternProfile(self.smoothness), self._local(a), self._local(b)
         for rows, z, scratch in chunks(out, SCRATCH + 1):
-            one, other = self._local(a[:, rows]), self._local(of_rows(b, rows))
+            one, other = ours.part(rows), theirs if b.ndim == 2 else theirs.part(rows)
             _distances(one, other, z, scratch)
             profile.correlate(z, scratch[:SCRATCH])
             self._weigh(one, other, z, scratch)
 
     def _fill_parameter(self, name: str, a: _Array, b: _Array, out: _Array) -> None:
         """The derivative of M, or by a local standard deviation or range that of the factors before it, too."""
-        profile = MaternProfile(self.smoothness)
+        profile, ours, theirs = MaternProfile(self.smoothness), self._local(a), self._local(b)
         for rows, z, scratch in chunks(out, SCRATCH + 2):
-            one, other = self._local(a[:, rows]), self._local(of_rows(b, rows))
+            one, other = ours.part(rows), theirs if b.ndim == 2 else theirs.part(rows)
             _distances(one, other, z, scratch)
             if name == "smoothness":
                 profile.differentiate(name, z, scratch[:SCRATCH])

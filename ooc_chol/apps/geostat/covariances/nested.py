@@ -148,20 +148,15 @@ class Nested(AbstractCovariance):
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
-        wanted = {"variance": self.variance, **self.values, **values}
-        count = len(self.components)
-        is_same = all(wanted[name] == ({"variance": self.variance} | self.values)[name] for name in ("variance", *self._ratios))
-        variances = (
-            [component.variance for component in self.components]
-            if is_same
-            else _divided(wanted["variance"], [1.0, *(wanted[name] for name in self._ratios)])
-        )
-        components = [
-            self.components[k].with_values(
-                variance=variances[k], **{name: wanted[f"{name}_{k + 1}"] for name in self.components[k].parameters}
-            )
-            for k in range(count)
-        ]
+        before = {"variance": self.variance, **self.values}
+        wanted = {**before, **values}
+        variances = [component.variance for component in self.components]
+        if any(wanted[name] != before[name] for name in ("variance", *self._ratios)):
+            variances = _divided(wanted["variance"], [1.0, *(wanted[name] for name in self._ratios)])
+        components: list[AbstractCovariance] = []
+        for number, (component, variance) in enumerate(zip(self.components, variances, strict=True), 1):
+            own = {name: wanted[f"{name}_{number}"] for name in component.parameters}
+            components.append(component.with_values(variance=variance, **own))
         return replace(self, components=tuple(components), nugget=values.get("nugget", self.nugget))
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:

@@ -75,9 +75,7 @@ class Kriging:
     @property
     def kind(self) -> KrigingKind:
         """Simple with a known mean, ordinary with an unknown constant, universal with other unknown columns."""
-        if self.whitened.design.shape[1] == 0:
-            return "simple"
-        return "ordinary" if self.observations.mean_columns == ("intercept",) else "universal"
+        return kriging_kind(self.observations, is_mean_known=self.whitened.design.shape[1] == 0)
 
     def predict(
         self,
@@ -342,8 +340,22 @@ def match_sites(
     return places, design
 
 
+def kriging_kind(observations: Observations, *, is_mean_known: bool) -> KrigingKind:
+    """The kind of kriging of some data: their mean has no columns or known coefficients, an intercept alone, or others."""
+    if is_mean_known or not observations.mean_columns:
+        return "simple"
+    return "ordinary" if observations.mean_columns == ("intercept",) else "universal"
+
+
 def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coefficients: ArrayLike) -> Whitened:
     """The data about a known mean, multiplied by ``inv(L)``."""
+    known = known_coefficients(observations, coefficients)
+    residual = factor.half_solve(observations.values - observations.design @ known)
+    return Whitened(np.empty((observations.n, 0)), residual, known, np.empty((0, 0)))
+
+
+def known_coefficients(observations: Observations, coefficients: ArrayLike) -> NDArray[np.float64]:
+    """Check known coefficients of the mean."""
     known, names = np.array(coefficients, dtype=np.float64), observations.mean_columns
     if known.shape != (len(names),):
         raise ValueError(
@@ -352,5 +364,4 @@ def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coeffic
         )
     if not np.isfinite(known).all():
         raise ValueError(f"coefficients hold a NaN or an infinity: {known.tolist()}")
-    residual = factor.half_solve(observations.values - observations.design @ known)
-    return Whitened(np.empty((observations.n, 0)), residual, known, np.empty((0, 0)))
+    return known

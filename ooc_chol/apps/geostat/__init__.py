@@ -82,6 +82,11 @@ from ooc_chol.apps.geostat.kriging.checks import score as score
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
+from ooc_chol.apps.geostat.kriging.local import LocalKriging as LocalKriging
+from ooc_chol.apps.geostat.kriging.local import local_kriging as local_kriging
+from ooc_chol.apps.geostat.kriging.local_check import LocalCheck as LocalCheck
+from ooc_chol.apps.geostat.kriging.local_check import check_local_kriging as check_local_kriging
+from ooc_chol.apps.geostat.kriging.local_plan import LocalPlan as LocalPlan
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe
 from ooc_chol.apps.geostat.kriging.outputs import to_xarray as to_xarray

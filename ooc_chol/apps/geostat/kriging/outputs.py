@@ -51,9 +51,10 @@ class Predicted:
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """Coordinates (and time or variable), ``prediction`` and ``standard_error``, each of shape ``(m,)``."""
+        """Coordinates (and time or variable), ``prediction`` and, if known, ``standard_error``, each of shape ``(m,)``."""
         places = dict(zip(self.spec.axes, self.positions.T, strict=True))
-        return {**places, "prediction": self.prediction.mean, "standard_error": self.prediction.standard_error}
+        errors = {"standard_error": self.prediction.standard_error} if self.prediction.has_variance else {}
+        return {**places, "prediction": self.prediction.mean, **errors}
 
 
 def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, replace: bool = False) -> None:
@@ -116,7 +117,8 @@ def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
         for k, (name, values) in enumerate(axes.items())
     }
     for name, text in names.items():
-        variables[name] = NetcdfVariable(dimensions, columns[name].reshape(shape), {"long_name": text, **units, **mapping})
+        if name in columns:
+            variables[name] = NetcdfVariable(dimensions, columns[name].reshape(shape), {"long_name": text, **units, **mapping})
     if "grid_mapping" in mapping:
         variables[_CRS_VARIABLE] = NetcdfVariable((), np.array(0.0), _crs_attributes(spec))
     return variables
@@ -176,7 +178,7 @@ def to_geodataframe(predicted: Predicted) -> Any:
     if d < 2:
         raise ValueError("points need two coordinates or three")
     geopandas = imported("geopandas", "frames are made")
-    values = {name: predicted.columns[name] for name in (*spec.axes[d:], "prediction", "standard_error")}
+    values = {name: column for name, column in predicted.columns.items() if name not in spec.axes[:d]}
     points = geopandas.points_from_xy(*predicted.positions[:, :d].T)
     return geopandas.GeoDataFrame(values, geometry=points, crs=_crs_name(spec))
 

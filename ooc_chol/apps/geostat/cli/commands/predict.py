@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
-from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
+from ooc_chol.apps.geostat.cli.local import NewSites, add_method, predicted_as_asked
+from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.dataset import (
@@ -25,13 +26,14 @@ from ooc_chol.apps.geostat.data.dataset import (
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
-from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
+from ooc_chol.apps.geostat.kriging.prediction import Prediction
 from ooc_chol.apps.geostat.results import read_result
 
 #: Shown below the help of the command.
 EXAMPLES = (
     "ooc-chol geostat predict zinc.json sites.csv --output predicted.csv",
     "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
+    "ooc-chol geostat predict modis.json sites.csv --neighbours 400 --output predicted.csv",
 )
 
 
@@ -66,6 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
     )
+    add_method(parser)
     add_settings(parser)
 
 
@@ -81,21 +84,21 @@ def run(options: argparse.Namespace) -> int:
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
-    say_beforehand(dataset, settings)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
     positions = sites.stack(spec.axes)
-    errors = errors_at(spec, sites, options.target)
-    with kriging(dataset.observations, saved.model, settings=settings) as kriged:
-        prediction = kriged.predict(
-            spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
-        )
+    new = NewSites(spec.cartesian(positions), spec.design(sites), options.target, errors_at(spec, sites, options.target))
+    prediction, how = predicted_as_asked(dataset, saved, new, settings, options)
     predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
     write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
-    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None}
-    print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
+    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None, **how}
+    errors = " with their standard errors" if prediction.has_variance else ""
+    print(f"{len(positions)} predictions of {what}{errors} in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
+        if not prediction.has_variance:
+            note("not scored: scores need standard errors, so leave out --no-variance")
+            return 0
         scores = _scores(prediction, sites, dataset)
         if scores is not None:
             options.answer["held_out"] = vars(scores)

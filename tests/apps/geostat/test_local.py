@@ -33,13 +33,14 @@ from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
 MODEL = Matern(1.5, 0.25, 1.5, 0.05)
+TRUTH = Matern(1.0, 0.1, 0.8, 0.05)
 METHODS = ("vecchia", "nearest")
 
 
 @pytest.fixture(scope="module")
 def many():
     """2,000 values of a field with a nugget, and sites of which some are far from all of them."""
-    observations = simulate(Matern(1.0, 0.1, 0.8, 0.05), 2000, seed=3, mean=4.0)
+    observations = simulate(TRUTH, 2000, seed=3, mean=4.0)
     inside = np.linalg.norm(observations.coordinates - 0.6, axis=1) > 0.15
     return observations.take(np.flatnonzero(inside)), np.random.default_rng(4).uniform(size=(300, 2))
 
@@ -88,11 +89,10 @@ def test_every_covariance_function_predicts_from_neighbourhoods(name):
 
 def test_neighbourhoods_that_groups_share_are_near_to_exact_and_nearer_than_the_nearest(many):
     observations, sites = many
-    model = Matern(1.0, 0.1, 0.8, 0.05)
-    exact = predict(observations, model, sites, target="field")
+    exact = predict(observations, TRUTH, sites, target="field")
     off = {}
     for method, count in (("vecchia", 200), ("nearest", 30)):
-        found = local_kriging(observations, model, method=method, neighbours=count).predict(sites, target="field")
+        found = local_kriging(observations, TRUTH, method=method, neighbours=count).predict(sites, target="field")
         off[method] = np.sqrt(np.mean(((found.mean - exact.mean) / exact.standard_error) ** 2))
         assert 0.999 < np.mean(found.standard_error / exact.standard_error) < 1.05
     assert off["vecchia"] < 0.03 and off["vecchia"] < off["nearest"] < 0.2
@@ -209,7 +209,7 @@ def test_wrong_arguments_are_named():
 
 def test_the_check_compares_with_exact_kriging_where_that_is_affordable(many):
     observations, sites = many
-    local = local_kriging(observations, MODEL, neighbours=60)
+    local = local_kriging(observations, TRUTH, neighbours=60)
     check = check_local_kriging(local, sites, target="field")
     assert check.is_exact and check.data == observations.n and check.sites == 300
     assert 0 < check.mean_difference <= check.largest_difference < 1 and 1 <= check.error_ratio < 1.2
@@ -217,7 +217,7 @@ def test_the_check_compares_with_exact_kriging_where_that_is_affordable(many):
     around = check_local_kriging(local, sites, target="field", data=600)
     assert not around.is_exact and "kriging from the 600 data around" in str(around)
     assert around.mean_difference == pytest.approx(check.mean_difference, rel=0.3)
-    nearest = check_local_kriging(local_kriging(observations, MODEL, method="nearest", neighbours=10), sites)
+    nearest = check_local_kriging(local_kriging(observations, TRUTH, method="nearest", neighbours=10), sites)
     assert nearest.mean_difference > check.mean_difference
 
 

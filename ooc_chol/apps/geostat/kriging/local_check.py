@@ -55,7 +55,7 @@ class LocalCheck:
         of = "exact kriging" if self.is_exact else f"kriging from the {self.data:,} data around"
         return (
             f"against {of}, at {self.sites} of the sites: means differ by {self.mean_difference:.2g} standard errors (root mean "
-            f"square; at most {self.largest_difference:.2g}), standard errors are {self.error_ratio:.4g} times as large"
+            f"square; at most {self.largest_difference:.2g}), standard errors are {self.error_ratio:.4f} times as large"
         )
 
     def to_dict(self) -> dict[str, Any]:

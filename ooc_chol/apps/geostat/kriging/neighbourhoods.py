@@ -136,7 +136,7 @@ def _levels(sites: _Array, count: int, spread: bool) -> list[_Level]:
 def _nearest_others(level: _Level, sites: _Array, chosen: _Indices) -> _Indices:
     """Data of a level that are not chosen yet: the nearest one of each site, then the second nearest of each, and so on."""
     count = level.nearest
-    asked = min(level.tree.n, 2 * (count + len(chosen)) // len(sites) + 8)
+    asked = min(level.tree.n, (count + len(chosen)) // math.isqrt(len(sites)) + 8)
     while True:
         distances, near = level.tree.query(sites, k=np.arange(1, asked + 1))
         # by rank, and in each rank by distance; of each of the data its first place counts

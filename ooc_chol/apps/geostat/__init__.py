@@ -48,7 +48,12 @@ from ooc_chol.apps.geostat.data.sphere import chordal_coordinates as chordal_coo
 from ooc_chol.apps.geostat.data.tables import load_table as load_table
 from ooc_chol.apps.geostat.data.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.data.terrain import jacksboro as jacksboro
+from ooc_chol.apps.geostat.data.transforms import Transform as Transform
+from ooc_chol.apps.geostat.data.transforms import TransformError as TransformError
+from ooc_chol.apps.geostat.data.transforms import box_cox as box_cox
 from ooc_chol.apps.geostat.errors import MissingExtraError as MissingExtraError
+from ooc_chol.apps.geostat.estimation.box_cox import BoxCoxFit as BoxCoxFit
+from ooc_chol.apps.geostat.estimation.box_cox import fit_box_cox as fit_box_cox
 from ooc_chol.apps.geostat.estimation.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fitting import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.fitting import fit as fit
@@ -93,6 +98,8 @@ from ooc_chol.apps.geostat.kriging.prediction import predict as predict
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals as standardised_residuals
 from ooc_chol.apps.geostat.kriging.simulation import simulate as simulate
 from ooc_chol.apps.geostat.kriging.simulation import simulate_conditional as simulate_conditional
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed as BackTransformed
+from ooc_chol.apps.geostat.kriging.transformed import back_transform as back_transform
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation as CrossValidation
 from ooc_chol.apps.geostat.kriging.validation import cross_validate as cross_validate
 from ooc_chol.apps.geostat.kriging.validation import fold_labels as fold_labels

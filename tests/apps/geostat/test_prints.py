@@ -59,7 +59,9 @@ def objects(observations, result, tmp_path_factory):
     with geostat.kriging(observations, model) as kriged:
         yield {
             "AxisRanges": [geostat.AxisRanges(geostat.Matern(1 / 3, 1.0, 1.5, 1 / 3), (1 / 3,) * 9)],
+            "BackTransformed": [geostat.back_transform(prediction, geostat.box_cox(0.0))],
             "BivariateMatern": [geostat.BivariateMatern(*THIRDS, *THIRDS, 1 / 3, 1 / 3, 1 / 3)],
+            "BoxCoxFit": [geostat.BoxCoxFit(geostat.box_cox(1 / 3), result, 1 / 3, (1 / 3, 2 / 3), True, 2)],
             "Conversion": [geostat.convert_parameters(model, package) for package in ("sklearn", "geoR")],
             "CrossValidation": [geostat.leave_one_out(observations, model)],
             "DataSpec": [spec],
@@ -72,6 +74,7 @@ def objects(observations, result, tmp_path_factory):
             "FactorSettings": [geostat.FactorSettings(), geostat.FactorSettings(store=HOSTILE.replace("\0", "") * 9)],
             "FigureWords": [geostat.FigureWords(*[HOSTILE * 9] * 4)],
             "FitResult": [result, many, geostat.fit(observations, smoothness=0.5, nugget="zero", reml=True)],
+            "FittedVariogram": [geostat.fit_variogram(variogram)],
             "Formula": [geostat.parse_formula("zinc ~ " + " + ".join(f"column{at}" for at in range(99)))],
             "GeometricAnisotropy": [geostat.GeometricAnisotropy(model, *THIRDS)],
             "GneitingMatern": [geostat.GneitingMatern(*THIRDS, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3)],
@@ -98,7 +101,10 @@ def objects(observations, result, tmp_path_factory):
             "SmoothnessTrial": [*result.trials, replace(result.trials[0], message=HOSTILE * 9)],
             "Synthetic": [geostat.Synthetic(sites, np.zeros(5), model, 0)],
             "Terrain": [terrain],
+            "Transform": [geostat.box_cox(1 / 3)],
+            "TransformError": [geostat.TransformError(HOSTILE * 9)],
             "Variogram": [variogram, replace(variogram, notes=(HOSTILE * 9,) * 9)],
+            "VariogramMap": [geostat.variogram_map(observations)],
             "VecchiaCheck": [geostat.VecchiaCheck(30, 1 / 3, problem=HOSTILE * 9)],
         }
 

@@ -9,6 +9,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
+from ooc_chol.apps.geostat.cli.scale import add_scale, chosen_scale
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, grid_table
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.grids import grid_over
@@ -47,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="field",
         help="the smooth field (default), or observations with the nugget's error, and known ones where the sites have them",
     )
+    add_scale(parser, with_point=False)
     parser.add_argument(
         "--jitter", type=float, default=JITTER, help=f"least error of a value, as a share of the variance (default: {JITTER:g})"
     )
@@ -65,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if options.conditional is not None or (options.grid is not None and options.box is None):
         inputs.append(("DATA.csv", file_of(saved_spec(saved.spec, options.conditional or None))))
         check_files(options, inputs, [oc.Output("--output", options.output)])
+    scale = chosen_scale(saved.spec, options)
     dataset = None if options.conditional is None else load_saved(saved.spec, options.conditional or None)
     sites = _sites(saved.spec, dataset, options)
     positions, covariates = sites.stack(saved.spec.axes), saved.spec.design(sites)
@@ -79,12 +82,13 @@ def run(options: argparse.Namespace) -> int:
             dataset.observations, saved.model, places, covariates=covariates, settings=factor_settings(options), **same
         )
     columns = dict(zip(saved.spec.axes, positions.T, strict=True))
-    columns |= {f"draw{k + 1}": draw for k, draw in enumerate(draws)}
+    columns |= {f"draw{k + 1}": scale.values(draw) for k, draw in enumerate(draws)}
     write_table(options.output, columns, replace=options.force)
     options.answer = {"output": options.output, "draws": options.draws, "n": len(places), "seed": options.seed}
     options.answer["observations"] = None if dataset is None else dataset.observations.n
     given = "without data" if dataset is None else f"given {dataset.observations.n} observations"
-    print(f"{options.draws} draws at {len(places)} sites, {given}, in {options.output}, of seed {options.seed}")
+    original = "" if scale.transform is None else f" on the original scale of {saved.spec.value}"
+    print(f"{options.draws} draws{original} at {len(places)} sites, {given}, in {options.output}, of seed {options.seed}")
     return 0
 
 

@@ -84,8 +84,11 @@ from ooc_chol.apps.geostat.kriging.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.kriging.checks import gaussian_log_score as gaussian_log_score
 from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_score
 from ooc_chol.apps.geostat.kriging.checks import score as score
+from ooc_chol.apps.geostat.kriging.circulant import EmbeddingError as EmbeddingError
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
+from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid as simulate_grid
+from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid_conditional as simulate_grid_conditional
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe

@@ -69,6 +69,7 @@ def objects(observations, result, tmp_path_factory):
             "Direction": [geostat.Direction(1 / 3)],
             "Efficiency": [geostat.Efficiency(one, one, np.zeros(10**5))],
             "Envelope": [geostat.Envelope(one, one, one, one, 0.95, 99)],
+            "EmbeddingError": [geostat.EmbeddingError(1 / 3, 10**9)],
             "Estimated": [geostat.Estimated(*THIRDS, 0.1, float("inf"))],
             "Evaluation": [*result.evaluations[:2], geostat.Evaluation(dict.fromkeys("abcdefghij", 1 / 3), float("-inf"), 1 / 3)],
             "FactorSettings": [geostat.FactorSettings(), geostat.FactorSettings(store=HOSTILE.replace("\0", "") * 9)],

@@ -61,6 +61,7 @@ def objects(observations, result, tmp_path_factory):
             "AxisRanges": [geostat.AxisRanges(geostat.Matern(1 / 3, 1.0, 1.5, 1 / 3), (1 / 3,) * 9)],
             "BackTransformed": [geostat.back_transform(prediction, geostat.box_cox(0.0))],
             "BivariateMatern": [geostat.BivariateMatern(*THIRDS, *THIRDS, 1 / 3, 1 / 3, 1 / 3)],
+            "Blocks": [geostat.rectangular_blocks(sites, (1 / 3, 1 / 3))],
             "BoxCoxFit": [geostat.BoxCoxFit(geostat.box_cox(1 / 3), result, 1 / 3, (1 / 3, 2 / 3), True, 2)],
             "Conversion": [geostat.convert_parameters(model, package) for package in ("sklearn", "geoR")],
             "CrossValidation": [geostat.leave_one_out(observations, model)],

@@ -71,7 +71,9 @@ def test_from_all_data_it_is_exact_kriging(method, q, mean, errors):
         np.testing.assert_allclose(local.coefficients, exact.coefficients, rtol=TWO_ROUTES)
         for target, variances in (("observation", rng.uniform(0, 1, 70) if errors else None), ("field", None)):
             how = {"covariates": covariates, "target": target, "error_variances": variances}
-            assert_same(local.predict(sites, **how), exact.predict(sites, **how))
+            found, expected = local.predict(sites, **how), exact.predict(sites, **how)
+            assert_same(found, expected)
+            np.testing.assert_allclose(found.lagrange, expected.lagrange, rtol=TWO_ROUTES, atol=TWO_ROUTES)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -134,8 +136,9 @@ def test_means_alone_are_the_means_and_have_no_intervals(many, method):
     np.testing.assert_allclose(alone.mean, whole.mean, rtol=TWO_ROUTES)
     np.testing.assert_allclose(local.predict_mean(sites), whole.mean, rtol=TWO_ROUTES)
     assert whole.has_variance and not alone.has_variance and np.isnan(alone.standard_error).all()
-    with pytest.raises(ValueError, match="only means were predicted"):
-        alone.interval()
+    for ask in (alone.interval, lambda: alone.quantile(0.5), lambda: alone.exceedance(7.0)):
+        with pytest.raises(ValueError, match="only means were predicted"):
+            ask()
     with kriging(observations, MODEL) as exact:
         means = exact.predict(sites, variance=False)
         np.testing.assert_allclose(means.mean, exact.predict(sites).mean, rtol=TWO_ROUTES)
@@ -272,9 +275,17 @@ def test_means_alone_leave_the_column_of_errors_out(fitted, capsys, words):
     assert "not scored" in told.err
 
 
-def test_neighbours_of_exact_kriging_are_refused(fitted, capsys):
-    code, told, _ = predicted(fitted, capsys, "--method", "exact", "--neighbours", "50")
-    assert code != 0 and "leave out --neighbours" in told.err
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--method exact --neighbours 50", "leave out --neighbours"),
+        ("--neighbours 50 --block 0.1,0.1", "blocks are predicted exactly only"),
+        ("--no-variance --quantiles 0.5", "leave out --no-variance"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(fitted, capsys, words, told):
+    code, found, _ = predicted(fitted, capsys, *words.split())
+    assert code != 0 and told in found.err
 
 
 def test_the_command_says_why_it_predicts_from_neighbours(fitted, capsys, monkeypatch):

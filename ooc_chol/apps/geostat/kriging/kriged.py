@@ -127,27 +127,27 @@ class Kriging:
         errors = new_errors(error_variances, len(places), target)
         if not variance:
             return Prediction(self._mean(places, design), np.full(len(places), np.nan), target)
-        mean, variances = self._predicted(places, design, batch_bytes)
+        mean, variances, lagrange = self._predicted(places, design, batch_bytes)
         if target == "observation":
             variances += self.model.nugget + errors
-        return Prediction(mean, variances, target)
+        return Prediction(mean, variances, target, lagrange)
 
-    def predict_blocks(
+    def predict_batches(
         self,
-        blocks: Iterable[ArrayLike],
+        batches: Iterable[ArrayLike],
         *,
         covariates: Iterable[ArrayLike] | None = None,
         target: Target = "observation",
         batch_bytes: int | None = None,
     ) -> Iterator[Prediction]:
-        """Predict block after block, so that neither sites nor predictions need to be in memory together.
+        """Predict some sites after others, so that neither sites nor predictions need to be in memory together.
 
         Parameters
         ----------
-        blocks : iterable of (m_k, d) arrays
-            Sites, such as ``Grid.blocks()`` gives.
+        batches : iterable of (m_k, d) arrays
+            Sites, such as ``Grid.blocks()`` gives. For means over blocks there is :func:`predict_block_means`.
         covariates : iterable of (m_k, q) arrays, optional
-            The covariates of the mean there, block by block.
+            The covariates of the mean there, batch by batch.
         target : {"observation", "field"}
             New observations, whose variance includes the nugget, or the smooth field underneath.
         batch_bytes : int, optional
@@ -156,20 +156,20 @@ class Kriging:
         Returns
         -------
         iterator of Prediction
-            One per block, in their order.
+            One per batch, in their order.
 
         Raises
         ------
         ValueError
-            As :meth:`predict`; or ``covariates`` has not as many blocks. Faults of a block are found when it is its turn.
+            As :meth:`predict`; or ``covariates`` has not as many batches. Faults of one are found when it is its turn.
 
         Notes
         -----
-        Cost ``n**2`` flops per site. The factor is read once per batch, so blocks far smaller than a batch
-        (``batch_bytes / (8 n)`` sites) read it more often.
+        Cost ``n**2`` flops per site. The factor is read once for each, so batches far smaller than
+        ``batch_bytes / (8 n)`` sites read it more often.
         """
         check_target(target)
-        pairs = zip(blocks, itertools.repeat(None)) if covariates is None else zip(blocks, covariates, strict=True)
+        pairs = zip(batches, itertools.repeat(None)) if covariates is None else zip(batches, covariates, strict=True)
         return (self.predict(sites, covariates=columns, target=target, batch_bytes=batch_bytes) for sites, columns in pairs)
 
     def predict_mean(self, sites: ArrayLike, *, covariates: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -278,8 +278,8 @@ class Kriging:
 
     def _predicted(
         self, sites: NDArray[np.float64], design: NDArray[np.float64], batch_bytes: int | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the smooth field."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the smooth field, and the Lagrange terms."""
         white, n = self.whitened, self.observations.n
         # R with a border: correlations of the field at the observations with that at the sites, without nugget
         places = np.concatenate([self.observations.coordinates, sites])
@@ -294,11 +294,14 @@ class Kriging:
         # x0' b + r' inv(R) (z - X b)
         mean = design @ white.coefficients + sums.products[:, 0]
         # x0 - X' inv(R) r for the estimated columns, and its length in the metric of inv(X' inv(R) X)
-        gap = design[:, : white.design.shape[1]] - sums.products[:, 1:]
-        trend = solve_triangular(white.root, gap.T, trans="T")
+        unknown = design[:, : white.design.shape[1]]
+        trend = solve_triangular(white.root, (unknown - sums.products[:, 1:]).T, trans="T")
+        # x0' inv(X' inv(R) X) (x0 - X' inv(R) r)
+        lagrange = np.einsum("ij,ij->j", solve_triangular(white.root, unknown.T, trans="T"), trend)
         own = self.model.site_variances(sites) / self.model.variance
         unexplained = np.maximum(own - sums.squares, 0.0)
-        return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
+        variance = self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
+        return mean, variance, self.model.variance * lagrange
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Match new sites with the observations.

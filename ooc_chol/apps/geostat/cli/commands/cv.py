@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.scale import add_scale, chosen_scale
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import read_result
 
@@ -39,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="folds at random (default), as pieces of a Morton curve, or as clusters",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of folds (default: 0)")
+    add_scale(parser)
     parser.add_argument("--level", type=float, default=0.95, help="level of the intervals (default: 0.95)")
     parser.add_argument(
         "--output",
@@ -56,6 +60,10 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None:
         check_output_path(options.output, TABLE, "predictions of a cross-validation")
     saved = read_result(options.model)
+    scale = chosen_scale(saved.spec, options)
+    scale.check()
+    if scale.point == "unbiased":
+        raise ValueError("cross-validation scores means or medians: take one of these for --point")
     check_files(options, [("DATA.csv", file_of(saved_spec(saved.spec, options.data)))], output)
     dataset = load_saved(saved.spec, options.data)
     settings = factor_settings(options)
@@ -65,12 +73,15 @@ def run(options: argparse.Namespace) -> int:
         found = cross_validate(
             dataset.observations, saved.model, folds=options.folds, how=options.how, seed=options.seed, settings=settings
         )
+    if scale.transform is not None:
+        print(f"scores{scale.words}")
+        assert isinstance(found.prediction, Prediction), "validation is on the fitted scale"
+        found = replace(found, values=scale.values(found.values), prediction=scale.of(found.prediction))
     print(_validation_text(found, options))
     options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
     if options.output is not None:
         columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
-        columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
-        columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
+        columns |= {scale.spec.value_name: found.values, **found.prediction.columns, "fold": found.folds}
         write_table(options.output, columns, replace=options.force)
         print(f"predictions in {options.output}")
     return 0

@@ -25,7 +25,8 @@ class Prediction:
     mean : (m,) array
         Best linear unbiased prediction.
     variance : (m,) array
-        Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known.
+        Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known. NaN
+        where only the mean was asked for.
     target : {"observation", "field"}
         What it predicts; the two have one mean, and variances that differ by that of the error of an observation.
     lagrange : (m,) array or None
@@ -41,14 +42,20 @@ class Prediction:
     __repr__ = oc.brief_repr
 
     @property
+    def has_variance(self) -> bool:
+        """Whether variances were computed."""
+        return not np.isnan(self.variance).any()
+
+    @property
     def standard_error(self) -> NDArray[np.float64]:
         """Square root of the variance, shape ``(m,)``."""
         return np.sqrt(self.variance)
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """``prediction`` and ``standard_error``."""
-        return {"prediction": self.mean, "standard_error": self.standard_error}
+        """``prediction`` and, where variances were computed, ``standard_error``."""
+        errors = {"standard_error": self.standard_error} if self.has_variance else {}
+        return {"prediction": self.mean, **errors}
 
     def take(self, indices: NDArray[np.intp]) -> Prediction:
         """The predictions at ``indices``, an ``(k,)`` array, in that order."""
@@ -71,11 +78,12 @@ class Prediction:
         Raises
         ------
         ValueError
-            A probability is not between 0 and 1.
+            A probability is not between 0 and 1, or only the mean was predicted.
         """
         p = np.asarray(probability, dtype=np.float64)
         if not np.all((p > 0) & (p < 1)):
             raise ValueError(f"probabilities {p.tolist()} are asked for, but numbers between 0 and 1 are needed")
+        self._check_variance()
         return np.asarray(self.mean + ndtri(p)[..., np.newaxis] * self.standard_error)
 
     def exceedance(self, threshold: ArrayLike) -> NDArray[np.float64]:
@@ -90,7 +98,13 @@ class Prediction:
         -------
         (m,) or (k, m) array
             Probabilities, a row for each threshold where there are several. Where the standard error is zero it is 0 or 1.
+
+        Raises
+        ------
+        ValueError
+            Only the mean was predicted.
         """
+        self._check_variance()
         c = np.asarray(threshold, dtype=np.float64)[..., np.newaxis]
         with np.errstate(divide="ignore", invalid="ignore"):
             away = (self.mean - c) / self.standard_error
@@ -112,12 +126,18 @@ class Prediction:
         Raises
         ------
         ValueError
-            ``level`` is not between 0 and 1.
+            ``level`` is not between 0 and 1, or only the mean was predicted.
         """
+        self._check_variance()
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
         half = ndtri(0.5 + level / 2) * self.standard_error
         return self.mean - half, self.mean + half
+
+    def _check_variance(self) -> None:
+        """Raise ``ValueError`` where only means were predicted."""
+        if not self.has_variance:
+            raise ValueError("only means were predicted, and distributions need variances: predict with variance=True")
 
 
 def check_target(target: str) -> None:

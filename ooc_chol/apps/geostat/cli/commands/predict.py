@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
+from ooc_chol.apps.geostat.cli.local import NewSites, add_method, check_method, predicted_as_asked
 from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
 from ooc_chol.apps.geostat.cli.scale import Scale, add_distribution, add_scale, chosen_scale, distribution_columns
@@ -37,6 +38,7 @@ EXAMPLES = (
     "ooc-chol geostat predict zinc.json sites.csv --output predicted.csv",
     "ooc-chol geostat predict zinc.json --grid 100,80 --block 40,40 --scale fitted --output blocks.csv",
     "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
+    "ooc-chol geostat predict modis.json sites.csv --neighbours 400 --output predicted.csv",
 )
 
 
@@ -77,6 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
     )
+    add_method(parser)
     add_settings(parser)
 
 
@@ -89,6 +92,8 @@ def run(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     scale = chosen_scale(saved.spec, options)
     scale.check()
+    is_distribution = bool(options.quantiles or options.exceed or scale.transform is not None)
+    check_method(options, only_exact=options.block is not None, needs_variance=is_distribution)
     if options.block is not None:
         _check_block(saved.spec, scale, options)
     spec, sites_path = _predict_inputs(saved.spec, options)
@@ -97,18 +102,16 @@ def run(options: argparse.Namespace) -> int:
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
-    say_beforehand(dataset, settings)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
     positions = sites.stack(spec.axes)
-    errors = errors_at(spec, sites, "field" if options.block else options.target)
-    with kriging(dataset.observations, saved.model, settings=settings) as kriged:
-        if options.block is None:
-            fitted = kriged.predict(
-                spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
-            )
-        else:
-            fitted = _block_means(kriged, spec, positions, options)
+    if options.block is None:
+        new = NewSites(spec.cartesian(positions), spec.design(sites), options.target, errors_at(spec, sites, options.target))
+        fitted, how = predicted_as_asked(dataset, saved, new, settings, options)
+    else:
+        say_beforehand(dataset, settings)
+        with kriging(dataset.observations, saved.model, settings=settings) as kriged:
+            fitted, how = _block_means(kriged, spec, positions, options), {"method": "exact"}
     prediction, named = scale.of(fitted), dataset.spec if scale.transform is None else dataset.spec.as_observed
     more = distribution_columns(prediction, options.quantiles, options.exceed)
     predicted = Predicted(named, positions, prediction, options.grid if sites_path is None else None, more)
@@ -116,11 +119,14 @@ def run(options: argparse.Namespace) -> int:
     what = "a new observation" if options.target == "observation" else "the smooth field"
     if options.block is not None:
         what = f"means over blocks of {' x '.join(f'{side:g}' for side in options.block)}"
-    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None}
+    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None, **how}
     errors_too = " with their standard errors" if "standard_error" in predicted.columns else ""
     options.answer |= {"scale": "fitted" if scale.transform is None else "original", "columns": list(predicted.columns)}
     print(f"{len(positions)} predictions of {what}{scale.words}{errors_too} in {options.output}")
     if fitted.target == "observation" and spec.value in sites.columns:
+        if not fitted.has_variance:
+            note("not scored: scores need standard errors, so leave out --no-variance")
+            return 0
         scores = _scores(prediction, sites, dataset, scale)
         if scores is not None:
             options.answer["held_out"] = vars(scores)

@@ -30,7 +30,7 @@ from tests.apps.geostat.cases import simulate as simulated
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
+pytestmark = [pytest.mark.usefixtures("one_blas_thread")]
 
 MODEL = Matern(1.5, 0.25, 1.5, 0.05)
 TRUTH = Matern(1.0, 0.1, 0.8, 0.05)
@@ -186,8 +186,12 @@ def test_neighbours_are_the_nearest_and_never_twice():
 def test_sites_of_a_singular_neighbourhood_are_refused():
     observations = example(60)
     twice = observations.take(np.concatenate([np.arange(60), [5]]))
-    with pytest.raises(oc.NotPositiveDefiniteError):
-        local_kriging(twice, Matern(1.0, 0.3, 1.5, 0.0), coefficients=[7.0]).predict([[0.5, 0.5]])
+    for method in METHODS:
+        local = local_kriging(twice, Matern(1.0, 0.3, 1.5, 0.0), method=method, coefficients=[7.0])
+        with pytest.raises(geostat.NeighbourhoodError, match=r"observation (5|60) \(counted from zero\), at") as caught:
+            local.predict([[0.5, 0.5]])
+        assert caught.value.datum in (5, 60) and caught.value.place == tuple(twice.coordinates[5])
+        assert isinstance(caught.value, oc.NotPositiveDefiniteError)
 
 
 def test_wrong_arguments_are_named():
@@ -330,3 +334,20 @@ def test_solves_of_a_stack_are_those_of_each_matrix():
             places = observations.coordinates[index]
             whole = geostat.cross_covariance(MODEL, places, places) + 0.05 * np.eye(150)
             np.testing.assert_allclose(factors[i] @ factors[i].T, whole, rtol=TWO_ROUTES, atol=TWO_ROUTES)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gpu_factors_neighbourhoods_to_the_same_predictions(many, method):
+    observations, sites = many
+    host, device = (local_kriging(observations, TRUTH, method=method, neighbours=150, device=at) for at in (None, "cuda:0"))
+    assert_same(device.predict(sites), host.predict(sites))
+    np.testing.assert_allclose(device.predict_mean(sites), host.predict_mean(sites), rtol=TWO_ROUTES)
+
+
+@pytest.mark.cuda
+def test_the_command_takes_the_gpu_that_is_named(fitted, capsys):
+    _, _, host = predicted(fitted, capsys, "--neighbours", "100")
+    _, told, device = predicted(fitted, capsys, "--neighbours", "100", "--devices", "cuda:0")
+    assert "on cuda:0" in told.out
+    np.testing.assert_allclose(device["prediction"], host["prediction"], rtol=TWO_ROUTES)

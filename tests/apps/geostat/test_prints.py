@@ -95,6 +95,7 @@ def objects(observations, result, tmp_path_factory):
             "MapLabels": [geostat.MapLabels(*[HOSTILE * 9] * 4)],
             "Matern": [model, geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3, 1e-100 / 3)],
             "MissingExtraError": [geostat.MissingExtraError(HOSTILE * 9)],
+            "NeighbourhoodError": [geostat.NeighbourhoodError(5, (1 / 3,) * 3, 7)],
             "Observations": [observations],
             "PowerExponential": [geostat.PowerExponential(*THIRDS, 1 / 3)],
             "PrecisionCheck": [geostat.PrecisionCheck(1e-6, 1 / 3, problem=HOSTILE * 9)],

@@ -131,8 +131,9 @@ class LocalKriging:
         ValueError
             Dimension or covariates do not match the observations, there is no such target, or there are error variances that are
             none or of a field, which has no errors.
-        NotPositiveDefiniteError
-            The covariance matrix of a neighbourhood is not positive definite in floating point.
+        NeighbourhoodError
+            The covariance matrix of a neighbourhood is not positive definite in floating point; it is a
+            ``NotPositiveDefiniteError``, and names the observation.
 
         Notes
         -----
@@ -164,7 +165,7 @@ class LocalKriging:
 
         Raises
         ------
-        ValueError, NotPositiveDefiniteError
+        ValueError, NeighbourhoodError
             As :meth:`predict`.
         """
         return self.predict(sites, covariates=covariates, variance=False).mean

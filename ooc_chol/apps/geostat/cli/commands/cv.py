@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.areas import add_raster, raster_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.summary import score_text
-from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
-from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.data.dataset import Dataset
+from ooc_chol.apps.geostat.data.layers import Column, Layer, check_layer, write_layer
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import read_result
 
@@ -44,18 +43,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output",
         type=Path,
         metavar="OUT.csv",
-        help="write coordinates, value, prediction, standard_error and fold here",
+        help="write coordinates, value, prediction, standard_error and fold here; .nc, .gpkg or .parquet too",
     )
+    add_raster(parser)
     add_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Cross-validate the model, print its scores, write its predictions."""
     output = [oc.Output("--output", options.output)]
-    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data)], output)
+    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data), *raster_files(options)], output)
     if options.output is not None:
-        check_output_path(options.output, TABLE, "predictions of a cross-validation")
-    saved = read_result(options.model)
+        check_layer(options.output, "predictions of a cross-validation")
+    saved = with_other_rasters(read_result(options.model), options)
+    if options.output is not None:
+        check_layer(options.output, "predictions of a cross-validation", saved.spec)
     check_files(options, [("DATA.csv", file_of(saved_spec(saved.spec, options.data)))], output)
     dataset = load_saved(saved.spec, options.data)
     settings = factor_settings(options)
@@ -68,12 +70,21 @@ def run(options: argparse.Namespace) -> int:
     print(_validation_text(found, options))
     options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
     if options.output is not None:
-        columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
-        columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
-        columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
-        write_table(options.output, columns, replace=options.force)
+        write_layer(options.output, _layer(dataset, found), replace=options.force)
         print(f"predictions in {options.output}")
     return 0
+
+
+def _layer(dataset: Dataset, found: CrossValidation) -> Layer:
+    """Values and predictions at the observations' places."""
+    spec, unit = dataset.spec, dataset.spec.value_unit
+    columns = {
+        spec.value_name: Column(found.values, "observed", unit),
+        "prediction": Column(found.prediction.mean, f"kriging mean of {spec.value_name} without its fold", unit),
+        "standard_error": Column(found.prediction.standard_error, f"kriging standard error of {spec.value_name}", unit),
+        "fold": Column(found.folds.astype(np.float64), "number of the fold"),
+    }
+    return Layer(spec, dataset.positions, columns, f"cross-validation of {spec.value_name}")
 
 
 def _validation_text(found: CrossValidation, options: argparse.Namespace) -> str:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.areas import (
+    add_grid,
+    add_grid_parts,
+    add_raster,
+    area_files,
+    grid_sites,
+    wants_grid,
+    with_other_rasters,
+)
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, load_saved, saved_spec
-from ooc_chol.apps.geostat.cli.files import check_files, file_of
-from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
-from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, grid_table
-from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
-from ooc_chol.apps.geostat.data.grids import grid_over
-from ooc_chol.apps.geostat.data.io import Table, write_table
+from ooc_chol.apps.geostat.cli.files import check_files, file_of, layer_outputs
+from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings
+from ooc_chol.apps.geostat.data.areas import Area
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec
+from ooc_chol.apps.geostat.data.io import Table
+from ooc_chol.apps.geostat.data.layers import Column, Layer, check_layer, write_layer
 from ooc_chol.apps.geostat.data.observations import design_matrix
 from ooc_chol.apps.geostat.kriging.simulation import JITTER, simulate, simulate_conditional
 from ooc_chol.apps.geostat.results import read_result
@@ -29,9 +37,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
     places = parser.add_mutually_exclusive_group(required=True)
     places.add_argument("--sites", type=Path, metavar="SITES.csv", help="where, with the coordinate columns that fit used")
-    places.add_argument("--grid", type=grid_size, metavar="NX,NY", help="on a grid over the observations, or over --box")
+    add_grid(places)
     add_at(parser)
-    parser.add_argument("--box", type=numbers, metavar="X0,Y0,X1,Y1", help="two corners of the grid")
+    add_grid_parts(parser)
+    add_raster(parser)
     parser.add_argument(
         "--conditional",
         nargs="?",
@@ -51,22 +60,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--jitter", type=float, default=JITTER, help=f"least error of a value, as a share of the variance (default: {JITTER:g})"
     )
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites and a column per draw here: draw1, draw2, ..."
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT.csv",
+        help="write sites and a column per draw here: draw1, draw2, ...; .nc, .gpkg or .parquet too, and .tif or .asc of a grid",
     )
     add_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Draw, with or without data, and write the draws."""
-    inputs = [("MODEL.json", options.model), ("--sites", options.sites), ("--conditional", options.conditional or None)]
-    check_files(options, inputs, [oc.Output("--output", options.output)])
-    check_output_path(options.output, TABLE, "draws")
-    saved = read_result(options.model)
-    if options.conditional is not None or (options.grid is not None and options.box is None):
+    is_grid = wants_grid(options)
+    names = tuple(f"draw{k + 1}" for k in range(options.draws))
+    output = layer_outputs(options.output, names)
+    inputs: list[tuple[str, str | Path | None]] = [("MODEL.json", options.model), ("--sites", options.sites)]
+    inputs += [("--conditional", options.conditional or None), *area_files(options)]
+    check_files(options, inputs, output)
+    check_layer(options.output, "draws", is_grid=is_grid)
+    saved = with_other_rasters(read_result(options.model), options)
+    check_layer(options.output, "draws", saved.spec, is_grid=is_grid)
+    if options.conditional is not None or (is_grid and options.box is None and not isinstance(options.grid, str)):
         inputs.append(("DATA.csv", file_of(saved_spec(saved.spec, options.conditional or None))))
-        check_files(options, inputs, [oc.Output("--output", options.output)])
+        check_files(options, inputs, output)
     dataset = None if options.conditional is None else load_saved(saved.spec, options.conditional or None)
-    sites = _sites(saved.spec, dataset, options)
+    sites, area = _sites(saved.spec, dataset, options)
     positions, covariates = sites.stack(saved.spec.axes), saved.spec.design(sites)
     places = saved.spec.cartesian(positions)
     same = {"draws": options.draws, "seed": options.seed, "target": options.target, "jitter": options.jitter}
@@ -78,9 +96,11 @@ def run(options: argparse.Namespace) -> int:
         draws = simulate_conditional(
             dataset.observations, saved.model, places, covariates=covariates, settings=factor_settings(options), **same
         )
-    columns = dict(zip(saved.spec.axes, positions.T, strict=True))
-    columns |= {f"draw{k + 1}": draw for k, draw in enumerate(draws)}
-    write_table(options.output, columns, replace=options.force)
+    unit = saved.spec.value_unit
+    columns = {name: Column(draw, f"draw of {saved.spec.value_name}", unit) for name, draw in zip(names, draws, strict=True)}
+    grid, cells = (None, None) if area is None else (area.grid, area.cells)
+    title = f"draws of {saved.spec.value_name}: {options.target}, seed {options.seed}"
+    write_layer(options.output, Layer(saved.spec, positions, columns, title, grid, cells), replace=options.force)
     options.answer = {"output": options.output, "draws": options.draws, "n": len(places), "seed": options.seed}
     options.answer["observations"] = None if dataset is None else dataset.observations.n
     given = "without data" if dataset is None else f"given {dataset.observations.n} observations"
@@ -88,20 +108,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace) -> Table:
-    """Sites of the draws, with time and covariates: those of a file, or of a grid."""
+def _sites(spec: DataSpec, dataset: Dataset | None, options: argparse.Namespace) -> tuple[Table, Area | None]:
+    """Sites of the draws, with time and covariates, and the area that they are, unless they are sites of a file."""
     if options.sites is not None:
-        if options.box is not None:
-            raise ValueError("--box is the box of a --grid: leave it out with --sites")
-        return load_named_sites(spec, options.sites, options.at)
-    if len(spec.coordinates) != 2:
-        raise ValueError(f"--grid has two axes, but the model has {len(spec.coordinates)} coordinates: give --sites")
-    if options.box is not None:
-        if len(options.box) != 4:
-            raise ValueError(f"--box has {len(options.box)} numbers, but X0,Y0,X1,Y1 are four")
-        corners = options.box[:2], options.box[2:]
-    else:
-        positions = (dataset or load_saved(spec, None)).places
-        corners = positions.min(axis=0), positions.max(axis=0)
-    grid = grid_over(*corners, options.grid)
-    return grid_table(spec, grid.points(0, grid.size), options.at)
+        return load_named_sites(spec, options.sites, options.at), None
+    sites, area = grid_sites(spec, options, lambda: (dataset or load_saved(spec, None)).places)
+    check_layer(options.output, "draws", spec, is_grid=True, grid=area.grid)
+    return sites, area

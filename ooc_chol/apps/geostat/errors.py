@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ooc_chol as oc
 
 
@@ -33,6 +35,30 @@ class NeighbourhoodError(oc.NotPositiveDefiniteError):
 
     def __reduce__(self) -> tuple[type, tuple[int, tuple[float, ...], int]]:  # type: ignore[override]
         return type(self), (self.datum, self.place, self.minor)
+
+
+class UnknownLevelError(oc.OocCholError, ValueError):
+    """A factor has levels at new places that the observations have not, so that nothing is known of their effect.
+
+    Parameters
+    ----------
+    column : str
+        The factor's column.
+    unknown : sequence of str
+        Levels without an observation.
+    levels : sequence of str
+        Levels of the observations.
+    """
+
+    def __init__(self, column: str, unknown: Sequence[str], levels: Sequence[str]) -> None:
+        self.column, self.unknown, self.levels = column, tuple(unknown), tuple(levels)
+        named, there = (
+            f"{', '.join(map(repr, one[:9]))}{', ...' if len(one) > 9 else ''}" for one in (self.unknown, self.levels)
+        )
+        super().__init__(
+            f"the factor {column!r} has the level{'s' * (len(self.unknown) > 1)} {named}, but was fitted with {there}: leave out "
+            "these places, or fit with observations of that level"
+        )
 
 
 #: What may fail after a search and must not take its estimate with it: too little memory, a disk, a device, numbers. Faults of

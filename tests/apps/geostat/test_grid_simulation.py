@@ -213,3 +213,12 @@ def test_the_command_refuses_transforms_where_there_are_none(model_file, capsys)
     ):
         assert drawn(model_file, *words)[0] == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_descending_axis_is_the_same_grid_turned():
+    model, up = GeometricAnisotropy(Matern(1.0, 0.2, 0.5), 0.4, 0.3), grid_of(7, 5)
+    down = geostat.Grid((up.axes[0], up.axes[1][::-1].copy()))
+    points = down.points(0, down.size)
+    found = embed(model, down, least=0.0)
+    columns = np.column_stack([found.product(np.array([k]), np.ones(1)) for k in range(down.size)])
+    assert columns == pytest.approx(covariance(model, points, points), abs=1e-13)

@@ -58,11 +58,14 @@ def objects(observations, result, tmp_path_factory):
     one = np.array([1.0])
     with geostat.kriging(observations, model) as kriged:
         yield {
+            "Area": [geostat.Area(geostat.grid_over((0, 0), (1, 1), (500, 400)), np.arange(99))],
             "AxisRanges": [geostat.AxisRanges(geostat.Matern(1 / 3, 1.0, 1.5, 1 / 3), (1 / 3,) * 9)],
             "BackTransformed": [geostat.back_transform(prediction, geostat.box_cox(0.0))],
             "BivariateMatern": [geostat.BivariateMatern(*THIRDS, *THIRDS, 1 / 3, 1 / 3, 1 / 3)],
             "Blocks": [geostat.rectangular_blocks(sites, (1 / 3, 1 / 3))],
             "BoxCoxFit": [geostat.BoxCoxFit(geostat.box_cox(1 / 3), result, 1 / 3, (1 / 3, 2 / 3), True, 2)],
+            "Basis": [geostat.Basis({HOSTILE * 9: (HOSTILE,) * 99}, {"poly(x, 2)": THIRDS * 9})],
+            "Column": [geostat.Column(np.zeros(10**5), HOSTILE * 9, HOSTILE)],
             "Conversion": [geostat.convert_parameters(model, package) for package in ("sklearn", "geoR")],
             "CrossValidation": [geostat.leave_one_out(observations, model)],
             "DataSpec": [spec],
@@ -85,6 +88,7 @@ def objects(observations, result, tmp_path_factory):
             "HeldOutScores": [geostat.score(prediction, np.zeros(5), observations.values)],
             "Inference": [geostat.infer(observations, model), geostat.infer(observations, model, probes=8)],
             "Kriging": [kriged],
+            "Layer": [geostat.Layer(spec, sites, {HOSTILE * 9: geostat.Column(one)}, HOSTILE * 9)],
             "Likelihood": [likelihood],
             "LikelihoodGradient": [geostat.log_likelihood_gradient(observations, model)],
             "LikelihoodRatio": [geostat.LikelihoodRatio(*THIRDS, 1 / 3, 1 / 3)],
@@ -102,6 +106,7 @@ def objects(observations, result, tmp_path_factory):
             "Predicted": [geostat.Predicted(spec, sites, prediction)],
             "Prediction": [prediction],
             "ProfileLikelihood": [geostat.ProfileLikelihood("range", np.zeros(99), np.zeros(99), (model,) * 99)],
+            "Raster": [geostat.Raster(HOSTILE * 9, geostat.grid_over((0, 0), (1, 1), (500, 400)), np.zeros((400, 500)))],
             "Scale": [*model.scales(observations.coordinates).values()],
             "SeparableSpaceTime": [geostat.SeparableSpaceTime(model, geostat.PowerExponential(1.0, *THIRDS))],
             "SmoothnessTrial": [*result.trials, replace(result.trials[0], message=HOSTILE * 9)],
@@ -109,6 +114,7 @@ def objects(observations, result, tmp_path_factory):
             "Terrain": [terrain],
             "Transform": [geostat.box_cox(1 / 3)],
             "TransformError": [geostat.TransformError(HOSTILE * 9)],
+            "UnknownLevelError": [geostat.UnknownLevelError(HOSTILE, [HOSTILE * 9], (HOSTILE,) * 99)],
             "Variogram": [variogram, replace(variogram, notes=(HOSTILE * 9,) * 9)],
             "VariogramMap": [geostat.variogram_map(observations)],
             "VecchiaCheck": [geostat.VecchiaCheck(30, 1 / 3, problem=HOSTILE * 9)],

@@ -72,7 +72,7 @@ def predicted_as_asked(
     """Say what will be done and predict; the prediction, and what to answer of how it was made."""
     method, reason = _method(options, dataset.observations.n, saved, settings)
     if method == "exact":
-        say_beforehand(dataset, settings)
+        say_beforehand(dataset, settings, in_full=options.verbose)
         with kriging(dataset.observations, saved.model, settings=settings) as kriged:
             prediction = kriged.predict(
                 new.sites,

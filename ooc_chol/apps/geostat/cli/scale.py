@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import numbers
+from ooc_chol.apps.geostat.data.layer import Column
 from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.data.transforms import Transform
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
@@ -127,12 +128,19 @@ def add_distribution(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def distribution_names(quantiles: tuple[float, ...], thresholds: tuple[float, ...]) -> tuple[str, ...]:
+    """Names of the columns of :func:`distribution_columns`, which every format takes."""
+    return (*(f"quantile_{_word(p)}" for p in quantiles), *(f"exceed_{_word(c)}" for c in thresholds))
+
+
 def distribution_columns(
-    prediction: Prediction | BackTransformed, quantiles: tuple[float, ...], thresholds: tuple[float, ...]
-) -> dict[str, NDArray[np.float64]]:
-    """Columns of quantiles and of probabilities of exceedance, by names that every format takes."""
-    columns = {f"quantile_{_word(p)}": prediction.quantile(p) for p in quantiles}
-    return columns | {f"exceed_{_word(c)}": prediction.exceedance(c) for c in thresholds}
+    prediction: Prediction | BackTransformed, spec: DataSpec, quantiles: tuple[float, ...], thresholds: tuple[float, ...]
+) -> dict[str, Column]:
+    """Columns of quantiles and of probabilities of exceedance."""
+    value, unit = spec.value_name, spec.value_unit
+    columns = [Column(prediction.quantile(p), f"quantile {p:g} of {value}", unit) for p in quantiles]
+    columns += [Column(prediction.exceedance(c), f"probability that {value} exceeds {c:g}", "1") for c in thresholds]
+    return dict(zip(distribution_names(quantiles, thresholds), columns, strict=True))
 
 
 def _word(number: float) -> str:

@@ -51,15 +51,16 @@ def details_text(result: FitResult[Any]) -> str:
     return "\n".join(lines)
 
 
-def inference_text(found: Inference) -> str:
-    """Standard errors and intervals as a table."""
+def inference_text(found: Inference, unit: str = "") -> str:
+    """Standard errors and intervals as a table; lengths with their unit."""
     more = {"effective range": found.effective_range, "variance / range**(2 nu)": found.microergodic}
     rows: dict[str, Estimated] = {**found.parameters, **{name: value for name, value in more.items() if value is not None}}
     how = f"{found.probes} probes, relative error {found.relative_error:.1g}" if found.probes else "exact"
     lines = [f"standard errors and {100 * found.level:g} % intervals (expected information, {how})"]
     for name, value in rows.items():
         interval = f"{value.lower:.6g} to {value.upper:.6g}" if math.isfinite(value.upper) else "not determined"
-        lines.append(f"  {name:26s}{value.value:.6g} ± {value.standard_error:.2g}, {interval}")
+        suffix = f" {unit}" if unit and name in ("range", "effective range") else ""
+        lines.append(f"  {name:26s}{value.value:.6g} ± {value.standard_error:.2g}, {interval}{suffix}")
     return "\n".join([*lines, *(f"  warning: {text}" for text in found.warnings)])
 
 

@@ -201,13 +201,13 @@ def embed(model: AbstractCovariance, grid: Grid, *, least: float, clip: bool = F
 
 
 def lattice_steps(grid: Grid) -> tuple[float, ...]:
-    """Steps along the axes of an evenly spaced grid, in the order of its axes; 1 along an axis of one point."""
+    """Steps along the axes of an evenly spaced grid, by axis, negative where it descends; 1 along an axis of one point."""
     steps = []
     for axis in grid.axes:
         apart = np.diff(axis)
         step = float(axis[-1] - axis[0]) / len(apart) if len(apart) else 1.0
-        if step <= 0 or np.any(np.abs(apart - step) > _EVEN * max(abs(step), float(np.abs(axis).max()))):
-            raise ValueError("the grid is not evenly spaced with ascending axes, as Fourier transforms need")
+        if step == 0 or np.any(np.abs(apart - step) > _EVEN * abs(step) + 4.0 * np.spacing(np.abs(axis).max())):
+            raise ValueError("the grid is not evenly spaced along its axes, as Fourier transforms need")
         steps.append(step)
     return tuple(steps)
 

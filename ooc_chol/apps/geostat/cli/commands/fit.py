@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.areas import raster_files
 from ooc_chol.apps.geostat.cli.columns import add_data_options, fit_spec
 from ooc_chol.apps.geostat.cli.covariance import add_covariance_options, check_columns
 from ooc_chol.apps.geostat.cli.files import check_files
@@ -48,8 +49,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--example", metavar="jacksboro[:N]", help="the built-in terrain, N of its heights at random, in place of DATA.csv"
     )
-    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat")
-    parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat")
+    parser.add_argument("--x", metavar="COLUMN", help="first coordinate; the longitude with --lonlat (of points: x)")
+    parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat (of points: y)")
     parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
     parser.add_argument("--value", metavar="COLUMN", help="the observed values")
     add_transform(parser)
@@ -88,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
         check_estimated(dataset, options)
     if options.plot is not None:
         _check_map(dataset)
-    say_beforehand(dataset, settings, in_full=options.dry_run)
+    say_beforehand(dataset, settings, in_full=options.dry_run or options.verbose)
     if options.dry_run:
         search, plan = search_text(dataset, options, settings), settings.plan(dataset.observations.n)
         options.answer = {"plan": plan.to_dict(), "search": search}
@@ -112,7 +113,7 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
     def add_standard_errors() -> None:
         found = inference_from_options(dataset, result, settings)
         options.answer |= inference_content(found)
-        print(inference_text(found))
+        print(inference_text(found, dataset.spec.unit))
         if is_written:
             write(found)
 
@@ -140,7 +141,8 @@ def _check_fit_files(options: argparse.Namespace) -> None:
         oc.Output("--plot", options.plot, PICTURES),
         oc.Output("--log", log, advice=LOG_ADVICE),
     ]
-    check_files(options, [("DATA.csv", options.data), ("--resume", options.resume)], outputs)
+    inputs = [("DATA.csv", options.data), ("--resume", options.resume), *raster_files(options)]
+    check_files(options, inputs, outputs)
     if options.output is not None:
         check_output_path(options.output, RESULT, "results")
     if options.log is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.areas import add_grid_parts, add_raster, area_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files, file_of
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map, map_scale
@@ -44,10 +45,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, required=True, metavar="FILE.png", help="write the picture here; .pdf and .svg too"
     )
     _add_variogram_options(parser.add_argument_group("plot variogram"))
-    group = parser.add_argument_group("plot map")
-    add_at(group)
-    add_scale(group)
-    add_quantity(group)
+    maps = parser.add_argument_group("plot map")
+    add_at(maps)
+    add_scale(maps)
+    add_quantity(maps)
+    add_grid_parts(maps)
+    add_raster(parser)
     add_profile_options(parser.add_argument_group("plot profile"))
     add_force(parser)
     oc.FactorOptions.add_arguments(parser.add_argument_group("factorizations"), without=["dtype"])
@@ -76,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     check_picture(options.output)
     if options.values is not None:
         check_output_path(options.values, TABLE, "profiles")
-    saved = read_result(options.model)
+    saved = with_other_rasters(read_result(options.model), options)
     if options.what == "variogram":
         check_variogram(saved.model)
     _check_files(options, file_of(saved_spec(saved.spec, options.data)))
@@ -88,8 +91,7 @@ def run(options: argparse.Namespace) -> int:
         _variogram(dataset, saved.model, options, settings)
     elif options.what == "map":
         check_map(dataset)
-        asked = options.scale is not None or options.point is not None
-        scale = chosen_scale(saved.spec, options) if asked else map_scale(saved.spec)
+        scale = chosen_scale(saved.spec, options) if options.scale or options.point else map_scale(saved.spec)
         scale.check()
         draw_prediction_map(
             options.output,
@@ -97,6 +99,7 @@ def run(options: argparse.Namespace) -> int:
             saved.model,
             settings,
             at=options.at,
+            asked=options,
             scale=scale,
             quantity=options.quantity,
             replace=options.force,
@@ -117,6 +120,7 @@ def _check_files(options: argparse.Namespace, data: str | None) -> None:
         ("MODEL.json", options.model),
         ("DATA", data),
         ("--values", options.values if is_read else None),
+        *area_files(options),
     ]
     values = oc.Output("--values", None if is_read else options.values)
     check_files(options, inputs, [oc.Output("--output", options.output, PICTURES), values])

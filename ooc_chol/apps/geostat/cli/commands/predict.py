@@ -8,27 +8,37 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.areas import (
+    add_grid,
+    add_grid_parts,
+    add_raster,
+    area_files,
+    grid_sites,
+    wants_grid,
+    with_other_rasters,
+)
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved_spec
-from ooc_chol.apps.geostat.cli.files import check_files, file_of
+from ooc_chol.apps.geostat.cli.files import check_files, file_of, layer_outputs
 from ooc_chol.apps.geostat.cli.local import NewSites, add_method, check_method, predicted_as_asked
 from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
-from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
-from ooc_chol.apps.geostat.cli.scale import Scale, add_distribution, add_scale, chosen_scale, distribution_columns
-from ooc_chol.apps.geostat.cli.summary import score_text
-from ooc_chol.apps.geostat.data.dataset import (
-    Dataset,
-    DataSpec,
-    example_spec,
-    grid_table,
-    load_dataset,
-    regular_grid,
+from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, numbers
+from ooc_chol.apps.geostat.cli.scale import (
+    Scale,
+    add_distribution,
+    add_scale,
+    chosen_scale,
+    distribution_columns,
+    distribution_names,
 )
+from ooc_chol.apps.geostat.cli.summary import score_text
+from ooc_chol.apps.geostat.data.areas import Area
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec, load_dataset
 from ooc_chol.apps.geostat.data.io import Table
+from ooc_chol.apps.geostat.data.layers import check_layer
 from ooc_chol.apps.geostat.kriging.block_means import predict_block_means, rectangular_blocks
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.kriged import Kriging
-from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
+from ooc_chol.apps.geostat.kriging.outputs import Predicted, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 from ooc_chol.apps.geostat.results import read_result
@@ -39,6 +49,7 @@ EXAMPLES = (
     "ooc-chol geostat predict zinc.json --grid 100,80 --block 40,40 --scale fitted --output blocks.csv",
     "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
     "ooc-chol geostat predict modis.json sites.csv --neighbours 400 --output predicted.csv",
+    "ooc-chol geostat predict zinc.json --cell 40 --mask area.gpkg --level 0.9 --output map.tif",
 )
 
 
@@ -60,9 +71,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "second", nargs="?", metavar="SITES.csv", help="where to predict; with a value column predictions are scored too"
     )
     parser.add_argument("--example", metavar="jacksboro[:N]", help="the built-in terrain in place of DATA.csv")
-    parser.add_argument(
-        "--grid", metavar="NX,NY", type=grid_size, help="predict on a grid over the observations, in place of SITES.csv"
-    )
+    add_grid(parser)
+    add_grid_parts(parser)
+    add_raster(parser)
     add_at(parser)
     parser.add_argument(
         "--block", metavar="A,B", type=numbers, help="means over rectangles of these sides about the sites: block kriging"
@@ -76,8 +87,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="observation",
         help="a new observation with its nugget, and its known error where the sites have that column (default), or the field",
     )
+    parser.add_argument("--level", type=float, metavar="P", help="also lower and upper, the ends of the interval of this level")
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT.csv",
+        help="write sites, prediction and standard_error here; .nc, .gpkg or .parquet too, and .tif or .asc of a grid",
     )
     add_method(parser)
     add_settings(parser)
@@ -85,22 +101,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict at the sites, write the predictions, and score them where the sites have values."""
-    output = [oc.Output("--output", options.output)]
     _check_probabilities(options.quantiles)
-    check_files(options, [("MODEL.json", options.model)], output)
-    check_output(options.output)
-    saved = read_result(options.model)
+    is_grid = wants_grid(options)
+    output = layer_outputs(options.output, _columns(options))
+    check_files(options, [("MODEL.json", options.model), *area_files(options)], output)
+    check_layer(options.output, "predictions", is_grid=is_grid)
+    saved = with_other_rasters(read_result(options.model), options)
+    check_layer(options.output, "predictions", saved.spec, is_grid=is_grid)
     scale = chosen_scale(saved.spec, options)
     scale.check()
-    is_distribution = bool(options.quantiles or options.exceed or scale.transform is not None)
+    is_distribution = bool(options.quantiles or options.exceed or options.level or scale.transform is not None)
     check_method(options, only_exact=options.block is not None, needs_variance=is_distribution)
     if options.block is not None:
         _check_block(saved.spec, scale, options)
     spec, sites_path = _predict_inputs(saved.spec, options)
-    inputs = [("MODEL.json", options.model), ("DATA.csv", file_of(spec)), ("SITES.csv", sites_path)]
+    inputs = [("MODEL.json", options.model), ("DATA.csv", file_of(spec)), ("SITES.csv", sites_path), *area_files(options)]
     check_files(options, inputs, output)
     dataset = load_dataset(spec)
-    sites = _sites(dataset, sites_path, options)
+    sites, area = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
@@ -109,12 +127,13 @@ def run(options: argparse.Namespace) -> int:
         new = NewSites(spec.cartesian(positions), spec.design(sites), options.target, errors_at(spec, sites, options.target))
         fitted, how = predicted_as_asked(dataset, saved, new, settings, options)
     else:
-        say_beforehand(dataset, settings)
+        say_beforehand(dataset, settings, in_full=options.verbose)
         with kriging(dataset.observations, saved.model, settings=settings) as kriged:
             fitted, how = _block_means(kriged, spec, positions, options), {"method": "exact"}
     prediction, named = scale.of(fitted), dataset.spec if scale.transform is None else dataset.spec.as_observed
-    more = distribution_columns(prediction, options.quantiles, options.exceed)
-    predicted = Predicted(named, positions, prediction, options.grid if sites_path is None else None, more)
+    more = distribution_columns(prediction, named, options.quantiles, options.exceed)
+    grid, cells = (None, None) if area is None else (area.grid, area.cells)
+    predicted = Predicted(named, positions, prediction, grid, cells, options.level, more)
     write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
     if options.block is not None:
@@ -139,7 +158,7 @@ def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSp
     words = [word for word in (options.first, options.second) if word is not None]
     if options.example is not None:
         spec = example_spec(options.example)
-    needed = ["SITES.csv"] if options.grid is None else []
+    needed = [] if wants_grid(options) else ["SITES.csv"]
     allowed = needed if spec.kind == "example" else ["DATA.csv", *needed]
     if not len(needed) <= len(words) <= len(allowed):
         expected = " and ".join(allowed) or "no file"
@@ -149,13 +168,21 @@ def _predict_inputs(spec: DataSpec, options: argparse.Namespace) -> tuple[DataSp
     return saved_spec(spec, words[0] if words else None), sites_path
 
 
-def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> Table:
-    """Positions and covariates where predictions are wanted."""
-    spec = dataset.spec
+def _columns(options: argparse.Namespace) -> tuple[str, ...]:
+    """Names of the columns that are written besides the coordinates; ``ValueError`` for a level that is none."""
+    if options.level is not None and not 0 < options.level < 1:
+        raise ValueError(f"--level is {options.level}, but a probability between 0 and 1 is needed")
+    ends = ("lower", "upper") if options.level is not None else ()
+    return ("prediction", "standard_error", *ends, *distribution_names(options.quantiles, options.exceed))
+
+
+def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> tuple[Table, Area | None]:
+    """Positions and covariates where predictions are wanted, and the area that they are, unless they are sites of a file."""
     if path is not None:
-        return load_named_sites(spec, path, options.at)
-    assert options.grid is not None, "_predict_inputs asks for a file without --grid"
-    return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
+        return load_named_sites(dataset.spec, path, options.at), None
+    sites, area = grid_sites(dataset.spec, options, lambda: dataset.places)
+    check_layer(options.output, "predictions", dataset.spec, is_grid=True, grid=area.grid)
+    return sites, area
 
 
 def _check_block(spec: DataSpec, scale: Scale, options: argparse.Namespace) -> None:

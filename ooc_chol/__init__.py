@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
+    from ooc_chol.words import shell_words as shell_words
 
 __version__ = "0.1.0.dev0"
 
@@ -130,6 +131,7 @@ _NAMES = {
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),
+    "words": ("shell_words",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULE_OF]

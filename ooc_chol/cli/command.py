@@ -6,7 +6,7 @@ import argparse
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -37,18 +37,20 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
         The exit status: 0, 1 where some of several cases failed or a file is damaged, 2 for what a user can mend, 128 and the
         number of a signal.
     """
+    names: Collection[str] = ()
     try:
         options = make_parser().parse_args(arguments)
+        names = vars(options)
         if imported is not None:
             imported()
-        with signals_as_interrupts(), _own_warnings_as_lines(), answered(options):
+        with signals_as_interrupts(), _own_warnings_as_lines(names), answered(options):
             status: int | None = options.run(options)
     except KeyboardInterrupt as interrupt:
         number = interrupt.number if isinstance(interrupt, SignalInterrupt) else signal.SIGINT
         print(f"ooc-chol: {_with_notes(ENDINGS[number], interrupt)}", file=sys.stderr)
         return 128 + number
     except EXPECTED as error:
-        print(f"ooc-chol: {_with_notes(str(error), error)}", file=sys.stderr)
+        print(f"ooc-chol: {oc.shell_words(_with_notes(str(error), error), names)}", file=sys.stderr)
         return 2
     return status or 0
 
@@ -147,14 +149,14 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 @contextmanager
-def _own_warnings_as_lines() -> Iterator[None]:
+def _own_warnings_as_lines(names: Collection[str]) -> Iterator[None]:
     """Show warnings of this package as a line each, without the line of code that they came from."""
     with warnings.catch_warnings():
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
             if issubclass(category, oc.AsymmetryWarning | oc.BudgetWarning | oc.PrecisionWarning | oc.RatesWarning):
-                print(f"ooc-chol: warning: {message}", file=sys.stderr)
+                print(f"ooc-chol: warning: {oc.shell_words(str(message), names)}", file=sys.stderr)
             else:
                 others(message, category, *place)
 

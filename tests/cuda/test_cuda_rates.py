@@ -30,11 +30,11 @@ PREDICTION_ERROR = 0.4
 #: Seconds that quick rates of one tile order may take; how far they may be off those under load, and
 #: nominal ones off measured ones.
 QUICK_SECONDS, QUICK_DIFFERENCE, NOMINAL_DIFFERENCE = 10.0, 0.4, 0.5
-FAST = ("potrf", "trsm", "syrk", "gemm", "source", "fetch", "write", "memory_fetch", "memory_write", "generate", "invert")
+FAST = ("potrf", "trsm", "syrk", "gemm", "source", "fetch", "write", "generate", "invert")
 
 #: What has no rate on a GPU: products in FP32, which is no faster there; the formats of a plan's tiles, which are no rate; and
 #: files, which are measured by folder.
-NOT_HERE = ("trsm_float32", "gemm_float32", "precision", "model", "disk")
+NOT_HERE = ("trsm_float32", "gemm_float32", "precision", "model", "disk", "memory_fetch", "memory_write")
 
 
 @pytest.fixture(scope="module")

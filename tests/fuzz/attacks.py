@@ -259,6 +259,22 @@ def of_gzip(good: bytes) -> dict[str, Attack]:
 # text
 
 
+def of_asc(good: bytes) -> dict[str, Attack]:
+    """Headers that promise more than there is, or places that are none."""
+    changes = {
+        "columns without end": (b"ncols 5", b"ncols 999999999999"),
+        "rows without end": (b"nrows 5", b"nrows 2147483647"),
+        "no columns": (b"ncols 5", b"ncols 0"),
+        "a size of not a number": (b"cellsize 0.25", b"cellsize nan"),
+        "a size without end": (b"cellsize 0.25", b"cellsize 1e999"),
+        "a corner without end": (b"yllcorner", b"yllcorner inf\nyllcorner"),
+        "a header without end": (b"ncols 5", b"ncols 5\n" * 10_000),
+        "a line without end": (b"ncols 5", b"ncols " + b"5" * 10_000_000),
+        "all gaps": (b"NODATA_value -9999.0", b"NODATA_value 1.0"),
+    }
+    return {name: good.replace(*change) for name, change in changes.items()} | {"nothing": b"", "a number": b"1"}
+
+
 def of_formula(good: bytes) -> dict[str, Attack]:
     texts = (
         *("", "~", "zinc", "zinc ~", "~ x", "zinc ~ x ~ x", "zinc ~ __import__('os')", "zinc ~ x.real", "zinc ~ (lambda: x)()"),

@@ -97,13 +97,16 @@ def _look_at_trace(path: Path) -> None:
 
 # command lines
 
+_FORMULA = b"log(zinc) ~ 1 + soil * x + sqrt(dist) + I(x**2/3) + poly(x, 2):factor(soil) - 0"
+
 
 def _read_formula(path: Path) -> None:
     from ooc_chol.apps.geostat.data.formula import parse_formula
 
     columns = {name: np.linspace(1.0, 2.0, 4) for name in ("zinc", "dist", "x")}
     formula = parse_formula(path.read_bytes().decode("utf-8", "replace"))
-    formula.values(columns), formula.covariates(columns)
+    columns["soil"] = np.array(["1", "2", "2", "1"])
+    formula.values(columns), formula.names(formula.basis(columns)), formula.covariates(columns)
 
 
 def _read_words(path: Path) -> None:
@@ -166,7 +169,7 @@ def readers() -> tuple[Reader, ...]:
         Reader("rates", "rates.json", _write_rates, _plan_with_rates, json, attacks.of_json),
         Reader("trace", "a.pftrace", _write_trace, _look_at_trace, (*BLIND, *attacks.TRACE_MUTATORS), attacks.of_trace),
         Reader("trace-gz", "a.pftrace.gz", _write_trace, _look_at_trace, attacks.GZIP_MUTATORS, attacks.of_gzip, factor=1100),
-        Reader("formula", "formula.txt", _writes(b"log(zinc) ~ 1 + x + sqrt(dist) + x**2/3 - 0"), _read_formula, (*BLIND, *TEXT),
+        Reader("formula", "formula.txt", _writes(_FORMULA), _read_formula, (*BLIND, *TEXT),
                attacks.of_formula, opens=False),
         Reader("words", "words.txt", _writes(b"16 GiB"), _read_words, (*BLIND, *TEXT), attacks.of_words,
                opens=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ import numpy as np
 
 from ooc_chol.apps.geostat import FactorSettings, fit, log_likelihood, make_observations
 from ooc_chol.apps.geostat.cli.commands import fit as fit_command  # noqa: F401 - the parts of a fit are imported before a case
+from ooc_chol.apps.geostat.data.areas import Area, masked
 from ooc_chol.apps.geostat.data.dataset import DataSpec, load_dataset
+from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import write_json, write_table
+from ooc_chol.apps.geostat.data.layers import Column, Layer, write_layer
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
-from ooc_chol.apps.geostat.data.tables import columns_of
+from ooc_chol.apps.geostat.data.tables import columns_of, geometry_axes
 from ooc_chol.apps.geostat.results import read_result, result_content
 from tests.fuzz import attacks
 from tests.fuzz.mutations import BLIND, TEXT, Mutator
@@ -82,6 +86,43 @@ def _write_geopackage(path: Path) -> None:
     geopandas.GeoDataFrame(attributes, geometry=places, crs="EPSG:28992").to_file(path, layer="soil")
 
 
+_GRID = grid_over([0.0, 0.0], [1.0, 1.0], (5, 5))
+
+
+def _layer() -> Layer:
+    """Values on a grid that covers the sites."""
+    spec = DataSpec("csv", "", ("x", "y"), "dist", crs="EPSG:28992")
+    return Layer(spec, _GRID.points(0, _GRID.size), {"dist": Column(np.linspace(1.0, 2.0, 25))}, "a raster", _GRID)
+
+
+def _write_layer(path: Path) -> None:
+    write_layer(path, _layer(), replace=True)
+
+
+def _write_points(path: Path) -> None:
+    """GeoParquet with words in a column."""
+    import geopandas
+
+    places = geopandas.points_from_xy(COLUMNS["x"], COLUMNS["y"])
+    attributes = {"z": COLUMNS["z"], "dist": ["near", "far"] * (_N // 2)}
+    geopandas.GeoDataFrame(attributes, geometry=places, crs="EPSG:28992").to_parquet(path)
+
+
+def _read_points(path: Path) -> None:
+    """What a fit does with points that tell their own coordinates, and a factor."""
+    geometry_axes(path)
+    load_dataset(DataSpec("csv", str(path), ("x", "y"), "z", covariates=("dist",), formula="z ~ dist"))
+
+
+def _read_drift(path: Path) -> None:
+    """What a fit with external drift does with a raster, and a mask."""
+    table = path.with_name("sites-of-a-raster.csv")
+    if not table.exists():
+        write_table(table, COLUMNS)
+    load_dataset(DataSpec("csv", str(table), ("x", "y"), "z", covariates=("dist",), rasters={"dist": str(path)}))
+    masked(Area(_GRID), path, _layer().spec)
+
+
 def _observations() -> Any:
     sites = np.column_stack([COLUMNS["x"], COLUMNS["y"]])
     return make_observations(sites, COLUMNS["z"])
@@ -114,6 +155,11 @@ def _go_on(path: Path) -> None:
 def readers(json_changed: Mutator, json_lines_changed: Mutator) -> Iterator[tuple[Any, ...]]:
     """Words of each ``Reader``, in its order."""
     yield "csv", "a.csv", _write_csv, _read_dataset, (*BLIND, *TEXT, *TEXT), attacks.of_csv
+    yield "asc", "a.asc", _write_layer, _read_drift, (*BLIND, *TEXT), attacks.of_asc
+    yield "raster-netcdf", "a.nc", _write_layer, _read_drift, BLIND
+    yield "geoparquet", "a.parquet", _write_points, _read_points, BLIND
+    if importlib.util.find_spec("rasterio") is not None:
+        yield "tif", "a.tif", _write_layer, _read_drift, BLIND
     yield "parquet", "a.parquet", _write_parquet, _read_dataset, BLIND, attacks.of_parquet
     yield "netcdf3", "a.nc", _write_netcdf3, _read_dataset, BLIND
     yield "netcdf4", "a.nc", _write_netcdf4, _read_dataset, BLIND, attacks.of_netcdf4

@@ -78,9 +78,9 @@ def asked(command, name):
 def test_every_option_reaches_the_factorization(folder, monkeypatch, command, name):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(oc, "cholesky", take)
-    monkeypatch.setattr(
-        oc, "plan", lambda *_, **__: SimpleNamespace(seconds=1.0, grid=SimpleNamespace(nt=2))
-    )  # printed, and no rates are missing
+    plan = oc.plan(100, tile_size=50)
+    known = SimpleNamespace(seconds=1.0, grid=plan.grid, stored_bytes=plan.stored_bytes, devices=plan.devices)
+    monkeypatch.setattr(oc, "plan", lambda *_, **__: known)  # printed, and no rates are missing
     # the start of a search is factored in settings of its own
     monkeypatch.setattr(Search, "_start", lambda _, space: space.starts(1.0)[0])
     assert taken(command, WORDS[name][0]) == asked(command, name)

@@ -194,7 +194,7 @@ def test_the_example_needs_no_data(tmp_path, capsys):
         (["loglik", "--theta", "1,0.1,0.5"], "which data? give DATA.csv"),
         (["cv", "MODEL", "DATA", "--folds", "1"], "1 folds of 60"),
         (["simulate", "MODEL", "--grid", "3,3", "--box", "1,2,3", "--output", "OUT"], "--box has 3 numbers"),
-        (["simulate", "MODEL", "--sites", "DATA", "--box", "1,2,3,4", "--output", "OUT"], "leave it out with --sites"),
+        (["simulate", "MODEL", "--sites", "DATA", "--box", "1,2,3,4", "--output", "OUT"], "--box is of a grid"),
         (["simulate", "MODEL", "--sites", "DATA", "--at", "1", "--output", "OUT"], "--at is for a --grid"),
         (["predict", "MODEL", "DATA", "DATA", "--at", "1", "--output", "OUT"], "--at is for a --grid"),
         (["simulate", "MODEL", "--sites", "DATA", "--draws", "0", "--output", "OUT"], "0 draws"),

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 #: Names that promise something else than text in columns.
 OTHERS = ["map.tif", "map.TIFF", "map.gpkg", "map.gpkg:layer", "map.parquet", "map.pq", "map.csv.gz", "map.xlsx", "map.tsv"]
-OTHERS += ["map.shp", "map.json", "map.npy", "map.zarr", "map.nc4"]
+OTHERS += ["map.shp", "map.json", "map.npy", "map.zarr", "map.nc4", "map.asc"]
+#: Of these, names of what places that are no grid are written to, besides text.
+WRITTEN = ("map.gpkg", "map.parquet", "map.pq")
 #: Commands that write columns, with words that name files which are not there: the ending must be looked at first.
 TABLES = {
     "predict": ["predict", "no.json", "no.csv", "no-sites.csv"],
@@ -44,17 +46,19 @@ def refused(tmp_path, monkeypatch, capsys):
     return run
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", sorted(set(OTHERS) - set(WRITTEN)))
 @pytest.mark.parametrize("command", TABLES)
 def test_tables_are_not_written_under_names_of_other_formats(refused, command, name):
     told = refused(*TABLES[command], "--output", name)
     assert re.search(rf"{re.escape(name)}.*\.csv", told), told
-    assert (".nc" in told.split("written as")[1].split("not as")[0]) == (command == "predict"), "what can be written is listed"
+    listed = told.split("written as")[1].split("not as")[0]
+    assert ".gpkg" in listed and ".parquet" in listed and ".tif" not in listed, "what can be written is listed"
 
 
-@pytest.mark.parametrize("command", ["simulate", "cv", "synth"])
-def test_netcdf_is_written_for_predictions_alone(refused, command):
-    assert ".csv" in refused(*TABLES[command], "--output", "out.nc")
+@pytest.mark.parametrize("command", ["predict", "simulate"])
+def test_a_grid_may_be_a_raster(refused, command):
+    words = [word for word in TABLES[command] if word not in ("--sites", "no.csv", "no-sites.csv")]
+    assert ".tif" in refused(*words, "--grid", "3,3", "--output", "map.png").split("written as")[1]
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,19 @@ COLUMNS = {"zinc": np.array([1.0, 2.0, 4.0]), "x": np.array([0.5, 1.0, 1.5]), "d
         ("zinc ~ 0 + x", "zinc", False, ("x",), ("zinc", "x")),
         ("zinc ~ x - 1", "zinc", False, ("x",), ("zinc", "x")),
         ("zinc ~ -1 + x", "zinc", False, ("x",), ("zinc", "x")),
-        ("zinc ~ (x**2 + x*dist) + 2*(x + dist)", "zinc", True, ("x ** 2", "x * dist", "2 * (x + dist)"), ("zinc", "x", "dist")),
+        (
+            "zinc ~ I(x**2 + x*dist) + I(2*(x + dist))",
+            "zinc",
+            True,
+            ("I(x^2 + x * dist)", "I(2 * (x + dist))"),
+            ("zinc", "x", "dist"),
+        ),
+        ("zinc ~ x*dist", "zinc", True, ("x", "dist", "x:dist"), ("zinc", "x", "dist")),
+        ("zinc ~ a*b + c", "zinc", True, ("a", "b", "c", "a:b"), ("zinc", "a", "b", "c")),
+        ("zinc ~ (a + b + c)^2 - a:b", "zinc", True, ("a", "b", "c", "a:c", "b:c"), ("zinc", "a", "b", "c")),
+        ("zinc ~ a*b:c", "zinc", True, ("a", "b:c", "a:b:c"), ("zinc", "a", "b", "c")),
+        ("zinc ~ `dist to river` + dist.m", "zinc", True, ("`dist to river`", "dist.m"), ("zinc", "dist to river", "dist.m")),
+        ("zinc ~ I(-x^2) + I(2^-x^2)", "zinc", True, ("I(-x^2)", "I(2^(-x^2))"), ("zinc", "x")),
         ("zinc ~ x + (dist - 1)", "zinc", False, ("x", "dist"), ("zinc", "x", "dist")),
     ],
 )
@@ -34,7 +46,7 @@ def test_parts(text, value, intercept, terms, columns):
 
 
 def test_design_columns():
-    formula = parse_formula("log(zinc) ~ x + sqrt(dist) + x * dist / 2 + 3 * x ** 2")
+    formula = parse_formula("log(zinc) ~ x + sqrt(dist) + I(x * dist / 2) + I(3 * x ** 2)")
     x, dist = COLUMNS["x"], COLUMNS["dist"]
     expected = np.column_stack([x, np.sqrt(dist), x * dist / 2, 3 * x**2])
     np.testing.assert_array_equal(formula.covariates(COLUMNS), expected)
@@ -107,6 +119,19 @@ def test_meuse_by_formula(data_dir, one_blas_thread):
         "zinc ~ " + "-" * 250 + "x",
         "zinc ~ 1" + "0" * 400 + " * x",
         "zinc ~ x\0",
+        "zinc ~ x^2",
+        "zinc ~ x / 2",
+        "zinc ~ 2 * x",
+        "zinc ~ x / dist",
+        "zinc ~ poly(x)",
+        "zinc ~ poly(x, 0)",
+        "zinc ~ poly(x, dist)",
+        "zinc ~ factor(log(x))",
+        "zinc ~ log(factor(x))",
+        "zinc ~ I(x:dist)",
+        "factor(zinc) ~ x",
+        "zinc ~ `x",
+        "zinc ~ " + "*".join(f"x{k}" for k in range(20)),
     ],
 )
 def test_everything_else_is_refused(text):
@@ -129,7 +154,7 @@ def test_any_text_is_read_or_refused(text):
         ("zinc ~ gold", "uses a column 'gold', but there are zinc, x, dist"),
         ("zinc ~ log(x - 0.5)", "is -inf in row 0"),
         ("zinc ~ sqrt(x - 1)", "is nan in row 0"),
-        ("zinc ~ 1 / (x - 1)", "is inf in row 1"),
+        ("zinc ~ I(1 / (x - 1))", "is inf in row 1"),
     ],
 )
 def test_what_cannot_be_computed_is_said(text, words):

@@ -64,10 +64,12 @@ def test_sites_have_one_dimension_and_csv_stays(tmp_path):
     assert all(np.array_equal(table.columns[name], column) for name, column in out.columns.items())
 
 
-@pytest.mark.parametrize(("name", "kind"), [("a.parquet", ValueError), ("a.gpkg", ValueError), ("no/a.nc", FileNotFoundError)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.xlsx", ValueError), ("a.tif", ValueError), ("a.asc", ValueError), ("no/a.nc", FileNotFoundError)]
+)
 def test_what_cannot_be_written_is_named(tmp_path, name, kind):
     with pytest.raises(kind, match=r"written as \.csv, .*\.nc|there is no folder"):
-        write_predictions(tmp_path / name, predicted(RD))
+        write_predictions(tmp_path / name, predicted(RD, grid=False))
 
 
 def test_without_xarray_and_geopandas_it_is_said_what_to_install(monkeypatch):

@@ -68,7 +68,14 @@ def test_what_the_maps_show():
     assert np.array_equal(predicted.collections[0].get_array().reshape(data.mean.shape), data.mean)
     assert np.array_equal(error.collections[0].get_array().reshape(data.mean.shape), data.standard_error)
     # what is compared shares its colours
-    assert points.get_clim() == predicted.collections[0].get_clim() == (data.values.min(), data.values.max())
+    assert (
+        points.get_clim()
+        == predicted.collections[0].get_clim()
+        == (
+            min(data.values.min(), data.mean.min()),
+            max(data.values.max(), data.mean.max()),
+        )
+    )
     assert {axis.get_xlabel() for axis in (observed, predicted, error)} == {"east (km)"} and observed.get_ylabel() == "north (km)"
     bars = [axis.child_axes[0] for axis in figure.axes]
     assert [bar.get_ylabel() for bar in bars] == ["height (m)", "height (m)", "standard error, height (m)"]

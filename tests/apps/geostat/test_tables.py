@@ -429,5 +429,5 @@ def test_fit_keeps_units_and_system_and_predicts_to_netcdf(tmp_path, capsys):
     assert len(table.columns["x"]) == 12 and table.crs == Crs("EPSG:28992", False, "metre")
     there = load_table(sites, ("x", "y", "prediction"))
     assert np.array_equal(there.columns["x"], load_table(beside, ("x",), optional=("zinc",)).columns["x"])
-    assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.gpkg")]) == 2
+    assert main(["geostat", "predict", str(model), data, "--grid", "4,3", "--output", str(tmp_path / "out.xlsx")]) == 2
     assert "predictions are written as .csv, " in capsys.readouterr().err

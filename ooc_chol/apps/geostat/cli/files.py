@@ -9,6 +9,7 @@ from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.geopackage import layer_of
+from ooc_chol.apps.geostat.data.layers import layer_files
 from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.factorization import SCRATCH
 
@@ -32,6 +33,11 @@ def check_files(
     files = [(name, None if path is None else layer_of(path)[0]) for name, path in inputs]
     store = oc.Output("--store", store_file(options), oc.FACTOR_FILES, why=SCRATCH)
     oc.check_outputs([store, *outputs], files, replace=options.force, ask=FORCE)
+
+
+def layer_outputs(path: Path | None, names: tuple[str, ...]) -> list[oc.Output]:
+    """What ``--output`` writes for columns of these names: one file, or one for each column."""
+    return [] if path is None else [oc.Output("--output", file) for file in layer_files(path, names)]
 
 
 def file_of(spec: DataSpec) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -12,7 +13,7 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 
 def note(text: str) -> None:
     """Print a remark on standard error, apart from the results."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {oc.shell_words(text)}", file=sys.stderr)
 
 
 def tried(what: str, step: Callable[[], None]) -> bool:
@@ -20,7 +21,7 @@ def tried(what: str, step: Callable[[], None]) -> bool:
     try:
         step()
     except STEP_ERRORS as error:
-        print(f"ooc-chol: no {what}: {error}", file=sys.stderr)
+        print(f"ooc-chol: no {what}: {oc.shell_words(str(error))}", file=sys.stderr)
         return False
     return True
 
@@ -37,11 +38,18 @@ def say_data(dataset: Dataset) -> None:
 
 
 def say_beforehand(dataset: Dataset, settings: FactorSettings, *, in_full: bool = False) -> None:
-    """Print what was read, and the plan of a factorization: a line where all is one tile, unless in full."""
+    """Print what was read, and the plan of a factorization: on a line, unless in full."""
     say_data(dataset)
     plan = settings.plan(dataset.observations.n)
-    if plan.grid.nt == 1 and not in_full:
-        devices, size = ", ".join(plan.devices), plan.stored_bytes / 1e6
-        print(f"each factorization: of order {plan.grid.n}, as one tile of {size:.3g} MB on {devices}", flush=True)
-    else:
-        print(plan, flush=True)
+    print(plan if in_full else plan_line(plan), flush=True)
+
+
+def plan_line(plan: oc.Plan) -> str:
+    """Order, tiles, bytes, devices and, where rates are known, seconds of each factorization."""
+    nt, size = (
+        plan.grid.nt,
+        f"{plan.stored_bytes / 1e6:.3g} MB" if plan.stored_bytes < 1e9 else f"{plan.stored_bytes / 1e9:.3g} GB",
+    )
+    tiles = f"as one tile of {size}" if nt == 1 else f"in {nt * (nt + 1) // 2} tiles of order {plan.grid.nb}, {size}"
+    seconds = "" if plan.seconds is None or nt == 1 else f", {plan.seconds:.3g} s predicted"
+    return f"each factorization: of order {plan.grid.n}, {tiles} on {', '.join(plan.devices)}{seconds}"

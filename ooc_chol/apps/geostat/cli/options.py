@@ -42,14 +42,6 @@ def column_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def grid_size(text: str) -> tuple[int, int]:
-    """Points along two axes, ``NX,NY``."""
-    columns, _, rows = text.partition(",")
-    if not (columns.strip().isdecimal() and rows.strip().isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NX,NY")
-    return int(columns), int(rows)
-
-
 def numbers(text: str) -> tuple[float, ...]:
     """Numbers with commas or, as ExaGeoStat writes them, colons between."""
     try:

@@ -54,6 +54,7 @@ class CommandParser(SpellingParser):
             command.add_options(self)
             self.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])
             self.add_argument("--json", action="store_true", help="print one JSON object; the rest goes to standard error")
+            self.add_argument("--verbose", action="store_true", help="print the whole plan of a factorization, not a line")
             self.add_argument("--quiet", action="store_true", help="print nothing but that, and warnings and errors; no progress")
             self.set_defaults(run=command.run)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs, is_east, is_north
+from ooc_chol.apps.geostat.data.drift import drifted, with_rasters
 from ooc_chol.apps.geostat.data.grids import grid_over
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Observations, make_observations
@@ -85,14 +86,20 @@ def load_dataset(spec: DataSpec) -> Dataset:
     if spec.kind == "example":
         positions, values = _example(spec.source)
         return _dataset(spec, make_observations(positions, values, mean=spec.mean), positions, ())
-    table = load_table(spec.source, spec.names)
+    table = load_table(spec.source, spec.names, texts=spec.text_columns)
     told, notes = _told_by_file(replace(spec, kind=file_kind(spec.source)), table)
+    told, table, more = drifted(told, table)
+    notes += more
+    told = told.learned(table)
+    if not spec.levels:
+        texts = {name: ", ".join(levels) for name, levels in told.levels.items() if name in table.texts}
+        notes += tuple(f"{name} is text: a factor of the levels {levels:.200}" for name, levels in texts.items())
     positions = table.stack(spec.axes)
     observations = make_observations(
         told.cartesian(positions),
         spec.observed(table.columns),
-        covariates=spec.design(table),
-        covariate_names=spec.terms,
+        covariates=told.design(table),
+        covariate_names=told.terms,
         mean=spec.mean,
         error_variances=spec.errors(table.columns),
         space=told.space,
@@ -102,11 +109,15 @@ def load_dataset(spec: DataSpec) -> Dataset:
 
 def load_sites(spec: DataSpec, path: str | Path) -> Table:
     """Read places to predict at, with the columns of ``spec`` for coordinates, time or variable, and covariates."""
-    table = load_table(path, (*spec.axes, *spec.covariates), optional=spec.optional)
+    names = (*spec.axes, *spec.file_covariates)
+    table = load_table(path, names, optional=spec.optional, texts=spec.text_columns)
     told, _ = _told_by_file(spec, table)
     if told.lonlat != spec.lonlat:
         raise ValueError(f"{table.source} has geographic coordinates, but the observations have not; transform them first")
-    return table
+    if spec.formula is None:
+        spec.learned(table)  # which refuses text
+    _, table, notes = drifted(spec, table)
+    return replace(table, notes=(*table.notes, *notes))
 
 
 def dropped_note(table: Table) -> tuple[str, ...]:
@@ -152,7 +163,7 @@ def regular_grid(
 
 
 def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = None) -> Table:
-    """Points of a grid as a table of sites, where the mean is known between the observations."""
+    """Points of a grid as a table of sites, where the mean is known between the observations; NaN where a raster has no value."""
     last = tuple(name for name in (spec.time, spec.variable) if name is not None)
     if last and at is None:
         raise ValueError(f"a grid has no {last[0]!r}: say at which one it is meant (--at)")
@@ -162,11 +173,12 @@ def grid_table(spec: DataSpec, points: NDArray[np.float64], at: float | None = N
     if unknown := spec.columns_off_grid:
         what = "the mean" if set(unknown) <= set(spec.covariates) else "the covariance function"
         raise ValueError(
-            f"{what} needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites "
-            "with these columns"
+            f"{what} needs {', '.join(unknown)} at every site, which a grid does not have; give a file of sites with these "
+            "columns, or fit with rasters of them (--raster NAME=FILE.tif)"
         )
     columns = dict(zip(spec.coordinates, points.T, strict=True))
-    return Table("grid", {**columns, **{name: np.full(len(points), at) for name in last}}, 0)
+    table = Table("grid", {**columns, **{name: np.full(len(points), at) for name in last}}, 0)
+    return with_rasters(spec, table)
 
 
 def _example(text: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -10,8 +10,11 @@ import ooc_chol as oc
 
 #: Endings of text in columns with commas between; the empty one stands for a name without an ending.
 TABLE = (".csv", ".txt", ".dat", "")
-#: Endings of predictions, which are written as text or as NetCDF of version 3.
-PREDICTIONS = (*TABLE, ".nc", ".nc3", ".cdf")
+#: Endings of columns at places: text, NetCDF of version 3, GeoPackage, Parquet; and of rasters, which columns on a grid may be.
+NETCDF, GEOPACKAGE, PARQUET = (".nc", ".nc3", ".cdf"), (".gpkg",), (".parquet", ".pq")
+GEOTIFF, ASCII_GRID = (".tif", ".tiff"), (".asc",)
+LAYERS = (*TABLE, *NETCDF, *GEOPACKAGE, *PARQUET)
+GRIDS = (*LAYERS, *GEOTIFF, *ASCII_GRID)
 #: Endings of a fit's result.
 RESULT = (".json", "")
 #: Endings of a log of evaluations, a line of JSON for each.

@@ -1,48 +1,33 @@
-"""A mean written as a formula of named columns, such as ``"zinc ~ 1 + x + sqrt(dist)"``, read without running any of it."""
+"""A mean as a formula of named columns, such as ``"zinc ~ sqrt(dist) + factor(soil)"``, read without running any of it."""
 
 from __future__ import annotations
 
-import ast
-import operator
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.data import formula_syntax as syntax
+from ooc_chol.apps.geostat.data.formula_basis import Basis as Basis
+from ooc_chol.apps.geostat.data.formula_basis import learned_levels, learned_polynomial, polynomial_columns, text_of_codes
+from ooc_chol.apps.geostat.data.formula_syntax import SHOWN, Binary, Call, Name, Node, Number, Unary
+from ooc_chol.apps.geostat.data.formula_terms import FUNCTIONS as FUNCTIONS
+from ooc_chol.apps.geostat.data.formula_terms import expanded, is_factor_call
+from ooc_chol.apps.geostat.errors import UnknownLevelError
 
 Array = NDArray[np.float64]
-Columns = Mapping[str, Array]
+Columns = Mapping[str, NDArray[Any]]
 
-#: What a formula may call, each a function of one column.
-FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
-    "abs": np.abs,
-    "cos": np.cos,
-    "exp": np.exp,
-    "log": np.log,
-    "log10": np.log10,
-    "log1p": np.log1p,
-    "sin": np.sin,
-    "sqrt": np.sqrt,
+_BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "^": np.power,
 }
-
-_BINARY: Mapping[type[ast.operator], Callable[[Array, Array], Array]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-
-#: Deepest nesting of an expression: a sum is as deep as it has terms.
-_DEEPEST = 200
-
-_LARGEST = sys.float_info.max
-
-#: Most characters of a formula that a message repeats.
-_SHOWN = 300
 
 
 @dataclass(frozen=True)
@@ -56,7 +41,7 @@ class Formula:
     intercept : bool
         Whether the mean has one.
     terms : tuple of str
-        The other terms, as written, without blanks doubled.
+        The other terms, main effects before interactions, as written but for blanks.
     columns : tuple of str
         Names of all columns that are used, in the order of the formula.
     """
@@ -71,7 +56,8 @@ class Formula:
     @property
     def term_columns(self) -> tuple[str, ...]:
         """Columns that the terms use, which every place of a prediction must have."""
-        return _unique(name for term in self.terms for name in _names(_expression(term)))
+        used = {name for term in self.terms for name in syntax.names(syntax.parse(term))}
+        return tuple(name for name in _unique((*self.columns, *sorted(used))) if name in used)
 
     @property
     def value_column(self) -> str:
@@ -82,12 +68,27 @@ class Formula:
         ValueError
             It has several.
         """
-        names = _unique(_names(_expression(self.value)))
+        names = _unique(syntax.names(syntax.parse(self.value)))
         if len(names) > 1:
             raise ValueError(
-                f"the left side {self.value!r:.{_SHOWN}} of the formula has {len(names)} columns, but one is observed"
+                f"the left side {self.value!r:.{SHOWN}} of the formula has {len(names)} columns, but one is observed"
             )
         return names[0]
+
+    @property
+    def factor_columns(self) -> tuple[str, ...]:
+        """Columns that ``factor`` or ``C`` makes factors of, whatever they hold: codes, which nothing lies between."""
+        return _unique(name for part in self._variables if is_factor_call(part) for name in syntax.names(part))
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns that may hold text: those of :attr:`factor_columns`, and those that stand for themselves."""
+        return _unique((*self.factor_columns, *(part.text for part in self._variables if isinstance(part, Name))))
+
+    @property
+    def _variables(self) -> tuple[Node, ...]:
+        """What the terms are made of: columns, functions of columns, factors and polynomials."""
+        return tuple(dict.fromkeys(part for term in self.terms for part in _factors_of(syntax.parse(term))))
 
     def values(self, columns: Columns) -> Array:
         """The observed values, shape ``(n,)``.
@@ -107,41 +108,131 @@ class Formula:
         ValueError
             A column is missing, or the result is not finite: the text names expression and row.
         """
-        return _evaluated(self.value, columns)
+        return _evaluated(syntax.parse(self.value), columns)
 
-    def covariates(self, columns: Columns) -> Array:
+    def basis(self, columns: Columns) -> Basis:
+        """Levels of factors and orthogonal polynomials, as the observations have them.
+
+        Parameters
+        ----------
+        columns : mapping of str to (n,) array
+            At least :attr:`term_columns`; text where a column is a factor by itself.
+
+        Returns
+        -------
+        Basis
+            What predictions at other places need to have the same columns.
+
+        Raises
+        ------
+        ValueError
+            A column is missing, a factor has one level, or as many as there are rows, or a polynomial has too few values.
+        """
+        _check_there(self.term_columns, columns)
+        levels, polynomials = {}, {}
+        for part in self._variables:
+            text = syntax.written(part)
+            if is_factor_call(part) or (isinstance(part, Name) and _is_text(columns[part.text])):
+                levels[text] = learned_levels(text, columns[syntax.names(part)[0]])
+            elif isinstance(part, Call) and part.function == "poly":
+                degree = int(_number(part.arguments[1]))
+                polynomials[text] = learned_polynomial(text, _evaluated(part.arguments[0], columns), degree)
+        return Basis(levels, polynomials)
+
+    def covariates(self, columns: Columns, basis: Basis | None = None) -> Array:
         """The terms without the intercept, shape ``(n, q)``.
 
         Parameters
         ----------
         columns : mapping of str to (n,) array
-            At least :attr:`term_columns`, and one column.
+            At least :attr:`term_columns`, and one column; text where a column is a factor by itself.
+        basis : Basis, optional
+            Levels and polynomials of the observations (:meth:`basis`); those of ``columns`` themselves when not given.
 
         Returns
         -------
         (n, q) array
-            One column for each of ``terms``.
+            One column for each of :meth:`names`.
 
         Raises
         ------
         ValueError
-            A column is missing, or a term is not finite: the text names term and row.
+            A column is missing, or a term is not finite: the text names term and row. As ``UnknownLevelError``, a factor has a
+            level that the observations have not.
         """
         if not columns:
             raise ValueError("there are no columns, so that the number of rows is not known")
+        found = self.basis(columns) if basis is None else basis
         n = len(next(iter(columns.values())))
-        return np.column_stack([np.empty((n, 0)), *(_evaluated(term, columns) for term in self.terms)])
+        blocks = [_product([self._coded(part, term, columns, found)[0] for part in _parts(term)]) for term in self.terms]
+        return np.column_stack([np.empty((n, 0)), *blocks])
+
+    def names(self, basis: Basis | None = None) -> tuple[str, ...]:
+        """Names of the columns of the mean besides the intercept.
+
+        Parameters
+        ----------
+        basis : Basis, optional
+            Levels and polynomials of the observations; not needed where there is no factor.
+
+        Returns
+        -------
+        tuple of str
+            Of a factor ``factor(soil)[2]`` for level 2, of a polynomial ``poly(x, 2)[1]`` for degree 1, of interactions with a
+            colon between.
+
+        Raises
+        ------
+        ValueError
+            There is a factor or polynomial, but no basis.
+        """
+        found = Basis() if basis is None else basis
+        return tuple(name for term in self.terms for name in _joined([self._labels(part, term, found) for part in _parts(term)]))
+
+    def _coded(self, part: Node, term: str, columns: Columns, basis: Basis) -> tuple[Array, tuple[str, ...]]:
+        """Columns of one variable of a term, with what is added to its name."""
+        text = syntax.written(part)
+        if text in basis.levels:
+            name = syntax.names(part)[0]
+            _check_there((name,), columns)
+            codes, chosen = text_of_codes(columns[name]), self._levels(text, term, basis)
+            if unknown := sorted(set(codes.tolist()) - set(basis.levels[text])):
+                raise UnknownLevelError(name, unknown, basis.levels[text])
+            return (codes[:, None] == np.array(chosen)[None, :]).astype(np.float64), chosen
+        if text in basis.polynomials and isinstance(part, Call):
+            return polynomial_columns(_evaluated(part.arguments[0], columns), basis.polynomials[text]), ()
+        return _evaluated(part, columns)[:, None], ()
+
+    def _labels(self, part: Node, term: str, basis: Basis) -> tuple[str, ...]:
+        """Names of the columns of one variable of a term."""
+        text = syntax.written(part)
+        if text in basis.levels:
+            return tuple(f"{text}[{level}]" for level in self._levels(text, term, basis))
+        if text in basis.polynomials:
+            return tuple(f"{text}[{k + 1}]" for k in range(len(basis.polynomials[text]) // 2))
+        if is_factor_call(part) or (isinstance(part, Call) and part.function == "poly"):
+            raise ValueError(f"the columns of {text} in the formula depend on the observations: give their basis")
+        return (text,)
+
+    def _levels(self, text: str, term: str, basis: Basis) -> tuple[str, ...]:
+        """Levels of a factor that have a column in a term: all but the first where the model has the term without the factor."""
+        rest = frozenset(map(syntax.written, _parts(term))) - {text}
+        others = {frozenset(map(syntax.written, _parts(other))) for other in self.terms}
+        is_contrast = rest in others if rest else self.intercept
+        return basis.levels[text][1:] if is_contrast else basis.levels[text]
 
 
 def parse_formula(text: str) -> Formula:
-    """Read ``value ~ term + term``; ``1`` is the intercept, which is there unless ``0`` or ``- 1`` takes it away.
+    """Read ``value ~ term + term``, as R does; the intercept is there unless ``0`` or ``- 1`` takes it away.
 
     Parameters
     ----------
     text : str
-        Column names that are Python names, numbers, ``+ - * / **``, parentheses, and the functions abs, cos, exp, log, log10,
-        log1p, sin and sqrt. A ``+`` separates terms unless it is inside a function or product: there it adds. ``*`` and ``**``
-        are arithmetic, not interactions.
+        Left of the tilde arithmetic of one column. Right of it terms with ``+`` between: columns (names of letters, digits, ``_``
+        and dots, any others in backticks); functions of arithmetic (abs, cos, exp, log, log10, log1p, sin, sqrt) and ``I(...)``,
+        which is arithmetic itself, such as ``I(x^2)``; ``poly(x, 2)``, orthogonal polynomials; ``factor(x)`` or ``C(x)``, levels
+        of codes, which columns of text are by themselves. ``a:b`` is an interaction, ``a * b`` is ``a + b + a:b``,
+        ``(a + b)^2`` all interactions of two, and ``- a`` takes a term away.
 
     Returns
     -------
@@ -157,119 +248,90 @@ def parse_formula(text: str) -> Formula:
     --------
     >>> parse_formula("log(zinc) ~ 1 + x + sqrt(dist)").terms
     ('x', 'sqrt(dist)')
+    >>> parse_formula("zinc ~ x * factor(soil)").terms
+    ('x', 'factor(soil)', 'x:factor(soil)')
     """
     left, tilde, right = text.partition("~")
     if not tilde or "~" in right:
-        raise ValueError(f"the formula {text!r:.{_SHOWN}} needs one tilde, as in 'zinc ~ 1 + sqrt(dist)'")
-    value = _expression(left)
-    intercept, terms = True, []
-    for sign, node in _summands(_expression(right)):
-        if isinstance(node, ast.Constant) and node.value in (0, 1):
-            intercept = (node.value == 1) == (sign > 0)
-        elif sign < 0:
-            raise ValueError(f"the term {ast.unparse(node)!r:.{_SHOWN}} of the formula is subtracted; leave it out")
-        elif not _names(node):
-            raise ValueError(f"the term {ast.unparse(node)!r:.{_SHOWN}} of the formula has no column; 1 is the intercept")
-        else:
-            terms.append(ast.unparse(node))
-    doubled = [term for k, term in enumerate(terms) if term in terms[:k]]
-    if doubled:
-        raise ValueError(f"the term {doubled[0]!r:.{_SHOWN}} is in the formula twice")
-    if not _names(value):
-        raise ValueError(f"the left side {left.strip()!r:.{_SHOWN}} of the formula has no column")
-    columns = _unique([*_names(value), *(name for term in terms for name in _names(_expression(term)))])
-    return Formula(ast.unparse(value), intercept, tuple(terms), columns)
+        raise ValueError(f"the formula {text!r:.{SHOWN}} needs one tilde, as in 'zinc ~ 1 + sqrt(dist)'")
+    value, tree = syntax.parse(left), syntax.parse(right)
+    intercept, terms = expanded(value, tree)
+    columns = _unique([*syntax.names(value), *(name for term in terms for name in syntax.names(syntax.parse(term)))])
+    return Formula(syntax.written(value), intercept, terms, columns)
 
 
-def _expression(text: str) -> ast.expr:
-    """The checked syntax tree of an expression."""
-    try:
-        node = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text.strip()!r:.{_SHOWN}} in the formula is not an expression: {error!s:.{_SHOWN}}") from error
-    _check_depth(node)
-    _check(node, _DEEPEST)
-    return node
+def _parts(term: str) -> tuple[Node, ...]:
+    """The variables of a term."""
+    return _factors_of(syntax.parse(term))
 
 
-def _check_depth(node: ast.AST) -> None:
-    """Refuse what is nested too deep for functions that call themselves, those of Python's own messages among them."""
-    level = [node]
-    for _ in range(_DEEPEST + 1):
-        level = [part for one in level for part in ast.iter_child_nodes(one)]
-    if level:
-        raise ValueError(f"the formula is nested more than {_DEEPEST} deep")
+def _factors_of(node: Node) -> tuple[Node, ...]:
+    """What colons separate."""
+    if isinstance(node, Binary) and node.operator == ":":
+        return *_factors_of(node.left), *_factors_of(node.right)
+    return (node,)
 
 
-def _check(node: ast.expr, depth: int) -> None:
-    """Refuse everything but columns, finite real numbers, arithmetic and the functions of the list."""
-    if depth == 0:
-        raise ValueError(f"the formula is nested more than {_DEEPEST} deep")
-    if isinstance(node, ast.Name):
-        return
-    number = node.value if isinstance(node, ast.Constant) else None
-    if isinstance(number, int | float) and not isinstance(number, bool) and abs(number) <= _LARGEST:
-        return
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
-        return _check(node.operand, depth - 1)
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        _check(node.left, depth - 1)
-        return _check(node.right, depth - 1)
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
-        if len(node.args) == 1 and not node.keywords:
-            return _check(node.args[0], depth - 1)
-        raise ValueError(f"{node.func.id} in the formula takes one argument")
-    raise ValueError(
-        f"{ast.unparse(node)!r:.{_SHOWN}} in the formula is not understood: there are column names, numbers, + - * / **, and "
-        f"{', '.join(FUNCTIONS)}"
-    )
+def _product(blocks: list[Array]) -> Array:
+    """Products of columns, one of each block; the first block runs fastest, as in R."""
+    whole = blocks[0]
+    for block in blocks[1:]:
+        whole = np.column_stack([whole * block[:, [k]] for k in range(block.shape[1])])
+    return whole
 
 
-def _summands(node: ast.expr, sign: int = 1) -> list[tuple[int, ast.expr]]:
-    """Terms of a sum with their signs, from left to right."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
-        right = sign if isinstance(node.op, ast.Add) else -sign
-        return [*_summands(node.left, sign), *_summands(node.right, right)]
-    if isinstance(node, ast.UnaryOp):
-        return _summands(node.operand, sign if isinstance(node.op, ast.UAdd) else -sign)
-    return [(sign, node)]
+def _joined(labels: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Names of products of columns, in the order of :func:`_product`."""
+    whole = labels[0]
+    for more in labels[1:]:
+        whole = tuple(f"{name}:{one}" for one in more for name in whole)
+    return whole
 
 
-def _names(node: ast.expr) -> list[str]:
-    """Columns in the order in which they are written."""
-    found = [part for part in ast.walk(node) if isinstance(part, ast.Name)]
-    functions = {id(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)}
-    found.sort(key=lambda part: (part.lineno, part.col_offset))
-    return [part.id for part in found if id(part) not in functions]
+def _is_text(column: NDArray[Any]) -> bool:
+    return column.dtype.kind in "US"
 
 
-def _evaluated(text: str, columns: Columns) -> Array:
-    """An expression as a column of finite numbers."""
-    node = _expression(text)
-    missing = [name for name in _names(node) if name not in columns]
+def _check_there(names: Iterable[str], columns: Columns) -> None:
+    """Raise ``ValueError`` where a column is missing."""
+    missing = [name for name in names if name not in columns]
     if missing:
         raise ValueError(f"the formula uses a column {missing[0]!r}, but there are {', '.join(columns)}")
+
+
+def _evaluated(node: Node, columns: Columns) -> Array:
+    """Arithmetic as a column of finite numbers."""
+    _check_there(syntax.names(node), columns)
+    texts = [name for name in syntax.names(node) if _is_text(columns[name])]
+    if texts:
+        raise ValueError(f"{syntax.written(node)} in the formula computes with {texts[0]!r}, which is text: a factor")
     with np.errstate(all="ignore"):
         result = np.array(_value(node, columns), dtype=np.float64)
     if not np.isfinite(result).all():
         row = int(np.argmin(np.isfinite(result)))
-        raise ValueError(f"{text} in the formula is {result[row]} in row {row} (counted from zero); mend or drop that row")
+        where = f"{syntax.written(node)} in the formula is {result[row]} in row {row} (counted from zero)"
+        raise ValueError(f"{where}; mend or drop that row")
     return result
 
 
-def _value(node: ast.expr, columns: Columns) -> Array:
+def _value(node: Node, columns: Columns) -> Array:
     """Walk a checked tree."""
-    if isinstance(node, ast.Name):
-        return np.asarray(columns[node.id], dtype=np.float64)
-    if isinstance(node, ast.Constant):
+    if isinstance(node, Name):
+        return np.asarray(columns[node.text], dtype=np.float64)
+    if isinstance(node, Number):
         return np.asarray(node.value, dtype=np.float64)
-    if isinstance(node, ast.UnaryOp):
+    if isinstance(node, Unary):
         operand = _value(node.operand, columns)
-        return -operand if isinstance(node.op, ast.USub) else operand
-    if isinstance(node, ast.BinOp):
-        return _BINARY[type(node.op)](_value(node.left, columns), _value(node.right, columns))
-    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name), "_check lets nothing else pass"
-    return FUNCTIONS[node.func.id](_value(node.args[0], columns))
+        return -operand if node.operator == "-" else operand
+    if isinstance(node, Binary):
+        return _BINARY[node.operator](_value(node.left, columns), _value(node.right, columns))
+    argument = _value(node.arguments[0], columns)
+    return argument if node.function == "I" else FUNCTIONS[node.function](argument)
+
+
+def _number(node: Node) -> float:
+    assert isinstance(node, Number), "expanded lets nothing else pass"
+    return node.value
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs, described
 from ooc_chol.apps.geostat.data.extras import imported
+from ooc_chol.apps.geostat.data.geometry_points import AXES, point_coordinates, text_column
 from ooc_chol.apps.geostat.data.geopackage_views import check_views, quoted, read_only
 from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows, parse_number
-
-#: The coordinates of a point, as columns.
-AXES = ("x", "y", "z")
 
 
 def layer_of(path: str | os.PathLike[str]) -> tuple[str, str | None]:
@@ -37,7 +35,9 @@ def layer_of(path: str | os.PathLike[str]) -> tuple[str, str | None]:
     return (match[1], match[2]) if match else (text, None)
 
 
-def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
+def read_geopackage(
+    path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = (), texts: Sequence[str] = ()
+) -> Table:
     """Read points and attributes of one layer.
 
     Longitude is always first in a GeoPackage, whatever its reference system says.
@@ -58,10 +58,12 @@ def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optio
         _check_numbers(file, info, chosen)
         told, features, shapes, values = raw.read(file, layer=layer, columns=chosen, read_geometry=bool(places), return_fids=True)
         where = f"{file.name}:{layer} feature"
-        columns = {name: _numbers(column, where, features, name) for name, column in zip(told["fields"], values, strict=True)}
+        found = dict(zip(told["fields"], values, strict=True))
+        words = {name: text_column(column) for name, column in found.items() if name in texts and column.dtype.kind not in "biuf"}
+        columns = {name: _numbers(column, where, features, name) for name, column in found.items() if name not in words}
         if places:
             _check_points(file, info, features[[shape is not None for shape in shapes]])
-            columns |= zip(axes, _coordinates(shapes, where, features), strict=False)
+            columns |= zip(axes, point_coordinates(shapes, where, features), strict=False)
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, sqlite3.DatabaseError, UnicodeDecodeError) as error:
         # the last where names in a damaged file are no text
         raise ValueError(f"{file.name} is not a GeoPackage with points: {error!s:.300}") from error
@@ -71,7 +73,8 @@ def read_geopackage(path: str | os.PathLike[str], names: Sequence[str], *, optio
         (f"column {', '.join(hidden)} of {file.name} is that of its points, not the attribute of this name",) if hidden else ()
     )
     units = dict.fromkeys(AXES[:2], crs.unit) if crs else {}
-    return complete_rows(file.name, {name: columns[name] for name in wanted}, names, units=units, crs=crs, notes=notes)
+    kept = {name: columns[name] for name in wanted if name in columns}
+    return complete_rows(file.name, kept, names, units=units, crs=crs, notes=notes, texts=words)
 
 
 def _layer(found: Any, source: str, name: str | None) -> str:
@@ -108,18 +111,6 @@ def _features(file: Path, info: Any, column: str, condition: str) -> list[tuple[
     with closing(read_only(file)) as database:
         chosen = f"{quoted(info['fid_column'] or 'rowid')}, {column} FROM {quoted(info['layer_name'])}"
         return database.execute(f"SELECT {chosen} WHERE {condition}").fetchall()
-
-
-def _coordinates(shapes: NDArray[Any], where: str, features: NDArray[np.int64]) -> list[NDArray[np.float64]]:
-    """Coordinates of points in well-known binary; NaN where one is null or empty, or has no ``z``."""
-    shapely = imported("shapely", "points of GeoPackages are read")
-    points = shapely.from_wkb(shapes, on_invalid="ignore")
-    for k in (k for k in np.flatnonzero(shapely.is_missing(points)) if shapes[k] is not None):
-        raise ValueError(f"{where} {features[k]}: its geometry is no point, and GEOS cannot read it; take centroids first")
-    for k in np.flatnonzero(shapely.get_type_id(points) > 0):
-        raise ValueError(f"{where} {features[k]}: its geometry is no point but a {points[k].geom_type}; take centroids first")
-    points[shapely.is_empty(points)] = None
-    return [shapely.get_x(points), shapely.get_y(points), shapely.get_z(points)]
 
 
 def _crs(definition: str | None, source: str) -> Crs | None:

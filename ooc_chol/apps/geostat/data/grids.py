@@ -112,3 +112,18 @@ def grid_over(lowest: ArrayLike, highest: ArrayLike, counts: Sequence[int]) -> G
     if min(counts) < 1:
         raise ValueError(f"a grid of {' x '.join(map(str, counts))} points has none")
     return Grid(tuple(np.linspace(a, b, count) for a, b, count in zip(low, high, counts, strict=True)))
+
+
+def ascending(x: NDArray[np.float64], y: NDArray[np.float64], values: NDArray[np.float64]) -> tuple[Grid, NDArray[np.float64]]:
+    """A grid of two axes and its values, with descending axes turned round."""
+    flips = [slice(None, None, -1 if len(axis) > 1 and axis[-1] < axis[0] else 1) for axis in (x, y)]
+    return Grid((x[flips[0]].copy(), y[flips[1]].copy())), np.ascontiguousarray(values[flips[1], flips[0]])
+
+
+def spread(grid: Grid, cells: NDArray[np.intp] | None, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values at some points of a grid, or at all, as an array of its shape; NaN at the others."""
+    whole = values
+    if cells is not None:
+        whole = np.full(grid.size, np.nan)
+        whole[cells] = values
+    return whole.reshape(grid.shape)

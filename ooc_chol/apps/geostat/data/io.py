@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs
+from ooc_chol.apps.geostat.data.csv_words import Remembered, quoted_cells, worded
 from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
@@ -31,6 +32,9 @@ _MOST_BYTES = 64 << 20
 _COPIES = 3
 #: Most columns that a message names, and most characters of each, or of a cell.
 _MOST_NAMED, _SHOWN = 40, 60
+
+#: Lines that are looked at for quotation marks.
+_LOOKED_AT = 100
 
 #: Delimiters looked for in the header line; without any of them the columns are separated by blanks.
 _DELIMITERS = (",", ";", "\t", "|")
@@ -54,6 +58,8 @@ class Table:
         Coordinate reference system of the columns read, where the file tells it.
     notes : tuple of str
         What a user should hear about the file.
+    texts : mapping of str to (n,) array of str
+        Columns of words or codes, of those that may be.
     """
 
     source: str
@@ -62,8 +68,19 @@ class Table:
     units: Mapping[str, str] = field(default_factory=dict)
     crs: Crs | None = None
     notes: tuple[str, ...] = ()
+    texts: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
 
     __repr__ = oc.brief_repr
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(next(iter((*self.columns.values(), *self.texts.values()))))
+
+    @property
+    def all_columns(self) -> dict[str, NDArray[Any]]:
+        """Columns of numbers and of words."""
+        return {**self.columns, **self.texts}
 
     def stack(self, names: Sequence[str]) -> NDArray[np.float64]:
         """The named columns side by side.
@@ -78,11 +95,12 @@ class Table:
         (n, k) array
             A new array.
         """
-        n = len(next(iter(self.columns.values())))
-        return np.column_stack([self.columns[name] for name in names]) if names else np.empty((n, 0))
+        return np.column_stack([self.columns[name] for name in names]) if names else np.empty((self.n, 0))
 
 
-def read_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
+def read_table(
+    path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = (), texts: Sequence[str] = ()
+) -> Table:
     """Read named columns of a text file with a header line.
 
     Parameters
@@ -93,11 +111,14 @@ def read_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
         Columns to read; the others may hold anything.
     optional : sequence of str
         Columns to read if they are there; a missing value in one of them is NaN and drops no row.
+    texts : sequence of str
+        Those of ``names`` that may hold words; so does one of numbers in quotation marks, where other columns of numbers are in
+        none.
 
     Returns
     -------
     Table
-        The columns as float64.
+        The columns as float64, and those of words as they are.
 
     Raises
     ------
@@ -110,7 +131,7 @@ def read_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
     file = Path(path)
     try:
         with closing(_text_lines(file)) as lines:
-            return _read(lines, file.name, list(dict.fromkeys(names)), optional)
+            return _read(lines, file.name, list(dict.fromkeys(names)), optional, texts)
     except UnicodeDecodeError as error:
         raise ValueError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except csv.Error as error:
@@ -134,18 +155,21 @@ def complete_rows(
     units: Mapping[str, str] | None = None,
     crs: Crs | None = None,
     notes: tuple[str, ...] = (),
+    texts: Mapping[str, NDArray[np.str_]] | None = None,
 ) -> Table:
     """Drop and count the rows in which a column of ``names`` has no value; what binary files have in common."""
     for name, column in columns.items():
         if np.isinf(column).any():
             row = int(np.argmax(np.isinf(column)))
             raise ValueError(f"{source} row {row + 1}, column {name!r}: {float(column[row])!r} is not finite")
-    complete = np.logical_and.reduce([np.isfinite(columns[name]) for name in names])
+    words = texts or {}
+    complete = np.logical_and.reduce([words[name] != "" if name in words else np.isfinite(columns[name]) for name in names])
     dropped = int(np.count_nonzero(~complete))
     if not complete.any():
         raise ValueError(_no_rows(source, names, dropped))
     kept = {name: column[complete] for name, column in columns.items()}
-    return Table(source, kept, dropped, {k: unit for k, unit in (units or {}).items() if k in kept and unit}, crs, notes)
+    told = {k: unit for k, unit in (units or {}).items() if k in kept and unit}
+    return Table(source, kept, dropped, told, crs, notes, {name: column[complete] for name, column in words.items()})
 
 
 def check_table_room(source: str, rows: int, columns: int) -> None:
@@ -215,7 +239,7 @@ def text_file(path: str | os.PathLike[str], *, kind: oc.FileKind | None = None, 
         yield stream
 
 
-def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequence[str]) -> Table:
+def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequence[str], texts: Sequence[str]) -> Table:
     """The table in an open file."""
     head = next(lines, "")
     if not head.strip():
@@ -223,20 +247,36 @@ def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequenc
     delimiter = max(_DELIMITERS, key=head.count) if any(d in head for d in _DELIMITERS) else " "
     header = [name.strip() for name in next(csv.reader([head], delimiter=delimiter, skipinitialspace=True))]
     wanted = names + [name for name in optional if name in header and name not in names]
-    places = [_place(name, header, source) for name in wanted]
-    reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+    places = {name: _place(name, header, source) for name in wanted}
+    numbers, words = ([name for name in wanted if (name in texts) == is_text] for is_text in (False, True))
+    needed = len([name for name in numbers if name in names])
+    remembered = Remembered(lines)
+    reader = csv.reader(remembered, delimiter=delimiter, skipinitialspace=True)
     rows: list[list[float]] = []
-    dropped = 0
+    told: list[list[str]] = []
+    dropped, quoted = 0, [False] * len(header)
     for cells in reader:
         if any(cell.strip() for cell in cells):
-            row = _parse(cells, places, wanted, f"{source} line {reader.line_num + 1}")
-            complete = not any(math.isnan(number) for number in row[: len(names)])
+            if words and reader.line_num <= _LOOKED_AT:
+                marks = quoted_cells(remembered.take(), delimiter)
+                quoted = [a or b for a, b in zip(quoted, marks, strict=True)] if len(marks) == len(quoted) else quoted
+            where = f"{source} line {reader.line_num + 1}"
+            row = _parse(cells, [places[name] for name in numbers], numbers, where)
+            word = _words(cells, [places[name] for name in words], words, where)
+            complete = not any(math.isnan(number) for number in row[:needed]) and all(word)
             rows += [row] * complete
+            told += [word] * complete
             dropped += not complete
+        remembered.take()
     if not rows:
         raise ValueError(_no_rows(source, names, dropped))
     values = np.array(rows, dtype=np.float64)
-    return Table(source, {name: values[:, k] for k, name in enumerate(wanted)}, dropped)
+    columns = {name: values[:, k] for k, name in enumerate(numbers)}
+    candidates = {name: [word[k] for word in told] for k, name in enumerate(words)}
+    marked = {name for name, place in places.items() if quoted[place]}
+    found = worded(candidates, marked if not marked & set(numbers) else ())
+    columns |= {name: np.array(cells, dtype=np.float64) for name, cells in candidates.items() if name not in found}
+    return Table(source, columns, dropped, texts=found)
 
 
 def _no_rows(source: str, names: Sequence[str], dropped: int) -> str:
@@ -253,10 +293,20 @@ def _place(name: str, header: list[str], source: str) -> int:
 
 def _parse(cells: list[str], places: list[int], names: list[str], where: str) -> list[float]:
     """Numbers of one row, NaN where one is missing."""
-    if max(places) >= len(cells):
-        raise ValueError(f"{where} has {len(cells)} cells, too few for column {names[places.index(max(places))]!r}")
-    texts = [cells[place].strip() for place in places]
+    texts = _cells(cells, places, names, where)
     return [parse_number(text, f"{where}, column {name!r}") for text, name in zip(texts, names, strict=True)]
+
+
+def _words(cells: list[str], places: list[int], names: list[str], where: str) -> list[str]:
+    """Words of one row, empty where one is missing."""
+    return ["" if text.lower() in MISSING else text for text in _cells(cells, places, names, where)]
+
+
+def _cells(cells: list[str], places: list[int], names: list[str], where: str) -> list[str]:
+    """Some cells of one row, which must be there."""
+    if places and max(places) >= len(cells):
+        raise ValueError(f"{where} has {len(cells)} cells, too few for column {names[places.index(max(places))]!r}")
+    return [cells[place].strip() for place in places]
 
 
 def parse_number(text: str, where: str) -> float:

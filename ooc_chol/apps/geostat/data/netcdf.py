@@ -40,13 +40,13 @@ class NetcdfVariable:
 def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read variables of a NetCDF file as columns: values along one dimension, or a grid with its axes."""
     file = Path(path)
-    with _open(file) as content:
+    with open_netcdf(file) as content:
         variables = content.variables
         check_columns(file.name, names, list(variables))
         wanted = [*names, *(name for name in optional if name in variables and name not in names)]
         columns = _columns(file.name, {name: variables[name] for name in wanted})
-        units = {name: _text(variables[name], "units") for name in wanted}
-        crs = _crs(file.name, variables, wanted)
+        units = {name: attribute(variables[name], "units") for name in wanted}
+        crs = system_of(file.name, variables, wanted)
     return complete_rows(file.name, columns, names, units=units, crs=crs)
 
 
@@ -78,7 +78,7 @@ def write_netcdf(
                 setattr(made, key, text.encode())
 
 
-def _open(file: Path) -> Any:
+def open_netcdf(file: Path) -> Any:
     """The file in netCDF4, whose variables give numbers as the conventions mean them."""
     with oc.input_file(file) as stream:
         magic = stream.read(4)
@@ -121,14 +121,14 @@ def _columns(source: str, variables: Mapping[str, Any]) -> dict[str, NDArray[np.
             )
     check_table_room(source, math.prod(int(size) for size in widest.shape), len(variables))
     arrays = {
-        name: _spread(_values(variable, f"{source}, variable {name!r}"), variable.dimensions, axes)
+        name: _spread(unpacked(variable, f"{source}, variable {name!r}"), variable.dimensions, axes)
         for name, variable in variables.items()
     }
     shape = np.broadcast_shapes(*(array.shape for array in arrays.values()))
     return {name: np.broadcast_to(array, shape).ravel() for name, array in arrays.items()}
 
 
-def _values(variable: Any, where: str) -> NDArray[np.float64]:
+def unpacked(variable: Any, where: str) -> NDArray[np.float64]:
     """Unpacked values, NaN where there is none."""
     try:
         values = np.ma.asarray(variable[...])
@@ -145,21 +145,21 @@ def _spread(array: NDArray[np.float64], dimensions: Sequence[str], axes: Sequenc
     return ordered[tuple(slice(None) if axis in dimensions else np.newaxis for axis in axes)]
 
 
-def _crs(source: str, variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
+def system_of(source: str, variables: Mapping[str, Any], wanted: Sequence[str]) -> Crs | None:
     """The reference system that a grid mapping names."""
     for name in wanted:
         # "crs" or, in the extended form, "crs: x y"
-        mapping = _text(variables[name], "grid_mapping").partition(":")[0].strip()
+        mapping = attribute(variables[name], "grid_mapping").partition(":")[0].strip()
         if mapping in variables:
-            text = _text(variables[mapping], "crs_wkt") or _text(variables[mapping], "spatial_ref")
+            text = attribute(variables[mapping], "crs_wkt") or attribute(variables[mapping], "spatial_ref")
             if not text:
                 return mapped({name: variables[mapping].getncattr(name) for name in variables[mapping].ncattrs()})
             crs = described(text, source)
-            is_geographic = crs.is_geographic or _text(variables[mapping], "grid_mapping_name") == LATITUDE_LONGITUDE
+            is_geographic = crs.is_geographic or attribute(variables[mapping], "grid_mapping_name") == LATITUDE_LONGITUDE
             return Crs(crs.name, is_geographic, crs.unit)
     return None
 
 
-def _text(variable: Any, name: str) -> str:
+def attribute(variable: Any, name: str) -> str:
     """An attribute in words; empty where it is not there."""
     return str(getattr(variable, name, ""))

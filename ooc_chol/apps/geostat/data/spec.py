@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.formula import parse_formula
+from ooc_chol.apps.geostat.data.formula import Basis, parse_formula
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.data.tables import FileKind
+from ooc_chol.apps.geostat.data.transforms import Transform, transform_named, transform_of
 
 _DEFAULT_EXAMPLE_SIZE = 2000
 
@@ -61,6 +62,12 @@ class DataSpec:
     local_covariates : tuple of str
         Columns of the covariates of a covariance function that changes from place to place, in its order; they may be
         coordinates, or columns of the mean.
+    transform : str or None
+        What values go through before they are fitted: ``"log"`` or ``"boxcox=LAMBDA"``. A formula may transform them itself.
+    rasters : mapping of str to str
+        Covariates that are read from rasters at every place, in place of columns: their paths by name.
+    levels, polynomials : mapping
+        What the columns of the formula take from the observations, as :class:`Basis` has it.
     """
 
     kind: FileKind | Literal["example"]
@@ -79,6 +86,10 @@ class DataSpec:
     error_variance: str | None = None
     error_sd: str | None = None
     local_covariates: tuple[str, ...] = ()
+    transform: str | None = None
+    rasters: Mapping[str, str] = field(default_factory=dict)
+    levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    polynomials: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     __repr__ = oc.brief_repr
 
@@ -103,6 +114,16 @@ class DataSpec:
             raise ValueError(
                 f"values and their errors are no covariates of a covariance function: {', '.join(self.local_covariates)}"
             )
+        if self.transform is not None:
+            transform_named(self.transform)
+            if self.formula is not None and parse_formula(self.formula).value != self.value:
+                raise ValueError("the left side of the formula transforms values already: leave it a column, or --transform out")
+        if unused := [name for name in self.rasters if name not in self.covariates]:
+            raise ValueError(f"the raster {unused[0]!r} is no covariate: name it in --covariates or in the --formula")
+        if self.rasters and len(self.coordinates) != 2:
+            raise ValueError(f"rasters have two coordinates, but the data have {len(self.coordinates)}")
+        if taken := [name for name in self.rasters if name in (*self.axes, *self.optional)]:
+            raise ValueError(f"the raster {taken[0]!r} has the name of a column that plays another part: give it another one")
         if len(set(self._parts)) < len(self._parts):
             raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
 
@@ -133,14 +154,61 @@ class DataSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns that are used."""
-        return tuple(dict.fromkeys((*self.axes, *self.optional, *self.covariates)))
+        """All columns of the file that are used."""
+        return tuple(dict.fromkeys((*self.axes, *self.optional, *self.file_covariates)))
+
+    @property
+    def file_covariates(self) -> tuple[str, ...]:
+        """Columns of the mean that come from the file, and not from rasters."""
+        return tuple(name for name in self.covariates if name not in self.rasters)
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns of the file that may hold words or codes."""
+        named = self.covariates if self.formula is None else parse_formula(self.formula).text_columns
+        return tuple(name for name in named if name in self.file_covariates and name not in (*self.axes, *self.optional))
 
     @property
     def columns_off_grid(self) -> tuple[str, ...]:
-        """Covariates, of mean or covariance, that are no coordinates, and so are not known between the observations."""
-        both = dict.fromkeys((*self.covariates, *self.local_covariates))
+        """Columns of mean or covariance that are neither coordinates nor rasters, and so are not known between the observations."""
+        both = dict.fromkeys((*self.file_covariates, *self.local_covariates))
         return tuple(name for name in both if name not in self._own_axes)
+
+    @property
+    def basis(self) -> Basis:
+        """Levels and polynomials of the formula."""
+        return Basis(self.levels, self.polynomials)
+
+    def learned(self, table: Table) -> DataSpec:
+        """The specification with the levels and polynomials of the formula, which the first observations tell.
+
+        Parameters
+        ----------
+        table : Table
+            The observations, with the columns ``covariates`` and ``axes``.
+
+        Returns
+        -------
+        DataSpec
+            This one itself where there is no formula, or one that was fitted.
+
+        Raises
+        ------
+        ValueError
+            A column of text is no part of a formula, or a factor or polynomial cannot be made.
+        """
+        if self.formula is None:
+            if table.texts:
+                name = next(iter(table.texts))
+                raise ValueError(
+                    f"column {name!r} of {table.source} is text, as codes in quotation marks are: name it in a --formula, where "
+                    "it is a factor, or write it without quotation marks"
+                )
+            return self
+        if self.levels or self.polynomials:
+            return self
+        found = parse_formula(self.formula).basis(table.all_columns)
+        return replace(self, levels=found.levels, polynomials=found.polynomials)
 
     @property
     def unit(self) -> str:
@@ -165,7 +233,21 @@ class DataSpec:
     @property
     def value_name(self) -> str:
         """Name of the values: the column, or the left side of the formula."""
-        return self.value if self.formula is None else parse_formula(self.formula).value
+        name = self.value if self.formula is None else parse_formula(self.formula).value
+        return name if self.transform is None else f"{transform_named(self.transform)} of {name}"
+
+    @property
+    def way_back(self) -> Transform | None:
+        """What takes the fitted values back to the scale of their column, if anything does."""
+        if self.transform is not None:
+            return transform_named(self.transform)
+        found = None if self.formula is None else transform_of(parse_formula(self.formula).value)
+        return None if found is None else found[1]
+
+    @property
+    def as_observed(self) -> DataSpec:
+        """For names and units of what is given on the scale of the column of the values: without formula and transformation."""
+        return replace(self, formula=None, transform=None, covariates=(), rasters={}, levels={}, polynomials={})
 
     @property
     def axis_labels(self) -> tuple[str, ...]:
@@ -176,7 +258,7 @@ class DataSpec:
     @property
     def terms(self) -> tuple[str, ...]:
         """Names of the columns of the mean besides the intercept."""
-        return self._columns if self.formula is None else parse_formula(self.formula).terms
+        return self._columns if self.formula is None else parse_formula(self.formula).names(self.basis)
 
     @property
     def _columns(self) -> tuple[str, ...]:
@@ -200,9 +282,11 @@ class DataSpec:
         Raises
         ------
         ValueError
-            A term of the formula is not finite in some row.
+            A term of the formula is not finite in some row. As ``UnknownLevelError``, a factor has a level that the fit had not.
         """
-        return table.stack(self._columns) if self.formula is None else parse_formula(self.formula).covariates(table.columns)
+        if self.formula is None:
+            return table.stack(self._columns)
+        return parse_formula(self.formula).covariates(table.all_columns, self.basis)
 
     def observed(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
         """The observed values, or what the formula makes of them.
@@ -220,9 +304,10 @@ class DataSpec:
         Raises
         ------
         ValueError
-            The left side of the formula is not finite in some row.
+            The left side of the formula is not finite in some row, or a value cannot be transformed.
         """
-        return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
+        values = columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
+        return values if self.transform is None else transform_named(self.transform).forward(values)
 
     def errors(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64] | None:
         """Known error variances of observations.
@@ -281,7 +366,7 @@ class DataSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """The specification as plain data for JSON."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {name: _plain(value) for name, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DataSpec:
@@ -303,7 +388,7 @@ class DataSpec:
             A key is missing or unknown, or holds something else.
         """
         try:
-            values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+            values: dict[str, Any] = {name: _frozen(value) for name, value in data.items()}
             kinds = {one.name: str(one.type) for one in fields(cls)}
             wrong = [name for name, value in values.items() if name in kinds and not _fits(value, kinds[name])]
             if wrong:
@@ -313,12 +398,46 @@ class DataSpec:
             raise ValueError(f"the data section of the result file is not understood: {error!s:.200}") from error
 
 
+def _plain(value: Any) -> Any:
+    """Tuples as lists, those within mappings too."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _frozen(value: Any) -> Any:
+    """Lists as tuples, those within mappings too."""
+    if isinstance(value, Mapping):
+        return {name: _frozen(one) for name, one in value.items()}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _are(value: object, kind: type) -> bool:
+    """Whether this is a tuple of such values, of which it has at least one."""
+    return isinstance(value, tuple) and bool(value) and all(isinstance(one, kind) and one == one for one in value)
+
+
+def _is_polynomial(value: object) -> bool:
+    """Whether these are centres and one more norms, which are positive."""
+    if not _are(value, float) or not isinstance(value, tuple) or len(value) < 3 or len(value) % 2 == 0:
+        return False
+    return all(abs(one) < float("inf") for one in value) and all(norm > 0 for norm in value[len(value) // 2 :])
+
+
+#: What the values of a mapping of a specification are, by its type.
+_FITTING: Mapping[str, Callable[[object], bool]] = {
+    "Mapping[str, str]": lambda value: isinstance(value, str),
+    "Mapping[str, tuple[str, ...]]": lambda value: _are(value, str),
+    "Mapping[str, tuple[float, ...]]": _is_polynomial,
+}
+
+
 def _fits(value: object, kind: str) -> bool:
     """Whether plain data are what a field of :class:`DataSpec` holds."""
     if kind.startswith("tuple"):
         return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
     if kind.startswith("Mapping"):
-        return isinstance(value, Mapping) and all(isinstance(unit, str) for unit in value.values())
+        return isinstance(value, Mapping) and all(_FITTING[kind](one) for one in value.values())
     if kind == "bool":
         return isinstance(value, bool)
     return isinstance(value, str) or (value is None and kind.endswith("None"))

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
+from ooc_chol.apps.geostat.data.geometry_points import AXES
 from ooc_chol.apps.geostat.data.geopackage import layer_of, read_geopackage
 from ooc_chol.apps.geostat.data.io import MissingColumnError, Table, read_table
 from ooc_chol.apps.geostat.data.netcdf import read_netcdf
-from ooc_chol.apps.geostat.data.parquet import read_parquet
+from ooc_chol.apps.geostat.data.parquet import parquet_axes, read_parquet
 
 #: Kinds of files.
 FileKind = Literal["csv", "parquet", "netcdf", "geopackage"]
@@ -41,7 +42,9 @@ def columns_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
     raise ValueError(f"{os.fspath(path)} has a column whose name is a null character; give it another")
 
 
-def load_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
+def load_table(
+    path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = (), texts: Sequence[str] = ()
+) -> Table:
     """Read named columns of a file of any kind.
 
     Parameters
@@ -54,10 +57,14 @@ def load_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
     optional : sequence of str
         Columns to read if they are there; a missing value in one of them is NaN and drops no row.
 
+    texts : sequence of str
+        Those of ``names`` that may hold words or codes, which are kept as text; numbers are numbers, but in text within quotation
+        marks where other numbers are in none. A NetCDF file has numbers only.
+
     Returns
     -------
     Table
-        The columns as float64, with units and coordinate reference system where the file tells them.
+        The columns as float64, those of words as they are, with units and coordinate reference system where the file tells them.
 
     Raises
     ------
@@ -74,4 +81,25 @@ def load_table(path: str | os.PathLike[str], names: Sequence[str], *, optional: 
         "netcdf": read_netcdf,
         "geopackage": read_geopackage,
     }
-    return readers[file_kind(path)](path, tuple(dict.fromkeys(names)), optional=optional)
+    kind = file_kind(path)
+    more = {} if kind == "netcdf" else {"texts": texts}
+    return readers[kind](path, tuple(dict.fromkeys(names)), optional=optional, **more)
+
+
+def geometry_axes(path: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Names under which a file's points can be read as columns: ``x`` and ``y``, and ``z`` where they have it; else none.
+
+    Parameters
+    ----------
+    path : path
+        A GeoPackage, a GeoParquet file, or any other, which has no points.
+
+    Returns
+    -------
+    tuple of str
+        Empty where there are no points.
+    """
+    if file_kind(path) == "geopackage":
+        there = columns_of(path)
+        return AXES if "z" in there[:3] else AXES[:2]
+    return parquet_axes(path) if file_kind(path) == "parquet" else ()

@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
+from ooc_chol.apps.geostat.covariances.products import cross_products
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.likelihood import Whitened, whiten
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target, new_errors
@@ -75,9 +76,7 @@ class Kriging:
     @property
     def kind(self) -> KrigingKind:
         """Simple with a known mean, ordinary with an unknown constant, universal with other unknown columns."""
-        if self.whitened.design.shape[1] == 0:
-            return "simple"
-        return "ordinary" if self.observations.mean_columns == ("intercept",) else "universal"
+        return kriging_kind(self.observations, is_mean_known=self.whitened.design.shape[1] == 0)
 
     def predict(
         self,
@@ -86,6 +85,7 @@ class Kriging:
         covariates: ArrayLike | None = None,
         target: Target = "observation",
         error_variances: ArrayLike | None = None,
+        variance: bool = True,
         batch_bytes: int | None = None,
     ) -> Prediction:
         """Predict at new sites.
@@ -102,6 +102,8 @@ class Kriging:
         error_variances : (m,) array, optional
             Of new observations: known variances of their errors, which come on top of the nugget. Without them a new observation
             has the nugget alone, even where the observations have known errors: those say nothing of another measurement.
+        variance : bool
+            False for means alone, which take ``2 n`` flops per site and no solve: the variances of the result are NaN.
         batch_bytes : int, optional
             Memory for the covariances of one batch of sites; when not given 256 MiB, or on a GPU its memory budget.
 
@@ -123,27 +125,29 @@ class Kriging:
         check_target(target)
         places, design = self.check(sites, covariates)
         errors = new_errors(error_variances, len(places), target)
-        mean, variance = self._predicted(places, design, batch_bytes)
+        if not variance:
+            return Prediction(self._mean(places, design), np.full(len(places), np.nan), target)
+        mean, variances, lagrange = self._predicted(places, design, batch_bytes)
         if target == "observation":
-            variance += self.model.nugget + errors
-        return Prediction(mean, variance, target)
+            variances += self.model.nugget + errors
+        return Prediction(mean, variances, target, lagrange)
 
-    def predict_blocks(
+    def predict_batches(
         self,
-        blocks: Iterable[ArrayLike],
+        batches: Iterable[ArrayLike],
         *,
         covariates: Iterable[ArrayLike] | None = None,
         target: Target = "observation",
         batch_bytes: int | None = None,
     ) -> Iterator[Prediction]:
-        """Predict block after block, so that neither sites nor predictions need to be in memory together.
+        """Predict some sites after others, so that neither sites nor predictions need to be in memory together.
 
         Parameters
         ----------
-        blocks : iterable of (m_k, d) arrays
-            Sites, such as ``Grid.blocks()`` gives.
+        batches : iterable of (m_k, d) arrays
+            Sites, such as ``Grid.blocks()`` gives. For means over blocks there is :func:`predict_block_means`.
         covariates : iterable of (m_k, q) arrays, optional
-            The covariates of the mean there, block by block.
+            The covariates of the mean there, batch by batch.
         target : {"observation", "field"}
             New observations, whose variance includes the nugget, or the smooth field underneath.
         batch_bytes : int, optional
@@ -152,25 +156,23 @@ class Kriging:
         Returns
         -------
         iterator of Prediction
-            One per block, in their order.
+            One per batch, in their order.
 
         Raises
         ------
         ValueError
-            As :meth:`predict`; or ``covariates`` has not as many blocks. Faults of a block are found when it is its turn.
+            As :meth:`predict`; or ``covariates`` has not as many batches. Faults of one are found when it is its turn.
 
         Notes
         -----
-        Cost ``n**2`` flops per site. The factor is read once per batch, so blocks far smaller than a batch
-        (``batch_bytes / (8 n)`` sites) read it more often.
+        Cost ``n**2`` flops per site. The factor is read once for each, so batches far smaller than
+        ``batch_bytes / (8 n)`` sites read it more often.
         """
         check_target(target)
-        pairs = zip(blocks, itertools.repeat(None)) if covariates is None else zip(blocks, covariates, strict=True)
+        pairs = zip(batches, itertools.repeat(None)) if covariates is None else zip(batches, covariates, strict=True)
         return (self.predict(sites, covariates=columns, target=target, batch_bytes=batch_bytes) for sites, columns in pairs)
 
-    def predict_mean(
-        self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES
-    ) -> NDArray[np.float64]:
+    def predict_mean(self, sites: ArrayLike, *, covariates: ArrayLike | None = None) -> NDArray[np.float64]:
         """The kriging mean alone: two solves with the factor in all, and none per site.
 
         Parameters
@@ -179,8 +181,6 @@ class Kriging:
             Coordinates.
         covariates : (m, q) array, optional
             Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
-        batch_bytes : int
-            Memory for one batch of sites.
 
         Returns
         -------
@@ -195,13 +195,14 @@ class Kriging:
         Notes
         -----
         ``x0' b + c' inv(S) (z - X b)``, where ``inv(S) (z - X b)`` is solved for once and kept; ``2 n`` flops per site beside
-        its ``n`` covariances.
+        its ``n`` covariances, which are made piece by piece and never stored.
         """
-        places, design = self.check(sites, covariates)
-        mean = design @ self.coefficients
-        for batch in self.batches(len(places), batch_bytes):
-            mean[batch] += self.correlations(places[batch]).T @ self.dual
-        return np.asarray(mean)
+        return self._mean(*self.check(sites, covariates))
+
+    def _mean(self, places: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean at sites that were checked."""
+        unit = self.model.with_values(variance=1.0, nugget=0.0)
+        return design @ self.coefficients + cross_products(unit, places, self.observations.coordinates, self.dual)
 
     def weights(
         self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES
@@ -277,8 +278,8 @@ class Kriging:
 
     def _predicted(
         self, sites: NDArray[np.float64], design: NDArray[np.float64], batch_bytes: int | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the smooth field."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the smooth field, and the Lagrange terms."""
         white, n = self.whitened, self.observations.n
         # R with a border: correlations of the field at the observations with that at the sites, without nugget
         places = np.concatenate([self.observations.coordinates, sites])
@@ -293,11 +294,14 @@ class Kriging:
         # x0' b + r' inv(R) (z - X b)
         mean = design @ white.coefficients + sums.products[:, 0]
         # x0 - X' inv(R) r for the estimated columns, and its length in the metric of inv(X' inv(R) X)
-        gap = design[:, : white.design.shape[1]] - sums.products[:, 1:]
-        trend = solve_triangular(white.root, gap.T, trans="T")
+        unknown = design[:, : white.design.shape[1]]
+        trend = solve_triangular(white.root, (unknown - sums.products[:, 1:]).T, trans="T")
+        # x0' inv(X' inv(R) X) (x0 - X' inv(R) r)
+        lagrange = np.einsum("ij,ij->j", solve_triangular(white.root, unknown.T, trans="T"), trend)
         own = self.model.site_variances(sites) / self.model.variance
         unexplained = np.maximum(own - sums.squares, 0.0)
-        return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
+        variance = self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
+        return mean, variance, self.model.variance * lagrange
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Match new sites with the observations.
@@ -342,8 +346,22 @@ def match_sites(
     return places, design
 
 
+def kriging_kind(observations: Observations, *, is_mean_known: bool) -> KrigingKind:
+    """The kind of kriging of some data: their mean has no columns or known coefficients, an intercept alone, or others."""
+    if is_mean_known or not observations.mean_columns:
+        return "simple"
+    return "ordinary" if observations.mean_columns == ("intercept",) else "universal"
+
+
 def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coefficients: ArrayLike) -> Whitened:
     """The data about a known mean, multiplied by ``inv(L)``."""
+    known = known_coefficients(observations, coefficients)
+    residual = factor.half_solve(observations.values - observations.design @ known)
+    return Whitened(np.empty((observations.n, 0)), residual, known, np.empty((0, 0)))
+
+
+def known_coefficients(observations: Observations, coefficients: ArrayLike) -> NDArray[np.float64]:
+    """Check known coefficients of the mean."""
     known, names = np.array(coefficients, dtype=np.float64), observations.mean_columns
     if known.shape != (len(names),):
         raise ValueError(
@@ -352,5 +370,4 @@ def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coeffic
         )
     if not np.isfinite(known).all():
         raise ValueError(f"coefficients hold a NaN or an infinity: {known.tolist()}")
-    residual = factor.half_solve(observations.values - observations.design @ known)
-    return Whitened(np.empty((observations.n, 0)), residual, known, np.empty((0, 0)))
+    return known

@@ -1,29 +1,24 @@
-"""Predictions on the way out: CSV and NetCDF files, xarray datasets and GeoPandas frames."""
+"""Predictions on the way out: files of every kind, xarray datasets and GeoPandas frames."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE
 from ooc_chol.apps.geostat.data.dataset import DataSpec
-from ooc_chol.apps.geostat.data.endings import PREDICTIONS, check_output_path
 from ooc_chol.apps.geostat.data.extras import imported
-from ooc_chol.apps.geostat.data.geopackage import layer_of
-from ooc_chol.apps.geostat.data.io import write_table
-from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
-from ooc_chol.apps.geostat.data.tables import file_kind
+from ooc_chol.apps.geostat.data.grids import Grid
+from ooc_chol.apps.geostat.data.layer import Column, Layer
+from ooc_chol.apps.geostat.data.layer_netcdf import layer_variables
+from ooc_chol.apps.geostat.data.layers import write_layer
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
-
-#: Name of the variable that carries the reference system, and of the dimension of sites that are no grid.
-_CRS_VARIABLE = "crs"
-_SITE_DIMENSION = "site"
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +33,55 @@ class Predicted:
         Coordinates as in the file; after them time or number of the variable, where there is one.
     prediction : Prediction
         Mean and variance at ``positions``, in their order.
-    grid : (int, int) or None
-        Columns and rows when ``positions`` are all points of a grid, row by row, as :func:`regular_grid` gives them.
+    grid : (int, int), Grid or None
+        Columns and rows when ``positions`` are all points of a grid, row by row, as :func:`regular_grid` gives them; or the grid.
+    cells : (m,) array of int or None
+        Which points of the grid ``positions`` are; None for all.
+    level : float or None
+        Columns ``lower`` and ``upper`` are the ends of the interval of this level; None for no such columns.
+    more : mapping of str to Column
+        Further columns, which follow.
     """
 
     spec: DataSpec
     positions: NDArray[np.float64]
-    prediction: Prediction
-    grid: tuple[int, int] | None = None
+    prediction: Prediction | BackTransformed
+    grid: tuple[int, int] | Grid | None = None
+    cells: NDArray[np.intp] | None = None
+    level: float | None = None
+    more: Mapping[str, Column] = field(default_factory=dict)
 
     __repr__ = oc.brief_repr
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """Coordinates (and time or variable), ``prediction`` and ``standard_error``, each of shape ``(m,)``."""
-        places = dict(zip(self.spec.axes, self.positions.T, strict=True))
-        return {**places, "prediction": self.prediction.mean, "standard_error": self.prediction.standard_error}
+        """Coordinates (and time or variable) and all columns, each of shape ``(m,)``."""
+        return self.layer.table
+
+    @property
+    def layer(self) -> Layer:
+        """The predictions as columns: ``prediction``, ``standard_error``, the ends of the interval, and what is added."""
+        spec, found = self.spec, self.prediction
+        unit = spec.value_unit
+        words = {"prediction": "mean", "standard_error": "standard error"}
+        columns = {
+            name: Column(values, f"kriging {words[name]} of {spec.value_name}", unit) for name, values in found.columns.items()
+        }
+        if self.level is not None:
+            lower, upper = found.interval(self.level)
+            which = f"end of the interval of {100 * self.level:g} % of {spec.value_name}"
+            columns |= {"lower": Column(lower, f"lower {which}", unit), "upper": Column(upper, f"upper {which}", unit)}
+        title = f"kriging of {spec.value_name}: {found.target}"
+        return Layer(spec, self.positions, {**columns, **self.more}, title, self._grid, self.cells)
+
+    @property
+    def _grid(self) -> Grid | None:
+        """The grid, from its columns and rows where these are given."""
+        if not isinstance(self.grid, tuple):
+            return self.grid
+        columns, rows = self.grid
+        points = self.positions[: columns * rows]
+        return Grid((points[:columns, 0].copy(), points[::columns, 1].copy()))
 
 
 def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, replace: bool = False) -> None:
@@ -62,8 +90,9 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, rep
     Parameters
     ----------
     path : path
-        ``.nc``, ``.nc3`` or ``.cdf`` for NetCDF of version 3, by the CF conventions: a grid has two dimensions, other sites one.
-        ``.csv``, ``.txt``, ``.dat`` or no ending for CSV.
+        ``.csv``, ``.txt``, ``.dat`` or no ending for text; ``.nc``, ``.nc3`` or ``.cdf`` for NetCDF of version 3 by the CF
+        conventions; ``.gpkg`` for points of a GeoPackage, ``.parquet`` or ``.pq`` for GeoParquet; of a grid also ``.tif`` or
+        ``.tiff`` for a GeoTIFF with a band for each column, and ``.asc`` for ASCII grids, one file for each column.
     predicted : Predicted
         Predictions with their positions and the names of the columns.
     replace : bool
@@ -72,54 +101,13 @@ def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, rep
     Raises
     ------
     ValueError
-        Predictions are not written with this ending.
+        Predictions are not written with this ending, or not at such places.
+    MissingExtraError
+        The package that writes this format is not installed.
     OSError
         The file cannot be written; as ``OutputError``, it exists, or is that of the observations, whatever was asked.
     """
-    check_output(path)
-    _refuse_the_data(path, predicted.spec)
-    if file_kind(path) == "csv":
-        write_table(path, predicted.columns, replace=replace)
-    else:
-        title = f"kriging of {predicted.spec.value_name}: {predicted.prediction.target}"
-        attributes = {"Conventions": "CF-1.8", "title": title}
-        write_netcdf(path, netcdf_variables(predicted), attributes=attributes, replace=replace)
-
-
-def _refuse_the_data(path: str | os.PathLike[str], spec: DataSpec) -> None:
-    """Raise ``OutputError`` where predictions would take the place of the file that the observations came from."""
-    data = [] if spec.kind == "example" else [("the observations", layer_of(spec.source)[0])]
-    oc.check_outputs([oc.Output("", path)], data, replace=True)
-
-
-def check_output(path: str | os.PathLike[str]) -> None:
-    """Find out early whether predictions can be written to such a file."""
-    check_output_path(path, PREDICTIONS, "predictions")
-
-
-def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
-    """Predictions by the CF conventions: coordinates, ``prediction`` and ``standard_error``, and a reference system if known."""
-    spec = predicted.spec
-    axes = _axes(predicted)
-    dimensions = tuple(reversed(spec.coordinates)) if predicted.grid else (_SITE_DIMENSION,)
-    shape = tuple(reversed(predicted.grid)) if predicted.grid else (len(predicted.positions),)
-    mapping = {"grid_mapping": _CRS_VARIABLE} if spec.crs or spec.lonlat else {}
-    if not predicted.grid:
-        mapping["coordinates"] = " ".join(reversed(spec.axes))
-    elif len(spec.axes) > 2:
-        mapping["coordinates"] = spec.axes[2]
-    units = {"units": spec.value_unit} if spec.value_unit else {}
-    names = {"prediction": f"kriging mean of {spec.value_name}", "standard_error": f"kriging standard error of {spec.value_name}"}
-    columns = predicted.columns
-    variables = {
-        name: NetcdfVariable(_axis_dimensions(predicted, name), values, _axis_attributes(spec, k))
-        for k, (name, values) in enumerate(axes.items())
-    }
-    for name, text in names.items():
-        variables[name] = NetcdfVariable(dimensions, columns[name].reshape(shape), {"long_name": text, **units, **mapping})
-    if "grid_mapping" in mapping:
-        variables[_CRS_VARIABLE] = NetcdfVariable((), np.array(0.0), _crs_attributes(spec))
-    return variables
+    write_layer(path, predicted.layer, replace=replace)
 
 
 def to_xarray(predicted: Predicted) -> Any:
@@ -133,7 +121,7 @@ def to_xarray(predicted: Predicted) -> Any:
     Returns
     -------
     xarray.Dataset
-        With the coordinates as axes, ``prediction`` and ``standard_error`` as variables, and the attributes of the conventions.
+        With the coordinates as axes, the columns as variables, and the attributes of the conventions.
 
     Raises
     ------
@@ -145,7 +133,7 @@ def to_xarray(predicted: Predicted) -> Any:
     if predicted.grid is None:
         raise ValueError("these predictions are not on a grid; to_geodataframe takes any sites")
     xarray = imported("xarray", "datasets are made")
-    variables = netcdf_variables(predicted)
+    variables = layer_variables(predicted.layer)
     parts = {name: (v.dimensions, v.values, dict(v.attributes)) for name, v in variables.items()}
     axes = {name: parts.pop(name) for name in predicted.spec.axes}
     return xarray.Dataset(parts, coords=axes, attrs={"Conventions": "CF-1.8"})
@@ -162,8 +150,7 @@ def to_geodataframe(predicted: Predicted) -> Any:
     Returns
     -------
     geopandas.GeoDataFrame
-        With columns ``prediction`` and ``standard_error``, and time or variable where there is one, and the reference system
-        where it is known; degrees without a name are EPSG:4326.
+        With all columns but the coordinates, and the reference system where it is known; degrees without a name are EPSG:4326.
 
     Raises
     ------
@@ -176,51 +163,6 @@ def to_geodataframe(predicted: Predicted) -> Any:
     if d < 2:
         raise ValueError("points need two coordinates or three")
     geopandas = imported("geopandas", "frames are made")
-    values = {name: predicted.columns[name] for name in (*spec.axes[d:], "prediction", "standard_error")}
+    values = {name: column for name, column in predicted.columns.items() if name not in spec.coordinates}
     points = geopandas.points_from_xy(*predicted.positions[:, :d].T)
-    return geopandas.GeoDataFrame(values, geometry=points, crs=_crs_name(spec))
-
-
-def _axes(predicted: Predicted) -> dict[str, NDArray[np.float64]]:
-    """Coordinates: the two axes of a grid and the one time or variable that it is for, else one value per site."""
-    axes, positions = predicted.spec.axes, predicted.positions
-    if predicted.grid is None:
-        return dict(zip(axes, positions.T, strict=True))
-    columns, _ = predicted.grid
-    return dict(zip(axes, (positions[:columns, 0], positions[::columns, 1], *map(np.array, positions[0, 2:])), strict=True))
-
-
-def _axis_dimensions(predicted: Predicted, name: str) -> tuple[str, ...]:
-    """Dimensions of the variable of a coordinate."""
-    if predicted.grid is None:
-        return (_SITE_DIMENSION,)
-    return (name,) if name in predicted.spec.coordinates else ()
-
-
-def _axis_attributes(spec: DataSpec, k: int) -> Mapping[str, str]:
-    """What the conventions want to know of coordinate ``k``."""
-    if k >= len(spec.coordinates):
-        name = spec.axes[k]
-        return {"long_name": name} | ({"units": spec.units[name]} if spec.units.get(name) else {})
-    if spec.lonlat:
-        return ({"units": "degrees_east", "standard_name": "longitude"}, {"units": "degrees_north", "standard_name": "latitude"})[
-            k
-        ]
-    unit = spec.units.get(spec.coordinates[k], "") or spec.unit
-    units = {"units": unit} if unit else {}
-    if spec.crs is not None and k < 2:
-        return {**units, "standard_name": f"projection_{'xy'[k]}_coordinate"}
-    return units
-
-
-def _crs_name(spec: DataSpec) -> str | None:
-    """The reference system as GeoPandas takes it."""
-    # a number of an authority, or well-known text; GeoPandas does not know other names
-    named = spec.crs if spec.crs and (":" in spec.crs or "[" in spec.crs) else None
-    return named or ("EPSG:4326" if spec.lonlat else None)
-
-
-def _crs_attributes(spec: DataSpec) -> Mapping[str, str]:
-    """Attributes of the variable that carries the reference system."""
-    name = {"spatial_ref": spec.crs} if spec.crs and spec.crs != LATITUDE_LONGITUDE else {}
-    return {"grid_mapping_name": LATITUDE_LONGITUDE, **name} if spec.lonlat else name
+    return geopandas.GeoDataFrame(values, geometry=points, crs=predicted.layer.crs_name)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import as_error_variances
@@ -25,25 +25,90 @@ class Prediction:
     mean : (m,) array
         Best linear unbiased prediction.
     variance : (m,) array
-        Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known.
+        Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known. NaN
+        where only the mean was asked for.
     target : {"observation", "field"}
         What it predicts; the two have one mean, and variances that differ by that of the error of an observation.
+    lagrange : (m,) array or None
+        The Lagrange term of unbiasedness, variance of the prediction less its covariance with what is predicted, which lognormal
+        kriging needs; zero where the mean is known, None where it was not computed.
     """
 
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
     target: Target
+    lagrange: NDArray[np.float64] | None = None
 
     __repr__ = oc.brief_repr
+
+    @property
+    def has_variance(self) -> bool:
+        """Whether variances were computed."""
+        return not np.isnan(self.variance).any()
 
     @property
     def standard_error(self) -> NDArray[np.float64]:
         """Square root of the variance, shape ``(m,)``."""
         return np.sqrt(self.variance)
 
+    @property
+    def columns(self) -> dict[str, NDArray[np.float64]]:
+        """``prediction`` and, where variances were computed, ``standard_error``."""
+        errors = {"standard_error": self.standard_error} if self.has_variance else {}
+        return {"prediction": self.mean, **errors}
+
     def take(self, indices: NDArray[np.intp]) -> Prediction:
         """The predictions at ``indices``, an ``(k,)`` array, in that order."""
-        return Prediction(self.mean[indices], self.variance[indices], self.target)
+        lagrange = None if self.lagrange is None else self.lagrange[indices]
+        return Prediction(self.mean[indices], self.variance[indices], self.target, lagrange)
+
+    def quantile(self, probability: ArrayLike) -> NDArray[np.float64]:
+        """Quantiles of the Gaussian predictive distribution.
+
+        Parameters
+        ----------
+        probability : float or (k,) array
+            Between 0 and 1.
+
+        Returns
+        -------
+        (m,) or (k, m) array
+            In the unit of the values; a row for each probability where there are several.
+
+        Raises
+        ------
+        ValueError
+            A probability is not between 0 and 1, or only the mean was predicted.
+        """
+        p = np.asarray(probability, dtype=np.float64)
+        if not np.all((p > 0) & (p < 1)):
+            raise ValueError(f"probabilities {p.tolist()} are asked for, but numbers between 0 and 1 are needed")
+        self._check_variance()
+        return np.asarray(self.mean + ndtri(p)[..., np.newaxis] * self.standard_error)
+
+    def exceedance(self, threshold: ArrayLike) -> NDArray[np.float64]:
+        """Probability that the predicted value exceeds a threshold.
+
+        Parameters
+        ----------
+        threshold : float or (k,) array
+            In the unit of the values.
+
+        Returns
+        -------
+        (m,) or (k, m) array
+            Probabilities, a row for each threshold where there are several. Where the standard error is zero it is 0 or 1.
+
+        Raises
+        ------
+        ValueError
+            Only the mean was predicted.
+        """
+        self._check_variance()
+        c = np.asarray(threshold, dtype=np.float64)[..., np.newaxis]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away = (self.mean - c) / self.standard_error
+        return np.where(self.standard_error > 0, ndtr(away), np.where(self.mean > c, 1.0, 0.0))
 
     def interval(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Central Gaussian prediction interval.
@@ -61,12 +126,18 @@ class Prediction:
         Raises
         ------
         ValueError
-            ``level`` is not between 0 and 1.
+            ``level`` is not between 0 and 1, or only the mean was predicted.
         """
+        self._check_variance()
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
         half = ndtri(0.5 + level / 2) * self.standard_error
         return self.mean - half, self.mean + half
+
+    def _check_variance(self) -> None:
+        """Raise ``ValueError`` where only means were predicted."""
+        if not self.has_variance:
+            raise ValueError("only means were predicted, and distributions need variances: predict with variance=True")
 
 
 def check_target(target: str) -> None:

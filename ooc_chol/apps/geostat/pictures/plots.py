@@ -17,6 +17,9 @@ from ooc_chol.apps.geostat.errors import MissingExtraError
 
 _PICTURE_MARK = "ooc_chol geostat picture"
 
+#: Share of a map outside the hull of the observations from which on it is hatched.
+_LEAST_OUTSIDE = 0.005
+
 #: Where a format keeps the name of the program that drew it.
 _MARKED_IN = {"png": "Software", "svg": "Creator", "pdf": "Creator", "ps": "Creator", "eps": "Creator"}
 
@@ -62,11 +65,15 @@ class MapData:
     x, y : (columns,), (rows,) arrays
         Axes of the grid, ascending.
     mean, standard_error : (rows, columns) arrays
-        Predictions on the grid.
+        Predictions on the grid; NaN where there are none.
     held_out : (m, 2) array or None
         Places that were left out of the fit, drawn as crosses beside the observations.
     target : str
         What the standard error is one of: ``"the field"`` or ``"an observation"``.
+    quantity : str or None
+        Title of the third map where it is no standard error: the array of that name is then what it says, such as a quantile.
+    is_share : bool
+        Whether that is a probability, whose colours go from 0 to 1.
     """
 
     sites: NDArray[np.float64]
@@ -77,6 +84,8 @@ class MapData:
     standard_error: NDArray[np.float64]
     held_out: NDArray[np.float64] | None = None
     target: str = "the field"
+    quantity: str | None = None
+    is_share: bool = False
 
     __repr__ = oc.brief_repr
 
@@ -108,18 +117,19 @@ def maps_figure(data: MapData, labels: MapLabels) -> Any:
     """
     figure = new_figure((16, _height(data, labels)))
     axes = figure.subplots(1, 3, sharex=True, sharey=True)
-    low, high = float(data.values.min()), float(data.values.max())
+    low, high = _range(data.values, data.mean)
     points = axes[0].scatter(
         *data.sites.T, c=data.values, s=_marker_area(len(data.values)), vmin=low, vmax=high, cmap="viridis", linewidths=0
     )
     mean = axes[1].pcolormesh(data.x, data.y, data.mean, vmin=low, vmax=high, cmap="viridis", shading="nearest", rasterized=True)
-    error = axes[2].pcolormesh(data.x, data.y, data.standard_error, cmap="magma", shading="nearest", rasterized=True)
+    ends = {}
+    if data.quantity is not None:
+        ends = {"vmin": 0.0, "vmax": 1.0} if data.is_share else {"vmin": low, "vmax": high}
+    error = axes[2].pcolormesh(data.x, data.y, data.standard_error, cmap="magma", shading="nearest", rasterized=True, **ends)
     axes[0].set_title(f"observed: {len(data.values):,} values" + _crosses(axes[0], data.held_out))
-    axes[1].set_title("predicted")
-    axes[2].set_title(f"standard error of {data.target}")
-    for axis, shown, label in zip(
-        axes, (points, mean, error), (*2 * (labels.value,), f"standard error, {labels.value}"), strict=True
-    ):
+    axes[1].set_title("predicted" + _hatched(axes[1:], data))
+    axes[2].set_title(data.quantity or f"standard error of {data.target}")
+    for axis, shown, label in zip(axes, (points, mean, error), (*2 * (labels.value,), _third_label(data, labels)), strict=True):
         axis.set_aspect(labels.aspect)
         axis.set_xlabel(labels.x)
         add_colour_bar(axis, shown, label)
@@ -192,6 +202,41 @@ def _crosses(axis: Any, held_out: NDArray[np.float64] | None) -> str:
         return ""
     axis.scatter(*held_out.T, s=8, marker="x", c="black", linewidths=0.6)
     return f"; crosses: {len(held_out):,} held out"
+
+
+def _third_label(data: MapData, labels: MapLabels) -> str:
+    """What the colours of the third map are."""
+    if data.quantity is None:
+        return f"standard error, {labels.value}"
+    return "probability" if data.is_share else labels.value
+
+
+def _range(*shown: NDArray[np.float64]) -> tuple[float, float]:
+    """Least and largest of all that shares its colours, so that nothing of it is clipped."""
+    return min(float(np.nanmin(one)) for one in shown), max(float(np.nanmax(one)) for one in shown)
+
+
+def _hatched(axes: Any, data: MapData) -> str:
+    """Hatches where a map extrapolates, outside the convex hull of the observations, and the words for them."""
+    from scipy.spatial import ConvexHull, QhullError  # which takes a while to import
+
+    try:
+        hull = data.sites[ConvexHull(data.sites).vertices]
+    except (QhullError, ValueError):  # all on a line, or fewer than three: there is no inside
+        return ""
+    (x0, x1), (y0, y1) = ((float(axis[0]), float(axis[-1])) for axis in (data.x, data.y))
+    whole = abs((x1 - x0) * (y1 - y0))
+    inside = 0.5 * abs(float(np.sum(hull[:, 0] * np.roll(hull[:, 1], 1) - hull[:, 1] * np.roll(hull[:, 0], 1))))
+    if whole - inside < _LEAST_OUTSIDE * whole:
+        return ""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    box = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
+    outline = Outline.make_compound_path(Outline(box, closed=False), Outline(hull[::-1], closed=False))
+    for axis in axes:
+        axis.add_patch(PathPatch(outline, facecolor="none", edgecolor="white", hatch="///", linewidth=0.0, alpha=0.6))
+    return "; hatched: extrapolated"
 
 
 def _height(data: MapData, labels: MapLabels) -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 import ooc_chol as oc
 
@@ -68,9 +68,9 @@ def near_pairs(
     starts = np.arange(len(coordinates)) if origins is None else origins
     is_origin = np.zeros(len(coordinates), dtype=np.bool_)
     is_origin[starts] = True
-    tree, norm = cKDTree(coordinates), math.inf if is_box else 2.0
+    tree, norm = _tree(coordinates), math.inf if is_box else 2.0
     for some in _portions(tree, starts, reach, norm):
-        found = cKDTree(coordinates[some]).sparse_distance_matrix(tree, reach, p=norm, output_type="ndarray")
+        found = _tree(coordinates[some]).sparse_distance_matrix(tree, reach, p=norm, output_type="ndarray")
         i, j, distance = some[found["i"]], found["j"].astype(np.intp), found["v"]
         # a pair of two origins is met from both
         kept = (i > j) | ~is_origin[j]
@@ -87,7 +87,7 @@ def drawn_origins(
     """Sites of which all pairs within ``reach`` are about ``most``, drawn at random; None where all pairs are no more."""
     n = len(coordinates)
     probes = np.random.default_rng([seed, 1]).permutation(n)[:_PROBES]
-    tree, norm = cKDTree(coordinates), math.inf if is_box else 2.0
+    tree, norm = _tree(coordinates), math.inf if is_box else 2.0
     neighbours = float(np.mean(tree.query_ball_point(coordinates[probes], reach, p=norm, return_length=True))) - 1.0
     pairs = 0.5 * n * neighbours
     if pairs <= most:
@@ -97,7 +97,7 @@ def drawn_origins(
     return np.sort(np.random.default_rng([seed, 2]).choice(n, size=count, replace=False))
 
 
-def _portions(tree: cKDTree, starts: NDArray[np.intp], reach: float, norm: float) -> Iterator[NDArray[np.intp]]:
+def _portions(tree: Any, starts: NDArray[np.intp], reach: float, norm: float) -> Iterator[NDArray[np.intp]]:
     """Consecutive origins, neighbours on the map, whose pairs are about a chunk together."""
     if not len(starts):
         return
@@ -110,3 +110,10 @@ def _portions(tree: cKDTree, starts: NDArray[np.intp], reach: float, norm: float
     step = max(1, int(_CHUNK_PAIRS / float(np.mean(counts))))
     for begin in range(0, len(compact), step):
         yield compact[begin : begin + step]
+
+
+def _tree(coordinates: NDArray[np.float64]) -> Any:
+    """A tree of sites."""
+    from scipy.spatial import cKDTree  # 0.1 s, which only variograms need
+
+    return cKDTree(coordinates)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.areas import add_raster, raster_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.scale import Scale, add_scale, chosen_scale
 from ooc_chol.apps.geostat.cli.summary import score_text
-from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
-from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.data.dataset import Dataset
+from ooc_chol.apps.geostat.data.layers import Column, Layer, check_layer, write_layer
+from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import read_result
 
@@ -39,23 +41,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="folds at random (default), as pieces of a Morton curve, or as clusters",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of folds (default: 0)")
+    add_scale(parser)
     parser.add_argument("--level", type=float, default=0.95, help="level of the intervals (default: 0.95)")
     parser.add_argument(
         "--output",
         type=Path,
         metavar="OUT.csv",
-        help="write coordinates, value, prediction, standard_error and fold here",
+        help="write coordinates, value, prediction, standard_error and fold here; .nc, .gpkg or .parquet too",
     )
+    add_raster(parser)
     add_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Cross-validate the model, print its scores, write its predictions."""
     output = [oc.Output("--output", options.output)]
-    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data)], output)
+    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data), *raster_files(options)], output)
     if options.output is not None:
-        check_output_path(options.output, TABLE, "predictions of a cross-validation")
-    saved = read_result(options.model)
+        check_layer(options.output, "predictions of a cross-validation")
+    saved = with_other_rasters(read_result(options.model), options)
+    if options.output is not None:
+        check_layer(options.output, "predictions of a cross-validation", saved.spec)
+    scale = chosen_scale(saved.spec, options)
+    scale.check()
+    if scale.point == "unbiased":
+        raise ValueError("cross-validation scores means or medians: take one of these for --point")
     check_files(options, [("DATA.csv", file_of(saved_spec(saved.spec, options.data)))], output)
     dataset = load_saved(saved.spec, options.data)
     settings = factor_settings(options)
@@ -65,15 +75,27 @@ def run(options: argparse.Namespace) -> int:
         found = cross_validate(
             dataset.observations, saved.model, folds=options.folds, how=options.how, seed=options.seed, settings=settings
         )
+    if scale.transform is not None:
+        print(f"scores{scale.words}")
+        assert isinstance(found.prediction, Prediction), "validation is on the fitted scale"
+        found = replace(found, values=scale.values(found.values), prediction=scale.of(found.prediction))
     print(_validation_text(found, options))
     options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
     if options.output is not None:
-        columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
-        columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
-        columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
-        write_table(options.output, columns, replace=options.force)
+        write_layer(options.output, _layer(dataset, found, scale), replace=options.force)
         print(f"predictions in {options.output}")
     return 0
+
+
+def _layer(dataset: Dataset, found: CrossValidation, scale: Scale) -> Layer:
+    """Values and predictions at the observations' places."""
+    spec = dataset.spec if scale.transform is None else dataset.spec.as_observed
+    unit, words = spec.value_unit, {"prediction": "mean", "standard_error": "standard error"}
+    columns = {spec.value_name: Column(found.values, "observed", unit)}
+    for name, values in found.prediction.columns.items():
+        columns[name] = Column(values, f"kriging {words[name]} of {spec.value_name} without its fold", unit)
+    columns["fold"] = Column(found.folds.astype(np.float64), "number of the fold")
+    return Layer(spec, dataset.positions, columns, f"cross-validation of {spec.value_name}")
 
 
 def _validation_text(found: CrossValidation, options: argparse.Namespace) -> str:

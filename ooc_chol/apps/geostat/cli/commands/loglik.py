@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ooc_chol.apps.geostat.cli.areas import raster_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import add_data_options, load_saved, named_spec
 from ooc_chol.apps.geostat.cli.exageostat import THETA_HELP, add_kernel, check_kernel, theta
 from ooc_chol.apps.geostat.cli.files import check_files
@@ -45,10 +46,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the log-likelihood with its parts."""
-    check_files(options, [("DATA.csv", options.data), ("--model", options.model)])
+    check_files(options, [("DATA.csv", options.data), ("--model", options.model), *raster_files(options)])
     if options.model is not None:
         _check_no_columns(options)
-        saved = read_result(options.model)
+        saved = with_other_rasters(read_result(options.model), options)
         spec, model = saved.spec, saved.model
     else:
         if options.data is None:
@@ -87,6 +88,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_no_columns(options: argparse.Namespace) -> None:
     """Raise ``ValueError`` where columns are named although the model's file does that."""
-    names = ("x", "y", "z", "value", "covariates", "lonlat", "time", "variable", "error_variance", "error_sd", "kernel")
+    names = ("x", "y", "z", "value", "covariates", "lonlat", "time", "variable", "error_variance", "error_sd", "kernel", "crs")
     if any(getattr(options, name) for name in names) or options.mean != "constant" or options.distance != "euclidean":
         raise ValueError("MODEL.json says which columns are what, and which covariance it is: leave out the options of columns")

@@ -9,12 +9,14 @@ import numpy as np
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.anisotropy import check_anisotropy, draw_anisotropy
+from ooc_chol.apps.geostat.cli.areas import add_grid_parts, add_raster, area_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files, file_of
-from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
+from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map, map_scale
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at
 from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
+from ooc_chol.apps.geostat.cli.scale import add_quantity, add_scale, chosen_scale
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.nested import covariance_by_distance
 from ooc_chol.apps.geostat.covariances.planar import is_directional
@@ -46,7 +48,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, required=True, metavar="FILE.png", help="write the picture here; .pdf and .svg too"
     )
     _add_variogram_options(parser.add_argument_group("plot variogram"))
-    add_at(parser.add_argument_group("plot map"))
+    maps = parser.add_argument_group("plot map")
+    add_at(maps)
+    add_scale(maps)
+    add_quantity(maps)
+    add_grid_parts(maps)
+    add_raster(parser)
     add_profile_options(parser.add_argument_group("plot profile"))
     add_force(parser)
     oc.FactorOptions.add_arguments(parser.add_argument_group("factorizations"), without=["dtype"])
@@ -75,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     check_picture(options.output)
     if options.values is not None:
         check_output_path(options.values, TABLE, "profiles")
-    saved = read_result(options.model)
+    saved = with_other_rasters(read_result(options.model), options)
     if options.what == "variogram":
         check_variogram(saved.model, options.azimuth)
     elif options.what == "anisotropy":
@@ -91,7 +98,19 @@ def run(options: argparse.Namespace) -> int:
         draw_anisotropy(dataset, saved.model, options)
     elif options.what == "map":
         check_map(dataset)
-        draw_prediction_map(options.output, dataset, saved.model, settings, at=options.at, replace=options.force)
+        scale = chosen_scale(saved.spec, options) if options.scale or options.point else map_scale(saved.spec)
+        scale.check()
+        draw_prediction_map(
+            options.output,
+            dataset,
+            saved.model,
+            settings,
+            at=options.at,
+            asked=options,
+            scale=scale,
+            quantity=options.quantity,
+            replace=options.force,
+        )
     elif options.what == "profile":
         draw_profile(dataset, saved, options, settings)
     else:
@@ -108,6 +127,7 @@ def _check_files(options: argparse.Namespace, data: str | None) -> None:
         ("MODEL.json", options.model),
         ("DATA", data),
         ("--values", options.values if is_read else None),
+        *area_files(options),
     ]
     values = oc.Output("--values", None if is_read else options.values)
     check_files(options, inputs, [oc.Output("--output", options.output, PICTURES), values])

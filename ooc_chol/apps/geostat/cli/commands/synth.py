@@ -11,8 +11,8 @@ from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.summary import model_text
 from ooc_chol.apps.geostat.covariances.model_content import model_content
-from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
-from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.data.layers import Column, Layer, check_layer, write_layer
+from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.synth import synthesize
 
 #: Shown below the help of the command.
@@ -31,21 +31,27 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dimension", type=_dimension, default=2, metavar="2D|3D", help="unit square or unit cube (default: 2D)")
     add_kernel(parser)
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DATA.csv", help="write x, y (and z in three dimensions) and value here"
+        "--output",
+        type=Path,
+        required=True,
+        metavar="DATA.csv",
+        help="write x, y (and z in three dimensions) and value here; .nc, .gpkg or .parquet too",
     )
     add_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Generate sites and values, and write them."""
-    check_output_path(options.output, TABLE, "synthetic data")
+    check_layer(options.output, "synthetic data")
     check_kernel(options.kernel, options.theta)
     check_files(options, [], [oc.Output("--output", options.output)])
     sample = synthesize(
         options.theta, options.n, seed=options.seed, dimension=options.dimension, settings=factor_settings(options)
     )
-    axes = dict(zip("xyz", sample.coordinates.T, strict=False))
-    write_table(options.output, {**axes, "value": sample.values}, replace=options.force)
+    spec = DataSpec("csv", "", tuple("xyz"[: options.dimension]), "value")
+    title = f"synthetic data of seed {options.seed}"
+    layer = Layer(spec, sample.coordinates, {"value": Column(sample.values)}, title)
+    write_layer(options.output, layer, replace=options.force)
     options.answer = {"output": options.output, "n": options.n, "seed": options.seed, "model": model_content(options.theta)}
     print(f"{options.n} observations of {model_text(options.theta)} in {options.output}, of seed {options.seed}")
     return 0

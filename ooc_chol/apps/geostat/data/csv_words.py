@@ -1,0 +1,54 @@
+"""Columns of a CSV file that may hold words: which of them do, and which cells stand in quotation marks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Remembered(Iterator[str]):
+    """Lines on their way to a reader of CSV, which forgets quotation marks; what it has read of late is kept."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines, self._kept = lines, ""
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self._kept += line
+        return line
+
+    def take(self) -> str:
+        """Lines since the last call."""
+        kept, self._kept = self._kept, ""
+        return kept
+
+
+def quoted_cells(record: str, delimiter: str) -> list[bool]:
+    """Which cells of a record stand in quotation marks.
+
+    Examples
+    --------
+    >>> quoted_cells('1.5,"1", "a,b" ,2', ",")
+    [False, True, True, False]
+    """
+    quoted = r'"(?:[^"]|"")*"'
+    if delimiter == " ":
+        return [word.startswith('"') for word in re.findall(rf"{quoted}|[^\s\"]+", record)]
+    mark = re.escape(delimiter)
+    cells = re.findall(rf"(?:^|{mark})[ \t]*({quoted}|[^{mark}]*)", record.strip("\r\n"))
+    return [cell.startswith('"') for cell in cells]
+
+
+def worded(columns: dict[str, list[str]], quoted: Collection[str]) -> dict[str, NDArray[np.str_]]:
+    """Columns of text: those in quotation marks where numbers are in none, and those with a cell that is no number."""
+    return {name: np.array(cells, dtype=np.str_) for name, cells in columns.items() if name in quoted or not _numbers(cells)}
+
+
+def _numbers(cells: list[str]) -> bool:
+    try:
+        return bool(np.isfinite(np.array(cells, dtype=np.float64)).all())
+    except ValueError:
+        return False

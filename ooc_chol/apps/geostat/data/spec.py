@@ -170,7 +170,7 @@ class DataSpec:
 
     @property
     def columns_off_grid(self) -> tuple[str, ...]:
-        """Columns of mean or covariance that are neither coordinates nor rasters, and so are not known between the observations."""
+        """Columns of mean or covariance that are neither coordinates nor rasters, so that they are not known everywhere."""
         both = dict.fromkeys((*self.file_covariates, *self.local_covariates))
         return tuple(name for name in both if name not in self._own_axes)
 

@@ -54,9 +54,6 @@ EXAMPLES = (
 )
 
 
-#: What is predicted, by ``--target``.
-
-
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.usage = "ooc-chol geostat predict MODEL.json [DATA.csv] [SITES.csv] [options]"

@@ -29,8 +29,6 @@ def smoothness_warning(
 
     Neither can be told from the likelihoods of those few: truths of 0.8 and of 1.5 leave the same ones behind.
     """
-    if observations.error_variances is not None:  # the approximation knows no errors
-        return None
     try:
         smoothness, gain = _improved(observations, model, options, nugget=nugget, neighbours=neighbours)
     except STEP_ERRORS as error:

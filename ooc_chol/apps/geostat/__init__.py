@@ -27,6 +27,7 @@ from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy as Ge
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle as GreatCircle
 from ooc_chol.apps.geostat.covariances.model_content import model_content as model_content
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content as model_from_content
+from ooc_chol.apps.geostat.covariances.nested import Nested as Nested
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential as PowerExponential
 from ooc_chol.apps.geostat.covariances.scales import Scale as Scale
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern as GneitingMatern

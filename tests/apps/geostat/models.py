@@ -7,6 +7,7 @@ import numpy as np
 from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 
@@ -61,6 +62,22 @@ MODELS = {
     ),
     "Gneiting": (GneitingMatern(1.7, 0.4, 0.8, 1.5, 0.7, 0.9, 0.6, 0.1), moments),
     "Gneiting, line": (GneitingMatern(1.7, 0.4, 1.5, 2.5, 0.45, 0.2, 0.9), lambda n, seed: moments(n, seed, 1)),
+    "nested": (Nested((Matern(0.5, 0.05, 0.9), Matern(1.2, 0.4, 0.5)), 0.1), plane),
+    "nested, three": (
+        Nested((PowerExponential(0.5, 0.05, 1.5), Matern(1.2, 0.4, 1.3), Matern(0.3, 1.1, 0.4)), 0.1),
+        lambda n, seed: plane(n, seed, 3),
+    ),
+    "nested, anisotropic": (
+        Nested((GeometricAnisotropy(Matern(0.5, 0.1, 1.3), 0.7, 0.35), AxisRanges(Matern(1.2, 1.0, 0.5), (0.3, 0.8))), 0.1),
+        plane,
+    ),
+    "nested, great circle": (Nested((GreatCircle(Matern(0.5, 300.0, 0.4)), GreatCircle(PowerExponential(1.2, 4e3, 0.7)))), globe),
+    "nested, space and time": (
+        Nested(
+            (SeparableSpaceTime(Matern(0.5, 0.1, 0.8), Matern(1.0, 1.5, 0.6)), GneitingMatern(1.2, 0.4, 0.8, 1.5, 0.7, 0.9, 0.6))
+        ),
+        moments,
+    ),
     "bivariate": (BivariateMatern(1.7, 0.2, 0.5, 1.3, 2.5, 0.7, 0.1), pairs),
     "bivariate, negative": (BivariateMatern(0.4, 0.3, 2.2, 0.3, 0.5, -0.4, dimension=3), lambda n, seed: pairs(n, seed, 3)),
 }

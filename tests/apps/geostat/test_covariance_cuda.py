@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from functools import lru_cache
-from importlib.resources import files
 from itertools import product
 
 import numpy as np
@@ -43,14 +42,15 @@ C_TYPES = {np.float64: ctypes.c_double, np.int32: ctypes.c_int}
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """Compiles the kernels for a number of coordinates, once."""
+    """Compiles the code that a device would get, once."""
     folder = tmp_path_factory.mktemp("covariances")
 
     @lru_cache
-    def compile_for(define):
+    def compile_for(whole):
         source, made = folder / f"{len(list(folder.iterdir()))}.cpp", folder / f"{len(list(folder.iterdir()))}.so"
-        code = files("ooc_chol.apps.geostat.covariances").joinpath("matern.cu").read_text(encoding="utf-8")
-        source.write_text(f"{define}{ON_THE_HOST}{code}", encoding="utf-8")
+        define, _, code = whole.partition("\n")
+        assert define.startswith("#define DIMENSIONS ")
+        source.write_text(f"{define}\n{ON_THE_HOST}{code}", encoding="utf-8")
         words = ["nvcc", "-std=c++17", "-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(made), str(source)]
         ran = subprocess.run(words, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
@@ -62,9 +62,7 @@ def library(tmp_path_factory):
 def by_kernel(library, model, sites, rows, cols, noise=None):
     """The tile that the kernel makes; the code and the arguments are those that a device would get."""
     source = _device_tiles(model, sites, noise)
-    define = source.code.splitlines(keepends=True)[0]
-    assert define.startswith("#define DIMENSIONS ")
-    compiled = library(define)
+    compiled = library(source.code)
     out = np.full((len(rows) + 1, len(cols)), np.nan)
     arguments = [
         ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else C_TYPES[type(value)](value)

@@ -9,6 +9,7 @@ from sklearn.gaussian_process import kernels
 from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_tiles, cross_covariance, derivative_tiles
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
+from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import SeparableSpaceTime
 from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
@@ -23,6 +24,11 @@ CASES = pytest.mark.parametrize(("model", "sites"), MODELS.values(), ids=MODELS)
 
 def value_of(model, name):
     """A parameter by its name: the one for which ``with_values`` changes nothing."""
+    if isinstance(model, Nested):
+        own, _, number = name.rpartition("_")
+        if name.startswith("variance_ratio"):
+            return model.components[int(number) - 1].variance / model.components[0].variance
+        return value_of(model.components[int(number) - 1], own) if own else getattr(model, name)
     if isinstance(model, SeparableSpaceTime):
         return value_of(model.time, name.removeprefix("time_")) if name.startswith("time_") else value_of(model.space, name)
     for holder in (model, getattr(model, "base", None)):

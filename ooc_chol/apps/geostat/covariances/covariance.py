@@ -213,4 +213,4 @@ def _cuda_tiles(form: DeviceForm, diagonal: NDArray[np.float64]) -> Any:
     """A kernel of ``matern.cu`` for sites of so many coordinates."""
     code = files(__package__).joinpath("matern.cu").read_text(encoding="utf-8")
     define = f"#define DIMENSIONS {form.points.shape[1]}\n"
-    return oc.cuda_source(define + code, form.kernel, np.ascontiguousarray(form.points), diagonal, *form.arguments)
+    return oc.cuda_source(define + code + form.code, form.kernel, np.ascontiguousarray(form.points), diagonal, *form.arguments)

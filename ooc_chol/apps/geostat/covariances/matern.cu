@@ -54,40 +54,71 @@ static __device__ __forceinline__ double angle(const double* a, const double* b)
     const double *a = sites + DIMENSIONS * (row0 + r), *b = sites + DIMENSIONS * (col0 + c);
 #define PUT(value) out[(long long)r * cols + c] = row0 + r == col0 + c ? __ldg(diagonal + row0 + r) : (value)
 
+// Values of entries, of sites of so many coordinates in all: the kernels below are made of them, and those of sums are.
+
 // table(|a - b| * scale)
-KERNEL(radial, double scale, const double* table, int before, int last)
+static __device__ __forceinline__ double radial_at(const double* a, const double* b, int axes, double scale, const double* table,
+                                                   int before, int last)
 {
-    ENTRY
-    PUT(interpolate(table, before, last, distance(a, b, DIMENSIONS) * scale));
+    return interpolate(table, before, last, distance(a, b, axes) * scale);
 }
 
 // table(angle * scale)
-KERNEL(great_circle, double scale, const double* table, int before, int last)
+static __device__ __forceinline__ double great_circle_at(const double* a, const double* b, int axes, double scale,
+                                                         const double* table, int before, int last)
 {
-    ENTRY
-    PUT(interpolate(table, before, last, angle(a, b) * scale));
+    return interpolate(table, before, last, angle(a, b) * scale);
 }
 
 // space(h * scale) * time(|u| * time_scale); the last coordinate is the time
-#define SEPARABLE(name, h)                                                                                                      \
+#define SEPARABLE_AT(name, h)                                                                                                   \
+    static __device__ __forceinline__ double name(const double* a, const double* b, int axes, double scale,                     \
+                                                  const double* table, int before, int last, double time_scale,                 \
+                                                  const double* time_table, int time_before, int time_last)                     \
+    {                                                                                                                           \
+        const double u = fabs(__ldg(a + axes - 1) - __ldg(b + axes - 1));                                                       \
+        return interpolate(table, before, last, (h) * scale) * interpolate(time_table, time_before, time_last, u * time_scale); \
+    }
+SEPARABLE_AT(separable_radial_at, distance(a, b, axes - 1))
+SEPARABLE_AT(separable_great_circle_at, angle(a, b))
+
+// w**-decay * table(h * scale * w**-shrink), w = 1 + (|u| * time_scale)**power
+static __device__ __forceinline__ double gneiting_at(const double* a, const double* b, int axes, double scale, const double* table,
+                                                     int before, int last, double time_scale, double power, double decay,
+                                                     double shrink)
+{
+    const double u = fabs(__ldg(a + axes - 1) - __ldg(b + axes - 1));
+    const double log_w = log1p(pow(u * time_scale, power));
+    return exp(-decay * log_w) * interpolate(table, before, last, distance(a, b, axes - 1) * scale * exp(-shrink * log_w));
+}
+
+KERNEL(radial, double scale, const double* table, int before, int last)
+{
+    ENTRY
+    PUT(radial_at(a, b, DIMENSIONS, scale, table, before, last));
+}
+
+KERNEL(great_circle, double scale, const double* table, int before, int last)
+{
+    ENTRY
+    PUT(great_circle_at(a, b, DIMENSIONS, scale, table, before, last));
+}
+
+#define SEPARABLE(name)                                                                                                         \
     KERNEL(name, double scale, const double* table, int before, int last, double time_scale, const double* time_table,          \
            int time_before, int time_last)                                                                                      \
     {                                                                                                                           \
         ENTRY                                                                                                                   \
-        const double u = fabs(__ldg(a + DIMENSIONS - 1) - __ldg(b + DIMENSIONS - 1));                                           \
-        PUT(interpolate(table, before, last, (h) * scale) * interpolate(time_table, time_before, time_last, u * time_scale));   \
+        PUT(name##_at(a, b, DIMENSIONS, scale, table, before, last, time_scale, time_table, time_before, time_last));           \
     }
-SEPARABLE(separable_radial, distance(a, b, DIMENSIONS - 1))
-SEPARABLE(separable_great_circle, angle(a, b))
+SEPARABLE(separable_radial)
+SEPARABLE(separable_great_circle)
 
-// w**-decay * table(h * scale * w**-shrink), w = 1 + (|u| * time_scale)**power
 KERNEL(gneiting, double scale, const double* table, int before, int last, double time_scale, double power, double decay,
        double shrink)
 {
     ENTRY
-    const double u = fabs(__ldg(a + DIMENSIONS - 1) - __ldg(b + DIMENSIONS - 1));
-    const double log_w = log1p(pow(u * time_scale, power));
-    PUT(exp(-decay * log_w) * interpolate(table, before, last, distance(a, b, DIMENSIONS - 1) * scale * exp(-shrink * log_w)));
+    PUT(gneiting_at(a, b, DIMENSIONS, scale, table, before, last, time_scale, power, decay, shrink));
 }
 
 // table of the pair of variables; the last coordinate is the number of the variable, 0 or 1

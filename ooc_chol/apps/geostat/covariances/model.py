@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -185,6 +186,10 @@ class AbstractCovariance(ABC):
             Its variances are the derivatives of :meth:`site_variances`. None where only the host has this derivative.
         """
 
+    def __add__(self, other: AbstractCovariance) -> AbstractCovariance:
+        """The covariance function of the sum of two independent fields: nested structures, whose nuggets add up."""
+        return added(self, other) if isinstance(other, AbstractCovariance) else NotImplemented
+
     @property
     def sill(self) -> float:
         """Variance of one observation, ``variance + nugget``."""
@@ -216,13 +221,25 @@ class AbstractCovariance(ABC):
             raise ValueError(f"there is no derivative in {name!r}; there are variance, {', '.join(self.parameters)}")
 
 
+@singledispatch
+def added(first: Any, second: AbstractCovariance) -> AbstractCovariance:
+    """The sum of two covariance functions; the class of sums, which knows all others, registers itself here."""
+    raise TypeError(f"a {type(first).__name__} and a {type(second).__name__} have no sum")
+
+
 def exact_text(model: AbstractCovariance) -> str:
     """The call that makes ``model``, every number to the last digit: equal for equal models, and for no others."""
     if not is_dataclass(model):
         return repr(model)
     values = {row.name: getattr(model, row.name) for row in fields(model) if row.repr}
-    texts = {name: exact_text(value) if isinstance(value, AbstractCovariance) else repr(value) for name, value in values.items()}
-    return f"{type(model).__qualname__}({', '.join(f'{name}={text}' for name, text in texts.items())})"
+    return f"{type(model).__qualname__}({', '.join(f'{name}={_exact(value)}' for name, value in values.items())})"
+
+
+def _exact(value: Any) -> str:
+    """A field of a model as text: covariance functions within it to the last digit, too."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_exact, value))}{',' if len(value) == 1 else ''})"
+    return exact_text(value) if isinstance(value, AbstractCovariance) else repr(value)
 
 
 def model_repr(self: AbstractCovariance) -> str:
@@ -247,12 +264,15 @@ class DeviceForm:
         Variance of the field at each site.
     arguments : tuple
         What the kernel takes after points and diagonal: numbers and arrays.
+    code : str
+        Text of the kernel, where it is none of ``matern.cu`` but made of the functions there.
     """
 
     kernel: str
     points: NDArray[np.float64]
     variances: NDArray[np.float64]
     arguments: tuple[Any, ...]
+    code: str = ""
 
 
 def check_names(model: AbstractCovariance, values: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
 from ooc_chol.apps.geostat.covariances.matern import Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 
@@ -22,6 +23,7 @@ _NAMES: dict[str, type[AbstractCovariance]] = {
     "separable": SeparableSpaceTime,
     "gneiting": GneitingMatern,
     "bivariate": BivariateMatern,
+    "nested": Nested,
 }
 
 _KEY = "covariance"
@@ -57,9 +59,16 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
         raise TypeError(f"a {type(model).__name__} cannot be written to a result file: only the covariance functions here can")
     content: dict[str, Any] = {_KEY: names[0]}
     for field in fields(model):  # type: ignore[arg-type]  # every class above is a dataclass
-        value = getattr(model, field.name)
-        content[field.name] = model_content(value) if isinstance(value, AbstractCovariance) else value
+        content[field.name] = _plain(getattr(model, field.name))
     return content | ({"effective_range": model.effective_range} if isinstance(model, Matern) else {})
+
+
+def _plain(value: Any) -> Any:
+    """A field as plain data; numbers and tuples of them are."""
+    if isinstance(value, AbstractCovariance):
+        return model_content(value)
+    is_sum = isinstance(value, tuple) and all(isinstance(part, AbstractCovariance) for part in value)
+    return [model_content(part) for part in value] if is_sum else value
 
 
 def model_from_content(content: Mapping[str, Any]) -> AbstractCovariance:
@@ -89,11 +98,11 @@ def model_from_content(content: Mapping[str, Any]) -> AbstractCovariance:
 
 
 def _part(value: Any, kind: Any) -> Any:
-    """A field: a part that is a covariance function, lengths by axis, a whole number or another one."""
+    """A field: a part that is a covariance function or several, lengths by axis, a whole number or another one."""
     if isinstance(value, Mapping):
         return model_from_content(value)
     if isinstance(value, list | tuple):
-        return tuple(_number(number) for number in value)
+        return tuple(model_from_content(part) if isinstance(part, Mapping) else _number(part) for part in value)
     return int(_number(value)) if kind == "int" else _number(value)
 
 

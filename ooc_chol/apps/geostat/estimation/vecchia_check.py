@@ -78,7 +78,9 @@ def check_vecchia(
     memory: AbstractEvaluationMemory,
 ) -> VecchiaCheck:
     """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate."""
-    approximate = vecchia_log_likelihood(observations, model, neighbours=vecchia.neighbours, reml=options.reml).loglik
+    approximate = vecchia_log_likelihood(
+        observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings
+    ).loglik
     check = VecchiaCheck(vecchia.neighbours, approximate)
     if vecchia.exact_check == "skip":
         return check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,12 +55,22 @@ class Conditioning:
         rows = self.targets[self.targets < self.m]
         return self.order[: int(rows[-1]) + 1 if len(rows) else 0], rows
 
+    @cached_property
+    def rows(self) -> _Indices:
+        """(t, m + 1): the observations that each target is conditioned on, then its own, and -1 behind where there are fewer."""
+        found = np.full((len(self.targets), self.m + 1), -1, dtype=np.intp)
+        has_all = self.targets >= self.m
+        found[has_all, :-1] = self.order[self.neighbours[self.targets[has_all]]]
+        found[has_all, -1] = self.order[self.targets[has_all]]
+        for row, place in zip(found, self.targets[~has_all], strict=False):
+            row[: place + 1] = self.order[np.append(self.neighbours[place, :place], place)]
+        return found
+
     def blocks(self, entries: int) -> list[_Indices]:
-        """The other targets with their neighbours, in stacks."""
-        places = self.targets[self.targets >= self.m]
+        """The targets with all neighbours and these, in stacks."""
+        rows = self.rows[self.targets >= self.m]
         size = max(1, entries // (self.m + 1) ** 2)
-        parts = (places[start : start + size] for start in range(0, len(places), size))
-        return [self.order[np.column_stack([self.neighbours[some], some])] for some in parts]
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def conditioning(sites: NDArray[np.float64], neighbours: int = NEIGHBOURS) -> Conditioning:

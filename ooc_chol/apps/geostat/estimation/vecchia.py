@@ -83,10 +83,16 @@ def vecchia_log_likelihood(
     >>> abs(vecchia_log_likelihood(observations, model).loglik - log_likelihood(observations, model).loglik) < 0.5
     True
     """
-    graph = conditioning(model.comparable_sites(observations.coordinates), neighbours)
+    graph = graph_of(observations, model, neighbours)
     return approximated(
         observations, correlation_of(model), graph, variance=model.variance, reml=reml, settings=settings
     ).likelihood
+
+
+def graph_of(observations: Observations, model: AbstractCovariance, neighbours: int) -> Conditioning:
+    """The order of some observations and their neighbours, nearest by a model."""
+    marks = np.column_stack([observations.values, observations.design])
+    return conditioning(model.comparable_sites(observations.coordinates), neighbours, marks)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,16 +17,17 @@ from ooc_chol.apps.geostat.estimation.vecchia_sums import Array, VecchiaParts, V
 #: Entries of the matrices of a stack, 1 MiB: with the arrays beside them they stay in a core's share of the cache.
 _STACK_ENTRIES = 1 << 17
 
-#: Up to so many stacks, starting threads takes longer than they save.
-_FEW = 4
+#: Stacks that a thread takes at once.
+_SHARE = 4
 
 
 def parts_on_host(problem: VecchiaProblem, graph: Conditioning) -> VecchiaParts:
     """The approximation by all cores, where there is work for them."""
     work = _HostWork(problem, np.ascontiguousarray(problem.coordinates.T))
     stacks = graph.blocks(_STACK_ENTRIES)
-    parts = [work.stack(stack) for stack in stacks] if len(stacks) <= _FEW else oc.map_in_threads(work.stack, stacks)
-    return joined([work.leading(*graph.leading), *parts])
+    shares = [stacks[start : start + _SHARE] for start in range(0, len(stacks), _SHARE)]
+    found = [work.share(share) for share in shares] if len(shares) <= 1 else oc.map_in_threads(work.share, shares)
+    return joined([work.leading(*graph.leading), *(part for parts in found for part in parts)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,24 +37,35 @@ class _HostWork:
     problem: VecchiaProblem
     axes: Array  #: (dimensions, n): coordinates by axis
 
-    def stack(self, index: NDArray[np.intp]) -> VecchiaParts:
+    def share(self, stacks: Sequence[NDArray[np.intp]]) -> list[VecchiaParts]:
+        """Work on several stacks in the same arrays."""
+        pairs = _Pairs(stacks[0].shape[::-1], len(self.axes))
+        found = []
+        for stack in stacks:
+            if len(stack) != pairs.count:  # the last of all
+                pairs = _Pairs(stack.shape[::-1], len(self.axes))
+            found.append(self.stack(stack, pairs))
+        return found
+
+    def stack(self, index: NDArray[np.intp], pairs: _Pairs) -> VecchiaParts:
         """Work on a stack of s matrices, given by the (s, k) indices of their observations.
 
         Arrays have the matrices of the stack last, so that one operation does the same for all of them.
         """
-        own = np.ascontiguousarray(index.T)
-        pairs = _Pairs(len(own), self.axes[:, own])
-        packed = pairs.filled(self.problem.correlation)
-        packed[pairs.diagonal] += self.problem.correlation.nugget + (
-            0.0 if self.problem.noise is None else self.problem.noise[own]
-        )
+        problem, own = self.problem, np.ascontiguousarray(index.T)
+        pairs.take(self.axes, own)
+        packed = pairs.filled(problem.correlation)
+        packed[pairs.diagonal] += problem.correlation.nugget
+        if problem.noise is not None:
+            packed[pairs.diagonal] += problem.noise[own]
         factor = pairs.factored(packed)
-        logdet = 2.0 * float(np.sum(np.log(factor[-1, -1])))
-        q = self.problem.table.shape[1]
-        x = np.empty((len(own), q + self.problem.directions, len(index)))
-        x[:, :q] = np.moveaxis(self.problem.table[own], 2, 1)
-        if self.problem.shape is not None:
-            self._put_images(x[:, q:], pairs, own, _last_of_inverse(factor))
+        logdet, u = 2.0 * float(np.sum(np.log(factor[-1, -1]))), _last_of_inverse(factor)
+        right, q = np.moveaxis(problem.table[own], 2, 1), problem.table.shape[1]
+        if problem.shape is None:
+            return VecchiaParts(np.einsum("ks,kqs->sq", u, right), logdet, np.empty(0), np.empty((0, 0)), np.empty((0, q, q)))
+        x = np.empty((len(own), q + problem.directions, len(index)))
+        x[:, :q] = right
+        self._put_images(x[:, q:], pairs, own, u)
         _forward(factor, x)
         return _summed(x, q, logdet)
 
@@ -96,32 +109,47 @@ class _HostWork:
 
 
 class _Pairs:
-    """The lower triangles of matrices of order ``k`` at (dimensions, k, s) places, as (pairs, s) arrays."""
+    """The lower triangles of s matrices of order k as (pairs, s) arrays, in memory that one stack leaves to the next.
 
-    def __init__(self, k: int, places: Array) -> None:
-        self.rows, self.columns = np.tril_indices(k)
+    New arrays of this size come from the system each time, and page faults of many threads wait for each other.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dimensions: int) -> None:
+        self.order, self.count = shape
+        self.rows, self.columns = np.tril_indices(self.order)
         self.diagonal = np.flatnonzero(self.rows == self.columns)
-        self.order, self.count = k, places.shape[2]
-        # a stack of matrices with one entry each
-        self._a, self._b = (np.take(places, which, axis=1).reshape(len(places), -1, 1) for which in (self.rows, self.columns))
+        pairs = len(self.rows)
+        self._places = np.empty((dimensions, *shape))
+        self._sides = np.empty((2, dimensions, pairs, self.count))
+        self._packed = np.empty((pairs, self.count))
+        self._full = np.empty((self.order, *shape))
+        self._matrices = np.empty((self.count, self.order, self.order))
+
+    def take(self, axes: Array, own: NDArray[np.intp]) -> None:
+        """Go to the sites ``own``, (k, s), of some axes."""
+        # all indices are inside; "clip" writes to out without a copy between
+        np.take(axes, own, axis=1, out=self._places, mode="clip")
+        for which, out in zip((self.rows, self.columns), self._sides, strict=True):
+            np.take(self._places, which, axis=1, out=out, mode="clip")
 
     def filled(self, correlation: AbstractCovariance, name: str | None = None) -> Array:
-        """Correlations of all pairs, or their derivatives."""
-        out = np.empty((self._a.shape[1], 1, 1))
+        """Correlations of all pairs, or their derivatives, in the place of those before."""
+        # a stack of matrices with one entry each
+        a, b = self._sides.reshape(2, len(self._places), -1, 1)
+        out = self._packed.reshape(-1, 1, 1)
         if name is None:
-            correlation.fill(self._a, self._b, out)
+            correlation.fill(a, b, out)
         else:
-            correlation.fill_derivative(name, self._a, self._b, out)
-        return out.reshape(len(self.rows), self.count)
+            correlation.fill_derivative(name, a, b, out)
+        return self._packed
 
     def factored(self, packed: Array) -> Array:
         """Cholesky factors, (k, k, s)."""
-        full = np.empty((self.order, self.order, self.count))
-        full[self.rows, self.columns] = packed
+        self._full[self.rows, self.columns] = packed
         # LAPACK wants the matrices one after the other, and reads the lower triangles
-        factors = _factored(np.ascontiguousarray(np.moveaxis(full, 2, 0)))
-        full[...] = np.moveaxis(factors, 0, 2)
-        return full
+        self._matrices[...] = np.moveaxis(self._full, 2, 0)
+        self._full[...] = np.moveaxis(_factored(self._matrices), 0, 2)
+        return self._full
 
     def multiply(self, packed: Array, u: Array, out: Array) -> None:
         """``out = D u`` of symmetric matrices."""

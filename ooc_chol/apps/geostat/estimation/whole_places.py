@@ -26,8 +26,8 @@ _Array = NDArray[np.float64]
 def whole_places(sites: _Array) -> _Array:
     """Sites in whole multiples of a length, as float64.
 
-    On a raster (with gaps, or not) they are multiples of its steps, whose ratio alone is rounded, so that neighbours on both sides
-    are equally far. Elsewhere the length is ``2**-25`` of the widest extent.
+    On a raster (with gaps, or not) they are multiples of its steps, whose ratio alone is rounded, so that neighbours on both
+    sides are equally far. Elsewhere the length is ``2**-25`` of the widest extent.
 
     Parameters
     ----------

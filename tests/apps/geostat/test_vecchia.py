@@ -259,6 +259,7 @@ def test_the_command_line_tells_the_gap(tmp_path, capsys):
     check = json.loads((tmp_path / "fit.json").read_text())["fit"]["vecchia"]
     assert check["gap"] == check["loglik"] - check["loglik_exact"]
     assert f"with 12 neighbours, less the exact one: {check['gap']:+.4f}" in printed
+    assert f"mirror images of the map differ by {check['spread']:.3g}: differences of AIC below" in printed
     assert f"about {check['shift_in_errors']:.2g} standard errors away" in printed
 
 

@@ -23,7 +23,7 @@ from ooc_chol.apps.geostat.estimation.scores import Sums
 from ooc_chol.apps.geostat.estimation.vecchia_cuda import parts_on_cuda
 from ooc_chol.apps.geostat.estimation.vecchia_host import parts_on_host
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, Conditioning, conditioning
-from ooc_chol.apps.geostat.estimation.vecchia_sums import VecchiaParts, VecchiaProblem, sums_of
+from ooc_chol.apps.geostat.estimation.vecchia_sums import Array, VecchiaParts, VecchiaProblem, sums_of
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Observations from which GPUs compute: with fewer the host takes less time than the compilation of a kernel, which is a second.
@@ -89,10 +89,13 @@ def vecchia_log_likelihood(
     ).likelihood
 
 
-def graph_of(observations: Observations, model: AbstractCovariance, neighbours: int) -> Conditioning:
-    """The order of some observations and their neighbours, nearest by a model."""
+def graph_of(observations: Observations, model: AbstractCovariance, neighbours: int, signs: Array | None = None) -> Conditioning:
+    """The order of some observations and their neighbours, nearest by a model; with ``signs`` of a mirror image of the map."""
     marks = np.column_stack([observations.values, observations.design])
-    return conditioning(model.comparable_sites(observations.coordinates), neighbours, marks)
+    sites = model.comparable_sites(observations.coordinates)
+    if signs is not None:
+        sites = np.column_stack([sites[:, : len(signs)] * signs, sites[:, len(signs) :]])
+    return conditioning(sites, neighbours, marks)
 
 
 @dataclass(frozen=True, eq=False)

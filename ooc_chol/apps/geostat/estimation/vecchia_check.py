@@ -21,6 +21,7 @@ from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions
+from ooc_chol.apps.geostat.estimation.vecchia_spread import order_spread
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class VecchiaCheck:
         Wall-clock time of the exact evaluation.
     problem : str or None
         Why something that was asked for was not computed, such as memory that was short.
+    spread : float or None
+        Largest less smallest approximate log-likelihood at the estimate of the mirror images of the map, which have one exact
+        likelihood: the noise of the order.
     """
 
     neighbours: int
@@ -54,6 +58,7 @@ class VecchiaCheck:
     shift_in_errors: float | None = None
     seconds: float = 0.0
     problem: str | None = None
+    spread: float | None = None
 
     __repr__ = oc.brief_repr
 
@@ -81,7 +86,8 @@ def check_vecchia(
     approximate = vecchia_log_likelihood(
         observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings
     ).loglik
-    check = VecchiaCheck(vecchia.neighbours, approximate)
+    spread = order_spread(observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings)
+    check = VecchiaCheck(vecchia.neighbours, approximate, spread=spread)
     if vecchia.exact_check == "skip":
         return check
     space, point = found

@@ -19,9 +19,8 @@ from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory,
 from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
-from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions
-from ooc_chol.apps.geostat.estimation.vecchia_spread import order_spread
+from ooc_chol.apps.geostat.estimation.vecchia_spread import mirrored_log_likelihoods
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,10 @@ def check_vecchia(
     memory: AbstractEvaluationMemory,
 ) -> VecchiaCheck:
     """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate."""
-    approximate = vecchia_log_likelihood(
+    values = mirrored_log_likelihoods(
         observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings
-    ).loglik
-    spread = order_spread(observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings)
-    check = VecchiaCheck(vecchia.neighbours, approximate, spread=spread)
+    )
+    check = VecchiaCheck(vecchia.neighbours, values[0], spread=max(values) - min(values))
     if vecchia.exact_check == "skip":
         return check
     space, point = found

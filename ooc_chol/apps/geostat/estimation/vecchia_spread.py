@@ -16,15 +16,15 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 _AXES = 2
 
 
-def order_spread(
+def mirrored_log_likelihoods(
     observations: Observations,
     model: AbstractCovariance,
     *,
     neighbours: int,
     reml: bool = False,
     settings: FactorSettings | None = None,
-) -> float:
-    """Largest less smallest approximate log-likelihood of the mirror images of the map.
+) -> list[float]:
+    """Approximate log-likelihoods of the map, and of its mirror images at the first two axes and at one of them.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ def order_spread(
 
     Returns
     -------
-    float
-        In units of the log-likelihood. A likelihood does not change when the map is mirrored, at its first two axes or one of
-        them; what the approximation does is noise of its order and of ties, as large for every other order as good.
+    list of float
+        That of the map itself first. All have one exact log-likelihood: how these differ is noise of the order and of ties, as
+        large for every other order as good.
     """
     axes = min(_AXES, model.comparable_sites(observations.coordinates[:1]).shape[1])
-    found = [
+    return [
         approximated(
             observations,
             correlation_of(model),
@@ -57,4 +57,3 @@ def order_spread(
         ).likelihood.loglik
         for signs in product((1.0, -1.0), repeat=axes)
     ]
-    return max(found) - min(found)

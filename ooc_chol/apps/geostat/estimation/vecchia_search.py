@@ -111,7 +111,7 @@ def approximate_maximum(
     point, reused, scaled_by = start, 0, space.correlation(start)
     for last in (False,) * (_ROUNDS - 1) + (True,):
         graph = graph_of(observations, scaled_by, neighbours)
-        section = memory.section(f"vecchia, {neighbours} neighbours by {scaled_by!r}")
+        section = memory.section(f"vecchia, {neighbours} neighbours of whole places by {scaled_by!r}")
         objective = Objective(observations, space, options, progress, section, graph, evaluations=evaluations, reused=reused)
         left = replace(limits, max_evaluations=max(1, limits.max_evaluations - len(evaluations)))
         end = search_from(objective, point, "fisher", left)

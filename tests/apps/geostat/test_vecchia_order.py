@@ -120,3 +120,19 @@ def test_search_and_result_have_one_value_and_its_noise():
     # with all neighbours there is no noise
     few = observations.take(np.arange(60))
     assert np.ptp(mirrored_log_likelihoods(few, result.model, neighbours=59)) < 1e-9 * abs(result.loglik)
+
+
+def test_a_window_of_land_surface_temperatures_has_one_value(data_dir):
+    """Pixels of MODIS (Heaton et al. 2019), by the axes of the file, in other units and orders, and in single precision."""
+    with np.load(data_dir / "modis.npz") as file:
+        inside = (file["train_ix"] < 90) & (file["train_iy"] < 80)
+        columns = file["lon_axis"][file["train_ix"][inside]], file["lat_axis"][file["train_iy"][inside]]
+        values = 0.02 * file["train_dn"][inside] - 273.15
+    sites = np.column_stack(columns).astype(float)
+    expected = value(sites, values, neighbours=30)
+    order = np.random.default_rng(0).permutation(len(values))
+    assert value(sites[order], values[order], neighbours=30) == pytest.approx(expected, rel=ROUNDING)
+    for unit in UNITS:
+        assert value(sites, values, unit, neighbours=30) == pytest.approx(expected, rel=ROUNDING)
+    graphs = [conditioning(places, 30) for places in (sites, sites.astype(np.float32).astype(float))]
+    assert np.array_equal(graphs[0].neighbours, graphs[1].neighbours)

@@ -16,8 +16,10 @@ _SAME_LEVEL = 1e-6
 #: Gaps between levels are multiples of a step, and levels multiples of its mean, to these shares of a step.
 _SAME_GAP, _ON_GRID = 0.1, 0.05
 
-#: Most steps along an axis, and least whole numbers to a step, with which steps along other axes keep their lengths to 1 %.
+#: Most steps along an axis, whole numbers to a step of the longest, and least to one of another, which keeps its length to 1 %.
+#: The ratio of the steps is no finer, so that it is the same from coordinates in single precision.
 _MOST_STEPS = 1 << 14
+_STEP = 1 << 10
 _FINEST = 64
 
 _Array = NDArray[np.float64]
@@ -87,8 +89,7 @@ def _on_raster(sites: _Array, extents: _Array) -> _Array | None:
         return None
     known = {place: axis for place, axis in enumerate(axes) if axis is not None}
     widest = known[int(np.argmax(extents))]
-    unit = 2.0 ** (_BITS - int(np.ceil(np.log2(widest.numbers[-1] + 1))))
-    lengths = {place: float(np.rint(unit * axis.step / widest.step)) for place, axis in known.items()}
+    lengths = {place: float(np.rint(_STEP * axis.step / widest.step)) for place, axis in known.items()}
     if min(lengths.values()) < _FINEST:
         return None
     found = np.zeros_like(sites)

@@ -88,6 +88,15 @@ def test_of_neighbours_as_near_the_earliest_are_taken():
         assert set(graph.neighbours[place]) == set(wanted)
 
 
+def test_many_observations_at_few_places():
+    """Found in time and memory that grow with their number, not with its square; rows in any order have one value."""
+    rng = np.random.default_rng(5)
+    sites, values = np.repeat(rng.uniform(size=(5, 2)), 1200, axis=0), rng.normal(size=6000)
+    order = rng.permutation(6000)
+    expected = value(sites, values, neighbours=8)
+    assert value(sites[order], values[order], neighbours=8) == pytest.approx(expected, rel=ROUNDING)
+
+
 def test_whole_places():
     """Rasters by their steps, in which both neighbours are equally far; everything else by the widest extent."""
     sites, _ = raster()

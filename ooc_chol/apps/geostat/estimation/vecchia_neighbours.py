@@ -25,8 +25,12 @@ _LEVELS = 20
 _GROWTH = 1.25
 _SPARE = 8
 
-#: Rows whose neighbours one thread looks for at once.
+#: Rows whose neighbours one thread looks for, and distances that it has at once.
 _ROWS = 4096
+_DISTANCES = 1 << 18
+
+#: So many times as many sites as neighbours are asked for at most to find the earliest of those that are as near.
+_MOST_ASKED = 16
 
 #: Pairs whose distances are compared, and the spread of their ratios from which neighbours are looked for anew.
 _PAIRS = 2000
@@ -165,18 +169,27 @@ def _scattered(row: _Indices) -> _Indices:
 
 def _search(tree: cKDTree, sites: NDArray[np.float64], found: _Indices, own: _Indices) -> None:
     """Fill the rows ``own`` of ``found`` from a tree of earlier and some later sites; ask for more where too many were later."""
-    m, asked = found.shape[1], min(tree.n, int(_GROWTH * found.shape[1]) + _SPARE)
+    asked = min(tree.n, int(_GROWTH * found.shape[1]) + _SPARE)
     while len(own):
-        near = np.sort(tree.query(sites[own], k=np.arange(1, asked + 1))[1], axis=1)
-        squares = np.sum((sites[near] - sites[own][:, np.newaxis]) ** 2, axis=2)
-        reach = squares.max(axis=1)
-        squares[near >= own[:, np.newaxis]] = np.inf
-        # of several as near the earliest, and no other that was not asked for
-        taken = np.argsort(squares, axis=1, kind="stable")[:, :m]
-        furthest = np.take_along_axis(squares, taken[:, -1:], axis=1)[:, 0]
-        done = (furthest < reach) | ((furthest < np.inf) & (asked == tree.n))
-        found[own[done]] = np.take_along_axis(near, taken, axis=1)[done]
-        own, asked = own[~done], min(tree.n, 2 * asked)
+        step = max(1, _DISTANCES // asked)
+        pieces = [own[start : start + step] for start in range(0, len(own), step)]
+        own = np.concatenate([_settle(tree, sites, found, piece, asked) for piece in pieces])
+        asked = min(tree.n, 2 * asked)
+
+
+def _settle(tree: cKDTree, sites: NDArray[np.float64], found: _Indices, own: _Indices, asked: int) -> _Indices:
+    """Fill the rows whose neighbours are among so many nearest sites; returns the others."""
+    m = found.shape[1]
+    near = np.sort(tree.query(sites[own], k=np.arange(1, asked + 1))[1], axis=1)
+    squares = np.sum((sites[near] - sites[own][:, np.newaxis]) ** 2, axis=2)
+    reach = squares.max(axis=1)
+    squares[near >= own[:, np.newaxis]] = np.inf
+    # of several as near the earliest; of very many at one place those that the tree gives
+    taken = np.argsort(squares, axis=1, kind="stable")[:, :m]
+    furthest = np.take_along_axis(squares, taken[:, -1:], axis=1)[:, 0]
+    done = (furthest < reach) | ((furthest < np.inf) & (asked >= min(tree.n, _MOST_ASKED * m)))
+    found[own[done]] = np.take_along_axis(near, taken, axis=1)[done]
+    return np.asarray(own[~done])
 
 
 def compare_otherwise(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:

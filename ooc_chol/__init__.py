@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from ooc_chol.inputs import input_lines as input_lines
     from ooc_chol.inputs import parse_json as parse_json
     from ooc_chol.installation import install_hint as install_hint
+    from ooc_chol.kernels.cuda.blocks import cuda_names as cuda_names
+    from ooc_chol.kernels.cuda.blocks import run_cuda_blocks as run_cuda_blocks
     from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
     from ooc_chol.listing import devices as devices
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
@@ -120,6 +122,7 @@ _NAMES = {
     ),
     "inputs": ("input_bytes", "input_file", "input_lines", "parse_json"),
     "installation": ("install_hint",),
+    "kernels.cuda.blocks": ("cuda_names", "run_cuda_blocks"),
     "kernels.cuda.source": ("cuda_source",),
     "listing": ("devices",),
     "memory.host_memory": ("HostMemory",),

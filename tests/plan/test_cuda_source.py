@@ -171,3 +171,11 @@ def test_cuda_source_on_the_host_says_what_to_do():
     source = oc.from_function(4, oc.cuda_source(CUDA_CODE, "exponential", np.zeros((4, 2)), 0.1, 0.0))
     with pytest.raises(TypeError, match="give from_function a host function and this one as cuda="):
         oc.cholesky(source, devices="host:0")
+
+
+def test_the_host_has_no_names_of_gpus_and_runs_no_kernels():
+    assert oc.cuda_names("host:0") == oc.cuda_names(["host:0", "host:1"]) == ()
+    with pytest.raises(ValueError, match="which is the host, but f is a kernel for GPUs"):
+        oc.run_cuda_blocks("", "f", [np.zeros((2, 1))], [((), np.float64)], devices="host:0")
+    with pytest.raises(ValueError, match="there is no device"):
+        oc.cuda_names("cuda:99")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -97,11 +98,14 @@ def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[A
     ...     np.exp(-np.abs(np.subtract.outer(np.asarray(rows), np.asarray(cols))) / 50.0, out=out)
     >>> source = oc.from_function(1000, on_host, cuda=oc.cuda_source(code, "exponential", 50.0))
     """
+    return CudaTileFunction(code, name, check_arguments("cuda_source", arguments))
+
+
+def check_arguments(caller: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """What a kernel takes by value or as pointers, Python's floats as float64; ``TypeError`` for anything else."""
     values: list[Any] = []
     for value in arguments:
         if isinstance(value, bool) or not isinstance(value, float | np.generic | np.ndarray):
-            raise TypeError(
-                f"cuda_source: argument {value!r} is a {type(value).__name__}; give a float, a NumPy scalar or an array"
-            )
+            raise TypeError(f"{caller}: argument {value!r} is a {type(value).__name__}; give a float, a NumPy scalar or an array")
         values.append(np.float64(value) if isinstance(value, float) and not isinstance(value, np.generic) else value)
-    return CudaTileFunction(code, name, tuple(values))
+    return tuple(values)

@@ -167,10 +167,19 @@ def _precision_lines(check: PrecisionCheck) -> list[str]:
 def _vecchia_lines(check: VecchiaCheck) -> list[str]:
     """How far an estimate by Vecchia's approximation is from exact."""
     approximate = f"  vecchia      loglik {check.loglik:.6f} with {check.neighbours} neighbours"
+    spread = [] if check.spread is None else [_spread_line(check.spread)]
     if check.gap is None:
-        return [f"{approximate}; not compared with the exact one" + ("" if check.problem is None else f": {check.problem}")]
-    lines = [f"{approximate}, less the exact one: {check.gap:+.4f} ({check.seconds:.1f} s)"]
+        problem = "" if check.problem is None else f": {check.problem}"
+        return [f"{approximate}; not compared with the exact one{problem}", *spread]
+    lines = [f"{approximate}, less the exact one: {check.gap:+.4f} ({check.seconds:.1f} s)", *spread]
     if check.shift is not None and check.shift_in_errors is not None:
         shifts = ", ".join(f"{name} {shift:+.2g}" for name, shift in check.shift.items())
         lines.append(f"               the exact estimate is about {check.shift_in_errors:.2g} standard errors away: {shifts}")
     return lines
+
+
+def _spread_line(spread: float) -> str:
+    """How far the approximation depends on the order, and what that means for AIC."""
+    return (
+        f"               mirror images of the map differ by {spread:.3g}: differences of AIC below {2 * spread:.3g} may be noise"
+    )

@@ -45,6 +45,7 @@ static __device__ __forceinline__ double angle(const double* a, const double* b)
     return 2.0 * atan2(sqrt(minus), sqrt(plus));
 }
 
+#ifndef KERNEL  // estimation/vecchia_cuda.py makes functions of a pair of sites of the same text
 #define KERNEL(name, ...)                                                                                                       \
     extern "C" __global__ void name(double* out, int rows, int cols, long long row0, long long col0, const double* sites,       \
                                     const double* diagonal, __VA_ARGS__)
@@ -53,6 +54,7 @@ static __device__ __forceinline__ double angle(const double* a, const double* b)
     if (r >= rows || c >= cols) return;                                                                                         \
     const double *a = sites + DIMENSIONS * (row0 + r), *b = sites + DIMENSIONS * (col0 + c);
 #define PUT(value) out[(long long)r * cols + c] = row0 + r == col0 + c ? __ldg(diagonal + row0 + r) : (value)
+#endif
 
 // Values of entries, of sites of so many coordinates in all: the kernels below are made of them, and those of sums are.
 

@@ -114,7 +114,10 @@ class MaternProfile(AbstractProfile):
 
     def slope(self, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
         """Replace ``z`` by ``z dM/dz``."""
-        matern_tables(self.smoothness)[1].evaluate(z, scratch)
+        if self.smoothness in SMOOTHNESS:
+            _closed_slope(z, scratch[0], scratch[1], self.smoothness)
+        else:
+            matern_tables(self.smoothness)[1].evaluate(z, scratch)
 
     def differentiate(self, name: str, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
         """Replace ``z`` by ``dM/dnu``."""
@@ -184,6 +187,26 @@ def _closed_form(r: NDArray[np.float64], spare: NDArray[np.float64], smoothness:
         np.square(r, out=r)
         r += 0.75
         r *= 1.0 / 3.0
+    r *= spare
+
+
+def _closed_slope(r: NDArray[np.float64], spare: NDArray[np.float64], other: NDArray[np.float64], smoothness: float) -> None:
+    """Replace ``r = h/a`` by the derivative of the correlation in ``log r``."""
+    np.negative(r, out=spare)
+    np.exp(spare, out=spare)
+    if smoothness == 0.5:
+        # -r exp(-r)
+        np.negative(spare, out=spare)
+    elif smoothness == 1.5:
+        # -r**2 exp(-r)
+        spare *= r
+        np.negative(spare, out=spare)
+    else:
+        # -r**2 (1 + r) / 3 exp(-r)
+        np.add(r, 1.0, out=other)
+        other *= -1.0 / 3.0
+        other *= r
+        spare *= other
     r *= spare
 
 

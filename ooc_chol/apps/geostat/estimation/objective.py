@@ -202,6 +202,7 @@ class Objective:
             variance=variance,
             reml=self.options.reml,
             shape=shape if is_derived else None,
+            settings=self.options.settings,
         )
         if found.sums is None:
             return Known(found.likelihood)

@@ -19,8 +19,8 @@ from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory,
 from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
-from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions
+from ooc_chol.apps.geostat.estimation.vecchia_spread import mirrored_log_likelihoods
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,9 @@ class VecchiaCheck:
         Wall-clock time of the exact evaluation.
     problem : str or None
         Why something that was asked for was not computed, such as memory that was short.
+    spread : float or None
+        Largest less smallest approximate log-likelihood at the estimate of the mirror images of the map, which have one exact
+        likelihood: the noise of the order.
     """
 
     neighbours: int
@@ -54,6 +57,7 @@ class VecchiaCheck:
     shift_in_errors: float | None = None
     seconds: float = 0.0
     problem: str | None = None
+    spread: float | None = None
 
     __repr__ = oc.brief_repr
 
@@ -78,8 +82,10 @@ def check_vecchia(
     memory: AbstractEvaluationMemory,
 ) -> VecchiaCheck:
     """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate."""
-    approximate = vecchia_log_likelihood(observations, model, neighbours=vecchia.neighbours, reml=options.reml).loglik
-    check = VecchiaCheck(vecchia.neighbours, approximate)
+    values = mirrored_log_likelihoods(
+        observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings
+    )
+    check = VecchiaCheck(vecchia.neighbours, values[0], spread=max(values) - min(values))
     if vecchia.exact_check == "skip":
         return check
     space, point = found

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.estimation.whole_places import canonical_order, whole_places
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree  # 0.03 s, which only the approximation needs
@@ -14,12 +18,19 @@ if TYPE_CHECKING:
 #: Neighbours unless told otherwise.
 NEIGHBOURS = 30
 
-#: Cells of the finest level are 2**-20 of the widest extent; sites that share one of these come last, in the caller's order.
+#: Cells of the finest level are 2**-20 of the widest extent; sites that share one of these come last, in the order given.
 _LEVELS = 20
 
 #: Neighbours are looked for among so many times as many sites as come before: few of those found are later ones.
 _GROWTH = 1.25
 _SPARE = 8
+
+#: Rows whose neighbours one thread looks for, and distances that it has at once.
+_ROWS = 4096
+_DISTANCES = 1 << 18
+
+#: So many times as many sites as neighbours are asked for at most to find the earliest of those that are as near.
+_MOST_ASKED = 16
 
 #: Pairs whose distances are compared, and the spread of their ratios from which neighbours are looked for anew.
 _PAIRS = 2000
@@ -54,22 +65,40 @@ class Conditioning:
         rows = self.targets[self.targets < self.m]
         return self.order[: int(rows[-1]) + 1 if len(rows) else 0], rows
 
+    @cached_property
+    def rows(self) -> _Indices:
+        """(t, m + 1): the observations that each target is conditioned on, then its own, and -1 behind where there are fewer."""
+        found = np.full((len(self.targets), self.m + 1), -1, dtype=np.intp)
+        has_all = self.targets >= self.m
+        found[has_all, :-1] = self.order[self.neighbours[self.targets[has_all]]]
+        found[has_all, -1] = self.order[self.targets[has_all]]
+        for row, place in zip(found, self.targets[~has_all], strict=False):
+            row[: place + 1] = self.order[np.append(self.neighbours[place, :place], place)]
+        return found
+
     def blocks(self, entries: int) -> list[_Indices]:
-        """The other targets with their neighbours, in stacks."""
-        places = self.targets[self.targets >= self.m]
+        """The targets with all neighbours and these, in stacks."""
+        rows = self.rows[self.targets >= self.m]
         size = max(1, entries // (self.m + 1) ** 2)
-        parts = (places[start : start + size] for start in range(0, len(places), size))
-        return [self.order[np.column_stack([self.neighbours[some], some])] for some in parts]
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def conditioning(sites: NDArray[np.float64], neighbours: int = NEIGHBOURS) -> Conditioning:
+def conditioning(
+    sites: NDArray[np.float64], neighbours: int = NEIGHBOURS, marks: NDArray[np.float64] | None = None
+) -> Conditioning:
     """Order sites from coarse to fine and find the nearest earlier neighbours of each.
+
+    Whatever is as near or as far is told apart by a rule: sites count as whole places (:func:`whole_places`), the first is the
+    one with the smallest coordinates, of observations at one place the one with the smallest ``marks`` (n, q), and of neighbours
+    as near the one that is earlier in the order. So neither the order of the rows nor the unit of the coordinates matters.
 
     Cost ``O(n log n)``.
     """
     check_neighbours(neighbours)
-    order = coarse_to_fine_order(sites)
-    return Conditioning(order, nearest_earlier(sites[order], min(neighbours, len(sites) - 1)), np.arange(len(sites)))
+    places = whole_places(sites)
+    first = canonical_order(places, marks)
+    order = first[coarse_to_fine_order(places[first])]
+    return Conditioning(order, nearest_earlier(places[order], min(neighbours, len(sites) - 1)), np.arange(len(sites)))
 
 
 def check_neighbours(count: int) -> None:
@@ -110,7 +139,9 @@ def nearest_earlier(sites: NDArray[np.float64], m: int) -> _Indices:
     start = m
     while start < n:
         stop = min(n, max(start + 1, int(_GROWTH * start)))
-        _search(cKDTree(sites[:stop]), sites, np.arange(start, stop), found)
+        tree = cKDTree(sites[:stop])
+        parts = [np.arange(at, min(at + _ROWS, stop)) for at in range(start, stop, _ROWS)]
+        oc.map_in_threads(partial(_search, tree, sites, found), parts)
         start = stop
     return found
 
@@ -136,16 +167,29 @@ def _scattered(row: _Indices) -> _Indices:
     return row[np.argsort(key, kind="stable")]
 
 
-def _search(tree: cKDTree, sites: NDArray[np.float64], own: _Indices, found: _Indices) -> None:
+def _search(tree: cKDTree, sites: NDArray[np.float64], found: _Indices, own: _Indices) -> None:
     """Fill the rows ``own`` of ``found`` from a tree of earlier and some later sites; ask for more where too many were later."""
-    m, asked = found.shape[1], min(tree.n, int(_GROWTH * found.shape[1]) + _SPARE)
+    asked = min(tree.n, int(_GROWTH * found.shape[1]) + _SPARE)
     while len(own):
-        near = tree.query(sites[own], k=np.arange(1, asked + 1))[1]
-        is_earlier = near < own[:, np.newaxis]
-        is_taken = is_earlier & (np.cumsum(is_earlier, axis=1) <= m)
-        done = is_taken.sum(axis=1) == m
-        found[own[done]] = near[done][is_taken[done]].reshape(-1, m)
-        own, asked = own[~done], min(tree.n, 2 * asked)
+        step = max(1, _DISTANCES // asked)
+        pieces = [own[start : start + step] for start in range(0, len(own), step)]
+        own = np.concatenate([_settle(tree, sites, found, piece, asked) for piece in pieces])
+        asked = min(tree.n, 2 * asked)
+
+
+def _settle(tree: cKDTree, sites: NDArray[np.float64], found: _Indices, own: _Indices, asked: int) -> _Indices:
+    """Fill the rows whose neighbours are among so many nearest sites; returns the others."""
+    m = found.shape[1]
+    near = np.sort(tree.query(sites[own], k=np.arange(1, asked + 1))[1], axis=1)
+    squares = np.sum((sites[near] - sites[own][:, np.newaxis]) ** 2, axis=2)
+    reach = squares.max(axis=1)
+    squares[near >= own[:, np.newaxis]] = np.inf
+    # of several as near the earliest; of very many at one place those that the tree gives
+    taken = np.argsort(squares, axis=1, kind="stable")[:, :m]
+    furthest = np.take_along_axis(squares, taken[:, -1:], axis=1)[:, 0]
+    done = (furthest < reach) | ((furthest < np.inf) & (asked >= min(tree.n, _MOST_ASKED * m)))
+    found[own[done]] = np.take_along_axis(near, taken, axis=1)[done]
+    return np.asarray(own[~done])
 
 
 def compare_otherwise(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:

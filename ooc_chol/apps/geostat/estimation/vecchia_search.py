@@ -16,7 +16,8 @@ from ooc_chol.apps.geostat.estimation.optimizers import SearchEnd, SearchLimits,
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.subset import without_mean
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, check_neighbours, compare_otherwise, conditioning
+from ooc_chol.apps.geostat.estimation.vecchia import graph_of
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, check_neighbours, compare_otherwise
 
 #: ``"template"``: at the values of ``covariance``; ``"subset"``: five neighbourhoods, exactly; ``"vecchia"``: improved by the
 #: approximation; ``"auto"``: that for many observations, else one of the other two.
@@ -79,7 +80,7 @@ def approximate_start(
     point = given
     for count in (_FIRST_TARGETS,) if is_rough else (_FIRST_TARGETS, _MOST_TARGETS):
         scaled_by = space.template if point is None else space.correlation(point)
-        graph = conditioning(scaled_by.comparable_sites(observations.coordinates), neighbours).sampled(count)
+        graph = graph_of(observations, scaled_by, neighbours).sampled(count)
         # a covariate may be constant in a sample
         data = observations if count >= observations.n else without_mean(observations)
         objective = Objective(data, space, options, SilentProgress(), evaluations=evaluations, graph=graph)
@@ -109,8 +110,8 @@ def approximate_maximum(
     evaluations: list[Evaluation] = []
     point, reused, scaled_by = start, 0, space.correlation(start)
     for last in (False,) * (_ROUNDS - 1) + (True,):
-        graph = conditioning(scaled_by.comparable_sites(observations.coordinates), neighbours)
-        section = memory.section(f"vecchia, {neighbours} neighbours by {scaled_by!r}")
+        graph = graph_of(observations, scaled_by, neighbours)
+        section = memory.section(f"vecchia, {neighbours} neighbours of whole places by {scaled_by!r}")
         objective = Objective(observations, space, options, progress, section, graph, evaluations=evaluations, reused=reused)
         left = replace(limits, max_evaluations=max(1, limits.max_evaluations - len(evaluations)))
         end = search_from(objective, point, "fisher", left)

@@ -81,6 +81,7 @@ from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_scor
 from ooc_chol.apps.geostat.kriging.checks import score as score
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
+from ooc_chol.apps.geostat.kriging.folds import fold_labels as fold_labels
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe
@@ -95,7 +96,6 @@ from ooc_chol.apps.geostat.kriging.simulation import simulate as simulate
 from ooc_chol.apps.geostat.kriging.simulation import simulate_conditional as simulate_conditional
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation as CrossValidation
 from ooc_chol.apps.geostat.kriging.validation import cross_validate as cross_validate
-from ooc_chol.apps.geostat.kriging.validation import fold_labels as fold_labels
 from ooc_chol.apps.geostat.kriging.validation import leave_one_out as leave_one_out
 from ooc_chol.apps.geostat.pictures.plots import MapData as MapData
 from ooc_chol.apps.geostat.pictures.plots import MapLabels as MapLabels

@@ -79,9 +79,14 @@ from ooc_chol.apps.geostat.kriging.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.kriging.checks import gaussian_log_score as gaussian_log_score
 from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_score
 from ooc_chol.apps.geostat.kriging.checks import score as score
+from ooc_chol.apps.geostat.kriging.comparison import Comparison as Comparison
+from ooc_chol.apps.geostat.kriging.comparison import ScoreDifference as ScoreDifference
+from ooc_chol.apps.geostat.kriging.comparison import compare as compare
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
+from ooc_chol.apps.geostat.kriging.folds import Folds as Folds
 from ooc_chol.apps.geostat.kriging.folds import fold_labels as fold_labels
+from ooc_chol.apps.geostat.kriging.folds import folds as folds
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe

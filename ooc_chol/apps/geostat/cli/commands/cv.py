@@ -1,4 +1,4 @@
-"""``ooc-chol geostat cv``: cross-validation of a fitted model."""
+"""``ooc-chol geostat cv``: cross-validation of a fitted model, or of several on the same folds."""
 
 from __future__ import annotations
 
@@ -10,80 +10,131 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
+from ooc_chol.apps.geostat.cli.columns import saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
-from ooc_chol.apps.geostat.cli.summary import score_text
+from ooc_chol.apps.geostat.cli.validation import (
+    check_fold_options,
+    chosen_folds,
+    comparison_text,
+    distance_lines,
+    folds_text,
+    load_all,
+    models_and_data,
+    names_of,
+    validation_text,
+)
+from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kriging.comparison import SCORES, compare
+from ooc_chol.apps.geostat.kriging.folds import FOLDS, Folds
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
-from ooc_chol.apps.geostat.results import read_result
+from ooc_chol.apps.geostat.results import SavedFit, read_result
 
 #: Shown below the help of the command.
 EXAMPLES = (
     "ooc-chol geostat cv zinc.json",
     "ooc-chol geostat cv zinc.json --folds 10 --how kmeans --output cv.csv",
+    "ooc-chol geostat cv half.json free.json zinc.csv --how gaps --sites sites.csv",
 )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
-    parser.description = "One factorization; the covariance function is kept, the mean is estimated without each fold."
-    parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
-    parser.add_argument("data", nargs="?", metavar="DATA.csv", help="the observations (default: those that were fitted)")
-    parser.add_argument("--folds", type=int, metavar="K", help="number of folds (default: every observation alone)")
+    parser.usage = "ooc-chol geostat cv MODEL.json [MODEL.json ...] [DATA.csv] [options]"
+    parser.description = (
+        "One factorization a model; the covariance function is kept, the mean is estimated without each fold. Several models are "
+        "compared on the same folds."
+    )
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="MODEL.json",
+        help="what fit wrote, once or more; then the observations, DATA.csv (default: those that were fitted)",
+    )
+    parser.add_argument(
+        "--folds", type=int, metavar="K", help=f"number of folds (default: every observation alone; with --how gaps {FOLDS})"
+    )
     parser.add_argument(
         "--how",
-        choices=("random", "tiles", "kmeans"),
+        choices=("random", "tiles", "kmeans", "distance", "gaps"),
         default="random",
-        help="folds at random (default), as pieces of a Morton curve, or as clusters",
+        help="folds at random (default), as pieces of a Morton curve, as clusters, with all nearer than --buffer, or as far from "
+        "the others as --sites are from all",
     )
+    parser.add_argument("--sites", metavar="SITES.csv", help="with --how gaps: the sites to predict")
+    parser.add_argument("--buffer", type=float, metavar="D", help="with --how distance: in the unit of distances")
     parser.add_argument("--seed", type=int, default=0, help="seed of folds (default: 0)")
     parser.add_argument("--level", type=float, default=0.95, help="level of the intervals (default: 0.95)")
+    parser.add_argument(
+        "--score", choices=SCORES, default="crps", help="by which several models are compared (default: crps); smaller is better"
+    )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="OUT.csv",
-        help="write coordinates, value, prediction, standard_error and fold here",
+        help="write coordinates, value, prediction, standard_error and fold here; of several models the former by their names",
     )
     add_settings(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Cross-validate the model, print its scores, write its predictions."""
+    """Cross-validate the models, print scores or a comparison, write predictions."""
+    models, data = models_and_data(options.words)
+    check_fold_options(options)
     output = [oc.Output("--output", options.output)]
-    check_files(options, [("MODEL.json", options.model), ("DATA.csv", options.data)], output)
+    inputs = [*(("MODEL.json", path) for path in models), ("DATA.csv", data), ("--sites", options.sites)]
+    check_files(options, inputs, output)
     if options.output is not None:
         check_output_path(options.output, TABLE, "predictions of a cross-validation")
-    saved = read_result(options.model)
-    check_files(options, [("DATA.csv", file_of(saved_spec(saved.spec, options.data)))], output)
-    dataset = load_saved(saved.spec, options.data)
-    settings = factor_settings(options)
-    if options.folds is None:
-        found = leave_one_out(dataset.observations, saved.model, settings=settings)
-    else:
-        found = cross_validate(
-            dataset.observations, saved.model, folds=options.folds, how=options.how, seed=options.seed, settings=settings
-        )
-    print(_validation_text(found, options))
-    options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
+    saved, names = [read_result(path) for path in models], names_of(models)
+    check_files(options, [("DATA.csv", file_of(saved_spec(each.spec, data))) for each in saved], output)
+    datasets, settings = load_all(saved, data, names), factor_settings(options)
+    chosen = chosen_folds(datasets[0], options)
+    validated = {
+        name: _validated(dataset, each, chosen, settings) for name, dataset, each in zip(names, datasets, saved, strict=True)
+    }
+    unit = datasets[0].spec.unit
+    options.answer = _said(validated, chosen, folds_text(chosen, options, unit), options)
+    for line in distance_lines(chosen, unit):
+        print(line)
     if options.output is not None:
-        columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
-        columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
-        columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
-        write_table(options.output, columns, replace=options.force)
+        write_table(options.output, _columns(datasets[0], validated), replace=options.force)
         print(f"predictions in {options.output}")
     return 0
 
 
-def _validation_text(found: CrossValidation, options: argparse.Namespace) -> str:
-    """Scores on a few lines."""
-    scores = found.scores(options.level)
-    how = "each observation left out" if options.folds is None else f"{found.n_folds} folds ({options.how})"
-    return (
-        f"{score_text(scores)}\n"
-        f"  cross-validation  {how}\n"
-        f"  errors     mean {scores.bias:.4g} (bias), mean absolute {scores.mae:.4g}, mean square {scores.mspe:.4g}\n"
-        f"  standardized residuals have mean square {np.mean(found.standardized**2):.4g} (1 for a right model)\n"
-        f"  scores     interval {scores.interval_score:.4g}, logarithmic {scores.log_score:.4g}: smaller is better"
-    )
+def _validated(dataset: Dataset, saved: SavedFit, chosen: Folds | None, settings: FactorSettings) -> CrossValidation:
+    """The cross-validation of one model."""
+    if chosen is None:
+        return leave_one_out(dataset.observations, saved.model, settings=settings)
+    return cross_validate(dataset.observations, saved.model, folds=chosen, settings=settings)
+
+
+def _said(validated: dict[str, CrossValidation], chosen: Folds | None, how: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Print what was found, and put it as plain data."""
+    found = next(iter(validated.values()))
+    answer: dict[str, Any] = {"folds": found.n_folds, "output": options.output}
+    if chosen is not None and chosen.mismatch is not None:
+        answer["mismatch"] = chosen.mismatch
+    if len(validated) == 1:
+        print(validation_text(found, how, options))
+        return {"scores": vars(found.scores(options.level)), **answer}
+    comparison = compare(validated, score=options.score, level=options.level)
+    print(comparison_text(comparison, how))
+    differences = [vars(each) for each in comparison.differences]
+    models = {name: {"scores": vars(scores)} for name, scores in comparison.scores.items()}
+    return {"models": models, "score": comparison.score, "best": comparison.best, "differences": differences, **answer}
+
+
+def _columns(dataset: Dataset, validated: dict[str, CrossValidation]) -> dict[str, NDArray[Any]]:
+    """Coordinates, values, predictions with standard errors, and folds."""
+    found = next(iter(validated.values()))
+    columns: dict[str, NDArray[Any]] = dict(zip(dataset.spec.axes, dataset.positions.T, strict=True))
+    columns[dataset.spec.value_name] = found.values
+    for name, each in validated.items():
+        suffix = "" if len(validated) == 1 else f"_{name}"
+        columns |= {f"prediction{suffix}": each.prediction.mean, f"standard_error{suffix}": each.prediction.standard_error}
+    return columns | {"fold": np.asarray(found.folds)}

@@ -69,6 +69,7 @@ from ooc_chol.apps.geostat.estimation.profiles import likelihood_ratios as likel
 from ooc_chol.apps.geostat.estimation.profiles import profile_likelihood as profile_likelihood
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.estimation.smoothness_comparison import SmoothnessComparison as SmoothnessComparison
 from ooc_chol.apps.geostat.estimation.templates import starting_model as starting_model
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck as VecchiaCheck

@@ -39,7 +39,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    smoothness : float or {"best", "free"}
+    smoothness : float or {"auto", "best", "free"}
         ``nu``, the best of those that :func:`fit` tries, or estimated.
     nugget : {"free", "zero"} or float
         Variance of the error of an observation: estimated, none, or kept. scikit-learn calls it ``alpha``.
@@ -116,7 +116,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        smoothness: float | Literal["best", "free"] = 1.5,
+        smoothness: float | Literal["auto", "best", "free"] = 1.5,
         nugget: Nugget = "free",
         mean: Mean = "constant",
         *,

@@ -98,8 +98,10 @@ def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorS
     asked.start(spaces[0])
     variance = ["variance"] if spaces[0].is_profiled else []
     profiled = ", ".join([*variance, *(f"coefficient of {name}" for name in dataset.observations.mean_columns)]) or "nothing"
+    more = ", and one that estimates the smoothness," if asked.estimates_smoothness_too(dataset.observations.n) else ""
+    searches = f"{len(spaces)} search{'es' if len(spaces) > 1 else ''}{more}"
     return (
-        f"dry run: {len(spaces)} search{'es' if len(spaces) > 1 else ''} by {asked.search_method(dataset.observations)} over "
+        f"dry run: {searches} by {asked.search_method(dataset.observations)} over "
         f"{', '.join(spaces[0].names)}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each"
     )
 

@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import Evaluation
 from ooc_chol.apps.geostat.estimation.search import Model
+from ooc_chol.apps.geostat.estimation.smoothness_comparison import SmoothnessComparison
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
 
 #: Standard errors of half a 95 % interval.
@@ -75,7 +76,7 @@ class FitResult(Generic[Model]):
     coefficient_covariance : (p, p) array
         Covariance of the coefficients, given the covariance function.
     trials : tuple of SmoothnessTrial
-        One per search: per smoothness tried.
+        One per search: per smoothness tried, then with ``smoothness="auto"`` the one that estimates it.
     evaluations : tuple of Evaluation
         Every likelihood evaluated on all observations, in order; with ``method="vecchia"`` approximate ones, as in ``trials``.
     subset_evaluations : int
@@ -101,6 +102,9 @@ class FitResult(Generic[Model]):
         How far Vecchia's approximation is from exact; None for an exact fit.
     start : {"template", "subset", "vecchia", "log"}
         Where the search came from: the values given, a fit of a subset, one of the approximation, or the log of an earlier run.
+    comparison : SmoothnessComparison or None
+        A smoothness that is kept against one that is estimated; None where it was estimated alone, of other covariance functions
+        than Matérn's, and where the comparison failed (``warnings``).
     """
 
     model: Model
@@ -122,6 +126,7 @@ class FitResult(Generic[Model]):
     precision: PrecisionCheck | None = None
     vecchia: VecchiaCheck | None = None
     start: str = "subset"
+    comparison: SmoothnessComparison | None = None
 
     def __repr__(self) -> str:
         facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
@@ -191,6 +196,7 @@ class FitResult(Generic[Model]):
             "precision": None if self.precision is None else self.precision.to_dict(),
             "vecchia": None if self.vecchia is None else self.vecchia.to_dict(),
             "start": self.start,
+            "comparison": None if self.comparison is None else vars(self.comparison),
             "converged": self.converged,
             "warnings": list(self.warnings),
             "seconds": self.seconds,

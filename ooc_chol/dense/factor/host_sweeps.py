@@ -15,7 +15,7 @@ from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps
 from ooc_chol.dense.passes import Pass, Track
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
-from ooc_chol.kernels.host.solves import substitute
+from ooc_chol.kernels.host.solves import put, substitute
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileIndex
@@ -58,7 +58,7 @@ class HostSweeps(AbstractSweeps):
         # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
         adjoint = _ADJOINT if x.dtype.kind == "c" else _TRANSPOSED
         how = adjoint if transposed else _AS_IT_IS
-        target[...] = _GEMM[x.dtype](-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=how, overwrite_c=True).T
+        put(target, _GEMM[x.dtype](-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=how, overwrite_c=True).T)
 
     def columns_that_fit(self) -> int | None:
         """As many as the caller likes."""

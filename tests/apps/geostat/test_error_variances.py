@@ -184,14 +184,16 @@ def test_log_and_resume_know_the_errors(tmp_path):
         fit(other, resume=log, **options)
 
 
-def test_profile_is_the_maximum_at_each_value():
+@pytest.mark.parametrize("nugget", [0.0, 0.02])
+def test_profile_is_the_maximum_at_each_value(nugget):
     observations = example(40)
-    result = fit(observations, smoothness=1.5, nugget="zero", tolerance=1e-3)
+    result = fit(observations, smoothness=1.5, nugget=nugget, tolerance=1e-3)
+    assert "nugget" not in result.estimated and result.model.nugget == nugget
     profile = profile_likelihood(observations, result.model, "range", [0.2, 0.4], estimated=result.estimated)
     for value, loglik in zip(profile.values, profile.loglik, strict=True):
 
         def minus(t, value=value):
-            return -log_likelihood(observations, Matern(math.exp(t), float(value), 1.5)).loglik
+            return -log_likelihood(observations, Matern(math.exp(t), float(value), 1.5, nugget)).loglik
 
         assert loglik == pytest.approx(-minimize_scalar(minus, bounds=(-5, 5), method="bounded").fun, abs=1e-4)
 

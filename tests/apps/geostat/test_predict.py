@@ -176,7 +176,7 @@ def test_weights_and_the_mean_alone_are_the_prediction(q, known):
     design = np.column_stack([np.ones(20), covariates])
     with kriging(observations, MODEL, coefficients=known) as kriged:
         prediction = kriged.predict(sites, covariates=covariates)
-        alone = kriged.predict_mean(sites, covariates=covariates, batch_bytes=1)
+        alone = kriged.predict_mean(sites, covariates=covariates)
         weights = kriged.weights(sites, covariates=covariates, batch_bytes=3 * 8 * observations.n * 7)
     np.testing.assert_allclose(alone, prediction.mean, rtol=TWO_ROUTES)
     if known is None:

@@ -278,14 +278,3 @@ def test_choices_that_do_not_go_together_are_named(options, words):
     observations = make_observations(np.arange(20.0), np.sin(np.arange(20.0)))
     with pytest.raises(ValueError, match=words):
         fit(observations, **options)
-
-
-def test_known_error_variances_are_for_exact_fits():
-    rng = np.random.default_rng(0)
-    known = make_observations(rng.uniform(size=(40, 2)), rng.normal(size=40), error_variances=np.full(40, 0.1))
-    for options in ({"method": "vecchia"}, {"starts": "vecchia"}):
-        with pytest.raises(ValueError, match="known error variances"):
-            geostat.fit(known, smoothness=0.5, **options)
-    with pytest.raises(ValueError, match="known error variances"):
-        geostat.vecchia_log_likelihood(known, geostat.Matern(1.0, 0.1, 0.5, 0.1))
-    assert not VecchiaOptions().improve(known)

@@ -18,7 +18,6 @@ from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchL
 from ooc_chol.apps.geostat.estimation.search import Nugget, SearchSpace
 from ooc_chol.apps.geostat.estimation.smoothness_comparison import COMPARED_LIMIT
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
-from ooc_chol.apps.geostat.estimation.vecchia import NO_KNOWN_ERRORS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -60,8 +59,6 @@ class FitOptions:
             raise ValueError(f"exact_check is {exact_check!r}, but {method} is exact; it is for method 'vecchia'")
         if method == "vecchia" and self.settings.precision_threshold is not None:
             raise ValueError("Vecchia's approximation runs in FP64, and its exact check must: leave precision_threshold out")
-        if observations.error_variances is not None and "vecchia" in (method, starts):
-            raise ValueError(NO_KNOWN_ERRORS)
 
     def search_method(self, observations: Observations) -> Method:
         """How the maximum is searched for."""

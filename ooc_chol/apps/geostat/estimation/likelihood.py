@@ -236,11 +236,7 @@ def evaluated(
     progress: FactorProgress | None = None,
 ) -> Iterator[Evaluated]:
     """Factor, whiten, and put the value together; the factor is open inside the ``with`` block."""
-    if variance is None and observations.error_variances is not None:
-        raise ValueError(
-            "with known error variances the matrix is no multiple of the variance, which is therefore not profiled out: use "
-            "log_likelihood at a given variance, or fit, which searches for it"
-        )
+    check_variance(observations, variance)
     start = time.perf_counter()
     ordered = observations.take(morton_order(observations.coordinates))
     how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
@@ -250,6 +246,15 @@ def evaluated(
             whitened, float(factor.logdet()), ordered, correlation, variance=variance, reml=reml, start=start
         )
         yield Evaluated(likelihood, factor, ordered, whitened, how)
+
+
+def check_variance(observations: Observations, variance: float | None) -> None:
+    """Raise ``ValueError`` where the variance is to be profiled out although error variances are known."""
+    if variance is None and observations.error_variances is not None:
+        raise ValueError(
+            "with known error variances the matrix is no multiple of the variance, which is therefore not profiled out: use "
+            "log_likelihood at a given variance, or fit, which searches for it"
+        )
 
 
 def put_together(

@@ -18,7 +18,7 @@ from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
+from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, Nugget, SearchSpace
 from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -130,10 +130,10 @@ def profile_likelihood(
         raise ValueError(f"values of {name} must be finite and positive, and at least one")
     _check_matern(model)
     names = checked_names(model, estimated)
-    space = search_space(observations, "free" if "nugget" in names or name == NUGGET_RATIO else "zero", None)
+    # a nugget that was kept stays at its variance; of a profile of the ratio it is free
+    nugget: Nugget = "free" if "nugget" in names or name == NUGGET_RATIO else model.nugget
+    space = search_space(observations, nugget, None)
     space = replace(space, template=replace(correlation_of(model), nugget=0.0))
-    if "nugget" not in names and name != NUGGET_RATIO and model.nugget > 0:
-        raise ValueError("a profile with a nugget that is kept at a positive variance is not there; estimate it, or take it away")
     for other in ("range", "smoothness"):
         if other not in names and other != name:
             space = space.fixed(other, getattr(model, other))

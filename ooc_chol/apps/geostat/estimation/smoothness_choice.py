@@ -34,8 +34,6 @@ def choose_smoothness(search: Search, options: FitOptions, outcomes: list[Outcom
     try:
         if options.estimates_smoothness_too(search.observations.n):
             return _with_estimated(search, options, chosen, model)
-        if search.observations.error_variances is not None:  # the approximation knows no errors
-            return chosen
         found = sampled_comparison(
             search.observations, model, search.options, nugget=options.nugget, neighbours=options.neighbours
         )

@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.data.observations import Observations, least_squares_
 from ooc_chol.apps.geostat.estimation.likelihood import (
     Likelihood,
     Whitened,
+    check_variance,
     correlation_of,
     degrees_of_freedom,
     estimate_mean,
@@ -29,11 +30,6 @@ _STACK_ENTRIES = 1 << 17
 
 #: Up to so many stacks, starting threads takes longer than they save.
 _FEW = 4
-
-#: What is said of observations with known error variances.
-NO_KNOWN_ERRORS = (
-    "Vecchia's approximation does not take known error variances here: use an exact method, and starts other than 'vecchia'"
-)
 
 _Array = NDArray[np.float64]
 
@@ -63,12 +59,14 @@ def vecchia_log_likelihood(
     Raises
     ------
     ValueError
-        ``neighbours`` is not positive, or the observations have known error variances.
+        ``neighbours`` is not positive.
     NotPositiveDefiniteError
         The covariance matrix of a value and its neighbours is not positive definite in floating point.
 
     Notes
     -----
+    Known error variances of the observations are on the diagonals, those of the neighbours too.
+
     Cost ``n m**3 / 3`` flops and ``O(n m**2)`` covariances in batches, and ``8 n m`` bytes for the neighbours. Values are
     ordered from coarse to fine, and neighbours are nearest in the coordinates of ``model.comparable_sites``. Vecchia (1988),
     JRSS B 50; Guinness (2018), Technometrics 60; Katzfuss and Guinness (2021), Statistical Science 36.
@@ -111,14 +109,14 @@ def approximated(
     *Gaussian process learning via Fisher scoring of Vecchia's approximation*, Statistics and Computing 31.
     """
     start = time.perf_counter()
-    if observations.error_variances is not None:
-        raise ValueError(NO_KNOWN_ERRORS)
+    check_variance(observations, variance)
     targets = observations.take(graph.order[graph.targets])
     # residuals, so that a large mean does not cancel in the sums; the mean is put back into its coefficients
     residuals = least_squares_residuals(observations.design, observations.values)
     offset = np.linalg.lstsq(observations.design, observations.values - residuals, rcond=None)[0]
     table = np.column_stack([residuals, observations.design])
-    work = _BlockWork(correlation, np.ascontiguousarray(observations.coordinates.T), table, shape)
+    noise = None if variance is None else observations.scaled_errors(variance)
+    work = _BlockWork(correlation, np.ascontiguousarray(observations.coordinates.T), table, shape, noise)
     stacks = graph.blocks(_STACK_ENTRIES)
     parts = [work.leading(*graph.leading), *_over(work, stacks)]
     whitened = estimate_mean(np.concatenate([part.whitened for part in parts]), targets)
@@ -155,6 +153,7 @@ class _BlockWork:
     axes: _Array  #: (dimensions, n): coordinates by axis
     table: _Array  #: (n, 1 + p): residuals and design
     shape: Sequence[str] | None  #: Parameters to derive by; None for values alone
+    noise: _Array | None  #: (n,) known error variances over the variance, a direction of their own where there are any
 
     def __call__(self, index: NDArray[np.intp]) -> _Part:
         """Work on a stack, given by the (s, k) indices of its observations."""
@@ -162,7 +161,7 @@ class _BlockWork:
         matrix = np.empty((*index.shape, index.shape[1]))
         self.correlation.fill(places, places, matrix)
         own = np.arange(index.shape[1])
-        matrix[:, own, own] += self.correlation.nugget
+        matrix[:, own, own] += self.correlation.nugget + (0.0 if self.noise is None else self.noise[index])
         factor, right = _factored(matrix), self.table[index]
         u = _last_of_inverse(factor)
         logdet = 2.0 * float(np.sum(np.log(factor[:, -1, -1])))
@@ -171,6 +170,7 @@ class _BlockWork:
             return _Part(np.einsum("sk,skq->sq", u, right), logdet, nothing, nothing, nothing)
         # D u of each direction; matrix is free to be overwritten
         images = [self._image(name, places, u, matrix) for name in self.shape]
+        images += [] if self.noise is None else [self.noise[index] * u]
         solved = _forward(factor, np.concatenate([right, np.stack([*images, u], axis=2)], axis=2))
         w, f = solved[..., : right.shape[2]], solved[..., right.shape[2] :]
         last_w, last_f = w[:, -1], f[:, -1]
@@ -197,13 +197,16 @@ class _BlockWork:
         return _Part(w[rows], logdet, diagonal.sum(axis=1), crossed, np.einsum("jrq,rs->jqs", g, w[rows]))
 
     def _with_derivatives(self, index: NDArray[np.intp]) -> _Array:
-        """The correlation matrix of some observations, its derivatives if asked for, and the identity."""
+        """The correlation matrix of some observations, its derivatives if asked for, known errors, and the identity."""
         places, k = np.ascontiguousarray(self.axes[:, index]), len(index)
-        shape = self.shape or ()
-        matrices = np.empty((len(shape) + 2, k, k))
+        shape, errors = self.shape or (), [] if self.noise is None else [np.diag(self.noise[index])]
+        matrices = np.empty((len(shape) + len(errors) + 2, k, k))
         matrices[-1] = np.eye(k)
         self.correlation.fill(places, places, matrices[0])
         matrices[0] += self.correlation.nugget * matrices[-1]
+        for noise in errors:
+            matrices[0] += noise
+            matrices[-2] = noise
         for name, out in zip(shape, matrices[1:], strict=False):
             self.correlation.fill_derivative(name, places, places, out)
         return matrices

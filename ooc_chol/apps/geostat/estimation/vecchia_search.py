@@ -58,8 +58,7 @@ class VecchiaOptions:
 
     def improve(self, observations: Observations) -> bool:
         """Whether the approximation says where the search starts."""
-        is_large = observations.n >= LARGE and observations.error_variances is None
-        return self.starts == "vecchia" or (self.starts == "auto" and is_large)
+        return self.starts == "vecchia" or (self.starts == "auto" and observations.n >= LARGE)
 
 
 def approximate_start(

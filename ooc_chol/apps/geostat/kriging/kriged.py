@@ -13,6 +13,7 @@ from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
+from ooc_chol.apps.geostat.covariances.products import cross_products
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.likelihood import Whitened, whiten
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target, new_errors
@@ -75,9 +76,7 @@ class Kriging:
     @property
     def kind(self) -> KrigingKind:
         """Simple with a known mean, ordinary with an unknown constant, universal with other unknown columns."""
-        if self.whitened.design.shape[1] == 0:
-            return "simple"
-        return "ordinary" if self.observations.mean_columns == ("intercept",) else "universal"
+        return kriging_kind(self.observations, is_mean_known=self.whitened.design.shape[1] == 0)
 
     def predict(
         self,
@@ -86,6 +85,7 @@ class Kriging:
         covariates: ArrayLike | None = None,
         target: Target = "observation",
         error_variances: ArrayLike | None = None,
+        variance: bool = True,
         batch_bytes: int | None = None,
     ) -> Prediction:
         """Predict at new sites.
@@ -102,6 +102,8 @@ class Kriging:
         error_variances : (m,) array, optional
             Of new observations: known variances of their errors, which come on top of the nugget. Without them a new observation
             has the nugget alone, even where the observations have known errors: those say nothing of another measurement.
+        variance : bool
+            False for means alone, which take ``2 n`` flops per site and no solve: the variances of the result are NaN.
         batch_bytes : int, optional
             Memory for the covariances of one batch of sites; when not given 256 MiB, or on a GPU its memory budget.
 
@@ -123,10 +125,12 @@ class Kriging:
         check_target(target)
         places, design = self.check(sites, covariates)
         errors = new_errors(error_variances, len(places), target)
-        mean, variance = self._predicted(places, design, batch_bytes)
+        if not variance:
+            return Prediction(self._mean(places, design), np.full(len(places), np.nan), target)
+        mean, variances = self._predicted(places, design, batch_bytes)
         if target == "observation":
-            variance += self.model.nugget + errors
-        return Prediction(mean, variance, target)
+            variances += self.model.nugget + errors
+        return Prediction(mean, variances, target)
 
     def predict_blocks(
         self,
@@ -168,9 +172,7 @@ class Kriging:
         pairs = zip(blocks, itertools.repeat(None)) if covariates is None else zip(blocks, covariates, strict=True)
         return (self.predict(sites, covariates=columns, target=target, batch_bytes=batch_bytes) for sites, columns in pairs)
 
-    def predict_mean(
-        self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES
-    ) -> NDArray[np.float64]:
+    def predict_mean(self, sites: ArrayLike, *, covariates: ArrayLike | None = None) -> NDArray[np.float64]:
         """The kriging mean alone: two solves with the factor in all, and none per site.
 
         Parameters
@@ -179,8 +181,6 @@ class Kriging:
             Coordinates.
         covariates : (m, q) array, optional
             Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
-        batch_bytes : int
-            Memory for one batch of sites.
 
         Returns
         -------
@@ -195,13 +195,14 @@ class Kriging:
         Notes
         -----
         ``x0' b + c' inv(S) (z - X b)``, where ``inv(S) (z - X b)`` is solved for once and kept; ``2 n`` flops per site beside
-        its ``n`` covariances.
+        its ``n`` covariances, which are made piece by piece and never stored.
         """
-        places, design = self.check(sites, covariates)
-        mean = design @ self.coefficients
-        for batch in self.batches(len(places), batch_bytes):
-            mean[batch] += self.correlations(places[batch]).T @ self.dual
-        return np.asarray(mean)
+        return self._mean(*self.check(sites, covariates))
+
+    def _mean(self, places: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The mean at sites that were checked."""
+        unit = self.model.with_values(variance=1.0, nugget=0.0)
+        return design @ self.coefficients + cross_products(unit, places, self.observations.coordinates, self.dual)
 
     def weights(
         self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES
@@ -342,8 +343,22 @@ def match_sites(
     return places, design
 
 
+def kriging_kind(observations: Observations, *, is_mean_known: bool) -> KrigingKind:
+    """The kind of kriging of some data: their mean has no columns or known coefficients, an intercept alone, or others."""
+    if is_mean_known or not observations.mean_columns:
+        return "simple"
+    return "ordinary" if observations.mean_columns == ("intercept",) else "universal"
+
+
 def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coefficients: ArrayLike) -> Whitened:
     """The data about a known mean, multiplied by ``inv(L)``."""
+    known = known_coefficients(observations, coefficients)
+    residual = factor.half_solve(observations.values - observations.design @ known)
+    return Whitened(np.empty((observations.n, 0)), residual, known, np.empty((0, 0)))
+
+
+def known_coefficients(observations: Observations, coefficients: ArrayLike) -> NDArray[np.float64]:
+    """Check known coefficients of the mean."""
     known, names = np.array(coefficients, dtype=np.float64), observations.mean_columns
     if known.shape != (len(names),):
         raise ValueError(
@@ -352,5 +367,4 @@ def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coeffic
         )
     if not np.isfinite(known).all():
         raise ValueError(f"coefficients hold a NaN or an infinity: {known.tolist()}")
-    residual = factor.half_solve(observations.values - observations.design @ known)
-    return Whitened(np.empty((observations.n, 0)), residual, known, np.empty((0, 0)))
+    return known

@@ -25,7 +25,8 @@ class Prediction:
     mean : (m,) array
         Best linear unbiased prediction.
     variance : (m,) array
-        Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known.
+        Its error variance, the uncertainty of the estimated mean included; range, variance and nugget are taken as known. NaN
+        where only the mean was asked for.
     target : {"observation", "field"}
         What it predicts; the two have one mean, and variances that differ by that of the error of an observation.
     """
@@ -35,6 +36,11 @@ class Prediction:
     target: Target
 
     __repr__ = oc.brief_repr
+
+    @property
+    def has_variance(self) -> bool:
+        """Whether variances were computed."""
+        return not np.isnan(self.variance).any()
 
     @property
     def standard_error(self) -> NDArray[np.float64]:
@@ -61,8 +67,10 @@ class Prediction:
         Raises
         ------
         ValueError
-            ``level`` is not between 0 and 1.
+            ``level`` is not between 0 and 1, or only the mean was predicted.
         """
+        if not self.has_variance:
+            raise ValueError("only means were predicted, and intervals need variances: predict with variance=True")
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
         half = ndtri(0.5 + level / 2) * self.standard_error

@@ -1,0 +1,51 @@
+"""What a prediction from neighbourhoods takes, and whether one from all data would fit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class LocalPlan:
+    """What predicting from neighbourhoods takes.
+
+    Parameters
+    ----------
+    n, sites : int
+        Number of data, and of sites to predict.
+    method : str
+        ``"vecchia"`` or ``"nearest"``.
+    neighbours : int
+        Data from which each site is predicted.
+    group : int
+        Most sites that share their neighbours.
+    device : str or None
+        Where matrices are factored; the host when None.
+    """
+
+    n: int
+    sites: int
+    method: str
+    neighbours: int
+    group: int
+    device: str | None = None
+
+    @property
+    def groups(self) -> int:
+        """Neighbourhoods, each with a matrix to be factored."""
+        return math.ceil(self.sites / self.group)
+
+    @property
+    def flops(self) -> float:
+        """Flops of all factorizations and solves."""
+        k = float(self.neighbours)
+        return self.groups * k**3 / 3 + self.sites * k**2
+
+    def __str__(self) -> str:
+        what = "each site" if self.group == 1 else f"each group of up to {self.group} sites"
+        how = "kriging from the nearest data" if self.method == "nearest" else "Vecchia's approximation of the prediction"
+        return (
+            f"{how}: {what} from {self.neighbours} of {self.n:,} observations, {self.groups:,} systems, {self.flops:.2g} flops, "
+            f"on {self.device or 'the host'}"
+        )

@@ -1,0 +1,111 @@
+"""The small systems of local kriging: covariances of stacks of neighbourhoods, factored and solved as batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+
+#: Rows of a covariance matrix that are filled at once, up to the diagonal only.
+_ROWS = 64
+
+_Array = NDArray[np.float64]
+_Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Half-solves of a stack of neighbourhoods, ``inv(L)`` times what stands on their right-hand sides."""
+
+    cross: _Array | None  #: (s, k, g): of the covariances with the sites; None where only means are wanted
+    residual: _Array  #: (s, k): of the residuals, or where only means are wanted ``inv(S) r``
+    design: _Array  #: (s, k, p): of the columns of the mean
+
+
+class LocalSystems:
+    """Makes and solves the systems of neighbourhoods, on the host or a GPU.
+
+    Parameters
+    ----------
+    model : AbstractCovariance
+        Covariance function with its parameters, variance and nugget.
+    coordinates : (n, d) array
+        Sites of the data.
+    diagonal : (n,) array
+        Variance of the error of each of the data: the nugget, and its known one.
+    table : (n, 1 + p) array
+        Residuals of the data, and the columns of their mean.
+    device : str or None
+        Where matrices are factored; the host when not given.
+    """
+
+    def __init__(
+        self, model: AbstractCovariance, coordinates: _Array, diagonal: _Array, table: _Array, device: str | None
+    ) -> None:
+        self._model, self._table, self._diagonal = model, table, diagonal
+        self._axes = np.ascontiguousarray(coordinates.T)
+        self._how: dict[str, Any] = {} if device is None else {"devices": device}
+
+    def matrix_bytes(self, k: int, g: int) -> int:
+        """Memory for one neighbourhood of ``k`` data and ``g`` sites: matrix and factor, right-hand sides and solutions."""
+        return 16 * k * (k + g + self._table.shape[1])
+
+    def cross(self, neighbours: _Indices, sites: _Array) -> _Array:
+        """Covariances (s, k, g) of the field at the neighbours (s, k) and at the sites (s, g, d) of each group."""
+        out = np.empty((*neighbours.shape, sites.shape[1]))
+        places, targets = self._axes[:, neighbours], np.moveaxis(sites, 2, 0)
+        _in_parts(lambda part: _fill(self._model, places[:, part], targets[:, part], out[part]), len(out), neighbours.shape[1])
+        return out
+
+    def factors(self, neighbours: _Indices) -> oc.BatchFactor:
+        """Cholesky factors of the covariance matrices of the data in each neighbourhood (s, k)."""
+        s, k = neighbours.shape
+        matrices, places, own = np.empty((s, k, k)), self._axes[:, neighbours], np.arange(k)
+        _in_parts(lambda part: _fill_lower(self._model, places[:, part], matrices[part]), s, k)
+        matrices[:, own, own] += self._diagonal[neighbours]
+        factors: oc.BatchFactor = oc.cholesky(matrices, lower=True, **self._how)
+        return factors
+
+    def solved(self, neighbours: _Indices, cross: _Array, *, variance: bool) -> Solved:
+        """Factor, and solve for variances too, or for means alone."""
+        right = self._table[neighbours]
+        with self.factors(neighbours) as factors:
+            if not variance:
+                dual = factors.solve(right[..., :1])
+                return Solved(None, dual[..., 0], right[..., 1:])
+            half = factors.half_solve(np.concatenate([cross, right], axis=2))
+        g = cross.shape[2]
+        return Solved(half[..., :g], half[..., g], half[..., g + 1 :])
+
+
+def _in_parts(fill: Any, count: int, k: int) -> None:
+    """Fill a stack by threads: each matrix by itself where it is large, some at once where many are small."""
+    step = max(1, _ROWS**2 * 16 // (k * k))
+    oc.map_in_threads(fill, [slice(start, start + step) for start in range(0, count, step)])
+
+
+def _fill(model: AbstractCovariance, a: _Array, b: _Array, out: _Array) -> None:
+    """Covariances of a stack, a matrix at a time where it has more rows than are filled at once."""
+    if out.shape[1] <= _ROWS:
+        model.fill(a, b, out)
+        return
+    for i, matrix in enumerate(out):
+        model.fill(a[:, i], b[:, i], matrix)
+
+
+def _fill_lower(model: AbstractCovariance, a: _Array, out: _Array) -> None:
+    """As :func:`_fill` for symmetric matrices; what is above the blocks on the diagonal is zero."""
+    if out.shape[1] <= _ROWS:
+        model.fill(a, a, out)
+        return
+    for i, matrix in enumerate(out):
+        places = np.ascontiguousarray(a[:, i])
+        for start in range(0, len(matrix), _ROWS):
+            stop = min(start + _ROWS, len(matrix))
+            model.fill(places[:, start:stop], places[:, :stop], matrix[start:stop, :stop])
+            matrix[start:stop, stop:] = 0.0

@@ -1,0 +1,131 @@
+"""Which data a prediction is made from: groups of sites that lie together, and the neighbours that each group shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import coarse_to_fine_order
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree  # 0.03 s, which only neighbourhoods need
+
+#: Parts of a spread neighbourhood: from every so many of the data, evenly over all of them, this share of the neighbours; the
+#: rest are the nearest of all data.
+_FAR = ((100, 0.25), (10, 0.25))
+
+#: Data that a thinned set must have, in neighbours that are looked for in it.
+_LEAST_THINNED = 2
+
+_Indices = NDArray[np.intp]
+_Array = NDArray[np.float64]
+
+
+def site_groups(sites: _Array, size: int) -> list[_Indices]:
+    """As few groups of at most ``size`` sites as there can be, of sites that lie together: cut along their widest extent.
+
+    Their numbers of sites are equal but for rounding. Cost ``O(m log m)``.
+    """
+    if size == 1:
+        return list(morton_order(sites)[:, np.newaxis])
+    return _cut(sites, np.arange(len(sites)), math.ceil(len(sites) / size))
+
+
+def _cut(sites: _Array, group: _Indices, count: int) -> list[_Indices]:
+    """Cut a group into ``count`` parts; sites at one place stay in their order."""
+    if count <= 1:
+        return [group]
+    places = sites[group]
+    along = group[np.argsort(places[:, np.argmax(np.ptp(places, axis=0))], kind="stable")]
+    middle = len(group) * (count // 2) // count
+    return _cut(sites, along[:middle], count // 2) + _cut(sites, along[middle:], count - count // 2)
+
+
+@dataclass(frozen=True, eq=False)
+class _Level:
+    """Some of the data, evenly spread, and how many neighbours are taken among them."""
+
+    tree: cKDTree
+    data: _Indices  #: Index of each of them into all data
+    count: int
+
+
+class NeighbourSearch:
+    """Finds the neighbours of groups of sites: the nearest data, and where these are spread a share of farther ones.
+
+    Parameters
+    ----------
+    sites : (n, q) array
+        The data's sites, in coordinates whose distances say how much two values tell of each other.
+    count : int
+        Neighbours of each group, at most ``n``.
+    spread : bool
+        Take a quarter of the neighbours among every hundredth of the data, and a quarter among every tenth: far data fix what
+        near ones leave open, and lie on all sides of a gap.
+    """
+
+    def __init__(self, sites: _Array, count: int, *, spread: bool) -> None:
+        self.count = min(count, len(sites))
+        self._n = len(sites)
+        self._levels = _levels(sites, self.count, spread)
+
+    def __call__(self, sites: _Array) -> _Indices:
+        """The neighbours of a group of sites, (count,) ascending: those nearest to any of its sites, from far levels first."""
+        chosen: _Indices = np.empty(0, dtype=np.intp)
+        for level in self._levels:
+            count = level.count if level.count else self.count - len(chosen)
+            chosen = np.concatenate([chosen, _nearest_others(level, sites, count, chosen)])
+        return np.sort(chosen)
+
+    def of_single_sites(self, sites: _Array) -> _Indices:
+        """The neighbours of each site by itself, (m, count): one query of each level for all of them."""
+        near: list[_Array] = []
+        for level in self._levels:
+            asked = np.arange(1, min(self.count, level.tree.n) + 1)
+            near.append(level.data[level.tree.query(sites, k=asked, workers=-1)[1]])
+        if len(near) == 1:
+            return np.sort(near[0], axis=1)
+        return np.stack([self._picked([rows[i] for rows in near]) for i in range(len(sites))])
+
+    def _picked(self, candidates: Sequence[_Indices]) -> _Indices:
+        """The neighbours of one site among the candidates of each level, nearest first."""
+        chosen: _Indices = np.empty(0, dtype=np.intp)
+        for level, some in zip(self._levels, candidates, strict=True):
+            count = level.count if level.count else self.count - len(chosen)
+            chosen = np.concatenate([chosen, some[~np.isin(some, chosen)][:count]])
+        return np.sort(chosen)
+
+
+def _levels(sites: _Array, count: int, spread: bool) -> list[_Level]:
+    """Thinned data from coarse to fine, then all of them, whose count is open (0)."""
+    from scipy.spatial import cKDTree
+
+    levels = []
+    if spread and count < len(sites):
+        order = coarse_to_fine_order(sites)
+        for every, share in _FAR:
+            some, wanted = np.sort(order[: len(order) // every]), int(share * count)
+            if wanted and len(some) >= _LEAST_THINNED * wanted:
+                levels.append(_Level(cKDTree(sites[some]), some, wanted))
+    return [*levels, _Level(cKDTree(sites), np.arange(len(sites)), 0)]
+
+
+def _nearest_others(level: _Level, sites: _Array, count: int, chosen: _Indices) -> _Indices:
+    """The data of a level that are nearest to any of some sites, and not chosen yet."""
+    asked = min(level.tree.n, 2 * (count + len(chosen)) // len(sites) + 8)
+    while True:
+        distances, near = level.tree.query(sites, k=np.arange(1, asked + 1))
+        found, place = np.unique(near, return_inverse=True)
+        nearest = np.full(len(found), np.inf)
+        np.minimum.at(nearest, place.ravel(), distances.ravel())
+        is_new = ~np.isin(level.data[found], chosen)
+        if is_new.sum() >= count or asked == level.tree.n:
+            by_distance = np.argsort(np.where(is_new, nearest, np.inf), kind="stable")
+            return np.asarray(level.data[found[by_distance[:count]]])
+        asked = min(level.tree.n, 2 * asked)

@@ -89,6 +89,7 @@ from ooc_chol.apps.geostat.kriging.folds import Folds as Folds
 from ooc_chol.apps.geostat.kriging.folds import fold_labels as fold_labels
 from ooc_chol.apps.geostat.kriging.folds import folds as folds
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
+from ooc_chol.apps.geostat.kriging.local_validation import cross_validate_locally as cross_validate_locally
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe
 from ooc_chol.apps.geostat.kriging.outputs import to_xarray as to_xarray

@@ -7,7 +7,16 @@ import pytest
 from scipy.spatial import cKDTree
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, compare, cross_validate, folds, leave_one_out, make_observations, predict
+from ooc_chol.apps.geostat import (
+    Matern,
+    compare,
+    cross_validate,
+    cross_validate_locally,
+    folds,
+    leave_one_out,
+    make_observations,
+    predict,
+)
 from ooc_chol.apps.geostat.kriging import validation as module
 from ooc_chol.apps.geostat.kriging.distance_matching import wasserstein
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
@@ -168,3 +177,24 @@ def test_what_does_not_compare_is_refused():
         compare({"a": first, "b": leave_one_out(example(seed=1), MODEL)})
     with pytest.raises(ValueError, match="there are crps, "):
         compare({"a": first, "b": first}, score="rmse")
+
+
+@pytest.mark.parametrize("method", ["vecchia", "nearest"])
+@pytest.mark.parametrize("how", ["kmeans", "distance"])
+def test_neighbourhoods_of_all_data_are_exact(method, how):
+    rng = np.random.default_rng(6)
+    sites, errors = rng.uniform(size=(150, 2)), rng.uniform(0.01, 0.1, size=150)
+    observations = make_observations(sites, np.sin(5 * sites[:, 0]), covariates=sites[:, 1], error_variances=errors)
+    chosen = folds(observations, 4, how=how, buffer=0.1 if how == "distance" else None)
+    # with known coefficients, which Vecchia's approximation would estimate a little otherwise
+    known = [0.3, 0.1]
+    near = cross_validate_locally(observations, MODEL, folds=chosen, method=method, neighbours=150, coefficients=known)
+    exact = cross_validate(observations, MODEL, folds=chosen, coefficients=known)
+    np.testing.assert_allclose(near.prediction.mean, exact.prediction.mean, rtol=1e-8)
+    np.testing.assert_allclose(near.prediction.variance, exact.prediction.variance, rtol=1e-8)
+    assert np.array_equal(near.folds, exact.folds)
+    fewer = cross_validate_locally(observations, MODEL, folds=chosen, method=method, neighbours=40)
+    shift = np.abs(fewer.prediction.mean - cross_validate(observations, MODEL, folds=chosen).prediction.mean)
+    assert np.max(shift / exact.prediction.standard_error) < 0.5
+    with pytest.raises(ValueError, match="neighbours are looked for anew"):
+        cross_validate_locally(observations.take(np.arange(1001) % 150), MODEL, folds=np.arange(1001), method=method)

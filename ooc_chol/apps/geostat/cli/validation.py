@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -12,14 +13,19 @@ from ooc_chol.apps.geostat.cli.columns import load_saved
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.dataset import Dataset, dropped_note, load_sites
+from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.comparison import Comparison
 from ooc_chol.apps.geostat.kriging.folds import Folds, folds
-from ooc_chol.apps.geostat.kriging.validation import CrossValidation
+from ooc_chol.apps.geostat.kriging.local_validation import cross_validate_locally
+from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import SavedFit
 
 #: A mismatch of distances above which folds do not ask for the prediction that is wanted.
 _POOR_MATCH = 0.25
 
+
+#: Observations up to which folds are predicted with the factor of all data: above, its inverse takes hours on a small machine.
+EXACT_LIMIT = 20_000
 
 #: Scores in a table of several models.
 _TITLES = ("RMSE", "MAE", "CRPS", "interval", "log", "coverage")
@@ -86,6 +92,41 @@ def chosen_folds(dataset: Dataset, options: argparse.Namespace) -> Folds | None:
             "than that of the sites; another number of --folds may come nearer, a smaller one for larger gaps"
         )
     return found
+
+
+def chosen_method(dataset: Dataset, options: argparse.Namespace) -> Literal["exact", "vecchia", "nearest"]:
+    """How folds are predicted: as asked, or from neighbours where there are many observations, with a note."""
+    n, folded = dataset.observations.n, options.folds is not None or options.how == "gaps"
+    method: Literal["exact", "vecchia", "nearest"] | None = options.method
+    if method == "exact" and options.neighbours is not None:
+        raise ValueError("--neighbours is for predictions from neighbours: leave it out, or take --method vecchia or nearest")
+    if method is None:
+        method = "vecchia" if options.neighbours is not None or n > EXACT_LIMIT else "exact"
+        if method != "exact" and options.neighbours is None:
+            note(f"{n} observations are cross-validated from neighbours (--method vecchia); --method exact takes all")
+    if method != "exact" and not folded:
+        raise ValueError(
+            "neighbours are looked for anew without each fold: give --folds K or --how gaps, or --method exact, which leaves out "
+            "every observation alone"
+        )
+    return method
+
+
+def validated_as_asked(
+    dataset: Dataset,
+    saved: SavedFit,
+    chosen: Folds | None,
+    method: Literal["exact", "vecchia", "nearest"],
+    options: argparse.Namespace,
+    settings: FactorSettings,
+) -> CrossValidation:
+    """The cross-validation of one model."""
+    observations, model = dataset.observations, saved.model
+    if chosen is None:
+        return leave_one_out(observations, model, settings=settings)
+    if method == "exact":
+        return cross_validate(observations, model, folds=chosen, settings=settings)
+    return cross_validate_locally(observations, model, folds=chosen, method=method, neighbours=options.neighbours)
 
 
 def distance_lines(found: Folds | None, unit: str) -> list[str]:

@@ -14,24 +14,27 @@ from ooc_chol.apps.geostat.cli.columns import saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.validation import (
+    EXACT_LIMIT,
     check_fold_options,
     chosen_folds,
+    chosen_method,
     comparison_text,
     distance_lines,
     folds_text,
     load_all,
     models_and_data,
     names_of,
+    validated_as_asked,
     validation_text,
 )
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
-from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.comparison import SCORES, compare
 from ooc_chol.apps.geostat.kriging.folds import FOLDS, Folds
-from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
-from ooc_chol.apps.geostat.results import SavedFit, read_result
+from ooc_chol.apps.geostat.kriging.local import DEFAULT_NEIGHBOURS
+from ooc_chol.apps.geostat.kriging.validation import CrossValidation
+from ooc_chol.apps.geostat.results import read_result
 
 #: Shown below the help of the command.
 EXAMPLES = (
@@ -66,6 +69,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--sites", metavar="SITES.csv", help="with --how gaps: the sites to predict")
     parser.add_argument("--buffer", type=float, metavar="D", help="with --how distance: in the unit of distances")
+    parser.add_argument(
+        "--method",
+        choices=("exact", *DEFAULT_NEIGHBOURS),
+        help="predict folds with the factor of all data (exact), or from neighbours that groups share (vecchia) or that each "
+        f"value has alone (nearest); default: exact, and vecchia for more than {EXACT_LIMIT:,} observations or with --neighbours",
+    )
+    parser.add_argument("--neighbours", type=int, metavar="M", help="observations from which each value is predicted")
     parser.add_argument("--seed", type=int, default=0, help="seed of folds (default: 0)")
     parser.add_argument("--level", type=float, default=0.95, help="level of the intervals (default: 0.95)")
     parser.add_argument(
@@ -92,9 +102,10 @@ def run(options: argparse.Namespace) -> int:
     saved, names = [read_result(path) for path in models], names_of(models)
     check_files(options, [("DATA.csv", file_of(saved_spec(each.spec, data))) for each in saved], output)
     datasets, settings = load_all(saved, data, names), factor_settings(options)
-    chosen = chosen_folds(datasets[0], options)
+    chosen, method = chosen_folds(datasets[0], options), chosen_method(datasets[0], options)
     validated = {
-        name: _validated(dataset, each, chosen, settings) for name, dataset, each in zip(names, datasets, saved, strict=True)
+        name: validated_as_asked(dataset, each, chosen, method, options, settings)
+        for name, dataset, each in zip(names, datasets, saved, strict=True)
     }
     unit = datasets[0].spec.unit
     options.answer = _said(validated, chosen, folds_text(chosen, options, unit), options)
@@ -104,13 +115,6 @@ def run(options: argparse.Namespace) -> int:
         write_table(options.output, _columns(datasets[0], validated), replace=options.force)
         print(f"predictions in {options.output}")
     return 0
-
-
-def _validated(dataset: Dataset, saved: SavedFit, chosen: Folds | None, settings: FactorSettings) -> CrossValidation:
-    """The cross-validation of one model."""
-    if chosen is None:
-        return leave_one_out(dataset.observations, saved.model, settings=settings)
-    return cross_validate(dataset.observations, saved.model, folds=chosen, settings=settings)
 
 
 def _said(validated: dict[str, CrossValidation], chosen: Folds | None, how: str, options: argparse.Namespace) -> dict[str, Any]:

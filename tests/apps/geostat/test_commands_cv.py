@@ -93,6 +93,8 @@ def test_several_models_are_compared(folder, tmp_path, capsys):
         (["rough.json", "--sites", "gap.csv"], "no other --how takes them"),
         (["rough.json", "--how", "distance"], "--how distance needs --buffer"),
         (["rough.json", "--how", "kmeans"], "--how kmeans needs --folds"),
+        (["rough.json", "--method", "nearest"], "neighbours are looked for anew without each fold"),
+        (["rough.json", "--method", "exact", "--neighbours", "9", "--folds", "3"], "--neighbours is for predictions from"),
         (["rough.json", "rough.json"], "a result is given twice"),
         (["rough.json", "data.csv", "data.csv"], "does not end in .json"),
         (["rough.json", "log.json"], "log has other observations than rough"),
@@ -112,3 +114,18 @@ def test_folds_that_match_badly_are_noted(folder, tmp_path, capsys):
     io.write_table(tmp_path / "far.csv", {"east": np.linspace(40, 60, 20), "north": np.full(20, 30.0)})
     assert cv(folder / "rough.json", "--how", "gaps", "--sites", tmp_path / "far.csv") == 0
     assert "no folds are as far from the other observations" in capsys.readouterr().err
+
+
+def test_neighbours_predict_what_no_factor_holds(folder, monkeypatch, capsys):
+    words = [folder / "rough.json", "--folds", 4, "--how", "kmeans"]
+    assert cv(*words, "--method", "nearest", "--neighbours", 30) == 0
+    told = capsys.readouterr()
+    chosen = geostat.folds(data(folder), 4, how="kmeans")
+    near = geostat.cross_validate_locally(data(folder), fitted(folder, "rough"), folds=chosen, method="nearest", neighbours=30)
+    assert f"CRPS {near.scores().crps:.4g}" in told.out and "note" not in told.err
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.validation.EXACT_LIMIT", 50)
+    assert cv(*words) == 0
+    told = capsys.readouterr()
+    assert "are cross-validated from neighbours (--method vecchia); --method exact takes all" in told.err
+    near = geostat.cross_validate_locally(data(folder), fitted(folder, "rough"), folds=chosen)
+    assert f"CRPS {near.scores().crps:.4g}" in told.out

@@ -73,8 +73,8 @@ def cross_validate_locally(
     chosen = as_folds(observations, folds, how, seed)
     if chosen.n_folds > _MOST_FOLDS:
         raise ValueError(
-            f"{chosen.n_folds} folds are asked for, but neighbours are looked for anew without each, so that up to {_MOST_FOLDS} are "
-            "possible; give a number of folds"
+            f"{chosen.n_folds} folds are asked for, but neighbours are looked for anew without each, so at most {_MOST_FOLDS} "
+            "are possible; give a number of folds"
         )
     mean, variance = np.empty(observations.n), np.empty(observations.n)
     first = int(observations.mean == "constant")

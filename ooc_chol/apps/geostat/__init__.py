@@ -48,7 +48,12 @@ from ooc_chol.apps.geostat.data.sphere import chordal_coordinates as chordal_coo
 from ooc_chol.apps.geostat.data.tables import load_table as load_table
 from ooc_chol.apps.geostat.data.terrain import Terrain as Terrain
 from ooc_chol.apps.geostat.data.terrain import jacksboro as jacksboro
+from ooc_chol.apps.geostat.data.transforms import Transform as Transform
+from ooc_chol.apps.geostat.data.transforms import TransformError as TransformError
+from ooc_chol.apps.geostat.data.transforms import box_cox as box_cox
 from ooc_chol.apps.geostat.errors import MissingExtraError as MissingExtraError
+from ooc_chol.apps.geostat.estimation.box_cox import BoxCoxFit as BoxCoxFit
+from ooc_chol.apps.geostat.estimation.box_cox import fit_box_cox as fit_box_cox
 from ooc_chol.apps.geostat.estimation.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fitting import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.fitting import fit as fit
@@ -80,6 +85,7 @@ from ooc_chol.apps.geostat.kriging.checks import gaussian_crps as gaussian_crps
 from ooc_chol.apps.geostat.kriging.checks import gaussian_log_score as gaussian_log_score
 from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_score
 from ooc_chol.apps.geostat.kriging.checks import score as score
+from ooc_chol.apps.geostat.kriging.circulant import EmbeddingError as EmbeddingError
 from ooc_chol.apps.geostat.kriging.comparison import Comparison as Comparison
 from ooc_chol.apps.geostat.kriging.comparison import ScoreDifference as ScoreDifference
 from ooc_chol.apps.geostat.kriging.comparison import compare as compare
@@ -88,6 +94,8 @@ from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as pr
 from ooc_chol.apps.geostat.kriging.folds import Folds as Folds
 from ooc_chol.apps.geostat.kriging.folds import fold_labels as fold_labels
 from ooc_chol.apps.geostat.kriging.folds import folds as folds
+from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid as simulate_grid
+from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid_conditional as simulate_grid_conditional
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
 from ooc_chol.apps.geostat.kriging.local_validation import cross_validate_locally as cross_validate_locally
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
@@ -101,6 +109,8 @@ from ooc_chol.apps.geostat.kriging.prediction import predict as predict
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals as standardised_residuals
 from ooc_chol.apps.geostat.kriging.simulation import simulate as simulate
 from ooc_chol.apps.geostat.kriging.simulation import simulate_conditional as simulate_conditional
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed as BackTransformed
+from ooc_chol.apps.geostat.kriging.transformed import back_transform as back_transform
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation as CrossValidation
 from ooc_chol.apps.geostat.kriging.validation import cross_validate as cross_validate
 from ooc_chol.apps.geostat.kriging.validation import leave_one_out as leave_one_out
@@ -112,15 +122,22 @@ from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords as FigureWor
 from ooc_chol.apps.geostat.pictures.plots_checks import profile_figure as profile_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import residuals_figure as residuals_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import variogram_figure as variogram_figure
-from ooc_chol.apps.geostat.pictures.variogram import Direction as Direction
 from ooc_chol.apps.geostat.pictures.variogram import Envelope as Envelope
-from ooc_chol.apps.geostat.pictures.variogram import Variogram as Variogram
-from ooc_chol.apps.geostat.pictures.variogram import empirical_variogram as empirical_variogram
 from ooc_chol.apps.geostat.pictures.variogram import model_variogram as model_variogram
 from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope as variogram_envelope
+from ooc_chol.apps.geostat.pictures.variogram_pictures import directions_figure as directions_figure
+from ooc_chol.apps.geostat.pictures.variogram_pictures import variogram_map_figure as variogram_map_figure
 from ooc_chol.apps.geostat.synth import Synthetic as Synthetic
 from ooc_chol.apps.geostat.synth import synthesize as synthesize
 from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites
+from ooc_chol.apps.geostat.variography.empirical import Variogram as Variogram
+from ooc_chol.apps.geostat.variography.empirical import directional_variograms as directional_variograms
+from ooc_chol.apps.geostat.variography.empirical import empirical_variogram as empirical_variogram
+from ooc_chol.apps.geostat.variography.least_squares import FittedVariogram as FittedVariogram
+from ooc_chol.apps.geostat.variography.least_squares import fit_variogram as fit_variogram
+from ooc_chol.apps.geostat.variography.maps import VariogramMap as VariogramMap
+from ooc_chol.apps.geostat.variography.maps import variogram_map as variogram_map
+from ooc_chol.apps.geostat.variography.pairs import Direction as Direction
 
 if TYPE_CHECKING:
     from ooc_chol.apps.geostat.estimator import MaternGP as MaternGP

@@ -129,3 +129,15 @@ def test_neighbours_predict_what_no_factor_holds(folder, monkeypatch, capsys):
     assert "are cross-validated from neighbours (--method vecchia); --method exact takes all" in told.err
     near = geostat.cross_validate_locally(data(folder), fitted(folder, "rough"), folds=chosen)
     assert f"CRPS {near.scores().crps:.4g}" in told.out
+
+
+def test_logarithms_are_compared_on_the_original_scale(folder, capsys):
+    words = [folder / "rough.json", folder / "log.json", "--folds", 4, "--scale", "original", "--json"]
+    assert cv(*words) == 0
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
+    chosen = geostat.folds(data(folder), 4)
+    plain = geostat.cross_validate(data(folder), fitted(folder, "rough"), folds=chosen).scores()
+    assert answer["models"]["rough"]["scores"]["crps"] == pytest.approx(plain.crps)
+    difference = answer["models"]["log"]["scores"]["crps"] - plain.crps
+    assert abs(answer["differences"][0]["difference"]) == pytest.approx(abs(difference)) and abs(difference) < 0.5

@@ -59,7 +59,9 @@ def objects(observations, result, tmp_path_factory):
     with geostat.kriging(observations, model) as kriged:
         yield {
             "AxisRanges": [geostat.AxisRanges(geostat.Matern(1 / 3, 1.0, 1.5, 1 / 3), (1 / 3,) * 9)],
+            "BackTransformed": [geostat.back_transform(prediction, geostat.box_cox(0.0))],
             "BivariateMatern": [geostat.BivariateMatern(*THIRDS, *THIRDS, 1 / 3, 1 / 3, 1 / 3)],
+            "BoxCoxFit": [geostat.BoxCoxFit(geostat.box_cox(1 / 3), result, 1 / 3, (1 / 3, 2 / 3), True, 2)],
             "Conversion": [geostat.convert_parameters(model, package) for package in ("sklearn", "geoR")],
             "Comparison": [geostat.compare(dict.fromkeys(("a", HOSTILE * 9), geostat.leave_one_out(observations, model)))],
             "CrossValidation": [geostat.leave_one_out(observations, model)],
@@ -68,11 +70,13 @@ def objects(observations, result, tmp_path_factory):
             "Direction": [geostat.Direction(1 / 3)],
             "Efficiency": [geostat.Efficiency(one, one, np.zeros(10**5))],
             "Envelope": [geostat.Envelope(one, one, one, one, 0.95, 99)],
+            "EmbeddingError": [geostat.EmbeddingError(1 / 3, 10**9)],
             "Estimated": [geostat.Estimated(*THIRDS, 0.1, float("inf"))],
             "Evaluation": [*result.evaluations[:2], geostat.Evaluation(dict.fromkeys("abcdefghij", 1 / 3), float("-inf"), 1 / 3)],
             "FactorSettings": [geostat.FactorSettings(), geostat.FactorSettings(store=HOSTILE.replace("\0", "") * 9)],
             "FigureWords": [geostat.FigureWords(*[HOSTILE * 9] * 4)],
             "FitResult": [result, many, geostat.fit(observations, smoothness=0.5, nugget="zero", reml=True)],
+            "FittedVariogram": [geostat.fit_variogram(variogram)],
             "Folds": [geostat.folds(observations), geostat.folds(observations, how="gaps", sites=sites)],
             "Formula": [geostat.parse_formula("zinc ~ " + " + ".join(f"column{at}" for at in range(99)))],
             "GeometricAnisotropy": [geostat.GeometricAnisotropy(model, *THIRDS)],
@@ -105,7 +109,10 @@ def objects(observations, result, tmp_path_factory):
             ],
             "Synthetic": [geostat.Synthetic(sites, np.zeros(5), model, 0)],
             "Terrain": [terrain],
+            "Transform": [geostat.box_cox(1 / 3)],
+            "TransformError": [geostat.TransformError(HOSTILE * 9)],
             "Variogram": [variogram, replace(variogram, notes=(HOSTILE * 9,) * 9)],
+            "VariogramMap": [geostat.variogram_map(observations)],
             "VecchiaCheck": [geostat.VecchiaCheck(30, 1 / 3, problem=HOSTILE * 9)],
         }
 

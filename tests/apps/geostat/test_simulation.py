@@ -47,7 +47,7 @@ def unit_normals(monkeypatch, sizes):
 
         return take
 
-    monkeypatch.setattr(module, "_normals", normals)
+    monkeypatch.setattr(module, "normals", normals)
     return draws
 
 
@@ -147,7 +147,7 @@ def test_draws_are_repeatable_and_do_not_depend_on_how_many_or_on_memory(monkeyp
 
 
 def test_the_field_and_the_errors_of_its_observations_have_numbers_of_their_own():
-    drawn = [module._normals(seed, stream)(200, 50).ravel() for seed in (0, 1) for stream in (0, 1)]
+    drawn = [module.normals(seed, stream)(200, 50).ravel() for seed in (0, 1) for stream in (0, 1)]
     correlations = np.corrcoef(drawn)[np.triu_indices(4, k=1)]
     assert np.max(np.abs(correlations)) < MONTE_CARLO_DEVIATIONS / 100
 

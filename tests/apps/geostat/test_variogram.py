@@ -100,7 +100,7 @@ def test_bins_are_automatic_up_to_a_third_of_the_diameter():
 def test_pairs_are_of_all_chunks(monkeypatch):
     observations = example()
     whole = empirical_variogram(observations)
-    monkeypatch.setattr("ooc_chol.apps.geostat.pictures.variogram._CHUNK_PAIRS", 150)
+    monkeypatch.setattr("ooc_chol.apps.geostat.variography.pairs._CHUNK_PAIRS", 150)
     pieces = empirical_variogram(observations)
     assert np.array_equal(whole.pairs, pieces.pairs)
     np.testing.assert_allclose(whole.semivariance, pieces.semivariance, rtol=CLOSED_FORM)

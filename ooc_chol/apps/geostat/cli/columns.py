@@ -69,7 +69,14 @@ def named_spec(options: argparse.Namespace) -> DataSpec:
         distance=options.distance,
         error_variance=options.error_variance,
         error_sd=options.error_sd,
+        transform=given_transform(options),
     )
+
+
+def given_transform(options: argparse.Namespace) -> str | None:
+    """The transformation of the words of ``fit``, unless its power is yet to be estimated."""
+    text: str | None = getattr(options, "transform", None)  # loglik has none
+    return None if text == "boxcox" else text
 
 
 def fit_spec(options: argparse.Namespace) -> DataSpec:
@@ -77,7 +84,7 @@ def fit_spec(options: argparse.Namespace) -> DataSpec:
     if (options.data is None) == (options.example is None):
         raise ValueError("give either DATA.csv or --example jacksboro[:N]")
     if options.example is not None:
-        return _example(options)
+        return replace(_example(options), transform=given_transform(options))
     if options.x is None or (options.value is None and options.formula is None):
         there = ", ".join(columns_of(options.data))
         raise ValueError(f"which columns? give --x, --y and --value (or --formula) with names of these: {there}")

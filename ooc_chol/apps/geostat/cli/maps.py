@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.cli.scale import Quantity, Scale
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
-from ooc_chol.apps.geostat.data.dataset import Dataset, grid_table, regular_grid
+from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, grid_table, regular_grid
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, require_matplotlib
@@ -25,22 +26,44 @@ def draw_prediction_map(
     settings: FactorSettings,
     *,
     at: float | None = None,
+    scale: Scale | None = None,
+    quantity: Quantity | None = None,
     replace: bool = False,
 ) -> None:
-    """Draw observed, predicted and standard error over the bounding box of the observations."""
+    """Draw observed, predicted and standard error, or another quantity, over the bounding box of the observations."""
     spec, positions = dataset.spec, dataset.places
     x, y, points = regular_grid(positions, *_map_size(positions))
     sites = grid_table(spec, points, at)
     with kriging(dataset.observations, model, settings=settings) as kriged:
-        grid = kriged.predict(spec.cartesian(sites.stack(spec.axes)), covariates=spec.design(sites), target="field")
+        fitted = kriged.predict(spec.cartesian(sites.stack(spec.axes)), covariates=spec.design(sites), target="field")
     shown, shape = _shown(dataset, at), (len(y), len(x))
-    values = dataset.observations.values[shown]
-    drawn = MapData(positions[shown], values, x, y, grid.mean.reshape(shape), grid.standard_error.reshape(shape))
+    chosen = scale or map_scale(spec)
+    grid, values = chosen.of(fitted), chosen.values(dataset.observations.values[shown])
+    if quantity is None and "standard_error" not in grid.columns:
+        quantity = Quantity("quantile", 0.95)
+    third = grid.standard_error if quantity is None else quantity.of(grid)
+    drawn = MapData(
+        positions[shown],
+        values,
+        x,
+        y,
+        grid.mean.reshape(shape),
+        third.reshape(shape),
+        quantity=None if quantity is None else quantity.title(chosen.spec.value_name),
+        is_share=quantity is not None and quantity.kind == "exceed",
+    )
     x_label, y_label = spec.axis_labels
     name = f"a Matérn covariance, smoothness {model.smoothness:g}" if isinstance(model, Matern) else type(model).__name__
     when = "" if at is None else f" at {spec.axes[-1]} {at:g}"
-    title = f"{spec.value_name}{when}: kriging with {name}"
-    draw_maps(path, drawn, MapLabels(title, spec.value_label, x_label, y_label, dataset.aspect), replace=replace)
+    title = f"{chosen.spec.value_name}{when}: kriging{' of its transform' if chosen.transform else ''} with {name}"
+    draw_maps(path, drawn, MapLabels(title, chosen.spec.value_label, x_label, y_label, dataset.aspect), replace=replace)
+
+
+def map_scale(spec: DataSpec) -> Scale:
+    """The scale of a map where none is asked for: as observed where ``fit`` transformed the values, by medians without a mean."""
+    if spec.transform is None or spec.way_back is None:
+        return Scale(spec, None)
+    return Scale(spec.as_observed, spec.way_back, "mean" if spec.way_back.has_mean else "median")
 
 
 def check_map(dataset: Dataset) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ooc_chol.apps.geostat.cli.covariance import chosen_family
 from ooc_chol.apps.geostat.data.dataset import Dataset
@@ -16,6 +17,8 @@ from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_f
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE
 from ooc_chol.apps.geostat.factorization import FactorSettings
+
+_FoundT = TypeVar("_FoundT")
 
 #: Options of :class:`FitOptions` that have the same names in the words of ``fit``.
 _FIT_OPTIONS = (
@@ -61,10 +64,10 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--starts",
-        choices=("auto", "template", "subset", "vecchia"),
+        choices=("auto", "template", "subset", "vecchia", "variogram"),
         default="auto",
-        help=f"start from the template of --covariance, a subset, Vecchia's approximation, or that for {LARGE} values or more "
-        "(default)",
+        help="start from the template of --covariance, a subset, the semivariogram, Vecchia's approximation, or that for "
+        f"{LARGE} values or more (default)",
     )
     parser.add_argument(
         "--exact-check",
@@ -76,11 +79,16 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
 
 def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Any]:
     """Fit as the options say, with progress on standard error."""
+    return searched(dataset, options, settings, fit)
+
+
+def searched(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, search: Callable[..., _FoundT]) -> _FoundT:
+    """What ``search``, which takes the options of :func:`~ooc_chol.apps.geostat.fit`, finds, with progress on standard error."""
     asked = _asked(dataset, options, settings)
     progress = SilentProgress() if options.quiet else progress_for(sys.stderr, dataset.spec.unit)
     logs = {"log": options.log, "resume": options.resume, "replace_log": options.force}
     try:
-        return fit(dataset.observations, progress=progress, **logs, **asked)
+        return search(dataset.observations, progress=progress, **logs, **asked)
     except KeyboardInterrupt:
         log = options.log or options.resume
         if log is not None:

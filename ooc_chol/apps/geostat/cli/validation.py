@@ -11,12 +11,14 @@ import numpy as np
 
 from ooc_chol.apps.geostat.cli.columns import load_saved
 from ooc_chol.apps.geostat.cli.messages import note
+from ooc_chol.apps.geostat.cli.scale import Scale, chosen_scale
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.dataset import Dataset, dropped_note, load_sites
 from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.kriging.comparison import Comparison
+from ooc_chol.apps.geostat.kriging.comparison import Comparison, same_values
 from ooc_chol.apps.geostat.kriging.folds import Folds, folds
 from ooc_chol.apps.geostat.kriging.local_validation import cross_validate_locally
+from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation, cross_validate, leave_one_out
 from ooc_chol.apps.geostat.results import SavedFit
 
@@ -49,15 +51,33 @@ def names_of(models: list[Path]) -> list[str]:
     return short if len(set(short)) == len(short) else [str(path) for path in models]
 
 
-def load_all(saved: list[SavedFit], data: str | None, names: list[str]) -> list[Dataset]:
+def checked_scale(saved: SavedFit, options: argparse.Namespace) -> Scale:
+    """The scale on which a model is scored."""
+    scale = chosen_scale(saved.spec, options)
+    scale.check()
+    if scale.point == "unbiased":
+        raise ValueError("cross-validation scores means or medians: take one of these for --point")
+    return scale
+
+
+def on_scale(found: CrossValidation, scale: Scale) -> CrossValidation:
+    """A cross-validation on another scale than that of the fit, where one is asked for."""
+    if scale.transform is None:
+        return found
+    assert isinstance(found.prediction, Prediction), "validation is on the fitted scale"
+    return replace(found, values=scale.values(found.values), prediction=scale.of(found.prediction))
+
+
+def load_all(saved: list[SavedFit], data: str | None, names: list[str], scales: list[Scale]) -> list[Dataset]:
     """The observations of each model, which must be the same values at the same places."""
-    first, *others = datasets = [load_saved(each.spec, data) for each in saved]
-    for name, other in zip(names[1:], others, strict=True):
-        a, b = first.observations, other.observations
-        if not (np.array_equal(a.coordinates, b.coordinates) and np.array_equal(a.values, b.values)):
+    datasets = [load_saved(each.spec, data) for each in saved]
+    places, values = datasets[0].observations.coordinates, scales[0].values(datasets[0].observations.values)
+    for name, dataset, scale in zip(names, datasets, scales, strict=True):
+        other = dataset.observations
+        if not (np.array_equal(other.coordinates, places) and same_values(scale.values(other.values), values)):
             raise ValueError(
                 f"{name} has other observations than {names[0]} (columns, transformation, distance or rows left out): models "
-                "are compared on the same values at the same places"
+                "are compared on the same values at the same places; --scale original takes transformed ones back"
             )
     return datasets
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.data.tables import FileKind
+from ooc_chol.apps.geostat.data.transforms import Transform, transform_named, transform_of
 
 _DEFAULT_EXAMPLE_SIZE = 2000
 
@@ -58,6 +59,8 @@ class DataSpec:
         Of longitude and latitude: the chord, or the arc, for which degrees are handed on.
     error_variance, error_sd : str or None
         Column of the known error of each observation: its variance, in squared units of the values, or its standard deviation.
+    transform : str or None
+        What values go through before they are fitted: ``"log"`` or ``"boxcox=LAMBDA"``. A formula may transform them itself.
     """
 
     kind: FileKind | Literal["example"]
@@ -75,6 +78,7 @@ class DataSpec:
     distance: Distance = "euclidean"
     error_variance: str | None = None
     error_sd: str | None = None
+    transform: str | None = None
 
     __repr__ = oc.brief_repr
 
@@ -93,6 +97,10 @@ class DataSpec:
             raise ValueError("there is no covariance function of both time and two variables here: leave one out")
         if self.error_variance is not None and self.error_sd is not None:
             raise ValueError("known errors are given by their variances or by their standard deviations, not by both")
+        if self.transform is not None:
+            transform_named(self.transform)
+            if self.formula is not None and parse_formula(self.formula).value != self.value:
+                raise ValueError("the left side of the formula transforms values already: leave it a column, or --transform out")
         if len(set(self._parts)) < len(self._parts):
             raise ValueError(f"a column plays two parts: {', '.join(self._parts)}")
 
@@ -149,7 +157,21 @@ class DataSpec:
     @property
     def value_name(self) -> str:
         """Name of the values: the column, or the left side of the formula."""
-        return self.value if self.formula is None else parse_formula(self.formula).value
+        name = self.value if self.formula is None else parse_formula(self.formula).value
+        return name if self.transform is None else f"{transform_named(self.transform)} of {name}"
+
+    @property
+    def way_back(self) -> Transform | None:
+        """What takes the fitted values back to the scale of their column, if anything does."""
+        if self.transform is not None:
+            return transform_named(self.transform)
+        found = None if self.formula is None else transform_of(parse_formula(self.formula).value)
+        return None if found is None else found[1]
+
+    @property
+    def as_observed(self) -> DataSpec:
+        """For names and units of what is given on the scale of the column of the values: without formula and transformation."""
+        return replace(self, formula=None, transform=None, covariates=())
 
     @property
     def axis_labels(self) -> tuple[str, ...]:
@@ -204,9 +226,10 @@ class DataSpec:
         Raises
         ------
         ValueError
-            The left side of the formula is not finite in some row.
+            The left side of the formula is not finite in some row, or a value cannot be transformed.
         """
-        return columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
+        values = columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
+        return values if self.transform is None else transform_named(self.transform).forward(values)
 
     def errors(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64] | None:
         """Known error variances of observations.

@@ -100,8 +100,9 @@ class FitResult(Generic[Model]):
         What mixed precision changed; None for a fit in FP64.
     vecchia : VecchiaCheck or None
         How far Vecchia's approximation is from exact; None for an exact fit.
-    start : {"template", "subset", "vecchia", "log"}
-        Where the search came from: the values given, a fit of a subset, one of the approximation, or the log of an earlier run.
+    start : {"template", "subset", "vecchia", "variogram", "log"}
+        Where the search came from: the values given, a fit of a subset, one of the approximation, the semivariogram, or the log
+        of an earlier run.
     comparison : SmoothnessComparison or None
         A smoothness that is kept against one that is estimated; None where it was estimated alone, of other covariance functions
         than Matérn's, and where the comparison failed (``warnings``).

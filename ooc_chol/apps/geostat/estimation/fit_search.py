@@ -17,6 +17,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, Method,
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, SearchSpace
 from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
+from ooc_chol.apps.geostat.estimation.variogram_start import variogram_start
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, approximate_maximum, approximate_start
 
 #: Trust-region radius of the first steps on the subset, where the start is rough.
@@ -90,6 +91,9 @@ class Search:
 
     def _begin(self, space: SearchSpace[Any], given: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Where the search starts: as the log of an earlier run says, by the approximation, as given, or by the subset."""
+        if self.vecchia.starts == "variogram":
+            self.start = "variogram"
+            return variogram_start(self.observations, space)
         improved = self.vecchia.improve(self.observations)
         if given is not None and not improved:
             self.start = "template"

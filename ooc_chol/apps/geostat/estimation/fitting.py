@@ -97,10 +97,11 @@ def fit(
         Likelihoods per smoothness on all observations.
     neighbours : int
         Earlier neighbours of each observation in Vecchia's approximation.
-    starts : {"auto", "template", "subset", "vecchia"}
+    starts : {"auto", "template", "subset", "vecchia", "variogram"}
         Where searches start: at the values of ``covariance`` (``"template"``) or at the best point on five neighbourhoods of 100
         sites (``"subset"``); where Vecchia's approximation is largest (``"vecchia"``), to a tenth of a standard error and on up
-        to 20,000 of the conditional densities; or that for 5,000 observations or more, else one of the former.
+        to 20,000 of the conditional densities; or that for 5,000 observations or more, else one of the former. Of a Matérn model
+        ``"variogram"``: the least-squares fit of its semivariogram.
     exact_check : {"value", "score", "skip"}
         With ``method="vecchia"``: one exact log-likelihood at the estimate; with its gradient too, so that it is told how many
         standard errors away the exact estimate is; or nothing exact.

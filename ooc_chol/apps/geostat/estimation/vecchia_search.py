@@ -20,7 +20,7 @@ from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, chec
 
 #: ``"template"``: at the values of ``covariance``; ``"subset"``: five neighbourhoods, exactly; ``"vecchia"``: improved by the
 #: approximation; ``"auto"``: that for many observations, else one of the other two.
-Starts = Literal["auto", "template", "subset", "vecchia"]
+Starts = Literal["auto", "template", "subset", "vecchia", "variogram"]
 
 #: What is computed exactly at an estimate by Vecchia's approximation.
 ExactCheck = Literal["value", "score", "skip"]

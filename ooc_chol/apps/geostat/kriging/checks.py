@@ -11,6 +11,7 @@ from scipy.special import ndtr
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 
 
 @dataclass(frozen=True)
@@ -58,15 +59,17 @@ class HeldOutScores:
     __repr__ = oc.brief_repr
 
 
-def score(prediction: Prediction, held_out: ArrayLike, fitted: ArrayLike, *, level: float = 0.95) -> HeldOutScores:
+def score(
+    prediction: Prediction | BackTransformed, held_out: ArrayLike, fitted: ArrayLike, *, level: float = 0.95
+) -> HeldOutScores:
     """Compare predictions of new observations with held-out values.
 
     Parameters
     ----------
-    prediction : Prediction
-        Predictions at the held-out sites, with ``target="observation"``.
+    prediction : Prediction or BackTransformed
+        Predictions at the held-out sites, with ``target="observation"``; taken back to the original scale they are scored there.
     held_out : (m,) array
-        Observed values at the sites of the prediction, in their order.
+        Observed values at the sites of the prediction, in their order, on its scale.
     fitted : (n,) array
         The values that were fitted; their mean is the predictor to beat.
     level : float
@@ -85,22 +88,27 @@ def score(prediction: Prediction, held_out: ArrayLike, fitted: ArrayLike, *, lev
     values = _values_of(prediction, held_out)
     lower, upper = prediction.interval(level)
     errors = prediction.mean - values
+    if isinstance(prediction, BackTransformed):
+        crps, log_scores = prediction.crps(values), prediction.log_score(values)
+    else:
+        crps = gaussian_crps(values, prediction.mean, prediction.standard_error)
+        log_scores = gaussian_log_score(values, prediction.mean, prediction.standard_error)
     return HeldOutScores(
         n=len(values),
         rmse=_rms(errors),
         rmse_of_mean=_rms(values - np.mean(np.asarray(fitted, dtype=np.float64))),
         coverage=float(np.mean((lower <= values) & (values <= upper))),
         level=level,
-        crps=float(np.mean(gaussian_crps(values, prediction.mean, prediction.standard_error))),
+        crps=float(np.mean(crps)),
         mae=float(np.mean(np.abs(errors))),
         mspe=float(np.mean(errors**2)),
         bias=float(np.mean(errors)),
         interval_score=float(np.mean(interval_score(values, lower, upper, level=level))),
-        log_score=float(np.mean(gaussian_log_score(values, prediction.mean, prediction.standard_error))),
+        log_score=float(np.mean(log_scores)),
     )
 
 
-def coverage(prediction: Prediction, held_out: ArrayLike, levels: ArrayLike) -> NDArray[np.float64]:
+def coverage(prediction: Prediction | BackTransformed, held_out: ArrayLike, levels: ArrayLike) -> NDArray[np.float64]:
     """Share of held-out values in their central intervals, at each of several levels.
 
     Parameters
@@ -213,7 +221,7 @@ def gaussian_crps(values: NDArray[np.float64], mean: NDArray[np.float64], deviat
     return np.where(deviation > 0, scores, np.abs(values - mean))
 
 
-def _values_of(prediction: Prediction, held_out: ArrayLike) -> NDArray[np.float64]:
+def _values_of(prediction: Prediction | BackTransformed, held_out: ArrayLike) -> NDArray[np.float64]:
     """The held-out values, one per prediction of an observation."""
     if prediction.target != "observation":
         raise ValueError("held-out values are observations: predict with target='observation' before scoring")

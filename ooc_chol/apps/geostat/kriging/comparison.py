@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, gaussian_crps, gaussian_log_score, interval_score
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation
 
 #: Scores of single predictions by which models are compared; smaller is better.
@@ -111,7 +112,7 @@ def compare(validations: Mapping[str, CrossValidation], *, score: Score = "crps"
         raise ValueError(f"{len(validations)} cross-validation is no comparison: give two or more")
     (known, first), *others = validations.items()
     for name, other in others:
-        if not np.array_equal(first.values, other.values):
+        if not same_values(first.values, other.values):
             raise ValueError(f"{name} is a cross-validation of other values than {known}, so that scores do not compare")
         if not np.array_equal(first.folds, other.folds):
             raise ValueError(f"{name} has other folds than {known}: cross-validate both with the same ones")
@@ -122,9 +123,16 @@ def compare(validations: Mapping[str, CrossValidation], *, score: Score = "crps"
     return Comparison(score, scores, differences, best, first.n_folds)
 
 
+def same_values(first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
+    """Whether values are the same, but for the rounding of a transformation and its way back."""
+    return first.shape == second.shape and bool(np.allclose(first, second, rtol=1e-10, atol=0.0))
+
+
 def _scores_of(validation: CrossValidation, score: Score, level: float) -> NDArray[np.float64]:
     """The score of each prediction."""
     values, prediction = validation.values, validation.prediction
+    if isinstance(prediction, BackTransformed) and score in ("crps", "log"):
+        return prediction.crps(values) if score == "crps" else prediction.log_score(values)
     if score == "crps":
         return gaussian_crps(values, prediction.mean, prediction.standard_error)
     if score == "log":

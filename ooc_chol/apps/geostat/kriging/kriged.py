@@ -127,10 +127,10 @@ class Kriging:
         errors = new_errors(error_variances, len(places), target)
         if not variance:
             return Prediction(self._mean(places, design), np.full(len(places), np.nan), target)
-        mean, variances = self._predicted(places, design, batch_bytes)
+        mean, variances, lagrange = self._predicted(places, design, batch_bytes)
         if target == "observation":
             variances += self.model.nugget + errors
-        return Prediction(mean, variances, target)
+        return Prediction(mean, variances, target, lagrange)
 
     def predict_blocks(
         self,
@@ -278,8 +278,8 @@ class Kriging:
 
     def _predicted(
         self, sites: NDArray[np.float64], design: NDArray[np.float64], batch_bytes: int | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the smooth field."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the smooth field, and the Lagrange terms."""
         white, n = self.whitened, self.observations.n
         # R with a border: correlations of the field at the observations with that at the sites, without nugget
         places = np.concatenate([self.observations.coordinates, sites])
@@ -294,11 +294,14 @@ class Kriging:
         # x0' b + r' inv(R) (z - X b)
         mean = design @ white.coefficients + sums.products[:, 0]
         # x0 - X' inv(R) r for the estimated columns, and its length in the metric of inv(X' inv(R) X)
-        gap = design[:, : white.design.shape[1]] - sums.products[:, 1:]
-        trend = solve_triangular(white.root, gap.T, trans="T")
+        unknown = design[:, : white.design.shape[1]]
+        trend = solve_triangular(white.root, (unknown - sums.products[:, 1:]).T, trans="T")
+        # x0' inv(X' inv(R) X) (x0 - X' inv(R) r)
+        lagrange = np.einsum("ij,ij->j", solve_triangular(white.root, unknown.T, trans="T"), trend)
         own = self.model.site_variances(sites) / self.model.variance
         unexplained = np.maximum(own - sums.squares, 0.0)
-        return mean, self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
+        variance = self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
+        return mean, variance, self.model.variance * lagrange
 
     def check(self, sites: ArrayLike, covariates: ArrayLike | None) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Match new sites with the observations.

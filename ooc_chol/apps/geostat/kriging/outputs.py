@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ooc_chol.apps.geostat.data.io import write_table
 from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
 from ooc_chol.apps.geostat.data.tables import file_kind
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 
 #: Name of the variable that carries the reference system, and of the dimension of sites that are no grid.
 _CRS_VARIABLE = "crs"
@@ -40,20 +41,26 @@ class Predicted:
         Mean and variance at ``positions``, in their order.
     grid : (int, int) or None
         Columns and rows when ``positions`` are all points of a grid, row by row, as :func:`regular_grid` gives them.
+    more : mapping of str to (m,) array
+        Further columns, such as quantiles and probabilities of exceedance.
     """
 
     spec: DataSpec
     positions: NDArray[np.float64]
-    prediction: Prediction
+    prediction: Prediction | BackTransformed
     grid: tuple[int, int] | None = None
+    more: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     __repr__ = oc.brief_repr
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """Coordinates (and time or variable), ``prediction`` and ``standard_error``, each of shape ``(m,)``."""
+        """Coordinates (and time or variable), ``prediction``, ``standard_error`` and ``more``, each of shape ``(m,)``.
+
+        Values without a variance have no ``standard_error``: those of a transformation with a negative power.
+        """
         places = dict(zip(self.spec.axes, self.positions.T, strict=True))
-        return {**places, "prediction": self.prediction.mean, "standard_error": self.prediction.standard_error}
+        return {**places, **self.prediction.columns, **self.more}
 
 
 def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, replace: bool = False) -> None:
@@ -109,14 +116,21 @@ def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
     elif len(spec.axes) > 2:
         mapping["coordinates"] = spec.axes[2]
     units = {"units": spec.value_unit} if spec.value_unit else {}
-    names = {"prediction": f"kriging mean of {spec.value_name}", "standard_error": f"kriging standard error of {spec.value_name}"}
     columns = predicted.columns
+    names = {"prediction": f"kriging mean of {spec.value_name}", "standard_error": f"kriging standard error of {spec.value_name}"}
+    names = {name: text for name, text in names.items() if name in columns}
+    names |= {name: f"{name.replace('_', ' ')} of {spec.value_name}" for name in predicted.more}
     variables = {
         name: NetcdfVariable(_axis_dimensions(predicted, name), values, _axis_attributes(spec, k))
         for k, (name, values) in enumerate(axes.items())
     }
     for name, text in names.items():
-        variables[name] = NetcdfVariable(dimensions, columns[name].reshape(shape), {"long_name": text, **units, **mapping})
+        unit = {"units": "1"} if name.startswith("exceed_") else units
+        variables[name] = NetcdfVariable(
+            dimensions,
+            columns[name].reshape(shape),
+            {"long_name": text, **unit, **mapping},
+        )
     if "grid_mapping" in mapping:
         variables[_CRS_VARIABLE] = NetcdfVariable((), np.array(0.0), _crs_attributes(spec))
     return variables
@@ -176,7 +190,7 @@ def to_geodataframe(predicted: Predicted) -> Any:
     if d < 2:
         raise ValueError("points need two coordinates or three")
     geopandas = imported("geopandas", "frames are made")
-    values = {name: predicted.columns[name] for name in (*spec.axes[d:], "prediction", "standard_error")}
+    values = {name: column for name, column in predicted.columns.items() if name not in spec.axes[:d]}
     points = geopandas.points_from_xy(*predicted.positions[:, :d].T)
     return geopandas.GeoDataFrame(values, geometry=points, crs=_crs_name(spec))
 

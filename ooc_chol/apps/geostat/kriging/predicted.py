@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import as_error_variances
@@ -29,11 +29,15 @@ class Prediction:
         where only the mean was asked for.
     target : {"observation", "field"}
         What it predicts; the two have one mean, and variances that differ by that of the error of an observation.
+    lagrange : (m,) array or None
+        The Lagrange term of unbiasedness, variance of the prediction less its covariance with what is predicted, which lognormal
+        kriging needs; zero where the mean is known, None where it was not computed.
     """
 
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
     target: Target
+    lagrange: NDArray[np.float64] | None = None
 
     __repr__ = oc.brief_repr
 
@@ -47,9 +51,56 @@ class Prediction:
         """Square root of the variance, shape ``(m,)``."""
         return np.sqrt(self.variance)
 
+    @property
+    def columns(self) -> dict[str, NDArray[np.float64]]:
+        """``prediction`` and ``standard_error``."""
+        return {"prediction": self.mean, "standard_error": self.standard_error}
+
     def take(self, indices: NDArray[np.intp]) -> Prediction:
         """The predictions at ``indices``, an ``(k,)`` array, in that order."""
-        return Prediction(self.mean[indices], self.variance[indices], self.target)
+        lagrange = None if self.lagrange is None else self.lagrange[indices]
+        return Prediction(self.mean[indices], self.variance[indices], self.target, lagrange)
+
+    def quantile(self, probability: ArrayLike) -> NDArray[np.float64]:
+        """Quantiles of the Gaussian predictive distribution.
+
+        Parameters
+        ----------
+        probability : float or (k,) array
+            Between 0 and 1.
+
+        Returns
+        -------
+        (m,) or (k, m) array
+            In the unit of the values; a row for each probability where there are several.
+
+        Raises
+        ------
+        ValueError
+            A probability is not between 0 and 1.
+        """
+        p = np.asarray(probability, dtype=np.float64)
+        if not np.all((p > 0) & (p < 1)):
+            raise ValueError(f"probabilities {p.tolist()} are asked for, but numbers between 0 and 1 are needed")
+        return np.asarray(self.mean + ndtri(p)[..., np.newaxis] * self.standard_error)
+
+    def exceedance(self, threshold: ArrayLike) -> NDArray[np.float64]:
+        """Probability that the predicted value exceeds a threshold.
+
+        Parameters
+        ----------
+        threshold : float or (k,) array
+            In the unit of the values.
+
+        Returns
+        -------
+        (m,) or (k, m) array
+            Probabilities, a row for each threshold where there are several. Where the standard error is zero it is 0 or 1.
+        """
+        c = np.asarray(threshold, dtype=np.float64)[..., np.newaxis]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away = (self.mean - c) / self.standard_error
+        return np.where(self.standard_error > 0, ndtr(away), np.where(self.mean > c, 1.0, 0.0))
 
     def interval(self, level: float = 0.95) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Central Gaussian prediction interval.

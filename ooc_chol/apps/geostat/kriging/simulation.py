@@ -87,7 +87,7 @@ def simulate(
     (3, 2)
     """
     check_target(target)
-    _check_numbers(draws, jitter)
+    check_numbers(draws, jitter)
     places, level = as_sites(sites), np.array(mean, dtype=np.float64)
     if level.shape not in ((), (len(places),)) or not np.isfinite(level).all():
         raise ValueError(
@@ -95,7 +95,7 @@ def simulate(
         )
     errors = new_errors(error_variances, len(places), target)
     field = level + _draw(
-        _with_error(model, target, jitter), places, draws, _normals(seed, 0), settings=settings, progress=progress
+        _with_error(model, target, jitter), places, draws, normals(seed, 0), settings=settings, progress=progress
     )
     return _add_errors(field, errors, seed)
 
@@ -164,18 +164,16 @@ def simulate_conditional(
     ``n``, and ``8 (n + m)`` bytes a draw.
     """
     check_target(target)
-    _check_numbers(draws, jitter)
+    check_numbers(draws, jitter)
     places, design = match_sites(observations, sites, covariates)
     errors = new_errors(error_variances, len(places), target)
     together = np.vstack([observations.coordinates, places])
-    simulated = _draw(
-        _with_error(model, target, jitter), together, draws, _normals(seed, 0), settings=settings, progress=progress
-    )
+    simulated = _draw(_with_error(model, target, jitter), together, draws, normals(seed, 0), settings=settings, progress=progress)
     data, field = simulated[:, : observations.n], simulated[:, observations.n :]
     if target == "field" and model.nugget > 0:
-        data += math.sqrt(model.nugget) * _normals(seed, 1)(draws, observations.n)
+        data += math.sqrt(model.nugget) * normals(seed, 1)(draws, observations.n)
     if observations.error_variances is not None:
-        data += np.sqrt(observations.error_variances) * _normals(seed, 2)(draws, observations.n)
+        data += np.sqrt(observations.error_variances) * normals(seed, 2)(draws, observations.n)
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
         field += kriged.predict_mean(places, covariates=covariates)
         # in blocks of draws: the draws at the observations, what is solved for them, and two copies on the way
@@ -213,21 +211,26 @@ def _krige(
     kriged: Kriging, sites: NDArray[np.float64], design: NDArray[np.float64], data: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """``(draws, m)`` kriging means of other data, ``(draws, n)`` in the caller's order; a known mean counts as zero."""
-    white, values = kriged.whitened, data[:, kriged.order].T
-    k = white.design.shape[1]
-    whitened = kriged.factor.half_solve(values)
-    # inv(X' inv(R) X) X' inv(R) z for each draw
-    coefficients = solve_triangular(white.root, solve_triangular(white.root, white.design.T @ whitened, trans="T"))
-    dual = kriged.factor.half_solve(whitened - white.design @ coefficients, transposed=True)
-    mean = design[:, :k] @ coefficients
+    coefficients, dual = dual_of(kriged, data)
+    mean = design[:, : len(coefficients)] @ coefficients
     for batch in kriged.batches(len(sites)):
         mean[batch] += kriged.correlations(sites[batch]).T @ dual
     return np.asarray(mean.T)
 
 
+def dual_of(kriged: Kriging, data: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coefficients of the mean, ``(k, draws)``, and ``inv(R) (z - X b)``, ``(n, draws)`` in the order of the factor."""
+    white = kriged.whitened
+    whitened = kriged.factor.half_solve(data[:, kriged.order].T)
+    # inv(X' inv(R) X) X' inv(R) z for each draw
+    coefficients = solve_triangular(white.root, solve_triangular(white.root, white.design.T @ whitened, trans="T"))
+    dual = kriged.factor.half_solve(whitened - white.design @ coefficients, transposed=True)
+    return np.asarray(coefficients), dual
+
+
 def _add_errors(field: NDArray[np.float64], errors: NDArray[np.float64] | float, seed: int) -> NDArray[np.float64]:
     """Draws with the known errors of new observations."""
-    return field + np.sqrt(errors) * _normals(seed, 3)(*field.shape) if np.any(errors) else field
+    return field + np.sqrt(errors) * normals(seed, 3)(*field.shape) if np.any(errors) else field
 
 
 def _with_error(model: AbstractCovariance, target: Target, jitter: float) -> AbstractCovariance:
@@ -236,13 +239,13 @@ def _with_error(model: AbstractCovariance, target: Target, jitter: float) -> Abs
     return model.with_values(nugget=max(model.nugget, least) if target == "observation" else least)
 
 
-def _normals(seed: int, stream: int) -> Normals:
+def normals(seed: int, stream: int) -> Normals:
     """Standard normals, ``draws`` rows of ``n`` at a time; each stream of a seed has its own."""
     generator = np.random.default_rng([seed, stream])
     return lambda draws, n: generator.standard_normal((draws, n))
 
 
-def _check_numbers(draws: int, jitter: float) -> None:
+def check_numbers(draws: int, jitter: float) -> None:
     """Raise ``ValueError`` for numbers out of range."""
     if draws < 1:
         raise ValueError(f"{draws} draws are asked for, but at least one is needed")

@@ -19,6 +19,7 @@ from ooc_chol.apps.geostat.kriging.folds import FoldKind, Folds, as_folds
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES, Kriging
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.kriging.prediction import kriging
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 
 #: Share of a column of the mean outside a fold (of its squared length) below which the others do not determine it.
 _LOST = 1e-13
@@ -32,14 +33,14 @@ class CrossValidation:
     ----------
     values : (n,) array
         The observations, in the caller's order.
-    prediction : Prediction
+    prediction : Prediction or BackTransformed
         Predictions of them, the mean estimated without the fold too; the covariance function is kept.
     folds : (n,) array
         Fold of each observation, 0 to ``n_folds - 1``.
     """
 
     values: NDArray[np.float64]
-    prediction: Prediction
+    prediction: Prediction | BackTransformed
     folds: NDArray[np.intp]
 
     __repr__ = oc.brief_repr
@@ -56,7 +57,13 @@ class CrossValidation:
 
     @property
     def standardized(self) -> NDArray[np.float64]:
-        """Residuals in standard errors, shape ``(n,)``: of mean square one, but for chance, when the model is right."""
+        """Residuals in standard errors, shape ``(n,)``: of mean square one, but for chance, when the model is right.
+
+        On the original scale of transformed values they are those of the fitted scale, on which errors are Gaussian.
+        """
+        if isinstance(self.prediction, BackTransformed):
+            fitted = self.prediction.gaussian
+            return (self.prediction.transform.threshold(self.values) - fitted.mean) / fitted.standard_error
         return self.residuals / self.prediction.standard_error
 
     def scores(self, level: float = 0.95) -> HeldOutScores:

@@ -67,6 +67,10 @@ class MapData:
         Places that were left out of the fit, drawn as crosses beside the observations.
     target : str
         What the standard error is one of: ``"the field"`` or ``"an observation"``.
+    quantity : str or None
+        Title of the third map where it is no standard error: the array of that name is then what it says, such as a quantile.
+    is_share : bool
+        Whether that is a probability, whose colours go from 0 to 1.
     """
 
     sites: NDArray[np.float64]
@@ -77,6 +81,8 @@ class MapData:
     standard_error: NDArray[np.float64]
     held_out: NDArray[np.float64] | None = None
     target: str = "the field"
+    quantity: str | None = None
+    is_share: bool = False
 
     __repr__ = oc.brief_repr
 
@@ -113,13 +119,14 @@ def maps_figure(data: MapData, labels: MapLabels) -> Any:
         *data.sites.T, c=data.values, s=_marker_area(len(data.values)), vmin=low, vmax=high, cmap="viridis", linewidths=0
     )
     mean = axes[1].pcolormesh(data.x, data.y, data.mean, vmin=low, vmax=high, cmap="viridis", shading="nearest", rasterized=True)
-    error = axes[2].pcolormesh(data.x, data.y, data.standard_error, cmap="magma", shading="nearest", rasterized=True)
+    ends = {}
+    if data.quantity is not None:
+        ends = {"vmin": 0.0, "vmax": 1.0} if data.is_share else {"vmin": low, "vmax": high}
+    error = axes[2].pcolormesh(data.x, data.y, data.standard_error, cmap="magma", shading="nearest", rasterized=True, **ends)
     axes[0].set_title(f"observed: {len(data.values):,} values" + _crosses(axes[0], data.held_out))
     axes[1].set_title("predicted")
-    axes[2].set_title(f"standard error of {data.target}")
-    for axis, shown, label in zip(
-        axes, (points, mean, error), (*2 * (labels.value,), f"standard error, {labels.value}"), strict=True
-    ):
+    axes[2].set_title(data.quantity or f"standard error of {data.target}")
+    for axis, shown, label in zip(axes, (points, mean, error), (*2 * (labels.value,), _third_label(data, labels)), strict=True):
         axis.set_aspect(labels.aspect)
         axis.set_xlabel(labels.x)
         add_colour_bar(axis, shown, label)
@@ -192,6 +199,13 @@ def _crosses(axis: Any, held_out: NDArray[np.float64] | None) -> str:
         return ""
     axis.scatter(*held_out.T, s=8, marker="x", c="black", linewidths=0.6)
     return f"; crosses: {len(held_out):,} held out"
+
+
+def _third_label(data: MapData, labels: MapLabels) -> str:
+    """What the colours of the third map are."""
+    if data.quantity is None:
+        return f"standard error, {labels.value}"
+    return "probability" if data.is_share else labels.value
 
 
 def _height(data: MapData, labels: MapLabels) -> float:

@@ -12,7 +12,8 @@ from scipy.special import betaincinv, chdtri, ndtri
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.pictures.plots import MapLabels, new_figure
-from ooc_chol.apps.geostat.pictures.variogram import Envelope, Variogram, model_variogram
+from ooc_chol.apps.geostat.pictures.variogram import Envelope, model_variogram
+from ooc_chol.apps.geostat.variography.empirical import Variogram
 
 #: Of the palette of Okabe and Ito, which people of every colour vision tell apart.
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
@@ -91,7 +92,7 @@ def variogram_figure(
     axis.plot(variogram.distance, variogram.semivariance, "o", color=VERMILION, label=f"{name}, {len(variogram.sites)} sites")
     axis.set_ylim(bottom=0.0)
     axis.set_ylabel(_named(f"semivariance of {words.value or 'the values'}", _squared(words.value_unit)))
-    axis.legend(loc="lower right")
+    axis.legend(loc="best")
     axis.set_title(words.title)
     bars.bar(variogram.distance, variogram.pairs, width=0.6 * float(np.diff(variogram.edges[:2])[0]), color=GREY)
     bars.set_ylabel("pairs")

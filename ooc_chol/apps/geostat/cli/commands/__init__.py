@@ -8,6 +8,7 @@ from ooc_chol.apps.geostat.cli.parser import CommandParser
 
 #: What ``ooc-chol geostat --help`` says of each command.
 COMMANDS = {
+    "variogram": "semivariogram of data before any model: by distance, by direction, or a map of lags",
     "fit": "estimate covariance and mean",
     "predict": "kriging mean and standard error at new sites",
     "demo": "fit real terrain out of core, predict held-out heights, draw and trace",

@@ -13,9 +13,11 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.scale import Scale, add_scale
 from ooc_chol.apps.geostat.cli.validation import (
     EXACT_LIMIT,
     check_fold_options,
+    checked_scale,
     chosen_folds,
     chosen_method,
     comparison_text,
@@ -24,6 +26,7 @@ from ooc_chol.apps.geostat.cli.validation import (
     load_all,
     models_and_data,
     names_of,
+    on_scale,
     validated_as_asked,
     validation_text,
 )
@@ -77,6 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--neighbours", type=int, metavar="M", help="observations from which each value is predicted")
     parser.add_argument("--seed", type=int, default=0, help="seed of folds (default: 0)")
+    add_scale(parser)
     parser.add_argument("--level", type=float, default=0.95, help="level of the intervals (default: 0.95)")
     parser.add_argument(
         "--score", choices=SCORES, default="crps", help="by which several models are compared (default: crps); smaller is better"
@@ -101,18 +105,21 @@ def run(options: argparse.Namespace) -> int:
         check_output_path(options.output, TABLE, "predictions of a cross-validation")
     saved, names = [read_result(path) for path in models], names_of(models)
     check_files(options, [("DATA.csv", file_of(saved_spec(each.spec, data))) for each in saved], output)
-    datasets, settings = load_all(saved, data, names), factor_settings(options)
+    scales = [checked_scale(each, options) for each in saved]
+    datasets, settings = load_all(saved, data, names, scales), factor_settings(options)
     chosen, method = chosen_folds(datasets[0], options), chosen_method(datasets[0], options)
     validated = {
-        name: validated_as_asked(dataset, each, chosen, method, options, settings)
-        for name, dataset, each in zip(names, datasets, saved, strict=True)
+        name: on_scale(validated_as_asked(dataset, each, chosen, method, options, settings), scale)
+        for name, dataset, each, scale in zip(names, datasets, saved, scales, strict=True)
     }
+    if scales[0].words:
+        print(f"scores{scales[0].words}")
     unit = datasets[0].spec.unit
     options.answer = _said(validated, chosen, folds_text(chosen, options, unit), options)
     for line in distance_lines(chosen, unit):
         print(line)
     if options.output is not None:
-        write_table(options.output, _columns(datasets[0], validated), replace=options.force)
+        write_table(options.output, _columns(datasets[0], scales[0], validated), replace=options.force)
         print(f"predictions in {options.output}")
     return 0
 
@@ -133,12 +140,12 @@ def _said(validated: dict[str, CrossValidation], chosen: Folds | None, how: str,
     return {"models": models, "score": comparison.score, "best": comparison.best, "differences": differences, **answer}
 
 
-def _columns(dataset: Dataset, validated: dict[str, CrossValidation]) -> dict[str, NDArray[Any]]:
+def _columns(dataset: Dataset, scale: Scale, validated: dict[str, CrossValidation]) -> dict[str, NDArray[Any]]:
     """Coordinates, values, predictions with standard errors, and folds."""
     found = next(iter(validated.values()))
     columns: dict[str, NDArray[Any]] = dict(zip(dataset.spec.axes, dataset.positions.T, strict=True))
-    columns[dataset.spec.value_name] = found.values
+    columns[scale.spec.value_name] = found.values
     for name, each in validated.items():
         suffix = "" if len(validated) == 1 else f"_{name}"
-        columns |= {f"prediction{suffix}": each.prediction.mean, f"standard_error{suffix}": each.prediction.standard_error}
+        columns |= {f"{column}{suffix}": values for column, values in each.prediction.columns.items()}
     return columns | {"fold": np.asarray(found.folds)}

@@ -13,8 +13,16 @@ from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
 from ooc_chol.apps.geostat.cli.messages import say_beforehand, tried
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
-from ooc_chol.apps.geostat.cli.search import add_fit_options, fit_from_options, search_text
+from ooc_chol.apps.geostat.cli.search import add_fit_options, search_text
 from ooc_chol.apps.geostat.cli.summary import details_text, fit_text, inference_text
+from ooc_chol.apps.geostat.cli.transform import (
+    ESTIMATED,
+    add_transform,
+    check_estimated,
+    power_content,
+    transform_lines,
+    transformed_fit,
+)
 from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
 from ooc_chol.apps.geostat.data.endings import LOG, RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import write_json
@@ -45,6 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--y", metavar="COLUMN", help="second coordinate; the latitude with --lonlat")
     parser.add_argument("--z", metavar="COLUMN", help="third coordinate, if there is one")
     parser.add_argument("--value", metavar="COLUMN", help="the observed values")
+    add_transform(parser)
     add_data_options(parser)
     add_covariance_options(parser)
     parser.add_argument(
@@ -77,6 +86,8 @@ def run(options: argparse.Namespace) -> int:
     dataset = load_dataset(spec)
     settings = factor_settings(options)
     settings.check_store()
+    if options.transform == ESTIMATED:
+        check_estimated(dataset, options)
     if options.plot is not None:
         _check_map(dataset)
     say_beforehand(dataset, settings, in_full=options.dry_run)
@@ -85,9 +96,11 @@ def run(options: argparse.Namespace) -> int:
         options.answer = {"plan": plan.to_dict(), "search": search}
         print(search)
         return 0
-    result = fit_from_options(dataset, options, settings)
+    dataset, result, power = transformed_fit(dataset, options, settings)
     print(fit_text(result, dataset.spec.unit))
     print(details_text(result), flush=True)
+    print(transform_lines(dataset, result, power), end="", flush=True)
+    options.power = power
     return _after_fit(dataset, result, options, settings)
 
 
@@ -95,7 +108,7 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
     """Write the result, then what can still fail: each step alone, the result again once it has standard errors."""
 
     def write(found: Inference | None = None) -> None:
-        content = {**result_content(dataset.spec, result), **inference_content(found)}
+        content = {**result_content(dataset.spec, result), **inference_content(found), **power_content(options.power)}
         write_json(options.output, content, kind=RESULTS, replace=options.force)
 
     def add_standard_errors() -> None:
@@ -109,7 +122,7 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
         draw_prediction_map(options.plot, dataset, result.model, settings, replace=options.force)
         print(f"map in {options.plot}")
 
-    options.answer = result_content(dataset.spec, result)
+    options.answer = {**result_content(dataset.spec, result), **power_content(options.power)}
     is_written = options.output is not None and tried("result file", write)
     succeeded = [is_written or options.output is None]
     if options.standard_errors:

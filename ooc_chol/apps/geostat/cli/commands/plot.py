@@ -10,10 +10,11 @@ import numpy as np
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files, file_of
-from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
+from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map, map_scale
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at
 from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
+from ooc_chol.apps.geostat.cli.scale import add_quantity, add_scale, chosen_scale
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset
@@ -22,8 +23,9 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapLabels, check_picture, save_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
-from ooc_chol.apps.geostat.pictures.variogram import MAX_SITES, Direction, empirical_variogram, variogram_envelope
+from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
+from ooc_chol.apps.geostat.variography.empirical import MAX_SITES, Direction, empirical_variogram
 
 #: Shown below the help of the command.
 EXAMPLES = (
@@ -42,7 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, required=True, metavar="FILE.png", help="write the picture here; .pdf and .svg too"
     )
     _add_variogram_options(parser.add_argument_group("plot variogram"))
-    add_at(parser.add_argument_group("plot map"))
+    group = parser.add_argument_group("plot map")
+    add_at(group)
+    add_scale(group)
+    add_quantity(group)
     add_profile_options(parser.add_argument_group("plot profile"))
     add_force(parser)
     oc.FactorOptions.add_arguments(parser.add_argument_group("factorizations"), without=["dtype"])
@@ -83,7 +88,19 @@ def run(options: argparse.Namespace) -> int:
         _variogram(dataset, saved.model, options, settings)
     elif options.what == "map":
         check_map(dataset)
-        draw_prediction_map(options.output, dataset, saved.model, settings, at=options.at, replace=options.force)
+        asked = options.scale is not None or options.point is not None
+        scale = chosen_scale(saved.spec, options) if asked else map_scale(saved.spec)
+        scale.check()
+        draw_prediction_map(
+            options.output,
+            dataset,
+            saved.model,
+            settings,
+            at=options.at,
+            scale=scale,
+            quantity=options.quantity,
+            replace=options.force,
+        )
     elif options.what == "profile":
         draw_profile(dataset, saved, options, settings)
     else:

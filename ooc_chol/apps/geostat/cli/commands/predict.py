@@ -13,6 +13,7 @@ from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
 from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size
+from ooc_chol.apps.geostat.cli.scale import Scale, add_distribution, add_scale, chosen_scale, distribution_columns
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.dataset import (
     Dataset,
@@ -26,6 +27,7 @@ from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
+from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 from ooc_chol.apps.geostat.results import read_result
 
 #: Shown below the help of the command.
@@ -57,6 +59,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--grid", metavar="NX,NY", type=grid_size, help="predict on a grid over the observations, in place of SITES.csv"
     )
     add_at(parser)
+    add_scale(parser)
+    add_distribution(parser)
     parser.add_argument(
         "--target",
         choices=("observation", "field"),
@@ -72,9 +76,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Predict at the sites, write the predictions, and score them where the sites have values."""
     output = [oc.Output("--output", options.output)]
+    _check_probabilities(options.quantiles)
     check_files(options, [("MODEL.json", options.model)], output)
     check_output(options.output)
     saved = read_result(options.model)
+    scale = chosen_scale(saved.spec, options)
+    scale.check()
     spec, sites_path = _predict_inputs(saved.spec, options)
     inputs = [("MODEL.json", options.model), ("DATA.csv", file_of(spec)), ("SITES.csv", sites_path)]
     check_files(options, inputs, output)
@@ -87,16 +94,20 @@ def run(options: argparse.Namespace) -> int:
     positions = sites.stack(spec.axes)
     errors = errors_at(spec, sites, options.target)
     with kriging(dataset.observations, saved.model, settings=settings) as kriged:
-        prediction = kriged.predict(
+        fitted = kriged.predict(
             spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
         )
-    predicted = Predicted(dataset.spec, positions, prediction, options.grid if sites_path is None else None)
+    prediction, named = scale.of(fitted), dataset.spec if scale.transform is None else dataset.spec.as_observed
+    more = distribution_columns(prediction, options.quantiles, options.exceed)
+    predicted = Predicted(named, positions, prediction, options.grid if sites_path is None else None, more)
     write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
     options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None}
-    print(f"{len(positions)} predictions of {what} with their standard errors in {options.output}")
+    errors_too = " with their standard errors" if "standard_error" in predicted.columns else ""
+    options.answer |= {"scale": "fitted" if scale.transform is None else "original", "columns": list(predicted.columns)}
+    print(f"{len(positions)} predictions of {what}{scale.words}{errors_too} in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
-        scores = _scores(prediction, sites, dataset)
+        scores = _scores(prediction, sites, dataset, scale)
         if scores is not None:
             options.answer["held_out"] = vars(scores)
             print(score_text(scores))
@@ -127,7 +138,13 @@ def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> T
     return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
 
 
-def _scores(prediction: Prediction, sites: Table, dataset: Dataset) -> HeldOutScores | None:
+def _check_probabilities(quantiles: tuple[float, ...]) -> None:
+    """Find out early that a quantile is none."""
+    if wrong := [p for p in quantiles if not 0 < p < 1]:
+        raise ValueError(f"--quantiles has {wrong[0]:g}, but probabilities between 0 and 1 are needed")
+
+
+def _scores(prediction: Prediction | BackTransformed, sites: Table, dataset: Dataset, scale: Scale) -> HeldOutScores | None:
     """Score where the sites file has a value, and no observation is: that would be no prediction."""
     is_known = np.isfinite(sites.columns[dataset.spec.value])
     is_observed = _observed(dataset, sites.stack(dataset.spec.axes))
@@ -137,7 +154,7 @@ def _scores(prediction: Prediction, sites: Table, dataset: Dataset) -> HeldOutSc
     if not len(known):
         return None
     values = dataset.spec.observed({name: column[known] for name, column in sites.columns.items()})
-    return score(prediction.take(known), values, dataset.observations.values)
+    return score(prediction.take(known), scale.values(values), scale.values(dataset.observations.values))
 
 
 def _observed(dataset: Dataset, positions: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -1,0 +1,104 @@
+"""Pictures of data before any model: semivariograms of several directions in one, and maps of lag vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ooc_chol.apps.geostat.pictures.plots import add_colour_bar, new_figure
+from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords
+from ooc_chol.apps.geostat.variography.empirical import Variogram
+from ooc_chol.apps.geostat.variography.maps import VariogramMap
+
+#: Of the palette of Okabe and Ito, with a marker each, so that curves are told apart without colours too.
+_STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
+
+#: Pairs from which on a cell of a map says something (Journel and Huijbregts).
+_SURE_PAIRS = 30
+
+
+def directions_figure(variograms: Sequence[Variogram], words: FigureWords) -> Any:
+    """Draw semivariograms of several directions in one picture, their numbers of pairs below.
+
+    Parameters
+    ----------
+    variograms : sequence of Variogram
+        One for each direction, such as :func:`~ooc_chol.apps.geostat.directional_variograms` gives.
+    words : FigureWords
+        Titles and units.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        For :func:`~ooc_chol.apps.geostat.save_figure`; its axes are the curves and the numbers of pairs.
+
+    Raises
+    ------
+    ValueError
+        There is no variogram.
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    if not variograms:
+        raise ValueError("there is no variogram to draw")
+    figure = new_figure((8, 6))
+    axis, counts = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
+    for k, one in enumerate(variograms):
+        colour, marker = _STYLES[k % len(_STYLES)]
+        name = "all directions" if one.direction is None else f"azimuth {one.direction.azimuth:g}°"
+        axis.plot(one.distance, one.semivariance, color=colour, marker=marker, linewidth=1, label=name)
+        counts.plot(one.distance, one.pairs, color=colour, marker=marker, markersize=3, linewidth=0.8)
+    axis.set_ylim(bottom=0.0)
+    axis.set_ylabel(_semivariance(words))
+    axis.set_title(words.title)
+    axis.legend(loc="best")
+    counts.set_ylabel("pairs")
+    counts.set_xlabel(f"distance ({words.distance})" if words.distance else "distance")
+    counts.set_xlim(0.0, max(float(one.edges[-1]) for one in variograms))
+    return figure
+
+
+def variogram_map_figure(found: VariogramMap, words: FigureWords, *, axes: tuple[str, str] = ("x", "y")) -> Any:
+    """Draw a map of semivariances by lag vector.
+
+    Parameters
+    ----------
+    found : VariogramMap
+        Lags and semivariances; cells without a pair stay white.
+    words : FigureWords
+        Titles and units.
+    axes : (str, str)
+        Names of the coordinates.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        For :func:`~ooc_chol.apps.geostat.save_figure`.
+
+    Raises
+    ------
+    MissingExtraError
+        Matplotlib is not installed.
+    """
+    figure = new_figure((7.5, 6))
+    axis = figure.subplots()
+    shown = np.ma.masked_invalid(found.semivariance)
+    # cells of few pairs do not set the colours of all others
+    sure = shown[found.pairs >= _SURE_PAIRS]
+    top = float(sure.max()) if sure.count() else None
+    cells = axis.pcolormesh(found.lags, found.lags, shown, vmin=0.0, vmax=top, cmap="viridis", shading="nearest", rasterized=True)
+    axis.set_aspect("equal")
+    unit = f" ({words.distance})" if words.distance else ""
+    axis.set_xlabel(f"lag along {axes[0]}{unit}")
+    axis.set_ylabel(f"lag along {axes[1]}{unit}")
+    axis.set_title(words.title)
+    is_above = top is not None and float(shown.max()) > top
+    add_colour_bar(axis, cells, _semivariance(words), extend="max" if is_above else "neither")
+    return figure
+
+
+def _semivariance(words: FigureWords) -> str:
+    """The axis of semivariances, with its unit where it is known."""
+    return f"semivariance of {words.value or 'the values'}" + (f" (({words.value_unit})²)" if words.value_unit else "")

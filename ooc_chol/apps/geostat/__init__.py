@@ -97,6 +97,11 @@ from ooc_chol.apps.geostat.kriging.folds import folds as folds
 from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid as simulate_grid
 from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid_conditional as simulate_grid_conditional
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
+from ooc_chol.apps.geostat.kriging.local import LocalKriging as LocalKriging
+from ooc_chol.apps.geostat.kriging.local import local_kriging as local_kriging
+from ooc_chol.apps.geostat.kriging.local_check import LocalCheck as LocalCheck
+from ooc_chol.apps.geostat.kriging.local_check import check_local_kriging as check_local_kriging
+from ooc_chol.apps.geostat.kriging.local_plan import LocalPlan as LocalPlan
 from ooc_chol.apps.geostat.kriging.local_validation import cross_validate_locally as cross_validate_locally
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe

@@ -36,6 +36,7 @@ class SavedFit:
     loglik: float
     estimated: tuple[str, ...]  #: The parameters of ``model`` that were estimated
     reml: bool  #: Whether the restricted likelihood was maximised
+    by_vecchia: bool = False  #: Whether Vecchia's approximation was maximised
 
     __repr__ = oc.brief_repr
 
@@ -61,6 +62,7 @@ def read_result(path: str | os.PathLike[str]) -> SavedFit:
             _of(float, fit["loglik"]),
             tuple(_of(str, name) for name in _of(list, fit["estimated"])),
             _of(bool, fit["reml"]),
+            fit.get("vecchia") is not None,
         )
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(f"{path} lacks a part of a result, or has a wrong one: {error!s:.300}") from error

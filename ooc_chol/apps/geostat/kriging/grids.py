@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.data.endings import TABLE, check_ending
 from ooc_chol.apps.geostat.data.grids import BLOCK_POINTS, Grid
 from ooc_chol.apps.geostat.data.io import text_file
+from ooc_chol.apps.geostat.kriging.local import LocalKriging
 from ooc_chol.apps.geostat.kriging.predicted import Target
 from ooc_chol.apps.geostat.kriging.prediction import Kriging
 
 
 def write_grid_prediction(
     path: str | os.PathLike[str],
-    kriged: Kriging,
+    kriged: Kriging | LocalKriging,
     grid: Grid,
     *,
     names: Sequence[str],
@@ -35,8 +36,8 @@ def write_grid_prediction(
     ----------
     path : path
         A new file.
-    kriged : Kriging
-        A factored data set without covariates.
+    kriged : Kriging or LocalKriging
+        A factored data set without covariates, or one that predicts from neighbourhoods.
     grid : Grid
         Points to predict at, made as they are needed.
     names : sequence of str

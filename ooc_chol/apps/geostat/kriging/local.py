@@ -143,9 +143,9 @@ class LocalKriging:
         check_target(target)
         places, design = match_sites(self.observations, sites, covariates)
         errors = new_errors(error_variances, len(places), target)
-        search, groups = self._search(), self._groups(places)
-        mean, own = self._over(search, groups, places, design, variance=variance, progress=progress)
-        return Prediction(mean, own + (self.model.nugget + errors if target == "observation" else 0.0), target)
+        groups = site_groups(self.model.comparable_sites(places), GROUP_SITES[self.method])
+        found = self.predict_groups(groups, places, design, target=target, variance=variance, progress=progress)
+        return Prediction(found.mean, found.variance + errors, target)
 
     def predict_mean(self, sites: ArrayLike, *, covariates: ArrayLike | None = None) -> NDArray[np.float64]:
         """The mean of :meth:`predict` alone.
@@ -169,15 +169,59 @@ class LocalKriging:
         """
         return self.predict(sites, covariates=covariates, variance=False).mean
 
-    def _search(self) -> NeighbourSearch:
-        """The neighbours of groups of sites, in comparable coordinates."""
-        return NeighbourSearch(
-            self.model.comparable_sites(self.observations.coordinates), self.neighbours, spread=self.spread
-        )
+    @property
+    def shares_neighbours(self) -> bool:
+        """Whether several sites have the same neighbours."""
+        return GROUP_SITES[self.method] > 1
 
-    def _groups(self, places: _Array) -> list[NDArray[np.intp]]:
-        """Sites that share neighbours, or each by itself in an order in which successive ones lie together."""
-        return site_groups(self.model.comparable_sites(places), GROUP_SITES[self.method])
+    def search(self) -> NeighbourSearch:
+        """The data, ready to be looked for in comparable coordinates.
+
+        Returns
+        -------
+        NeighbourSearch
+            Finds the neighbours of groups of sites.
+        """
+        sites = self.model.comparable_sites(self.observations.coordinates)
+        return NeighbourSearch(sites, self.neighbours, spread=self.spread)
+
+    def predict_groups(
+        self,
+        groups: Sequence[NDArray[np.intp]],
+        places: _Array,
+        design: _Array,
+        *,
+        target: Target,
+        variance: bool = True,
+        progress: FactorProgress | None = None,
+    ) -> Prediction:
+        """Predict the sites of some groups.
+
+        Parameters
+        ----------
+        groups : sequence of arrays
+            Indices of sites that share neighbours, unless many data lie between them: then parts of the group do.
+        places : (m, d) array
+            Coordinates of all sites, checked.
+        design : (m, p) array
+            Columns of the mean there.
+        target : {"observation", "field"}
+            What is predicted.
+        variance : bool
+            False for means alone.
+        progress : callable, optional
+            Called with sites done, sites in all and seconds.
+
+        Returns
+        -------
+        Prediction
+            At all ``m`` sites, NaN at those of other groups.
+        """
+        search = self.search()
+        if self.shares_neighbours:
+            groups = search.divided(self.model.comparable_sites(places), groups)
+        mean, own = self._over(search, groups, places, design, variance=variance, progress=progress)
+        return Prediction(mean, own + (self.model.nugget if target == "observation" else 0.0), target)
 
     def _over(
         self,
@@ -187,18 +231,18 @@ class LocalKriging:
         design: _Array,
         *,
         variance: bool,
-        progress: FactorProgress | None = None,
+        progress: FactorProgress | None,
     ) -> tuple[_Array, _Array]:
-        """Mean and variance of the field at the sites of some groups, NaN at others."""
+        """Mean and variance of the field, in stacks of bounded memory."""
         began, total, done = time.perf_counter(), sum(map(len, groups)), 0
         systems = self._systems()
         mean, own = np.full(len(places), np.nan), np.full(len(places), np.nan)
-        size = max(map(len, groups))
-        step = max(1, STACK_BYTES // systems.matrix_bytes(search.count, size))
+        step = max(1, STACK_BYTES // systems.matrix_bytes(search.count, max(map(len, groups))))
         comparable = self.model.comparable_sites(places)
         for start in range(0, len(groups), step):
             some = groups[start : start + step]
             # smaller groups have their last site several times
+            size = max(map(len, some))
             index = np.stack([np.pad(group, (0, size - len(group)), mode="edge") for group in some])
             neighbours = _neighbours(search, comparable, some)
             mean[index], own[index] = self._stack(systems, neighbours, places[index], design[index], variance=variance)
@@ -259,14 +303,14 @@ def local_kriging(
     model : AbstractCovariance
         The covariance function, usually of a fit by ``method="vecchia"``.
     method : {"vecchia", "nearest"}
-        ``"vecchia"``: groups of up to 32 sites that lie together share their neighbours, as in Vecchia's approximation of the joint
-        density with the data first; so each can have hundreds. ``"nearest"``: each site has its own nearest data.
+        ``"vecchia"``: groups of up to 32 sites that lie together share their neighbours, as in Vecchia's approximation of the
+        joint density with the data first; so each can have hundreds. ``"nearest"``: each site has its own nearest data.
     neighbours : int, optional
         Data from which each site is predicted; 400 of a group and 100 of a site when not given. With as many as there are data,
         the prediction is that of :func:`~ooc_chol.apps.geostat.kriging`, but for the mean's coefficients.
     spread : bool, optional
-        Take a quarter of them among every hundredth of the data, evenly spread, a quarter among every tenth, and the nearest for the
-        rest; by default of groups only.
+        Take a quarter of them among every hundredth of the data, evenly spread, a quarter among every tenth, and the nearest for
+        the rest; by default of groups only.
     coefficients : (p,) array, optional
         Known coefficients of the columns of the mean: simple kriging. When not given they are estimated from all data by
         generalised least squares in Vecchia's approximation, and the variance has their uncertainty.
@@ -287,8 +331,8 @@ def local_kriging(
 
     Notes
     -----
-    Katzfuss, Guinness, Gong and Zilber (2020), *Vecchia approximations of Gaussian-process predictions*, JABES 25; neighbours that
-    a group shares: Guinness (2018), Technometrics 60.
+    Katzfuss, Guinness, Gong and Zilber (2020), *Vecchia approximations of Gaussian-process predictions*, JABES 25; neighbours
+    that a group shares: Guinness (2018), Technometrics 60.
 
     Examples
     --------

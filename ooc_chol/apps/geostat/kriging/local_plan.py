@@ -33,19 +33,20 @@ class LocalPlan:
 
     @property
     def groups(self) -> int:
-        """Neighbourhoods, each with a matrix to be factored."""
+        """Neighbourhoods at least, each with a matrix to be factored; more where many data lie between the sites of one."""
         return math.ceil(self.sites / self.group)
 
     @property
     def flops(self) -> float:
-        """Flops of all factorizations and solves."""
+        """Flops of all their factorizations and solves."""
         k = float(self.neighbours)
         return self.groups * k**3 / 3 + self.sites * k**2
 
     def __str__(self) -> str:
         what = "each site" if self.group == 1 else f"each group of up to {self.group} sites"
+        least = "" if self.group == 1 else "at least "
         how = "kriging from the nearest data" if self.method == "nearest" else "Vecchia's approximation of the prediction"
         return (
-            f"{how}: {what} from {self.neighbours} of {self.n:,} observations, {self.groups:,} systems, {self.flops:.2g} flops, "
-            f"on {self.device or 'the host'}"
+            f"{how}: {what} from {self.neighbours} of {self.n:,} observations, {least}{self.groups:,} systems, "
+            f"{self.flops:.2g} flops, on {self.device or 'the host'}"
         )

@@ -53,7 +53,7 @@ class LocalSystems:
 
     def matrix_bytes(self, k: int, g: int) -> int:
         """Memory for one neighbourhood of ``k`` data and ``g`` sites: matrix and factor, right-hand sides and solutions."""
-        return 16 * k * (k + g + self._table.shape[1])
+        return 16 * k * (k + g + int(self._table.shape[1]))
 
     def cross(self, neighbours: _Indices, sites: _Array) -> _Array:
         """Covariances (s, k, g) of the field at the neighbours (s, k) and at the sites (s, g, d) of each group."""
@@ -68,8 +68,9 @@ class LocalSystems:
         matrices, places, own = np.empty((s, k, k)), self._axes[:, neighbours], np.arange(k)
         _in_parts(lambda part: _fill_lower(self._model, places[:, part], matrices[part]), s, k)
         matrices[:, own, own] += self._diagonal[neighbours]
-        factors: oc.BatchFactor = oc.cholesky(matrices, lower=True, **self._how)
-        return factors
+        factors: Any = oc.cholesky(matrices, lower=True, **self._how)
+        made: oc.BatchFactor = factors
+        return made
 
     def solved(self, neighbours: _Indices, cross: _Array, *, variance: bool) -> Solved:
         """Factor, and solve for variances too, or for means alone."""

@@ -53,7 +53,7 @@ class _Level:
 
     tree: cKDTree
     data: _Indices  #: Index of each of them into all data
-    count: int
+    nearest: int  #: Neighbours that are taken among them, besides those that coarser levels have given
 
 
 class NeighbourSearch:
@@ -76,12 +76,29 @@ class NeighbourSearch:
         self._levels = _levels(sites, self.count, spread)
 
     def __call__(self, sites: _Array) -> _Indices:
-        """The neighbours of a group of sites, (count,) ascending: those nearest to any of its sites, from far levels first."""
+        """The neighbours of a group of sites, (count,) ascending: near ones of each of its sites, from far levels first."""
         chosen: _Indices = np.empty(0, dtype=np.intp)
         for level in self._levels:
-            count = level.count if level.count else self.count - len(chosen)
-            chosen = np.concatenate([chosen, _nearest_others(level, sites, count, chosen)])
+            chosen = np.concatenate([chosen, _nearest_others(level, sites, chosen)])
         return np.sort(chosen)
+
+    def divided(self, sites: _Array, groups: Sequence[_Indices]) -> list[_Indices]:
+        """Groups cut further until the box of none holds many data, the larger ones first.
+
+        Between sites that are far apart lie many data, and of the neighbours that they share each has few near itself.
+        """
+        most, done, left = self._levels[-1].nearest // 2, [], list(groups)
+        while left:
+            ends = np.array([[sites[group].min(axis=0), sites[group].max(axis=0)] for group in left])
+            widths = np.ptp(ends, axis=1).max(axis=1)
+            inside = self._levels[-1].tree.query_ball_point(
+                ends.mean(axis=1), widths / 2, p=np.inf, return_length=True, workers=-1
+            )
+            is_done = (inside <= most) | (widths == 0.0)
+            done += [group for group, is_small in zip(left, is_done, strict=True) if is_small]
+            wide = [group for group, is_small in zip(left, is_done, strict=True) if not is_small]
+            left = [half for group in wide for half in _cut(sites, group, 2)]
+        return sorted(done, key=len, reverse=True)
 
     def of_single_sites(self, sites: _Array) -> _Indices:
         """The neighbours of each site by itself, (m, count): one query of each level for all of them."""
@@ -97,35 +114,36 @@ class NeighbourSearch:
         """The neighbours of one site among the candidates of each level, nearest first."""
         chosen: _Indices = np.empty(0, dtype=np.intp)
         for level, some in zip(self._levels, candidates, strict=True):
-            count = level.count if level.count else self.count - len(chosen)
-            chosen = np.concatenate([chosen, some[~np.isin(some, chosen)][:count]])
+            chosen = np.concatenate([chosen, some[~np.isin(some, chosen)][: level.nearest]])
         return np.sort(chosen)
 
 
 def _levels(sites: _Array, count: int, spread: bool) -> list[_Level]:
-    """Thinned data from coarse to fine, then all of them, whose count is open (0)."""
+    """Thinned data from coarse to fine, then all of them."""
     from scipy.spatial import cKDTree
 
-    levels = []
+    levels, left = [], count
     if spread and count < len(sites):
         order = coarse_to_fine_order(sites)
         for every, share in _FAR:
             some, wanted = np.sort(order[: len(order) // every]), int(share * count)
             if wanted and len(some) >= _LEAST_THINNED * wanted:
                 levels.append(_Level(cKDTree(sites[some]), some, wanted))
-    return [*levels, _Level(cKDTree(sites), np.arange(len(sites)), 0)]
+                left -= wanted
+    return [*levels, _Level(cKDTree(sites), np.arange(len(sites)), left)]
 
 
-def _nearest_others(level: _Level, sites: _Array, count: int, chosen: _Indices) -> _Indices:
-    """The data of a level that are nearest to any of some sites, and not chosen yet."""
-    asked = min(level.tree.n, 2 * (count + len(chosen)) // len(sites) + 8)
+def _nearest_others(level: _Level, sites: _Array, chosen: _Indices) -> _Indices:
+    """Data of a level that are not chosen yet: the nearest one of each site, then the second nearest of each, and so on."""
+    count = level.nearest
+    asked = min(level.tree.n, (count + len(chosen)) // math.isqrt(len(sites)) + 8)
     while True:
         distances, near = level.tree.query(sites, k=np.arange(1, asked + 1))
-        found, place = np.unique(near, return_inverse=True)
-        nearest = np.full(len(found), np.inf)
-        np.minimum.at(nearest, place.ravel(), distances.ravel())
-        is_new = ~np.isin(level.data[found], chosen)
-        if is_new.sum() >= count or asked == level.tree.n:
-            by_distance = np.argsort(np.where(is_new, nearest, np.inf), kind="stable")
-            return np.asarray(level.data[found[by_distance[:count]]])
+        # by rank, and in each rank by distance; of each of the data its first place counts
+        by_rank = near.T.ravel()[np.argsort(distances.T, axis=1).ravel() + np.repeat(np.arange(asked) * len(sites), len(sites))]
+        found, first = np.unique(by_rank, return_index=True)
+        ranked = level.data[found[np.argsort(first)]]
+        new = ranked[~np.isin(ranked, chosen)]
+        if len(new) >= count or asked == level.tree.n:
+            return np.asarray(new[:count])
         asked = min(level.tree.n, 2 * asked)

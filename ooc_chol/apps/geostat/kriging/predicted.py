@@ -53,8 +53,9 @@ class Prediction:
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """``prediction`` and ``standard_error``."""
-        return {"prediction": self.mean, "standard_error": self.standard_error}
+        """``prediction`` and, if known, ``standard_error``."""
+        errors = {"standard_error": self.standard_error} if self.has_variance else {}
+        return {"prediction": self.mean, **errors}
 
     def take(self, indices: NDArray[np.intp]) -> Prediction:
         """The predictions at ``indices``, an ``(k,)`` array, in that order."""

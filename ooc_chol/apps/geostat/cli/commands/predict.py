@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
-from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
+from ooc_chol.apps.geostat.cli.local import NewSites, add_method, predicted_as_asked
+from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size
 from ooc_chol.apps.geostat.cli.scale import Scale, add_distribution, add_scale, chosen_scale, distribution_columns
 from ooc_chol.apps.geostat.cli.summary import score_text
@@ -26,7 +27,7 @@ from ooc_chol.apps.geostat.data.dataset import (
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
-from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
+from ooc_chol.apps.geostat.kriging.prediction import Prediction
 from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 from ooc_chol.apps.geostat.results import read_result
 
@@ -34,6 +35,7 @@ from ooc_chol.apps.geostat.results import read_result
 EXAMPLES = (
     "ooc-chol geostat predict zinc.json sites.csv --output predicted.csv",
     "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
+    "ooc-chol geostat predict modis.json sites.csv --neighbours 400 --output predicted.csv",
 )
 
 
@@ -70,6 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, required=True, metavar="OUT.csv", help="write sites, prediction and standard_error here; or OUT.nc"
     )
+    add_method(parser)
     add_settings(parser)
 
 
@@ -82,31 +85,32 @@ def run(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     scale = chosen_scale(saved.spec, options)
     scale.check()
+    if options.no_variance and (scale.transform is not None or options.quantiles or options.exceed):
+        raise ValueError("--no-variance leaves no distribution: without it there are --scale original, --quantiles and --exceed")
     spec, sites_path = _predict_inputs(saved.spec, options)
     inputs = [("MODEL.json", options.model), ("DATA.csv", file_of(spec)), ("SITES.csv", sites_path)]
     check_files(options, inputs, output)
     dataset = load_dataset(spec)
     sites = _sites(dataset, sites_path, options)
     settings = factor_settings(options)
-    say_beforehand(dataset, settings)
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
     positions = sites.stack(spec.axes)
-    errors = errors_at(spec, sites, options.target)
-    with kriging(dataset.observations, saved.model, settings=settings) as kriged:
-        fitted = kriged.predict(
-            spec.cartesian(positions), covariates=spec.design(sites), target=options.target, error_variances=errors
-        )
+    new = NewSites(spec.cartesian(positions), spec.design(sites), options.target, errors_at(spec, sites, options.target))
+    fitted, how = predicted_as_asked(dataset, saved, new, settings, options)
     prediction, named = scale.of(fitted), dataset.spec if scale.transform is None else dataset.spec.as_observed
     more = distribution_columns(prediction, options.quantiles, options.exceed)
     predicted = Predicted(named, positions, prediction, options.grid if sites_path is None else None, more)
     write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
-    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None}
+    options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None, **how}
     errors_too = " with their standard errors" if "standard_error" in predicted.columns else ""
     options.answer |= {"scale": "fitted" if scale.transform is None else "original", "columns": list(predicted.columns)}
     print(f"{len(positions)} predictions of {what}{scale.words}{errors_too} in {options.output}")
     if options.target == "observation" and spec.value in sites.columns:
+        if not fitted.has_variance:
+            note("not scored: scores need standard errors, so leave out --no-variance")
+            return 0
         scores = _scores(prediction, sites, dataset, scale)
         if scores is not None:
             options.answer["held_out"] = vars(scores)

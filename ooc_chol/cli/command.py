@@ -102,9 +102,11 @@ def _completion(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.apps.geostat.cli.heaton import add_options
     from ooc_chol.bench.commands import add_commands
 
-    add_commands(parser)
+    what = add_commands(parser)
+    add_options(what.add_parser("heaton", help="the comparison of spatial methods by Heaton et al. (2019), or a simulated twin"))
 
 
 def _geostat(parser: argparse.ArgumentParser) -> None:

@@ -91,6 +91,11 @@ def objects(observations, result, tmp_path_factory):
             "LikelihoodRatio": [geostat.LikelihoodRatio(*THIRDS, 1 / 3, 1 / 3)],
             "MapData": [geostat.MapData(*[np.zeros((50, 40))] * 6)],
             "MapLabels": [geostat.MapLabels(*[HOSTILE * 9] * 4)],
+            "LocalCheck": [
+                geostat.check_local_kriging(geostat.local_kriging(observations, model), sites, covariates=np.ones((5, 3)))
+            ],
+            "LocalKriging": [geostat.local_kriging(observations, model)],
+            "LocalPlan": [geostat.local_kriging(observations, model).plan(10**6)],
             "Matern": [model, geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3, 1e-100 / 3)],
             "MissingExtraError": [geostat.MissingExtraError(HOSTILE * 9)],
             "Observations": [observations],

@@ -15,13 +15,19 @@ from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.competition import LATTICE, make_twin, read_competition
 from ooc_chol.apps.geostat.data.endings import RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import json_files, write_json
-from ooc_chol.apps.geostat.estimation.progress import progress_for
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.pictures.competition_picture import competition_figure
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture, save_figure
 from ooc_chol.apps.geostat.trial import HeldOut, Trial, run_trial
 
 MODELS = ("half-constant", "free-constant", "half-linear", "free-linear")
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol bench heaton temperatures.csv --output heaton.json --picture heaton.png",
+    "ooc-chol bench heaton --twin 100,60 --models half-constant",
+)
 
 _FORMAT = "ooc-chol bench heaton"
 RESULTS = json_files(_FORMAT)
@@ -36,6 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Fits, predicts and scores held-out temperatures as the comparison of Heaton et al. (2019, JABES 24) does. The data are "
         "yours to give (all.sat.temps of github.com/finnlindgren/heatoncomparison as CSV), or a twin is simulated."
     )
+    parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in EXAMPLES)])
     parser.add_argument("data", nargs="?", metavar="DATA", help="CSV with Lon, Lat, MaskTemp and TrueTemp, or modis.npz")
     parser.add_argument(
         "--twin",
@@ -81,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     print(_heading(), flush=True)
     for name in models:
         trial = _trial(name, options.method, settings)
-        progress = progress_for(sys.stderr, "degrees")
+        progress = SilentProgress() if options.quiet else progress_for(sys.stderr, "degrees")
         try:
             result = run_trial(data, trial, progress=progress, predicted=found.append)
         finally:

@@ -52,6 +52,7 @@ from ooc_chol.apps.geostat.data.transforms import Transform as Transform
 from ooc_chol.apps.geostat.data.transforms import TransformError as TransformError
 from ooc_chol.apps.geostat.data.transforms import box_cox as box_cox
 from ooc_chol.apps.geostat.errors import MissingExtraError as MissingExtraError
+from ooc_chol.apps.geostat.errors import NeighbourhoodError as NeighbourhoodError
 from ooc_chol.apps.geostat.estimation.box_cox import BoxCoxFit as BoxCoxFit
 from ooc_chol.apps.geostat.estimation.box_cox import fit_box_cox as fit_box_cox
 from ooc_chol.apps.geostat.estimation.fitting import FitResult as FitResult
@@ -79,6 +80,10 @@ from ooc_chol.apps.geostat.estimation.templates import starting_model as startin
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck as VecchiaCheck
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
+from ooc_chol.apps.geostat.kriging.block_means import Blocks as Blocks
+from ooc_chol.apps.geostat.kriging.block_means import polygon_blocks as polygon_blocks
+from ooc_chol.apps.geostat.kriging.block_means import predict_block_means as predict_block_means
+from ooc_chol.apps.geostat.kriging.block_means import rectangular_blocks as rectangular_blocks
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores as HeldOutScores
 from ooc_chol.apps.geostat.kriging.checks import coverage as coverage
 from ooc_chol.apps.geostat.kriging.checks import gaussian_crps as gaussian_crps

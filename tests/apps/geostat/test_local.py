@@ -30,7 +30,7 @@ from tests.apps.geostat.cases import simulate as simulated
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
+pytestmark = [pytest.mark.usefixtures("one_blas_thread")]
 
 MODEL = Matern(1.5, 0.25, 1.5, 0.05)
 TRUTH = Matern(1.0, 0.1, 0.8, 0.05)
@@ -71,7 +71,9 @@ def test_from_all_data_it_is_exact_kriging(method, q, mean, errors):
         np.testing.assert_allclose(local.coefficients, exact.coefficients, rtol=TWO_ROUTES)
         for target, variances in (("observation", rng.uniform(0, 1, 70) if errors else None), ("field", None)):
             how = {"covariates": covariates, "target": target, "error_variances": variances}
-            assert_same(local.predict(sites, **how), exact.predict(sites, **how))
+            found, expected = local.predict(sites, **how), exact.predict(sites, **how)
+            assert_same(found, expected)
+            np.testing.assert_allclose(found.lagrange, expected.lagrange, rtol=TWO_ROUTES, atol=TWO_ROUTES)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -134,8 +136,9 @@ def test_means_alone_are_the_means_and_have_no_intervals(many, method):
     np.testing.assert_allclose(alone.mean, whole.mean, rtol=TWO_ROUTES)
     np.testing.assert_allclose(local.predict_mean(sites), whole.mean, rtol=TWO_ROUTES)
     assert whole.has_variance and not alone.has_variance and np.isnan(alone.standard_error).all()
-    with pytest.raises(ValueError, match="only means were predicted"):
-        alone.interval()
+    for ask in (alone.interval, lambda: alone.quantile(0.5), lambda: alone.exceedance(7.0)):
+        with pytest.raises(ValueError, match="only means were predicted"):
+            ask()
     with kriging(observations, MODEL) as exact:
         means = exact.predict(sites, variance=False)
         np.testing.assert_allclose(means.mean, exact.predict(sites).mean, rtol=TWO_ROUTES)
@@ -183,8 +186,12 @@ def test_neighbours_are_the_nearest_and_never_twice():
 def test_sites_of_a_singular_neighbourhood_are_refused():
     observations = example(60)
     twice = observations.take(np.concatenate([np.arange(60), [5]]))
-    with pytest.raises(oc.NotPositiveDefiniteError):
-        local_kriging(twice, Matern(1.0, 0.3, 1.5, 0.0), coefficients=[7.0]).predict([[0.5, 0.5]])
+    for method in METHODS:
+        local = local_kriging(twice, Matern(1.0, 0.3, 1.5, 0.0), method=method, coefficients=[7.0])
+        with pytest.raises(geostat.NeighbourhoodError, match=r"observation (5|60) \(counted from zero\), at") as caught:
+            local.predict([[0.5, 0.5]])
+        assert caught.value.datum in (5, 60) and caught.value.place == tuple(twice.coordinates[5])
+        assert isinstance(caught.value, oc.NotPositiveDefiniteError)
 
 
 def test_wrong_arguments_are_named():
@@ -272,9 +279,17 @@ def test_means_alone_leave_the_column_of_errors_out(fitted, capsys, words):
     assert "not scored" in told.err
 
 
-def test_neighbours_of_exact_kriging_are_refused(fitted, capsys):
-    code, told, _ = predicted(fitted, capsys, "--method", "exact", "--neighbours", "50")
-    assert code != 0 and "leave out --neighbours" in told.err
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--method exact --neighbours 50", "leave out --neighbours"),
+        ("--neighbours 50 --block 0.1,0.1", "blocks are predicted exactly only"),
+        ("--no-variance --quantiles 0.5", "leave out --no-variance"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(fitted, capsys, words, told):
+    code, found, _ = predicted(fitted, capsys, *words.split())
+    assert code != 0 and told in found.err
 
 
 def test_the_command_says_why_it_predicts_from_neighbours(fitted, capsys, monkeypatch):
@@ -319,3 +334,20 @@ def test_solves_of_a_stack_are_those_of_each_matrix():
             places = observations.coordinates[index]
             whole = geostat.cross_covariance(MODEL, places, places) + 0.05 * np.eye(150)
             np.testing.assert_allclose(factors[i] @ factors[i].T, whole, rtol=TWO_ROUTES, atol=TWO_ROUTES)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("method", METHODS)
+def test_a_gpu_factors_neighbourhoods_to_the_same_predictions(many, method):
+    observations, sites = many
+    host, device = (local_kriging(observations, TRUTH, method=method, neighbours=150, device=at) for at in (None, "cuda:0"))
+    assert_same(device.predict(sites), host.predict(sites))
+    np.testing.assert_allclose(device.predict_mean(sites), host.predict_mean(sites), rtol=TWO_ROUTES)
+
+
+@pytest.mark.cuda
+def test_the_command_takes_the_gpu_that_is_named(fitted, capsys):
+    _, _, host = predicted(fitted, capsys, "--neighbours", "100")
+    _, told, device = predicted(fitted, capsys, "--neighbours", "100", "--devices", "cuda:0")
+    assert "on cuda:0" in told.out
+    np.testing.assert_allclose(device["prediction"], host["prediction"], rtol=TWO_ROUTES)

@@ -194,14 +194,14 @@ def test_blocks_are_the_whole():
     pieces = [slice(a, b) for a, b in itertools.pairwise(cuts)]
     with kriging(observations, MODEL) as kriged:
         whole = kriged.predict(sites, covariates=covariates)
-        blocks = list(kriged.predict_blocks((sites[p] for p in pieces), covariates=(covariates[p] for p in pieces)))
+        blocks = list(kriged.predict_batches((sites[p] for p in pieces), covariates=(covariates[p] for p in pieces)))
         # nothing is computed before it is asked for, so that sites may be more than memory holds
-        endless = kriged.predict_blocks(itertools.repeat(sites[:2]), covariates=itertools.repeat(covariates[:2]))
+        endless = kriged.predict_batches(itertools.repeat(sites[:2]), covariates=itertools.repeat(covariates[:2]))
         assert next(endless).mean.shape == (2,)
         with pytest.raises(ValueError, match="shorter"):
-            list(kriged.predict_blocks([sites[:2], sites[:2]], covariates=[covariates[:2]]))
+            list(kriged.predict_batches([sites[:2], sites[:2]], covariates=[covariates[:2]]))
         with pytest.raises(ValueError, match="'observation' and 'field'"):
-            kriged.predict_blocks([], target="mean")
+            kriged.predict_batches([], target="mean")
     assert [len(block.mean) for block in blocks] == [1, 19, 30]
     np.testing.assert_allclose(np.concatenate([block.mean for block in blocks]), whole.mean, rtol=TWO_ROUTES)
     np.testing.assert_allclose(np.concatenate([block.variance for block in blocks]), whole.variance, rtol=TWO_ROUTES)

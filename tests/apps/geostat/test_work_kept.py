@@ -212,7 +212,7 @@ def test_a_fit_goes_on_when_nobody_reads_its_progress():
 )
 def test_settings_of_the_last_step_are_looked_at_before_the_first(data, words, message, capsys, monkeypatch):
     monkeypatch.chdir(data.parent)
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.fit_from_options", lambda *_: pytest.fail("fitted for nothing"))
+    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.transformed_fit", lambda *_: pytest.fail("fitted for nothing"))
     assert fit_words(data, *words) == 2
     assert message in capsys.readouterr().err
 

@@ -54,14 +54,24 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_method(options: argparse.Namespace, *, only_exact: bool, needs_variance: bool) -> None:
+    """Refuse combinations that have no sense, before any work."""
+    if options.method == "exact" and options.neighbours is not None:
+        raise ValueError("--method exact predicts from all observations: leave out --neighbours, or take --method vecchia")
+    if only_exact and (options.neighbours is not None or options.method not in (None, "exact") or options.no_variance):
+        raise ValueError("means over blocks are predicted exactly only: leave out --method, --neighbours and --no-variance")
+    if needs_variance and options.no_variance:
+        raise ValueError(
+            "quantiles, probabilities and the original scale of transformed values need variances: leave out --no-variance"
+        )
+
+
 def predicted_as_asked(
     dataset: Dataset, saved: SavedFit, new: NewSites, settings: FactorSettings, options: argparse.Namespace
 ) -> tuple[Prediction, dict[str, Any]]:
     """Say what will be done and predict; the prediction, and what to answer of how it was made."""
     method, reason = _method(options, dataset.observations.n, saved, settings)
     if method == "exact":
-        if options.neighbours is not None:
-            raise ValueError("--method exact predicts from all observations: leave out --neighbours, or take --method vecchia")
         say_beforehand(dataset, settings)
         with kriging(dataset.observations, saved.model, settings=settings) as kriged:
             prediction = kriged.predict(

@@ -132,22 +132,22 @@ class Kriging:
             variances += self.model.nugget + errors
         return Prediction(mean, variances, target, lagrange)
 
-    def predict_blocks(
+    def predict_batches(
         self,
-        blocks: Iterable[ArrayLike],
+        batches: Iterable[ArrayLike],
         *,
         covariates: Iterable[ArrayLike] | None = None,
         target: Target = "observation",
         batch_bytes: int | None = None,
     ) -> Iterator[Prediction]:
-        """Predict block after block, so that neither sites nor predictions need to be in memory together.
+        """Predict some sites after others, so that neither sites nor predictions need to be in memory together.
 
         Parameters
         ----------
-        blocks : iterable of (m_k, d) arrays
-            Sites, such as ``Grid.blocks()`` gives.
+        batches : iterable of (m_k, d) arrays
+            Sites, such as ``Grid.blocks()`` gives. For means over blocks there is :func:`predict_block_means`.
         covariates : iterable of (m_k, q) arrays, optional
-            The covariates of the mean there, block by block.
+            The covariates of the mean there, batch by batch.
         target : {"observation", "field"}
             New observations, whose variance includes the nugget, or the smooth field underneath.
         batch_bytes : int, optional
@@ -156,20 +156,20 @@ class Kriging:
         Returns
         -------
         iterator of Prediction
-            One per block, in their order.
+            One per batch, in their order.
 
         Raises
         ------
         ValueError
-            As :meth:`predict`; or ``covariates`` has not as many blocks. Faults of a block are found when it is its turn.
+            As :meth:`predict`; or ``covariates`` has not as many batches. Faults of one are found when it is its turn.
 
         Notes
         -----
-        Cost ``n**2`` flops per site. The factor is read once per batch, so blocks far smaller than a batch
-        (``batch_bytes / (8 n)`` sites) read it more often.
+        Cost ``n**2`` flops per site. The factor is read once for each, so batches far smaller than
+        ``batch_bytes / (8 n)`` sites read it more often.
         """
         check_target(target)
-        pairs = zip(blocks, itertools.repeat(None)) if covariates is None else zip(blocks, covariates, strict=True)
+        pairs = zip(batches, itertools.repeat(None)) if covariates is None else zip(batches, covariates, strict=True)
         return (self.predict(sites, covariates=columns, target=target, batch_bytes=batch_bytes) for sites, columns in pairs)
 
     def predict_mean(self, sites: ArrayLike, *, covariates: ArrayLike | None = None) -> NDArray[np.float64]:

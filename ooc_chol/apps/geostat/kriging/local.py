@@ -131,8 +131,9 @@ class LocalKriging:
         ValueError
             Dimension or covariates do not match the observations, there is no such target, or there are error variances that are
             none or of a field, which has no errors.
-        NotPositiveDefiniteError
-            The covariance matrix of a neighbourhood is not positive definite in floating point.
+        NeighbourhoodError
+            The covariance matrix of a neighbourhood is not positive definite in floating point; it is a
+            ``NotPositiveDefiniteError``, and names the observation.
 
         Notes
         -----
@@ -145,7 +146,7 @@ class LocalKriging:
         errors = new_errors(error_variances, len(places), target)
         groups = site_groups(self.model.comparable_sites(places), GROUP_SITES[self.method])
         found = self.predict_groups(groups, places, design, target=target, variance=variance, progress=progress)
-        return Prediction(found.mean, found.variance + errors, target)
+        return Prediction(found.mean, found.variance + errors, target, found.lagrange)
 
     def predict_mean(self, sites: ArrayLike, *, covariates: ArrayLike | None = None) -> NDArray[np.float64]:
         """The mean of :meth:`predict` alone.
@@ -164,7 +165,7 @@ class LocalKriging:
 
         Raises
         ------
-        ValueError, NotPositiveDefiniteError
+        ValueError, NeighbourhoodError
             As :meth:`predict`.
         """
         return self.predict(sites, covariates=covariates, variance=False).mean
@@ -220,8 +221,9 @@ class LocalKriging:
         search = self.search()
         if self.shares_neighbours:
             groups = search.divided(self.model.comparable_sites(places), groups)
-        mean, own = self._over(search, groups, places, design, variance=variance, progress=progress)
-        return Prediction(mean, own + (self.model.nugget if target == "observation" else 0.0), target)
+        mean, own, lagrange = self._over(search, groups, places, design, variance=variance, progress=progress)
+        nugget = self.model.nugget if target == "observation" else 0.0
+        return Prediction(mean, own + nugget, target, lagrange if variance else None)
 
     def _over(
         self,
@@ -232,11 +234,11 @@ class LocalKriging:
         *,
         variance: bool,
         progress: FactorProgress | None,
-    ) -> tuple[_Array, _Array]:
-        """Mean and variance of the field, in stacks of bounded memory."""
+    ) -> _Array:
+        """Mean and variance of the field and Lagrange terms, (3, m), in stacks of bounded memory."""
         began, total, done = time.perf_counter(), sum(map(len, groups)), 0
         systems = self._systems()
-        mean, own = np.full(len(places), np.nan), np.full(len(places), np.nan)
+        results = np.full((3, len(places)), np.nan)
         step = max(1, STACK_BYTES // systems.matrix_bytes(search.count, max(map(len, groups))))
         comparable = self.model.comparable_sites(places)
         for start in range(0, len(groups), step):
@@ -245,11 +247,11 @@ class LocalKriging:
             size = max(map(len, some))
             index = np.stack([np.pad(group, (0, size - len(group)), mode="edge") for group in some])
             neighbours = _neighbours(search, comparable, some)
-            mean[index], own[index] = self._stack(systems, neighbours, places[index], design[index], variance=variance)
+            results[:, index] = self._stack(systems, neighbours, places[index], design[index], variance=variance)
             done += sum(map(len, some))
             if progress is not None:
                 progress(done, total, time.perf_counter() - began)
-        return mean, own
+        return results
 
     def _systems(self) -> LocalSystems:
         """The small systems of these data."""
@@ -261,20 +263,23 @@ class LocalKriging:
 
     def _stack(
         self, systems: LocalSystems, neighbours: NDArray[np.intp], sites: _Array, design: _Array, *, variance: bool
-    ) -> tuple[_Array, _Array]:
-        """Mean and variance (s, g) of the field at the sites (s, g, d) of a stack of groups."""
+    ) -> _Array:
+        """Mean and variance of the field and Lagrange terms (3, s, g) at the sites (s, g, d) of a stack of groups."""
         trend = design @ self.coefficients
         cross = systems.cross(neighbours, sites)
         found = systems.solved(neighbours, cross, variance=variance)
         if found.cross is None:
-            return trend + np.einsum("skg,sk->sg", cross, found.residual), np.full(trend.shape, np.nan)
+            mean, unknown = trend + np.einsum("skg,sk->sg", cross, found.residual), np.full(trend.shape, np.nan)
+            return np.stack([mean, unknown, unknown])
         # x0' b + c' inv(S) (z - X b)
         mean = trend + np.einsum("skg,sk->sg", found.cross, found.residual)
         # x0 - X' inv(S) c, what the neighbours leave of the mean's columns
         gap = design - np.einsum("skg,skp->sgp", found.cross, found.design)
         variances = self.model.site_variances(sites.reshape(-1, sites.shape[2])).reshape(trend.shape)
         unexplained = np.maximum(variances - np.einsum("skg,skg->sg", found.cross, found.cross), 0.0)
-        return mean, unexplained + np.einsum("sgp,pq,sgq->sg", gap, self.coefficient_covariance, gap)
+        uncertain = gap @ self.coefficient_covariance
+        lagrange = np.einsum("sgp,sgp->sg", design, uncertain)
+        return np.stack([mean, unexplained + np.einsum("sgp,sgp->sg", gap, uncertain), lagrange])
 
 
 def _neighbours(search: NeighbourSearch, sites: _Array, groups: Sequence[NDArray[np.intp]]) -> NDArray[np.intp]:

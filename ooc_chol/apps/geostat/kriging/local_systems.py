@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.errors import NeighbourhoodError
 
 #: Rows of a covariance matrix that are filled at once, up to the diagonal only.
 _ROWS = 64
@@ -68,7 +69,11 @@ class LocalSystems:
         matrices, places, own = np.empty((s, k, k)), self._axes[:, neighbours], np.arange(k)
         _in_parts(lambda part: _fill_lower(self._model, places[:, part], matrices[part]), s, k)
         matrices[:, own, own] += self._diagonal[neighbours]
-        factors: Any = oc.cholesky(matrices, lower=True, **self._how)
+        try:
+            factors: Any = oc.cholesky(matrices, lower=True, **self._how)
+        except oc.NotPositiveDefiniteError as error:
+            datum = int(neighbours[error.matrix or 0, error.minor - 1])
+            raise NeighbourhoodError(datum, tuple(self._axes[:, datum].tolist()), error.minor) from error
         made: oc.BatchFactor = factors
         return made
 

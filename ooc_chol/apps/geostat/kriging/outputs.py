@@ -57,7 +57,7 @@ class Predicted:
     def columns(self) -> dict[str, NDArray[np.float64]]:
         """Coordinates (and time or variable), ``prediction``, ``standard_error`` and ``more``, each of shape ``(m,)``.
 
-        Values without a variance have no ``standard_error``: means alone, and those of a transformation with a negative power.
+        Values without a variance have no ``standard_error``: those of a transformation with a negative power.
         """
         places = dict(zip(self.spec.axes, self.positions.T, strict=True))
         return {**places, **self.prediction.columns, **self.more}
@@ -125,10 +125,12 @@ def netcdf_variables(predicted: Predicted) -> dict[str, NetcdfVariable]:
         for k, (name, values) in enumerate(axes.items())
     }
     for name, text in names.items():
-        if name in columns:
-            unit = {"units": "1"} if name.startswith("exceed_") else units
-            attributes = {"long_name": text, **unit, **mapping}
-            variables[name] = NetcdfVariable(dimensions, columns[name].reshape(shape), attributes)
+        unit = {"units": "1"} if name.startswith("exceed_") else units
+        variables[name] = NetcdfVariable(
+            dimensions,
+            columns[name].reshape(shape),
+            {"long_name": text, **unit, **mapping},
+        )
     if "grid_mapping" in mapping:
         variables[_CRS_VARIABLE] = NetcdfVariable((), np.array(0.0), _crs_attributes(spec))
     return variables

@@ -53,7 +53,7 @@ class Prediction:
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """``prediction`` and, if known, ``standard_error``."""
+        """``prediction`` and, where variances were computed, ``standard_error``."""
         errors = {"standard_error": self.standard_error} if self.has_variance else {}
         return {"prediction": self.mean, **errors}
 
@@ -78,11 +78,12 @@ class Prediction:
         Raises
         ------
         ValueError
-            A probability is not between 0 and 1.
+            A probability is not between 0 and 1, or only the mean was predicted.
         """
         p = np.asarray(probability, dtype=np.float64)
         if not np.all((p > 0) & (p < 1)):
             raise ValueError(f"probabilities {p.tolist()} are asked for, but numbers between 0 and 1 are needed")
+        self._check_variance()
         return np.asarray(self.mean + ndtri(p)[..., np.newaxis] * self.standard_error)
 
     def exceedance(self, threshold: ArrayLike) -> NDArray[np.float64]:
@@ -97,7 +98,13 @@ class Prediction:
         -------
         (m,) or (k, m) array
             Probabilities, a row for each threshold where there are several. Where the standard error is zero it is 0 or 1.
+
+        Raises
+        ------
+        ValueError
+            Only the mean was predicted.
         """
+        self._check_variance()
         c = np.asarray(threshold, dtype=np.float64)[..., np.newaxis]
         with np.errstate(divide="ignore", invalid="ignore"):
             away = (self.mean - c) / self.standard_error
@@ -121,12 +128,16 @@ class Prediction:
         ValueError
             ``level`` is not between 0 and 1, or only the mean was predicted.
         """
-        if not self.has_variance:
-            raise ValueError("only means were predicted, and intervals need variances: predict with variance=True")
+        self._check_variance()
         if not 0 < level < 1:
             raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
         half = ndtri(0.5 + level / 2) * self.standard_error
         return self.mean - half, self.mean + half
+
+    def _check_variance(self) -> None:
+        """Raise ``ValueError`` where only means were predicted."""
+        if not self.has_variance:
+            raise ValueError("only means were predicted, and distributions need variances: predict with variance=True")
 
 
 def check_target(target: str) -> None:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
-from ooc_chol.apps.geostat.cli.local import NewSites, add_method, predicted_as_asked
-from ooc_chol.apps.geostat.cli.messages import note
-from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size
+from ooc_chol.apps.geostat.cli.local import NewSites, add_method, check_method, predicted_as_asked
+from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
+from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, grid_size, numbers
 from ooc_chol.apps.geostat.cli.scale import Scale, add_distribution, add_scale, chosen_scale, distribution_columns
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.dataset import (
@@ -25,15 +25,18 @@ from ooc_chol.apps.geostat.data.dataset import (
     regular_grid,
 )
 from ooc_chol.apps.geostat.data.io import Table
+from ooc_chol.apps.geostat.kriging.block_means import predict_block_means, rectangular_blocks
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
+from ooc_chol.apps.geostat.kriging.kriged import Kriging
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, check_output, write_predictions
-from ooc_chol.apps.geostat.kriging.prediction import Prediction
+from ooc_chol.apps.geostat.kriging.prediction import Prediction, kriging
 from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 from ooc_chol.apps.geostat.results import read_result
 
 #: Shown below the help of the command.
 EXAMPLES = (
     "ooc-chol geostat predict zinc.json sites.csv --output predicted.csv",
+    "ooc-chol geostat predict zinc.json --grid 100,80 --block 40,40 --scale fitted --output blocks.csv",
     "ooc-chol geostat predict zinc.json --grid 100,80 --target field --output map.nc",
     "ooc-chol geostat predict modis.json sites.csv --neighbours 400 --output predicted.csv",
 )
@@ -61,6 +64,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--grid", metavar="NX,NY", type=grid_size, help="predict on a grid over the observations, in place of SITES.csv"
     )
     add_at(parser)
+    parser.add_argument(
+        "--block", metavar="A,B", type=numbers, help="means over rectangles of these sides about the sites: block kriging"
+    )
+    parser.add_argument("--block-points", type=int, default=4, metavar="K", help="points along each side of a block (default: 4)")
     add_scale(parser)
     add_distribution(parser)
     parser.add_argument(
@@ -85,8 +92,10 @@ def run(options: argparse.Namespace) -> int:
     saved = read_result(options.model)
     scale = chosen_scale(saved.spec, options)
     scale.check()
-    if options.no_variance and (scale.transform is not None or options.quantiles or options.exceed):
-        raise ValueError("--no-variance leaves no distribution: without it there are --scale original, --quantiles and --exceed")
+    is_distribution = bool(options.quantiles or options.exceed or scale.transform is not None)
+    check_method(options, only_exact=options.block is not None, needs_variance=is_distribution)
+    if options.block is not None:
+        _check_block(saved.spec, scale, options)
     spec, sites_path = _predict_inputs(saved.spec, options)
     inputs = [("MODEL.json", options.model), ("DATA.csv", file_of(spec)), ("SITES.csv", sites_path)]
     check_files(options, inputs, output)
@@ -96,18 +105,25 @@ def run(options: argparse.Namespace) -> int:
     if dataset.observations.n != saved.n:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
     positions = sites.stack(spec.axes)
-    new = NewSites(spec.cartesian(positions), spec.design(sites), options.target, errors_at(spec, sites, options.target))
-    fitted, how = predicted_as_asked(dataset, saved, new, settings, options)
+    if options.block is None:
+        new = NewSites(spec.cartesian(positions), spec.design(sites), options.target, errors_at(spec, sites, options.target))
+        fitted, how = predicted_as_asked(dataset, saved, new, settings, options)
+    else:
+        say_beforehand(dataset, settings)
+        with kriging(dataset.observations, saved.model, settings=settings) as kriged:
+            fitted, how = _block_means(kriged, spec, positions, options), {"method": "exact"}
     prediction, named = scale.of(fitted), dataset.spec if scale.transform is None else dataset.spec.as_observed
     more = distribution_columns(prediction, options.quantiles, options.exceed)
     predicted = Predicted(named, positions, prediction, options.grid if sites_path is None else None, more)
     write_predictions(options.output, predicted, replace=options.force)
     what = "a new observation" if options.target == "observation" else "the smooth field"
+    if options.block is not None:
+        what = f"means over blocks of {' x '.join(f'{side:g}' for side in options.block)}"
     options.answer = {"output": options.output, "n": len(positions), "target": options.target, "held_out": None, **how}
     errors_too = " with their standard errors" if "standard_error" in predicted.columns else ""
     options.answer |= {"scale": "fitted" if scale.transform is None else "original", "columns": list(predicted.columns)}
     print(f"{len(positions)} predictions of {what}{scale.words}{errors_too} in {options.output}")
-    if options.target == "observation" and spec.value in sites.columns:
+    if fitted.target == "observation" and spec.value in sites.columns:
         if not fitted.has_variance:
             note("not scored: scores need standard errors, so leave out --no-variance")
             return 0
@@ -140,6 +156,31 @@ def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> T
         return load_named_sites(spec, path, options.at)
     assert options.grid is not None, "_predict_inputs asks for a file without --grid"
     return grid_table(spec, regular_grid(dataset.places, *options.grid)[2], options.at)
+
+
+def _check_block(spec: DataSpec, scale: Scale, options: argparse.Namespace) -> None:
+    """Refuse blocks where they have no sense, or no known mean."""
+    if spec.lonlat or spec.axes != spec.coordinates:
+        raise ValueError("--block is for sites in the plane or in space: of degrees, times and variables there are no rectangles")
+    if len(options.block) != len(spec.coordinates):
+        raise ValueError(f"--block has {len(options.block)} sides, but there are {len(spec.coordinates)} coordinates")
+    if spec.columns_off_grid:
+        raise ValueError(
+            f"--block needs {', '.join(spec.columns_off_grid)} within each block, but the sites have them at its middle only"
+        )
+    if scale.transform is not None:
+        raise ValueError(
+            "the mean over a block is no transform of the mean of transformed values: ask for --scale fitted, or average draws "
+            "(simulate)"
+        )
+
+
+def _block_means(kriged: Kriging, spec: DataSpec, middles: NDArray[np.float64], options: argparse.Namespace) -> Prediction:
+    """Block kriging about sites; terms of coordinates in the mean are averaged, too."""
+    blocks = rectangular_blocks(middles, options.block, points=options.block_points)
+    points = blocks.points.reshape(-1, middles.shape[1])
+    terms = spec.design(Table("blocks", dict(zip(spec.axes, points.T, strict=True)), 0))
+    return predict_block_means(kriged, blocks, covariates=terms.reshape(blocks.size, -1, terms.shape[1]))
 
 
 def _check_probabilities(quantiles: tuple[float, ...]) -> None:

@@ -34,14 +34,15 @@ _TILE_SIZE = {"cuda": 4096, "host": 512}
 _RATE_TILE_SIZES = {"cuda": (4096, 2048), "host": (16, 64, 256, 1024, 2048)}
 
 
-def add_commands(bench: argparse.ArgumentParser) -> None:
-    """Add what ``bench`` measures to its parser."""
+def add_commands(bench: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
+    """Add what ``bench`` measures to its parser; what applications measure can be added to what is returned."""
     what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
     _add_rates(what)
     _add_links(what)
     _add_fp64(what)
     _add_suite(what)
     add_paper_commands(what)
+    return what
 
 
 def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -34,6 +34,7 @@ RUNS = {
         "tflops",
     ),
     "bench suite": ("bench suite host --list", "cases"),
+    "bench heaton": ("bench heaton --twin 15,12 --models half-constant --method exact", "models"),
     "bench paper-ablation": (f"bench paper-ablation {SMALL} --memory-budget 99kB --policies v3 planned", "runs"),
     "bench paper-kl": (f"bench paper-kl {SMALL}", "runs"),
     "bench paper-mxp": (f"bench paper-mxp {SMALL}", "runs"),

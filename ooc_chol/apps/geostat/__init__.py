@@ -91,6 +91,7 @@ from ooc_chol.apps.geostat.estimation.profiles import likelihood_ratios as likel
 from ooc_chol.apps.geostat.estimation.profiles import profile_likelihood as profile_likelihood
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress as AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.progress import Evaluation as Evaluation
+from ooc_chol.apps.geostat.estimation.smoothness_comparison import SmoothnessComparison as SmoothnessComparison
 from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest as StationarityTest
 from ooc_chol.apps.geostat.estimation.templates import starting_model as starting_model
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
@@ -107,9 +108,15 @@ from ooc_chol.apps.geostat.kriging.checks import gaussian_log_score as gaussian_
 from ooc_chol.apps.geostat.kriging.checks import interval_score as interval_score
 from ooc_chol.apps.geostat.kriging.checks import score as score
 from ooc_chol.apps.geostat.kriging.circulant import EmbeddingError as EmbeddingError
+from ooc_chol.apps.geostat.kriging.comparison import Comparison as Comparison
+from ooc_chol.apps.geostat.kriging.comparison import ScoreDifference as ScoreDifference
+from ooc_chol.apps.geostat.kriging.comparison import compare as compare
 from ooc_chol.apps.geostat.kriging.efficiency import Efficiency as Efficiency
 from ooc_chol.apps.geostat.kriging.efficiency import prediction_efficiency as prediction_efficiency
 from ooc_chol.apps.geostat.kriging.factorial import predict_component as predict_component
+from ooc_chol.apps.geostat.kriging.folds import Folds as Folds
+from ooc_chol.apps.geostat.kriging.folds import fold_labels as fold_labels
+from ooc_chol.apps.geostat.kriging.folds import folds as folds
 from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid as simulate_grid
 from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid_conditional as simulate_grid_conditional
 from ooc_chol.apps.geostat.kriging.grids import write_grid_prediction as write_grid_prediction
@@ -118,6 +125,7 @@ from ooc_chol.apps.geostat.kriging.local import local_kriging as local_kriging
 from ooc_chol.apps.geostat.kriging.local_check import LocalCheck as LocalCheck
 from ooc_chol.apps.geostat.kriging.local_check import check_local_kriging as check_local_kriging
 from ooc_chol.apps.geostat.kriging.local_plan import LocalPlan as LocalPlan
+from ooc_chol.apps.geostat.kriging.local_validation import cross_validate_locally as cross_validate_locally
 from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe
 from ooc_chol.apps.geostat.kriging.outputs import to_xarray as to_xarray
@@ -133,7 +141,6 @@ from ooc_chol.apps.geostat.kriging.transformed import BackTransformed as BackTra
 from ooc_chol.apps.geostat.kriging.transformed import back_transform as back_transform
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation as CrossValidation
 from ooc_chol.apps.geostat.kriging.validation import cross_validate as cross_validate
-from ooc_chol.apps.geostat.kriging.validation import fold_labels as fold_labels
 from ooc_chol.apps.geostat.kriging.validation import leave_one_out as leave_one_out
 from ooc_chol.apps.geostat.pictures.anisotropy import anisotropy_figure as anisotropy_figure
 from ooc_chol.apps.geostat.pictures.anisotropy import variograms_along_axes as variograms_along_axes

@@ -41,7 +41,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    smoothness : float or {"best", "free"}
+    smoothness : float or {"auto", "best", "free"}
         ``nu``, the best of those that :func:`fit` tries, or estimated. Of another ``covariance`` given by name it is kept where
         it is a number, and estimated else.
     nugget : {"free", "zero"} or float
@@ -132,7 +132,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        smoothness: float | Literal["best", "free"] = 1.5,
+        smoothness: float | Literal["auto", "best", "free"] = 1.5,
         nugget: Nugget = "free",
         mean: Mean = "constant",
         *,

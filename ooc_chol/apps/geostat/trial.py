@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -141,7 +142,13 @@ def read_modis(path: str | os.PathLike[str]) -> HeldOut:
     return HeldOut("MODIS land-surface temperature", places[0], values[0], places[1], values[1])
 
 
-def run_trial(data: HeldOut, trial: Trial, *, progress: AbstractFitProgress | None = None) -> dict[str, Any]:
+def run_trial(
+    data: HeldOut,
+    trial: Trial,
+    *,
+    progress: AbstractFitProgress | None = None,
+    predicted: Callable[[Prediction], None] | None = None,
+) -> dict[str, Any]:
     """Fit from automatic starts, predict all held-out sites, and score them.
 
     Parameters
@@ -152,6 +159,8 @@ def run_trial(data: HeldOut, trial: Trial, *, progress: AbstractFitProgress | No
         What is fitted, and how.
     progress : AbstractFitProgress, optional
         Told of the fit.
+    predicted : callable, optional
+        Called with the predictions of the held-out values.
 
     Returns
     -------
@@ -173,6 +182,8 @@ def run_trial(data: HeldOut, trial: Trial, *, progress: AbstractFitProgress | No
     clock.lap("fit")
     predict = _by_neighbours if trial.method == "vecchia" else _exactly
     prediction, more = predict(observations, result, data.test_sites, covariates, trial, clock)
+    if predicted is not None:
+        predicted(prediction)
     return {
         "model": trial.name,
         "method": trial.method,

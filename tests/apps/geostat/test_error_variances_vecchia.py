@@ -13,7 +13,7 @@ from ooc_chol.apps.geostat.estimation.gradient import assembled
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.smoothness_check import smoothness_warning
+from ooc_chol.apps.geostat.estimation.smoothness_check import sampled_comparison
 from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.apps.geostat.estimation.vecchia import approximated
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import conditioning
@@ -100,8 +100,8 @@ def test_a_rejected_smoothness_is_told_of_data_with_errors():
     values = simulate(truth, sites, seed=2, target="observation", error_variances=errors)[0]
     observations = make_observations(sites, values, error_variances=errors)
     smooth = fit(observations, smoothness=2.5, nugget="zero").model
-    text = smoothness_warning(observations, smooth, LikelihoodOptions(FEW_TILES), nugget="zero", neighbours=20)
-    assert text is not None and "in place of 2.5" in text
+    found = sampled_comparison(observations, smooth, LikelihoodOptions(FEW_TILES), nugget="zero", neighbours=20)
+    assert found.kept == 2.5 and found.is_rejected and found.estimated < 1.0
     with pytest.raises(ValueError, match="not profiled out"):
         graph = conditioning(observations.coordinates, 5)
         approximated(observations, correlation_of(smooth), graph, variance=None)

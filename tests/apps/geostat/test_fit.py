@@ -74,7 +74,7 @@ def test_simulated_truth_is_recovered(nu):
 
 @pytest.mark.parametrize("nu", [0.5, 2.5])
 def test_best_smoothness_is_the_true_one(nu):
-    result = fit(simulate(Matern(1.0, 0.2, nu, 1e-3), 200, seed=12))
+    result = fit(simulate(Matern(1.0, 0.2, nu, 1e-3), 200, seed=12), smoothness="best")
     assert result.model.smoothness == nu
     assert [trial.smoothness for trial in result.trials] == [0.5, 1.5, 2.5]
     assert result.loglik == max(trial.loglik for trial in result.trials)
@@ -96,7 +96,7 @@ def test_start_on_a_subset_leads_to_the_same_maximum():
 
 def test_each_smoothness_starts_on_a_subset_of_its_own_order():
     observations = simulate(Matern(1.0, 0.2, 1.5, 0.05), 510, seed=3)
-    result = fit(observations, max_evaluations=3)
+    result = fit(observations, smoothness="best", max_evaluations=3)
     assert [trial.smoothness for trial in result.trials] == [0.5, 1.5, 2.5]
     alone = fit(observations, smoothness=2.5, max_evaluations=3)
     assert result.trials[2].loglik == pytest.approx(alone.loglik, rel=TWO_ROUTES)
@@ -132,17 +132,6 @@ def test_parameters_at_bounds_are_said():
     assert smooth.model.nugget >= 1e-8 * smooth.model.variance * (1 - 1e-9)
 
 
-def test_the_best_of_a_few_smoothnesses_says_where_another_one_fits_better():
-    between = fit(simulate(Matern(1.0, 0.08, 1.0, 0.001), 600, seed=3))
-    (text,) = (text for text in between.warnings if "--smoothness free" in text)
-    found = float(text.split("nu = ")[1].split()[0])
-    assert 0.8 < found < 1.2 and text.startswith("an estimated smoothness fits better")
-    for right in (0.5, 1.5):
-        result = fit(simulate(Matern(1.0, 0.08, right, 0.001), 600, seed=3))
-        assert result.model.smoothness == right and not any("smoothness" in text for text in result.warnings)
-    assert fit(simulate(Matern(1.0, 0.08, 1.0, 0.001), 150, seed=3), smoothness=1.5).warnings == ()
-
-
 def test_fixed_nugget_is_kept():
     observations = simulate(Matern(1.0, 0.2, 1.5, 0.3), 200, seed=15)
     result = fit(observations, smoothness=1.5, nugget=0.3)
@@ -166,7 +155,7 @@ def test_result_goes_through_json():
     assert len(content["evaluations"]) == content["trials"][0]["evaluations"] == len(result.evaluations)
     assert set(content) == {
         "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "vecchia",
-        "start", "stationary", "converged",
+        "start", "comparison", "stationary", "converged",
         "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
     }  # fmt: skip
 

@@ -108,8 +108,10 @@ def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorS
     variance = ["variance"] if spaces[0].is_profiled else []
     profiled = ", ".join([*variance, *(f"coefficient of {name}" for name in dataset.observations.mean_columns)]) or "nothing"
     names = ", ".join(map(read_name, spaces[0].names))
+    more = ", and one that estimates the smoothness," if asked.estimates_smoothness_too(dataset.observations.n) else ""
+    searches = f"{len(spaces)} search{'es' if len(spaces) > 1 else ''}{more}"
     return (
-        f"dry run: {len(spaces)} search{'es' if len(spaces) > 1 else ''} by {asked.search_method(dataset.observations)} over "
+        f"dry run: {searches} by {asked.search_method(dataset.observations)} over "
         f"{names}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each"
     )
 

@@ -33,7 +33,7 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
     pairs = zip(result.mean_columns, result.coefficients, np.sqrt(np.diag(result.coefficient_covariance)), strict=True)
     mean = ", ".join(f"{name} {value:.6g} ± {error:.2g}" for name, value, error in pairs) or "zero"
     per_evaluation = np.mean([evaluation.seconds for evaluation in result.evaluations])
-    tried = ", ".join(f"nu {trial.smoothness:g}: {trial.loglik:.3f}" for trial in result.trials if trial.smoothness is not None)
+    tried = ", ".join(f"nu {trial.smoothness:.4g}: {trial.loglik:.3f}" for trial in result.trials if trial.smoothness is not None)
     is_matern = isinstance(model, Matern)
     known = units or {}
     unit = known.get("range", known.get("range_1", ""))
@@ -45,6 +45,7 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
             f"  nugget       {model.nugget:.6g} (standard deviation {math.sqrt(model.nugget):.4g})",
             f"  mean         {mean}",
             f"  loglik       {result.loglik:.6f}" + (f" ({tried})" if is_matern else ""),
+            *_comparison_lines(result),
             f"  search       {len(result.evaluations)} evaluations of {per_evaluation:.2f} s each, {result.seconds:.1f} s in all",
             *(_elsewhere(model) if is_matern else ()),
             *(f"  warning      {text}" for text in result.warnings),
@@ -80,6 +81,12 @@ def model_text(model: AbstractCovariance) -> str:
     """All parameters of a covariance function by name, on one line, angles as azimuths in degrees."""
     values = {"variance": model.variance, **read_values(model.values), "nugget": model.nugget}
     return ", ".join(f"{name} {value:g}" for name, value in values.items())
+
+
+def _comparison_lines(result: FitResult[Any]) -> list[str]:
+    """Which smoothness was taken, and why, where the fit chose."""
+    found = result.comparison
+    return [] if found is None or found.densities is not None else [f"  smoothness   {found}"]
 
 
 def _matern_lines(result: FitResult[Matern], unit: str) -> list[str]:

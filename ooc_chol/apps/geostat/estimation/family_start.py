@@ -26,7 +26,7 @@ class AskedCovariance:
 
     covariance: AbstractCovariance | str | None  #: One to start from, the name of a family, or a Matérn one
     fixed: Kept
-    smoothness: float | Literal["best", "free"]
+    smoothness: float | Literal["auto", "best", "free"]
     nugget: Nugget
     range: float | None  #: Of a Matérn covariance that is kept, with its variance
     variance: float | None

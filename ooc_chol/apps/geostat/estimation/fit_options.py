@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.estimation.gradient import TraceSums, check_trace_sum
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
 from ooc_chol.apps.geostat.estimation.search import Nugget, SearchSpace
+from ooc_chol.apps.geostat.estimation.smoothness_comparison import COMPARED_LIMIT
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -27,7 +28,7 @@ class FitOptions:
 
     covariance: AbstractCovariance | None = None
     fixed: Sequence[str] = ()
-    smoothness: float | Literal["best", "free"] = "best"
+    smoothness: float | Literal["auto", "best", "free"] = "auto"
     nugget: Nugget
     method: Method | None
     reml: bool
@@ -45,7 +46,7 @@ class FitOptions:
         check_trace_sums(self.traces, 2)
         if covariance is None and self.fixed:
             raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
-        if covariance is not None and self.smoothness != "best":
+        if covariance is not None and self.smoothness != "auto":
             raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
         method, starts = self.search_method(observations), self.vecchia.starts
         if starts == "template" and covariance is None:
@@ -70,6 +71,10 @@ class FitOptions:
             return [family_space(observations, self.covariance, self.nugget, fixed=self.fixed)]
         return [search_space(observations, self.nugget, candidate) for candidate in _candidates(self.smoothness)]
 
+    def estimates_smoothness_too(self, n: int) -> bool:
+        """Whether an estimated smoothness is compared with the best of a few, by the likelihood that is maximised."""
+        return self.covariance is None and self.smoothness == "auto" and n <= COMPARED_LIMIT
+
     def start(self, space: SearchSpace[Any]) -> NDArray[np.float64] | None:
         """The point of ``covariance``, shape ``(k,)``, which must lie in the space; None without."""
         return None if self.covariance is None else space.start(self.covariance)
@@ -90,7 +95,7 @@ class FitOptions:
         return VecchiaOptions(self.neighbours, self.starts, self.exact_check)
 
 
-def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
+def default_method(method: Method | None, smoothness: float | Literal["auto", "best", "free"]) -> Method:
     """How a fit searches: as it is told, or by whether a smoothness, or more, is estimated."""
     if method is not None and method not in METHODS:
         raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
@@ -99,13 +104,13 @@ def default_method(method: Method | None, smoothness: float | Literal["best", "f
     return method or ("fisher" if smoothness == "free" else "cobyqa")
 
 
-def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:
+def _candidates(smoothness: float | Literal["auto", "best", "free"]) -> tuple[float | None, ...]:
     """Values of the smoothness to be tried; None for one that is estimated."""
-    if smoothness == "best":
+    if smoothness in ("auto", "best"):
         return SMOOTHNESS
     if smoothness == "free":
         return (None,)
     if isinstance(smoothness, str):
-        raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'best' or 'free'")
+        raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'auto', 'best' or 'free'")
     Matern(1.0, 1.0, smoothness)
     return (smoothness,)

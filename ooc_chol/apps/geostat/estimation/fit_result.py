@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import Evaluation
 from ooc_chol.apps.geostat.estimation.search import Model
+from ooc_chol.apps.geostat.estimation.smoothness_comparison import SmoothnessComparison
 from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
 
@@ -76,7 +77,7 @@ class FitResult(Generic[Model]):
     coefficient_covariance : (p, p) array
         Covariance of the coefficients, given the covariance function.
     trials : tuple of SmoothnessTrial
-        One per search: per smoothness tried.
+        One per search: per smoothness tried, then with ``smoothness="auto"`` the one that estimates it.
     evaluations : tuple of Evaluation
         Every likelihood evaluated on all observations, in order; with ``method="vecchia"`` approximate ones, as in ``trials``.
     subset_evaluations : int
@@ -103,6 +104,9 @@ class FitResult(Generic[Model]):
     start : {"template", "subset", "vecchia", "variogram", "log"}
         Where the search came from: the values given, a fit of a subset, one of the approximation, the semivariogram, or the log
         of an earlier run.
+    comparison : SmoothnessComparison or None
+        A smoothness that is kept against one that is estimated; None where it was estimated alone, of other covariance functions
+        than Matérn's, and where the comparison failed (``warnings``).
     stationary : StationarityTest or None
         Of a :class:`NonstationaryMatern`: its likelihood ratio against the same model without slopes.
     """
@@ -126,6 +130,7 @@ class FitResult(Generic[Model]):
     precision: PrecisionCheck | None = None
     vecchia: VecchiaCheck | None = None
     start: str = "subset"
+    comparison: SmoothnessComparison | None = None
     stationary: StationarityTest | None = None
 
     def __repr__(self) -> str:
@@ -197,6 +202,7 @@ class FitResult(Generic[Model]):
             "precision": None if self.precision is None else self.precision.to_dict(),
             "vecchia": None if self.vecchia is None else self.vecchia.to_dict(),
             "start": self.start,
+            "comparison": None if self.comparison is None else vars(self.comparison),
             "stationary": None if self.stationary is None else self.stationary.to_dict(),
             "converged": self.converged,
             "warnings": list(self.warnings),

@@ -52,7 +52,10 @@ class Search:
 
     def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> Outcome[Model]:
         """Find a start, then search with all observations."""
-        start = self._begin(space, given)
+        return self.maximise_from(space, self._begin(space, given))
+
+    def maximise_from(self, space: SearchSpace[Model], start: NDArray[np.float64]) -> Outcome[Model]:
+        """Search with all observations from a point."""
         if self.method == "vecchia":
             objective, end = approximate_maximum(
                 self.observations,

@@ -26,7 +26,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
-from ooc_chol.apps.geostat.estimation.smoothness_check import smoothness_warning
+from ooc_chol.apps.geostat.estimation.smoothness_choice import Chosen, choose_smoothness
 from ooc_chol.apps.geostat.estimation.stationary_search import stationary_search
 from ooc_chol.apps.geostat.estimation.structure_check import structure_warning
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
@@ -47,7 +47,7 @@ def fit(
     *,
     covariance: AbstractCovariance | None = None,
     fixed: Sequence[str] = (),
-    smoothness: float | Literal["best", "free"] = "best",
+    smoothness: float | Literal["auto", "best", "free"] = "auto",
     nugget: Nugget = "free",
     method: Method | None = None,
     reml: bool = False,
@@ -75,9 +75,11 @@ def fit(
         ratio), or near them (``starts``). When not given, an isotropic Matérn model is.
     fixed : sequence of str
         Parameters of ``covariance`` that keep their values, such as ``("smoothness",)``.
-    smoothness : float or {"best", "free"}
-        Without ``covariance``: ``nu``; the one of 0.5, 1.5 and 2.5 with the largest likelihood, and a warning where an estimated
-        one fits clearly better (a search by Vecchia's approximation tells); or estimated.
+    smoothness : float or {"auto", "best", "free"}
+        Without ``covariance``: ``nu``; ``"best"``, the one of 0.5, 1.5 and 2.5 with the largest likelihood; ``"free"``,
+        estimated; or ``"auto"``, up to 20,000 observations the estimated one where its likelihood ratio rejects the best of the
+        three at a level of 1 %, else that best one (``comparison`` tells both). A smoothness that is kept and rejected is warned
+        of: by those likelihoods, or by Vecchia's of 1,000 of the conditional densities.
     nugget : {"free", "zero"} or float
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
@@ -201,15 +203,12 @@ def fit(
         simpler = stationary_search(search, spaces[0], given)
         given = given if simpler is None else simpler.start
         outcomes = [search.maximise(space, given) for space in spaces]
-        best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
-        text = None
-        if covariance is None and smoothness == "best":
-            model = best.space.model(best.point, best.likelihood.model.variance)
-            text = smoothness_warning(observations, model, likelihood, nugget=nugget, neighbours=neighbours)
-        elif covariance is not None:
-            text = structure_warning(observations, (best.space, best.point), likelihood, neighbours=neighbours)
-        result = _result(observations, search, outcomes, best, start, text)
-        return result if simpler is None else replace(result, stationary=simpler.test(best))
+        chosen = choose_smoothness(search, options, outcomes)
+        if covariance is not None and chosen.warning is None:
+            best = chosen.best.space, chosen.best.point
+            chosen = replace(chosen, warning=structure_warning(observations, best, likelihood, neighbours=neighbours))
+        result = _result(observations, search, chosen, start)
+        return result if simpler is None else replace(result, stationary=simpler.test(chosen.best))
 
 
 def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None) -> None:
@@ -237,10 +236,9 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
     }
 
 
-def _result(
-    observations: Observations, search: Search, outcomes: list[Outcome[Any]], best: Outcome[Any], start: float, text: str | None
-) -> FitResult[Any]:
-    """Put the result together, with its warnings and ``text``; of mixed precision or the approximation it is judged exactly."""
+def _result(observations: Observations, search: Search, chosen: Chosen, start: float) -> FitResult[Any]:
+    """Put the result together, with its warnings; of mixed precision or the approximation it is judged exactly."""
+    best, outcomes = chosen.best, chosen.outcomes
     likelihood, precision = best.likelihood, None
     if search.options.settings.precision_threshold is not None:
         likelihood, precision = check_precision(observations, best.space, best.point, search.options, mixed=best.likelihood)
@@ -249,7 +247,7 @@ def _result(
     model = _canonical(best.space.model(best.point, likelihood.model.variance), estimated)
     trials = tuple(outcome.trial for outcome in outcomes)
     warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
-    told = (text, None if precision is None else precision.warning, search.memory.problem)
+    told = (chosen.warning, None if precision is None else precision.warning, search.memory.problem)
     warnings = (*warnings, *filter(None, told))
     loglik, vecchia = likelihood.loglik, None
     if search.method == "vecchia":
@@ -274,6 +272,7 @@ def _result(
         precision=precision,
         vecchia=vecchia,
         start=search.start,
+        comparison=chosen.comparison,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,16 +12,14 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
+from ooc_chol.apps.geostat.data.ordering import inverse_permutation
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
+from ooc_chol.apps.geostat.kriging.folds import FoldKind, Folds, as_folds
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES, Kriging
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
-
-#: How observations are put into folds.
-FoldKind = Literal["random", "tiles", "kmeans"]
 
 #: Share of a column of the mean outside a fold (of its squared length) below which the others do not determine it.
 _LOST = 1e-13
@@ -142,7 +139,7 @@ def cross_validate(
     observations: Observations,
     model: AbstractCovariance,
     *,
-    folds: int | ArrayLike = 10,
+    folds: int | ArrayLike | Folds = 10,
     how: FoldKind = "random",
     seed: int = 0,
     coefficients: ArrayLike | None = None,
@@ -157,8 +154,9 @@ def cross_validate(
         Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, kept as it is.
-    folds : int or (n,) array
-        How many folds to make by :func:`fold_labels`, or a whole number for each observation: equal numbers are one fold.
+    folds : int, (n,) array or Folds
+        How many folds to make by :func:`fold_labels`, or a whole number for each observation: equal numbers are one fold. Or
+        what :func:`folds` made, which may leave out what is near, too, or match the distances at which sites are predicted.
     how : {"random", "tiles", "kmeans"}
         How a number of folds is made; see :func:`fold_labels`.
     seed : int
@@ -187,106 +185,47 @@ def cross_validate(
     -----
     With ``Q`` of :func:`leave_one_out` and the rows ``I`` of a fold, the residuals are ``inv(Q_II) (Q z)_I`` with covariance
     ``inv(Q_II)``: the same as kriging from the others. ``2 n**3`` flops in all, six times the factorization, and memory for the
-    block of the largest fold.
+    block of the largest fold. With a buffer ``I`` is the fold with what is left out beside it, and rows are solved for as often
+    as groups of folds (of 96 MiB) leave them out.
     """
-    labels = _labels(observations, folds, how, seed)
+    chosen = as_folds(observations, folds, how, seed)
     with kriging(observations, model, coefficients=coefficients, settings=settings, progress=progress) as kriged:
-        sequence = np.argsort(labels[kriged.order], kind="stable")
-        members = np.split(sequence, np.cumsum(np.bincount(labels))[:-1])
-        _check_determined(kriged, members)
+        labels, left_out = chosen.labels[kriged.order], _rows_left_out(chosen, kriged.order)
+        _check_determined(kriged, left_out)
+        # along the matrix, so that folds that share a solve leave out the same rows
+        sequence = np.argsort(np.unique(labels, return_index=True)[1])
         residual, variance = np.empty(observations.n), np.empty(observations.n)
         trend = _trend(kriged)
-        for rows, block in zip(members, _inverse_blocks(kriged.factor, members), strict=True):
-            # Q_II = inv(R)_II - T_I' T_I
+        blocks = _inverse_blocks(kriged.factor, [left_out[fold] for fold in sequence])
+        for fold, block in zip(sequence, blocks, strict=True):
+            rows = left_out[fold]
+            # Q_II = inv(R)_II - T_I' T_I of what is left out, of which the fold is all or a part
             root = cho_factor(block - trend[:, rows].T @ trend[:, rows], lower=True)
-            residual[rows] = cho_solve(root, kriged.dual[rows])
-            variance[rows] = np.diagonal(cho_solve(root, np.eye(len(rows))))
-        return _validation(kriged, residual, variance, labels[kriged.order])
+            own = np.flatnonzero(labels[rows] == fold)
+            residual[rows[own]] = cho_solve(root, kriged.dual[rows])[own]
+            variance[rows[own]] = np.diagonal(cho_solve(root, np.eye(len(rows))[:, own])[own])
+        return _validation(kriged, residual, variance, labels)
 
 
-def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random", seed: int = 0) -> NDArray[np.intp]:
-    """Put observations into ``k`` folds.
-
-    Parameters
-    ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
-    k : int
-        Number of folds.
-    how : {"random", "tiles", "kmeans"}
-        At random, of sizes that differ by at most one; as ``k`` compact pieces of a Morton curve, of such sizes too; or as
-        clusters of k-means, rounder but of any size. Compact folds ask for prediction at a distance, as in a gap of a map;
-        random ones for prediction among neighbours.
-    seed : int
-        Seed of random folds and of k-means.
-
-    Returns
-    -------
-    (n,) array
-        Labels 0 to ``k - 1``, none without an observation.
-
-    Raises
-    ------
-    ValueError
-        ``k`` is below 2 or above ``n``, there is no such way, or k-means finds fewer than ``k`` clusters.
-    """
-    n = observations.n
-    if not 2 <= k <= n:
-        raise ValueError(f"{k} folds of {n} observations are asked for, but 2 to {n} are possible")
-    if how == "kmeans":
-        return _clusters(observations, k, seed)
-    if how not in ("random", "tiles"):
-        raise ValueError(f"how is {how!r}, but there are 'random', 'tiles' and 'kmeans'")
-    sequence = np.random.default_rng(seed).permutation(n) if how == "random" else morton_order(observations.places)
-    labels = np.empty(n, dtype=np.intp)
-    for fold, members in enumerate(np.array_split(sequence, k)):
-        labels[members] = fold
-    return labels
+def _rows_left_out(chosen: Folds, order: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Rows of the matrix that each fold leaves out, ascending."""
+    back = inverse_permutation(order)
+    return [np.sort(back[out]) for out in chosen.left_out()]
 
 
-def _clusters(observations: Observations, k: int, seed: int) -> NDArray[np.intp]:
-    """Labels by k-means of the sites."""
-    from scipy.cluster.vq import ClusterError, kmeans2  # 0.02 s, which only such folds need
-
-    sites, problem = observations.places, f"k-means finds fewer than {k} clusters of these sites; ask for fewer folds"
-    if observations.n - observations.duplicates < k:
-        raise ValueError(problem)
-    try:
-        labels = kmeans2(sites, k, minit="++", seed=np.random.default_rng(seed), missing="raise")[1]
-    except ClusterError as error:
-        raise ValueError(problem) from error
-    return np.asarray(labels, dtype=np.intp)
-
-
-def _labels(observations: Observations, folds: int | ArrayLike, how: FoldKind, seed: int) -> NDArray[np.intp]:
-    """Labels from 0 on, of each observation."""
-    if isinstance(folds, int | np.integer):
-        return fold_labels(observations, int(folds), how=how, seed=seed)
-    given = np.array(folds)
-    if given.shape != (observations.n,) or given.dtype.kind not in "iu":
-        raise ValueError(
-            f"folds have shape {given.shape} and type {given.dtype}, but a number of folds, or a whole number for each of the "
-            f"{observations.n} observations, is needed"
-        )
-    labels = np.unique(given, return_inverse=True)[1]
-    if labels.max() == 0:
-        raise ValueError("all observations are in one fold, so that none is left to predict it from")
-    return np.asarray(labels, dtype=np.intp)
-
-
-def _check_determined(kriged: Kriging, folds: list[NDArray[np.intp]]) -> None:
-    """Raise ``ValueError`` when the mean cannot be estimated without one of the folds."""
+def _check_determined(kriged: Kriging, left_out: list[NDArray[np.intp]]) -> None:
+    """Raise ``ValueError`` when the mean cannot be estimated without what one of the folds leaves out."""
     design = kriged.observations.design[:, : kriged.whitened.design.shape[1]]
     if not design.shape[1]:
         return
     # the columns of q are orthonormal, so those of q without the fold are independent unless the fold alone has length one
     q = np.linalg.qr(design)[0]
-    for fold, rows in enumerate(folds):
+    for fold, rows in enumerate(left_out):
         if np.linalg.norm(q[rows], ord=2) ** 2 > 1.0 - _LOST:
             raise ValueError(
                 f"without fold {fold} ({len(rows)} observations, with number {kriged.order[rows[0]]}, counted from zero) the "
                 f"coefficients of the mean ({', '.join(kriged.observations.mean_columns)}) cannot be estimated; make folds "
-                "smaller or leave a column out"
+                "smaller, a buffer shorter, or leave a column out"
             )
 
 
@@ -297,31 +236,32 @@ def _trend(kriged: Kriging) -> NDArray[np.float64]:
     return np.asarray(solve_triangular(white.root, solved.T, trans="T"))
 
 
-def _inverse_blocks(factor: oc.CholeskyFactor, folds: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float64]]:
-    """The block of ``inv(R)`` that belongs to each fold; small folds share a solve, large ones take several."""
+def _inverse_blocks(factor: oc.CholeskyFactor, left_out: list[NDArray[np.intp]]) -> Iterator[NDArray[np.float64]]:
+    """The block of ``inv(R)`` of the rows that each fold leaves out; small ones share a solve, large ones take several."""
     step = max(1, BATCH_BYTES // (2 * 8 * factor.n))
-    for group in _groups(folds, step):
-        rows = np.concatenate(group)
+    for rows, group in _groups(left_out, step):
         block = np.empty((len(rows), len(rows)))
         for start in range(0, len(rows), step):
             columns = rows[start : start + step]
             block[:, start : start + len(columns)] = factor.solve(_unit_vectors(factor.n, columns))[rows]
-        start = 0
-        for fold in group:
-            own = slice(start, start + len(fold))
-            yield 0.5 * (block[own, own] + block[own, own].T)
-            start = own.stop
+        for out in group:
+            own = np.searchsorted(rows, out)
+            part = block[np.ix_(own, own)]
+            yield 0.5 * (part + part.T)
 
 
-def _groups(folds: list[NDArray[np.intp]], step: int) -> Iterator[list[NDArray[np.intp]]]:
-    """Consecutive folds with at most ``step`` observations together, or one fold that is larger."""
+def _groups(left_out: list[NDArray[np.intp]], step: int) -> Iterator[tuple[NDArray[np.intp], list[NDArray[np.intp]]]]:
+    """Consecutive folds that leave out at most ``step`` rows together, or one that leaves out more, with these rows."""
+    rows: NDArray[np.intp] = np.empty(0, dtype=np.intp)
     group: list[NDArray[np.intp]] = []
-    for fold in folds:
-        if group and sum(map(len, group)) + len(fold) > step:
-            yield group
-            group = []
-        group.append(fold)
-    yield group
+    for out in left_out:
+        both = np.union1d(rows, out)
+        if group and len(both) > step:
+            yield rows, group
+            both, group = out, []
+        rows = both
+        group.append(out)
+    yield rows, group
 
 
 def _unit_vectors(n: int, columns: NDArray[np.intp]) -> NDArray[np.float64]:

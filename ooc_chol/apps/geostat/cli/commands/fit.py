@@ -32,6 +32,7 @@ from ooc_chol.apps.geostat.estimation.evaluation_log import LOG_ADVICE, goes_on
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.inference import Inference, infer
 from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.estimation.smoothness_comparison import COMPARED_LIMIT
 from ooc_chol.apps.geostat.estimation.templates import PLUS
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
@@ -60,10 +61,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_covariance_options(parser)
     parser.add_argument(
         "--smoothness",
-        metavar="NU|best|free",
+        metavar="NU|auto|best|free",
         type=_smoothness,
-        default="best",
-        help="nu, the best of 0.5, 1.5 and 2.5 (default), or estimated, as with every other --covariance, --start or --fix",
+        default="auto",
+        help="nu; the best of 0.5, 1.5 and 2.5; estimated (free), as with every other --covariance, --start or --fix; or that "
+        f"where its likelihood ratio rejects the best (auto, default; up to {COMPARED_LIMIT} observations)",
     )
     parser.add_argument(
         "--nugget", metavar="free|zero|VALUE", type=_nugget, default="free", help="variance of the error of an observation"
@@ -160,9 +162,9 @@ def _check_map(dataset: Dataset) -> None:
     check_map(dataset)
 
 
-def _smoothness(text: str) -> float | Literal["best", "free"]:
-    words: dict[str, Literal["best", "free"]] = {"best": "best", "free": "free"}
-    return words[text] if text in words else _real(text, "a number, best or free")
+def _smoothness(text: str) -> float | Literal["auto", "best", "free"]:
+    words: dict[str, Literal["auto", "best", "free"]] = {"auto": "auto", "best": "best", "free": "free"}
+    return words[text] if text in words else _real(text, "a number, auto, best or free")
 
 
 def _nugget(text: str) -> Nugget:

@@ -1,0 +1,160 @@
+"""``ooc-chol bench heaton``: the comparison of Heaton et al. (2019), on the user's file or a simulated twin."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.competition import LATTICE, make_twin, read_competition
+from ooc_chol.apps.geostat.data.endings import RESULT, check_output_path
+from ooc_chol.apps.geostat.data.io import json_files, write_json
+from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
+from ooc_chol.apps.geostat.kriging.predicted import Prediction
+from ooc_chol.apps.geostat.pictures.competition_picture import competition_figure
+from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture, save_figure
+from ooc_chol.apps.geostat.trial import HeldOut, Trial, run_trial
+
+MODELS = ("half-constant", "free-constant", "half-linear", "free-linear")
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol bench heaton temperatures.csv --output heaton.json --picture heaton.png",
+    "ooc-chol bench heaton --twin 100,60 --models half-constant",
+)
+
+_FORMAT = "ooc-chol bench heaton"
+RESULTS = json_files(_FORMAT)
+
+#: Scores of the comparison's tables, by the names that they have there.
+_SCORES = {"MAE": "mae", "RMSE": "rmse", "CRPS": "crps", "INT": "interval_score", "CVG": "coverage"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.description = (
+        "Fits, predicts and scores held-out temperatures as the comparison of Heaton et al. (2019, JABES 24) does. The data are "
+        "yours to give (all.sat.temps of github.com/finnlindgren/heatoncomparison as CSV), or a twin is simulated."
+    )
+    parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in EXAMPLES)])
+    parser.add_argument("data", nargs="?", metavar="DATA", help="CSV with Lon, Lat, MaskTemp and TrueTemp, or modis.npz")
+    parser.add_argument(
+        "--twin",
+        nargs="?",
+        const=LATTICE,
+        type=_shape,
+        metavar="NX,NY",
+        help="simulate an exponential field with clouds instead, by default on the comparison's 500,300 pixels",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the twin (default: 0)")
+    parser.add_argument(
+        "--models",
+        default="half-constant,free-constant",
+        metavar=",".join(MODELS),
+        help="smoothness 1/2 or estimated, constant or linear mean (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--method",
+        choices=("vecchia", "exact"),
+        default="vecchia",
+        help="Vecchia's approximation and neighbourhoods (default), or exact likelihoods and kriging, for GPUs",
+    )
+    parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write everything here")
+    parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw observed, predicted and error of the first model")
+    add_settings(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the models one after the other; the file is written after each, so that none is lost."""
+    models = _checked_models(options)
+    outputs = [oc.Output("--output", options.output, RESULTS), oc.Output("--picture", options.picture, PICTURES)]
+    check_files(options, [("DATA", options.data)], outputs)
+    if options.output is not None:
+        check_output_path(options.output, RESULT, "results")
+    if options.picture is not None:
+        check_picture(options.picture)
+    data = make_twin(options.twin, seed=options.seed) if options.data is None else read_competition(options.data)
+    print(f"{data.name}: {len(data.values):,} values to fit, {len(data.test_values):,} to predict", flush=True)
+    settings = factor_settings(options)
+    content: dict[str, Any] = {"format": _FORMAT, "version": 1, "data": data.name, "machine": _machine(options), "models": []}
+    found: list[Prediction] = []
+    print(_heading(), flush=True)
+    for name in models:
+        trial = _trial(name, options.method, settings)
+        progress = SilentProgress() if options.quiet else progress_for(sys.stderr, "degrees")
+        try:
+            result = run_trial(data, trial, progress=progress, predicted=found.append)
+        finally:
+            progress.close()
+        content["models"].append(result)
+        print(_row(result), flush=True)
+        if options.output is not None:
+            write_json(options.output, content, kind=RESULTS, replace=options.force or len(found) > 1)
+    options.answer = content
+    if options.picture is not None:
+        _draw(options, data, found[0], models[0])
+    return 0
+
+
+def _checked_models(options: argparse.Namespace) -> list[str]:
+    """The models that are asked for, and either a file or a twin."""
+    if (options.data is None) == (options.twin is None):
+        raise ValueError("give either DATA (all.sat.temps as CSV, or modis.npz) or --twin")
+    models = [name.strip() for name in options.models.split(",")]
+    unknown = [name for name in models if name not in MODELS]
+    if unknown:
+        raise ValueError(f"--models has {', '.join(map(repr, unknown))}, but there are {', '.join(MODELS)}")
+    return models
+
+
+def _trial(name: str, method: Any, settings: Any) -> Trial:
+    smoothness, mean = name.split("-")
+    return Trial("free" if smoothness == "free" else 0.5, "linear" if mean == "linear" else "constant", method, settings=settings)
+
+
+def _machine(options: argparse.Namespace) -> dict[str, Any]:
+    """What a reader of the seconds must know."""
+    devices = [str(device) for device in oc.devices().devices]
+    return {
+        "ooc_chol": oc.__version__,
+        "python": platform.python_version(),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg()[0],
+        "devices": devices,
+        "asked_devices": options.devices,
+        "memory_budget": options.memory_budget,
+    }
+
+
+def _heading() -> str:
+    return f"{'model':16s}" + "".join(f"{name:>8s}" for name in _SCORES) + f"{'fit s':>9s}{'whole s':>9s}{'log-likelihood':>16s}"
+
+
+def _row(result: dict[str, Any]) -> str:
+    """A model's line of the table."""
+    scores, seconds = result["scores"], result["seconds"]
+    numbers = "".join(f"{scores[key]:8.3f}" for key in _SCORES.values())
+    return f"{result['model']:16s}{numbers}{seconds['fit']:9.1f}{seconds['all']:9.1f}{result['fit']['loglik']:16.1f}"
+
+
+def _draw(options: argparse.Namespace, data: HeldOut, prediction: Prediction, model: str) -> None:
+    """The picture of one model."""
+    known, held_out = (data.sites, data.values), (data.test_sites, data.test_values)
+    figure = competition_figure(known, held_out, prediction.mean, title=f"{data.name}: {model}, {options.method}")
+    save_figure(figure, options.picture, replace=options.force)
+    print(f"picture in {options.picture}")
+
+
+def _shape(text: str) -> tuple[int, int]:
+    columns, _, rows = text.partition(",")
+    if not (columns.strip().isdecimal() and rows.strip().isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NX,NY")
+    return int(columns), int(rows)

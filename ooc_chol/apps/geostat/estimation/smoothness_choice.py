@@ -1,0 +1,62 @@
+"""Which smoothness a fit takes: the best of a few or an estimated one, and whether one that is kept is rejected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.errors import STEP_ERRORS
+from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
+from ooc_chol.apps.geostat.estimation.fit_search import Outcome, Search
+from ooc_chol.apps.geostat.estimation.smoothness_check import sampled_comparison
+from ooc_chol.apps.geostat.estimation.smoothness_comparison import SmoothnessComparison, compared, rejection_text
+from ooc_chol.apps.geostat.estimation.spaces import search_space
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The searches of a fit, and the one whose end is the estimate."""
+
+    outcomes: tuple[Outcome[Any], ...]
+    best: Outcome[Any]
+    comparison: SmoothnessComparison | None = None
+    warning: str | None = None
+
+
+def choose_smoothness(search: Search, options: FitOptions, outcomes: list[Outcome[Any]]) -> Chosen:
+    """Take the search of largest likelihood, or one over the smoothness, too; look whether one that is kept is rejected."""
+    best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
+    chosen = Chosen(tuple(outcomes), best)
+    model = best.space.model(best.point, best.likelihood.model.variance)
+    if type(model) is not Matern or "smoothness" in best.space.names:
+        return chosen
+    try:
+        if options.estimates_smoothness_too(search.observations.n):
+            return _with_estimated(search, options, chosen, model)
+        found = sampled_comparison(
+            search.observations, model, search.options, nugget=options.nugget, neighbours=options.neighbours
+        )
+    except STEP_ERRORS as error:
+        text = f"whether another smoothness than {model.smoothness:g} fits better could not be looked at: {error}"
+        return Chosen(chosen.outcomes, best, warning=text)
+    return Chosen(chosen.outcomes, best, found, rejection_text(found, search.observations.n))
+
+
+def _with_estimated(search: Search, options: FitOptions, chosen: Chosen, model: Matern) -> Chosen:
+    """Search over the smoothness, too, from the best of a few, and take that where it rejects the best."""
+    best, before = chosen.best, search.method
+    space = search_space(search.observations, options.nugget, None)
+    search.method = options.method or "fisher"
+    try:
+        found = search.maximise_from(space, space.point(model))
+    except BaseException:
+        search.method = before
+        raise
+    correlation = space.correlation(found.point)
+    gain = found.likelihood.loglik - best.likelihood.loglik
+    comparison = compared(model.smoothness, correlation.smoothness, gain, choose=True)
+    is_taken = comparison.taken == "estimated"
+    if not is_taken:
+        search.method = before
+    return Chosen((*chosen.outcomes, found), found if is_taken else best, comparison)

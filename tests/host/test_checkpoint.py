@@ -450,7 +450,7 @@ def test_the_command_goes_on_after_a_signal(number, status, said, tmp_path, monk
     assert told.startswith(f"ooc-chol: {said}; ") and told.endswith("the same call goes on from it\n")
     assert sorted(os.listdir()) == ["L.partial", "a.npy"]
     assert main([*words, "--resume", "--tile-size", "64"]) == 2
-    assert "tile_size (32 there, 64 here)" in (told := capsys.readouterr().err) and "start afresh with --force" in told
+    assert "--tile-size (32 there, 64 here)" in (told := capsys.readouterr().err) and "start afresh with --force" in told
     assert main([*words, "--resume"]) == 0 and sorted(os.listdir()) == ["L", "a.npy"]
     with oc.load("L") as factor, oc.cholesky(A, **PLAIN) as right:
         np.testing.assert_array_equal(np.asarray(factor), np.asarray(right))

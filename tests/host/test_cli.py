@@ -372,7 +372,7 @@ def test_a_threshold_is_a_contract_unless_it_is_waived(tmp_path, capsys):
     assert "certified  error at most" in capsys.readouterr().out
     words.append("--quiet")
     assert main([*words[:3], "1e-15", *words[4:]]) == 2
-    assert "strict=False" in capsys.readouterr().err
+    assert "--no-strict" in capsys.readouterr().err
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert main([*words[:3], "1e-15", *words[4:], "--no-strict"]) == 0

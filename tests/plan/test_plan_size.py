@@ -161,7 +161,7 @@ def test_what_would_take_the_machine_is_refused_before_anything_is_made():
     assert [name for name, _ in errors] == ["PlanSizeError"] * (len(HUGE) + 8)
     assert all(re.search(r"give tile_size=\d+( and memory_budget=\d+ or more)?$", text) for _, text in errors)
     assert status == [2, 2]
-    assert ran.stderr.count("steps are planned here: give tile_size=") == 2
+    assert ran.stderr.count("steps are planned here: give --tile-size ") == 2
 
 
 def test_the_error_says_what_why_and_what_to_do(monkeypatch):

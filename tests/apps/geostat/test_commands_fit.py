@@ -159,7 +159,7 @@ def test_dry_run_factors_nothing(data, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--method vecchia --precision-threshold 1e-4", "leave precision_threshold out"),
+        ("--method vecchia --precision-threshold 1e-4", "leave --precision-threshold out"),
         ("--exact-check score", "exact_check is 'score', but cobyqa is exact"),
         ("--starts template", "no covariance is given to start from"),
         ("--method vecchia --neighbours 0", "neighbours"),
@@ -204,7 +204,7 @@ def test_smoothness_can_be_free(data, tmp_path, capsys):
         (["--formula", "zinc ~ log(depth - 9)"], "is nan in row 0"),
         (["--value", "zinc", "--resume", "nothing.jsonl"], "nothing.jsonl"),
         (["--value", "zinc", "--log", "no/where.jsonl"], "there is no folder"),
-        (["--value", "zinc", "--precision-threshold", "-1"], "precision_threshold"),
+        (["--value", "zinc", "--precision-threshold", "-1"], "--precision-threshold is -1.0"),
     ],
 )
 def test_mistakes_are_said_on_one_line(data, capsys, monkeypatch, tmp_path, words, message):

@@ -177,6 +177,9 @@ def test_external_drift_is_kriging_with_the_raster_as_a_covariate(drift, capsys)
     np.testing.assert_allclose(found.columns["prediction"], expected.mean, rtol=1e-8)
     np.testing.assert_allclose(found.columns["standard_error"], expected.standard_error, rtol=1e-8)
     np.testing.assert_array_equal(read_raster(drift / "b.asc").values.ravel(), found.columns["prediction"])
+    words = ["--grid", "3,3", "--box", "0.2,0.2,0.8,0.8", "--block", "0.1,0.1"]
+    assert shell("predict", drift / "model.json", *words, "--output", drift / "blocks.csv") == 0
+    assert load_table(drift / "blocks.csv", ("prediction",)).n == 9
     assert shell("plot", "map", drift / "model.json", "--output", drift / "map.png") == 0
     assert shell("cv", drift / "model.json", "--output", drift / "cv.csv") == 0
     assert shell("simulate", drift / "model.json", "--cell", 0.25, "--conditional", "--output", drift / "draws.csv") == 0

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
 
+#: Largest difference of steps of a regular axis, as a share of them.
+_REGULAR = 1e-6
 #: Points of a block: a few hundred kilobytes of coordinates.
 BLOCK_POINTS = 16384
 
@@ -38,6 +40,12 @@ class Grid:
     def shape(self) -> tuple[int, ...]:
         """Shape of an array of values at all points, the last axis first: ``(ny, nx)`` in two dimensions."""
         return tuple(len(axis) for axis in reversed(self.axes))
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the steps along each axis are of one positive length, to a millionth of it."""
+        steps = [np.diff(axis) for axis in self.axes]
+        return all(len(step) > 0 and step.min() > 0 and np.ptp(step) <= _REGULAR * step.max() for step in steps)
 
     def points(self, start: int, stop: int) -> NDArray[np.float64]:
         """The points ``start`` to ``stop - 1``.

@@ -15,8 +15,8 @@ from ooc_chol.apps.geostat.data.grids import Grid
 from ooc_chol.apps.geostat.data.io import text_file
 from ooc_chol.apps.geostat.data.layer import Layer
 
-#: Largest difference of steps of an axis, and of the sides of a square cell, as a share of them.
-_REGULAR = 1e-6
+#: Largest difference of the sides of a square cell, as a share of them.
+_SQUARE = 1e-6
 #: What stands for no value in an ASCII grid, unless a value comes near it.
 _NO_VALUE = -9999.0
 
@@ -25,11 +25,10 @@ def check_raster(path: str | os.PathLike[str], grid: Grid) -> None:
     """Raise ``ValueError`` unless a grid is one of cells that a raster has: regular, and square for an ASCII grid."""
     if len(grid.axes) != 2 or min(map(len, grid.axes)) < 2:
         raise ValueError(f"{path}: a raster needs two columns and two rows or more; write .csv or .nc")
-    steps = [np.diff(axis) for axis in grid.axes]
-    if any(np.ptp(step) > _REGULAR * np.abs(step).max() or step.min() <= 0 for step in steps):
+    if not grid.is_regular:
         raise ValueError(f"{path}: a raster needs steps of one length along each axis, ascending; write .csv or .nc")
     dx, dy = _cell(grid)
-    if Path(path).suffix.lower() in ASCII_GRID and abs(dx - dy) > _REGULAR * dx:
+    if Path(path).suffix.lower() in ASCII_GRID and abs(dx - dy) > _SQUARE * dx:
         raise ValueError(
             f"{path}: an ASCII grid has square cells, but these are {dx:g} by {dy:g}; take a grid of one cell size (--cell), "
             "or write .tif"

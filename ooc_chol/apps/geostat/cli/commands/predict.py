@@ -33,6 +33,7 @@ from ooc_chol.apps.geostat.cli.scale import (
 from ooc_chol.apps.geostat.cli.summary import score_text
 from ooc_chol.apps.geostat.data.areas import Area
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec, load_dataset
+from ooc_chol.apps.geostat.data.drift import with_rasters
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.layers import check_layer
 from ooc_chol.apps.geostat.kriging.block_means import predict_block_means, rectangular_blocks
@@ -120,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
     part = None if options.component is None else component_of(saved.model, options.component)
     if part is not None:
         _check_component(scale, options)
-    is_distribution = bool(options.quantiles or options.exceed or options.level or scale.transform is not None)
+    is_distribution = bool(options.quantiles or options.exceed or options.level is not None or scale.transform is not None)
     check_method(options, only_exact=options.block is not None or part is not None, needs_variance=is_distribution)
     if options.block is not None:
         _check_block(saved.spec, scale, options)
@@ -231,7 +232,7 @@ def _block_means(kriged: Kriging, spec: DataSpec, middles: NDArray[np.float64], 
     """Block kriging about sites; terms of coordinates in the mean are averaged, too."""
     blocks = rectangular_blocks(middles, options.block, points=options.block_points)
     points = blocks.points.reshape(-1, middles.shape[1])
-    terms = spec.design(Table("blocks", dict(zip(spec.axes, points.T, strict=True)), 0))
+    terms = spec.design(with_rasters(spec, Table("blocks", dict(zip(spec.axes, points.T, strict=True)), 0)))
     return predict_block_means(kriged, blocks, covariates=terms.reshape(blocks.size, -1, terms.shape[1]))
 
 

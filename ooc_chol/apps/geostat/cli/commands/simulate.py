@@ -169,6 +169,8 @@ def _is_transformed(saved: SavedFit, area: Area | None, options: argparse.Namesp
         problem = f"a {type(saved.model).__name__} is no function of lags alone"
     elif min(map(len, area.grid.axes)) < 2:
         problem = "the grid has an axis of one point"
+    elif not area.grid.is_regular:
+        problem = "the grid has steps of several lengths"
     elif saved.spec.rasters:
         problem = "rasters may have gaps within the grid"
     if problem is not None and options.method == "fft":

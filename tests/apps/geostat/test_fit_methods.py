@@ -16,8 +16,10 @@ from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.gradient import score
 from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective, profiled
-from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, _boxed, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
+from ooc_chol.apps.geostat.estimation.scoring import _boxed
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import search_space
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.fields import simulate

@@ -14,8 +14,9 @@ from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCov
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.gradient import TraceSums, check_trace_sums
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
-from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
+from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, nlopt_module
 from ooc_chol.apps.geostat.estimation.search import Nugget, SearchSpace
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.estimation.vecchia import NO_KNOWN_ERRORS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions

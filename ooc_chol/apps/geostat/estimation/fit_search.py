@@ -13,9 +13,10 @@ from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, Method, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, SearchSpace
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, approximate_maximum, approximate_start
 

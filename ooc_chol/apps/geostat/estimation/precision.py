@@ -15,8 +15,8 @@ from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
+from ooc_chol.apps.geostat.estimation.scoring import fisher_step
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 
 

@@ -16,8 +16,8 @@ from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known, LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
+from ooc_chol.apps.geostat.estimation.scoring import fisher_step
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions

@@ -78,7 +78,7 @@ def test_an_exact_check_that_has_no_memory_leaves_the_estimate(exact_check):
 
 
 def test_an_exact_score_that_fails_leaves_the_exact_value(monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.vecchia_check.fisher_step", fail)
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.vecchia_check.scoring_step", fail)
     result = fit(OBSERVATIONS, smoothness=1.5, method="vecchia", neighbours=10, exact_check="score")
     assert result.loglik == result.vecchia.loglik_exact != result.vecchia.loglik
     assert result.vecchia.shift is None and "buy some" in result.vecchia.problem
@@ -111,7 +111,7 @@ def test_a_check_in_fp64_that_has_no_memory_leaves_the_estimate():
 
 
 def test_the_command_tells_of_a_check_in_fp64_that_was_not_made(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.precision.fisher_step", fail)
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.precision.scoring_step", fail)
     model = tmp_path / "model.json"
     assert fit_words(data, "--precision-threshold", "1e-4", "--tile-size", 16, "--output", model) == 0
     assert "how far the estimate in FP64 is was not judged: host memory for L" in capsys.readouterr().out

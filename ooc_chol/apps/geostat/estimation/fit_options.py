@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.estimation.gradient import TraceSums, check_trace_sum
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, nlopt_module
 from ooc_chol.apps.geostat.estimation.search import Nugget, SearchSpace
-from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
+from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE, SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.estimation.vecchia import NO_KNOWN_ERRORS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
@@ -34,7 +34,7 @@ class FitOptions:
     method: Method | None
     reml: bool
     traces: TraceSums = "auto"
-    tolerance: float = 0.01
+    tolerance: float = TOLERANCE
     max_evaluations: int
     neighbours: int
     starts: Starts

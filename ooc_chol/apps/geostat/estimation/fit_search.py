@@ -23,6 +23,9 @@ from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, appr
 #: Trust-region radius of the first steps on the subset, where the start is rough.
 _SUBSET_RADIUS = 1.0
 
+#: Log-likelihood of the subset that its search leaves, a tenth of a standard error away.
+_SUBSET_TOLERANCE = 5e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome(Generic[Model]):
@@ -53,6 +56,8 @@ class Search:
     def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> Outcome[Model]:
         """Find a start, then search with all observations."""
         start = self._begin(space, given)
+        if self.method in DERIVATIVE_FREE:
+            start = space.raised(start)
         if self.method == "vecchia":
             objective, end = approximate_maximum(
                 self.observations,
@@ -68,7 +73,8 @@ class Search:
             objective = Objective(self.observations, space, self.options, self.progress, self.memory)
             end = search_from(objective, start, self.method, self.limits)
             self.options = objective.options
-        self._try_floor(objective)
+        if self.method in (*DERIVATIVE_FREE, "lbfgs"):  # scoring goes to the floor itself
+            self._try_floor(objective)
         self.evaluations += objective.evaluations
         self.reused += objective.reused
         likelihood, point = objective.best, objective.best_point
@@ -109,7 +115,7 @@ class Search:
             )
             self.start, self.subset_evaluations = "vecchia", self.subset_evaluations + count
         else:
-            self.start, start = "subset", space.raised(self._start(space))
+            self.start, start = "subset", self._start(space)
         self.memory.keep_start(space, label, start)
         return start
 
@@ -124,7 +130,7 @@ class Search:
         objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
         point = min(starts, key=objective)
         if subset.n < self.observations.n:
-            limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
+            limits = replace(self.limits, tolerance=_SUBSET_TOLERANCE, radius=_SUBSET_RADIUS)
             search_from(objective, point, next((m for m in DERIVATIVE_FREE if m == self.method), "fisher"), limits)
             point = point if objective.best_point is None else objective.best_point
         self.subset_evaluations += len(objective.evaluations)

@@ -25,6 +25,7 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
+from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.estimation.smoothness_check import smoothness_warning
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
@@ -49,7 +50,7 @@ def fit(
     method: Method | None = None,
     reml: bool = False,
     traces: TraceSums = "auto",
-    tolerance: float = 0.01,
+    tolerance: float = TOLERANCE,
     max_evaluations: int = 200,
     neighbours: int = NEIGHBOURS,
     starts: Starts = "auto",

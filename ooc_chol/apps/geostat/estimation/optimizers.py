@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,13 +13,15 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Objective
 from ooc_chol.apps.geostat.estimation.scoring import fisher_scoring
+from ooc_chol.apps.geostat.estimation.scoring_step import scoring_step
 from ooc_chol.apps.geostat.estimation.search_end import (
     NOISE_AT_END,
-    NOISE_TEXT,
     ROUNDING,
+    USED_UP,
     SearchEnd,
     SearchLimits,
-    free_part,
+    converged_by,
+    ended_in_noise,
     is_noise,
 )
 
@@ -38,9 +41,8 @@ DERIVATIVE_FREE: tuple[SearchMethod, ...] = ("cobyqa", "bobyqa")
 #: Shorter ranges tried when the correlation matrix at the start is not positive definite, each a third of the one before.
 _RETREATS = 10
 
-#: A search has settled when so many evaluations in a row have together raised the log-likelihood by less than so many tolerances.
+#: A search without derivatives has settled when so many evaluations in a row have together gained less than the tolerance.
 _PATIENCE = 10
-_LEAST_GAIN_IN_TOLERANCES = 5.0
 
 
 def search_from(objective: Objective, start: NDArray[np.float64], method: SearchMethod, limits: SearchLimits) -> SearchEnd:
@@ -70,15 +72,15 @@ def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Se
 
 
 def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
-    """Models of second order in a trust region; ends too when ten evaluations gain less than five tolerances."""
+    """Models of second order in a trust region; ends too when ten evaluations gain less than the tolerance."""
     from scipy.optimize import minimize
 
-    space, gain = objective.space, _LEAST_GAIN_IN_TOLERANCES * limits.tolerance
+    space, last = objective.space, limits.last_radius(objective.observations.n)
     # COBYQA's first 2 k + 1 evaluations, of which the start was one, only make its model
     since = len(objective.evaluations) + 2 * len(point)
 
     def stop_when_settled(intermediate_result: object) -> None:
-        if _has_settled(objective, gain, since):
+        if _has_settled(objective, limits.tolerance, since):
             raise StopIteration
 
     solution = minimize(
@@ -88,13 +90,13 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
         bounds=list(zip(space.lower, space.upper, strict=True)),
         callback=stop_when_settled,
         options={
-            "initial_tr_radius": max(limits.radius, limits.tolerance),
-            "final_tr_radius": limits.tolerance,
+            "initial_tr_radius": limits.radius,
+            "final_tr_radius": last,
             "maxfev": limits.max_evaluations,
         },
     )
-    if _has_settled(objective, gain, since):
-        return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {gain:g}")
+    if _has_settled(objective, limits.tolerance, since):
+        return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {limits.tolerance:g}")
     return SearchEnd(bool(solution.success), str(solution.message))
 
 
@@ -111,7 +113,7 @@ def nlopt_module() -> Any:
 
 def _bobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
     """NLopt's BOBYQA; ends too, as COBYQA, when ten evaluations gain less than five tolerances."""
-    nlopt, space, gain = nlopt_module(), objective.space, _LEAST_GAIN_IN_TOLERANCES * limits.tolerance
+    nlopt, space, last = nlopt_module(), objective.space, limits.last_radius(objective.observations.n)
     # the first 2 k + 1 evaluations, of which the start was one, only make its model
     since = len(objective.evaluations) + 2 * len(point)
     start = len(objective.evaluations) - 1
@@ -122,7 +124,9 @@ def _bobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
     def value(where: NDArray[np.float64], _: NDArray[np.float64]) -> float:
         # an exception does not get through every version of NLopt: stop there, and raise it here
         try:
-            if len(objective.evaluations) - start < limits.max_evaluations and not _has_settled(objective, gain, since):
+            if len(objective.evaluations) - start < limits.max_evaluations and not _has_settled(
+                objective, limits.tolerance, since
+            ):
                 return objective(where)
         except BaseException as error:
             raised.append(error)
@@ -132,19 +136,19 @@ def _bobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
     search.set_min_objective(value)
     search.set_lower_bounds(space.lower)
     search.set_upper_bounds(space.upper)
-    search.set_initial_step(max(limits.radius, limits.tolerance))
-    search.set_xtol_abs(limits.tolerance)
+    search.set_initial_step(limits.radius)
+    search.set_xtol_abs(last)
     try:
         search.optimize(point)
     except nlopt.ForcedStop:
         if raised:
             raise raised[0] from None
-        if _has_settled(objective, gain, since):
-            return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {gain:g}")
-        return SearchEnd(False, "the evaluations allowed are used up")
+        if _has_settled(objective, limits.tolerance, since):
+            return SearchEnd(True, f"{_PATIENCE} evaluations raised the log-likelihood by less than {limits.tolerance:g}")
+        return SearchEnd(False, USED_UP)
     except nlopt.RoundoffLimited:
         return SearchEnd(True, "rounding of the likelihood limits further progress")
-    return SearchEnd(True, f"the trust region is smaller than {limits.tolerance:g}")
+    return SearchEnd(True, f"the trust region is smaller than {last:.1g}")
 
 
 def _has_settled(objective: Objective, gain: float, since: int) -> bool:
@@ -169,25 +173,30 @@ def _lbfgs(objective: Objective, point: NDArray[np.float64], limits: SearchLimit
             return objective(point + units * scaled), np.zeros_like(scaled)
         return -known.loglik, -units * known.gradient
 
-    def stop_in_the_noise(intermediate_result: OptimizeResult) -> None:
-        here = point + units * intermediate_result.x
-        if is_noise(objective, here, objective.at(here, gradient=True)):
+    def end_at(here: NDArray[np.float64], errors: float) -> SearchEnd | None:
+        """The end of the search there, if it is one; the information is that of the start."""
+        known = objective.at(here, gradient=True)
+        if known.gradient is None:
+            return None
+        step = scoring_step(space, here, replace(known, information=start.information))
+        if step.gain <= limits.tolerance:
+            return converged_by(step)
+        return ended_in_noise(step) if is_noise(objective, here, known, errors=errors) else None
+
+    def stop_at_the_end(intermediate_result: OptimizeResult) -> None:
+        if end_at(point + units * intermediate_result.x, 1.0) is not None:
             raise StopIteration
 
+    if (end := end_at(point, 1.0)) is not None:
+        return end
     solution = minimize(
         value_and_gradient,
         np.zeros_like(point),
         method="L-BFGS-B",
         jac=True,
-        callback=stop_in_the_noise,
+        callback=stop_at_the_end,
         bounds=list(zip((space.lower - point) / units, (space.upper - point) / units, strict=True)),
-        options={"gtol": limits.tolerance, "ftol": ROUNDING, "maxfun": max(1, limits.max_evaluations - already), "maxls": 10},
+        options={"gtol": 0.0, "ftol": ROUNDING, "maxfun": max(1, limits.max_evaluations - already), "maxls": 10},
     )
-    best = objective.at(objective.best_point if objective.best_point is not None else point, gradient=True)
-    if best.gradient is not None and objective.best_point is not None:
-        left = free_part(objective, objective.best_point, best.gradient) * units
-        if is_noise(objective, objective.best_point, best, errors=NOISE_AT_END):
-            return SearchEnd(True, NOISE_TEXT)
-        if np.max(np.abs(left)) <= limits.tolerance:
-            return SearchEnd(True, f"the gradient is below {limits.tolerance:g} per standard error")
-    return SearchEnd(bool(solution.success), str(solution.message))
+    assert objective.best_point is not None, "the start has a likelihood"
+    return end_at(objective.best_point, NOISE_AT_END) or SearchEnd(bool(solution.success), str(solution.message))

@@ -23,7 +23,7 @@ from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
-_LIMITS = SearchLimits(tolerance=1e-3, max_evaluations=60)
+_LIMITS = SearchLimits(tolerance=1e-6, max_evaluations=60)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,7 @@ def _maximiser(observations: Observations, options: LikelihoodOptions) -> Callab
     def maximise(space: SearchSpace[Matern], near: Matern) -> _Found:
         objective = Objective(observations, space, options, SilentProgress())
         try:
-            search_from(objective, space.raised(space.point(near)), "fisher", _LIMITS)
+            search_from(objective, space.point(near), "fisher", _LIMITS)
         except oc.NotPositiveDefiniteError:
             return -math.inf, None
         assert objective.best is not None and objective.best_point is not None

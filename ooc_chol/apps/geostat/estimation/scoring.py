@@ -1,138 +1,103 @@
-"""Fisher scoring: steps by gradient and expected information, between the bounds of the search."""
+"""Fisher scoring: steps by gradient and information, corrected by the curvature they have shown, in a trust region."""
 
 from __future__ import annotations
 
 import math
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
+from ooc_chol.apps.geostat.estimation.scoring_step import Change, Step, scoring_step
 from ooc_chol.apps.geostat.estimation.search_end import (
     NOISE_AT_END,
-    NOISE_TEXT,
     ROUNDING,
+    USED_UP,
     SearchEnd,
     SearchLimits,
-    free_part,
+    converged_by,
+    ended_in_noise,
     is_noise,
+    stopped_before,
 )
 
-#: Longest step of Fisher scoring in a coordinate, halvings of a step that does not raise the likelihood, and the share of the
-#: gain that the gradient promises which a step must bring.
-_LONGEST_STEP = 1.5
-_HALVINGS = 8
+#: Share of the promised gain that a step must bring, and shares below and above which the trust region shrinks and grows.
 _LEAST_SHARE = 1e-4
+_POOR, _GOOD = 0.25, 0.75
 
-#: A longest step of fewer standard errors is of a coordinate that the data say nothing of, such as a nugget near its floor.
-_UNSEEN = 0.1
+#: By how much the trust region shrinks at most and at least, or where there is no likelihood, how often at one point, and by how
+#: much it grows.
+_SHRINK_MOST, _SHRINK_LEAST, _SHRINK_BLINDLY = 0.1, 0.5, 0.25
+_MOST_TRIALS = 8
+_GROW = 2.0
 
-#: Information below this share of the largest, by coordinate or by direction of scaled coordinates, counts as so much.
-_FLAT = 1e-6
-
-#: Curvature so many times that expected makes scoring step too far, and so many times is not believed: it is not quadratic there.
-_MORE_CURVED = 1.5
-_WILD = 10.0
-
-#: A step, and the difference of the gradients before and after.
-Change = tuple[NDArray[np.float64], NDArray[np.float64]]
+#: Coordinates nearer than this to a bound of the search are at it.
+_AT_BOUND = 1e-6
 
 
 def fisher_scoring(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
-    """Steps ``inv(information) gradient`` inside the bounds, halved until the likelihood rises.
+    """Maximise by steps of scoring, until the next one would gain less than the tolerance.
 
-    Where the likelihood is twice as curved as expected, plain scoring steps from one side of the maximum to the other. There the
-    information is corrected by the curvature seen along the step before, as Broyden, Fletcher, Goldfarb and Shanno do.
+    The likelihood of data is often half or twice as curved as expected, so that plain scoring approaches the maximum by halves or
+    jumps over it; the curvature that the last steps have shown takes the place of that expected. The trust region is an ellipsoid
+    of the information: its radius counts standard errors.
     """
-    start = len(objective.evaluations) - 1
-    known, last = objective.at(point, gradient=True, information=True), None
+    first, radius = len(objective.evaluations) - 1, math.inf
+    known = objective.at(point, gradient=True, information=True)
+    changes: deque[Change] = deque(maxlen=max(1, len(point)))
     while True:
-        step, promise = fisher_step(objective, point, known, last)
-        if math.sqrt(promise) <= limits.tolerance:
-            return SearchEnd(True, f"the next step is below {limits.tolerance:g} standard errors")
+        step = scoring_step(objective.space, point, known, changes)
+        if step.gain <= limits.tolerance:
+            return converged_by(step)
         if is_noise(objective, point, known):
-            return SearchEnd(True, NOISE_TEXT)
-        for _ in range(_HALVINGS):
-            if len(objective.evaluations) - start >= limits.max_evaluations:
-                return SearchEnd(False, "the evaluations allowed are used up")
-            trial = np.clip(point + step, objective.space.lower, objective.space.upper)
+            return ended_in_noise(step)
+        for _ in range(_MOST_TRIALS):
+            if len(objective.evaluations) - first >= limits.max_evaluations:
+                return stopped_before(step, USED_UP)
+            tried = scoring_step(objective.space, point, known, changes, radius)
+            trial = _inside(objective, point + tried.move)
             found = objective.at(trial, gradient=True, information=True)
-            assert known.gradient is not None
-            if found.loglik - known.loglik > _LEAST_SHARE * float(known.gradient @ (trial - point)):
+            share = (found.loglik - known.loglik) / tried.gain
+            radius = _next_radius(radius, tried, share)
+            if share > _LEAST_SHARE:
                 break
-            step = step / 2
         else:
-            if is_noise(objective, point, known, errors=NOISE_AT_END):
-                return SearchEnd(True, NOISE_TEXT)
-            return SearchEnd(_is_rounding(promise, known), "no step along the score raises the log-likelihood any more")
-        last = _change(trial - point, known, found)
+            return _stuck(objective, point, known, step)
+        changes.append(_change((point, trial), known, found))
         point, known = trial, found
 
 
-def _change(step: NDArray[np.float64], before: Known, after: Known) -> Change:
-    """A step, and what it took off the gradient."""
-    assert before.gradient is not None and after.gradient is not None
-    return step, before.gradient - after.gradient
+def _change(points: tuple[NDArray[np.float64], NDArray[np.float64]], before: Known, after: Known) -> Change:
+    """What is remembered of a step."""
+    assert before.gradient is not None and after.gradient is not None and before.information is not None
+    return Change(points, (before.gradient, after.gradient), before.information)
 
 
-def fisher_step(
-    objective: Objective, point: NDArray[np.float64], known: Known, last: Change | None = None
-) -> tuple[NDArray[np.float64], float]:
-    """The step of Fisher scoring in the coordinates that are not held at a bound."""
-    assert known.gradient is not None and known.information is not None
-    free = free_part(objective, point, known.gradient) != 0.0
-    step = np.zeros_like(point)
-    if not free.any():
-        return step, 0.0
-    gradient, information = known.gradient[free], known.information[np.ix_(free, free)]
-    diagonal = np.diag(information)
-    units = 1.0 / np.sqrt(np.maximum(diagonal, _FLAT * np.max(diagonal) + np.finfo(np.float64).tiny))
-    scaled = information * np.outer(units, units)
-    full = units * _solved(scaled, units * gradient)
-    promise = float(gradient @ full)
-    if last is not None:
-        scaled = _corrected(scaled, last[0][free] / units, last[1][free] * units)
-    # one that the data say nothing of must not shorten the step of the others: it stops by itself
-    longest = np.where(_UNSEEN * units > _LONGEST_STEP, _LONGEST_STEP, np.inf)
-    down = np.maximum((objective.space.lower - point)[free], -longest)
-    up = np.minimum((objective.space.upper - point)[free], longest)
-    full = units * _boxed(scaled, units * gradient, down / units, up / units)
-    step[free] = full * min(1.0, _LONGEST_STEP / max(float(np.max(np.abs(full))), _LONGEST_STEP))
-    return step, promise
+def _inside(objective: Objective, point: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The point inside the box, at a bound where only rounding keeps it off."""
+    lower, upper = objective.space.lower, objective.space.upper
+    inside = np.clip(point, lower, upper)
+    inside = np.where(np.abs(inside - lower) < _AT_BOUND, lower, inside)
+    return np.where(np.abs(inside - upper) < _AT_BOUND, upper, inside)
 
 
-def _boxed(
-    information: NDArray[np.float64], gradient: NDArray[np.float64], down: NDArray[np.float64], up: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The step between bounds: coordinates that would go beyond stop there, and the others are solved for given these."""
-    step, free = np.zeros_like(gradient), np.ones(len(gradient), dtype=bool)
-    while free.any():
-        left = gradient[free] - information[np.ix_(free, ~free)] @ step[~free]
-        step[free] = _solved(information[np.ix_(free, free)], left)
-        inside = np.clip(step, down, up)
-        beyond = np.abs(step - inside)
-        if not beyond.any():
-            break
-        worst = int(np.argmax(np.where(free, beyond / (up - down), -1.0)))  # a free one, even among steps that are no numbers
-        step[worst], free[worst] = inside[worst], False
-    return step
+def _next_radius(radius: float, tried: Step, share: float) -> float:
+    """The trust region after a step that brought this share of what it promised."""
+    if share >= _GOOD:
+        return max(radius, _GROW * tried.length)
+    if share >= _POOR:
+        return radius
+    # where the parabola through value and slope here and the value there has its top; at a step to the top the slope is twice
+    # the promise
+    top = 1.0 / (2.0 - share) if math.isfinite(share) else _SHRINK_BLINDLY
+    return tried.length * min(max(top, _SHRINK_MOST), _SHRINK_LEAST)
 
 
-def _solved(information: NDArray[np.float64], gradient: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``inv(information) gradient``; where the data show nothing, no longer steps than where they show a little."""
-    values, vectors = np.linalg.eigh(information)
-    return np.asarray(vectors @ (vectors.T @ gradient / np.maximum(values, _FLAT)))
-
-
-def _corrected(information: NDArray[np.float64], step: NDArray[np.float64], taken: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The information; where a step has shown clearly more curvature, with that one: ``taken = corrected @ step``."""
-    image = information @ step
-    expected, found = float(step @ image), float(step @ taken)
-    if not 0.0 < _MORE_CURVED * expected < found < _WILD * expected:
-        return information
-    return information - np.outer(image, image) / expected + np.outer(taken, taken) / found
-
-
-def _is_rounding(promise: float, known: Known) -> bool:
-    """Whether the gain that a step promises is lost in the rounding of the likelihood."""
-    return promise <= 1e3 * ROUNDING * abs(known.loglik)
+def _stuck(objective: Objective, point: NDArray[np.float64], known: Known, step: Step) -> SearchEnd:
+    """The end where no step raises the likelihood."""
+    if is_noise(objective, point, known, errors=NOISE_AT_END):
+        return ended_in_noise(step)
+    if step.gain <= 1e3 * ROUNDING * abs(known.loglik):
+        return converged_by(step)
+    return stopped_before(step, "no step along the score raises the log-likelihood any more")

@@ -20,7 +20,7 @@ _TARGETS = 1_000
 #: A gain in log-likelihood that a smoothness which is right has with a probability of 1 %: half of a chi-square quantile.
 _LARGE_GAIN = 3.3
 
-_LIMITS = SearchLimits(tolerance=0.1, max_evaluations=20)
+_LIMITS = SearchLimits(tolerance=5e-3, max_evaluations=20)
 
 
 def smoothness_warning(

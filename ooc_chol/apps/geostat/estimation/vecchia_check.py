@@ -17,7 +17,7 @@ from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known, LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
-from ooc_chol.apps.geostat.estimation.scoring import fisher_step
+from ooc_chol.apps.geostat.estimation.scoring_step import scoring_step
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions
@@ -111,8 +111,8 @@ def check_warning(check: VecchiaCheck, vecchia: VecchiaOptions) -> str | None:
 
 def _with_step(check: VecchiaCheck, objective: Objective, point: NDArray[np.float64], known: Known) -> VecchiaCheck:
     """The check with the step that exact scoring would take."""
-    step, promise = fisher_step(objective, point, known)
-    return replace(check, shift=objective.space.shift(step), shift_in_errors=math.sqrt(promise))
+    step = scoring_step(objective.space, point, known)
+    return replace(check, shift=objective.space.shift(step.move), shift_in_errors=step.length)
 
 
 def _at_variance(likelihood: Likelihood, variance: float, freedom: int) -> float:

@@ -33,8 +33,8 @@ LARGE = 5_000
 _FIRST_TARGETS = 1_000
 _MOST_TARGETS = 20_000
 
-#: A search for a start ends so many standard errors from the maximum, after so many evaluations.
-_START_LIMITS = SearchLimits(tolerance=0.1, max_evaluations=40)
+#: A search for a start ends where so much log-likelihood is left, a tenth of a standard error away, or after so many evaluations.
+_START_LIMITS = SearchLimits(tolerance=5e-3, max_evaluations=40)
 
 #: How often neighbours are looked for at most, as the coordinates in which they are nearest depend on the estimate.
 _ROUNDS = 3
@@ -86,7 +86,7 @@ def approximate_start(
         data = observations if count >= observations.n else without_mean(observations)
         objective = Objective(data, space, options, SilentProgress(), evaluations=evaluations, graph=graph)
         if point is None:
-            point = space.raised(min(space.starts(observations.diameter), key=objective))
+            point = min(space.starts(observations.diameter), key=objective)
         search_from(objective, point, "fisher", _START_LIMITS)
         point = objective.best_point
     assert point is not None, "search_from raises when no matrix is positive definite"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
+from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -23,6 +25,7 @@ _FIT_OPTIONS = (
     "method",
     "reml",
     "max_evaluations",
+    "tolerance",
     "neighbours",
     "starts",
     "exact_check",
@@ -41,6 +44,13 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
         choices=METHODS,
         help="without derivatives (cobyqa, the default, or NLopt's bobyqa), by the gradient (lbfgs), by Fisher scoring "
         "(default beyond range and nugget), or so on Vecchia's approximation",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        metavar="GAIN",
+        help="end the search when the next step would gain less log-likelihood than this (default: %(default)g)",
     )
     add_vecchia_options(parser)
     parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
@@ -74,13 +84,18 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Any]:
-    """Fit as the options say, with progress on standard error."""
+def fit_from_options(
+    dataset: Dataset,
+    options: argparse.Namespace,
+    settings: FactorSettings,
+    on_estimate: Callable[[FitResult[Any]], None] | None = None,
+) -> FitResult[Any]:
+    """Fit as the options say, with progress on standard error; the estimate is handed over before anything judges it."""
     asked = _asked(dataset, options, settings)
     progress = SilentProgress() if options.quiet else progress_for(sys.stderr, dataset.spec.unit)
     logs = {"log": options.log, "resume": options.resume, "replace_log": options.force}
     try:
-        return fit(dataset.observations, progress=progress, **logs, **asked)
+        return fit(dataset.observations, progress=progress, on_estimate=on_estimate, **logs, **asked)
     except KeyboardInterrupt:
         log = options.log or options.resume
         if log is not None:
@@ -98,9 +113,11 @@ def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorS
     asked.start(spaces[0])
     variance = ["variance"] if spaces[0].is_profiled else []
     profiled = ", ".join([*variance, *(f"coefficient of {name}" for name in dataset.observations.mean_columns)]) or "nothing"
+    refusal = asked.refusal(dataset.observations)
+    unchecked = "" if refusal is None else f"\nno exact check of the estimate can run: {refusal}"
     return (
         f"dry run: {len(spaces)} search{'es' if len(spaces) > 1 else ''} by {asked.search_method(dataset.observations)} over "
-        f"{', '.join(spaces[0].names)}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each"
+        f"{', '.join(spaces[0].names)}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each{unchecked}"
     )
 
 

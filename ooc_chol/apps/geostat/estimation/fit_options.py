@@ -78,6 +78,16 @@ class FitOptions:
         """The point of ``covariance``, shape ``(k,)``, which must lie in the space; None without."""
         return None if self.covariance is None else space.start(self.covariance)
 
+    def refusal(self, observations: Observations) -> oc.BudgetError | None:
+        """Why the exact check of an approximate estimate cannot run, if so; raises where the search itself cannot."""
+        is_approximate = self.search_method(observations) == "vecchia"
+        if is_approximate and self.exact_check == "skip":
+            return None
+        refusal = self.settings.refusal(observations.n)
+        if refusal is not None and not is_approximate:
+            raise refusal
+        return refusal
+
     def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
         """How every likelihood is computed, in ``memory`` unless the settings have one."""
         settings = replace(self.settings, memory=self.settings.memory or memory)

@@ -41,7 +41,10 @@ class SmoothnessTrial:
     converged : bool
         Whether the search ended by its tolerance, within the evaluations allowed.
     message : str
-        Why it ended.
+        Why it ended: with derivatives what the next step would gain, and by how many standard errors it would move a parameter at
+        most.
+    gain, errors : float or None
+        These two as numbers, in units of the log-likelihood and in standard errors; None of a search without derivatives.
     """
 
     smoothness: float | None
@@ -52,6 +55,8 @@ class SmoothnessTrial:
     not_positive_definite: int
     converged: bool
     message: str
+    gain: float | None = None
+    errors: float | None = None
 
     __repr__ = oc.brief_repr
 
@@ -101,6 +106,8 @@ class FitResult(Generic[Model]):
         How far Vecchia's approximation is from exact; None for an exact fit.
     start : {"template", "subset", "vecchia", "log"}
         Where the search came from: the values given, a fit of a subset, one of the approximation, or the log of an earlier run.
+    end : str
+        Why the search that found the estimate ended, as ``message`` of its trial.
     """
 
     model: Model
@@ -122,6 +129,7 @@ class FitResult(Generic[Model]):
     precision: PrecisionCheck | None = None
     vecchia: VecchiaCheck | None = None
     start: str = "subset"
+    end: str = ""
 
     def __repr__(self) -> str:
         facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
@@ -192,6 +200,7 @@ class FitResult(Generic[Model]):
             "vecchia": None if self.vecchia is None else self.vecchia.to_dict(),
             "start": self.start,
             "converged": self.converged,
+            "end": self.end,
             "warnings": list(self.warnings),
             "seconds": self.seconds,
             "subset_evaluations": self.subset_evaluations,

@@ -89,6 +89,8 @@ class Search:
             not_positive_definite=objective.not_positive_definite,
             converged=end.converged,
             message=end.message,
+            gain=end.gain,
+            errors=end.errors,
         )
         return Outcome(trial, likelihood, point, space)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +28,7 @@ from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Silen
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
 from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.estimation.smoothness_check import smoothness_warning
-from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
+from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -60,6 +61,7 @@ def fit(
     log: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     replace_log: bool = False,
+    on_estimate: Callable[[FitResult[Any]], None] | None = None,
 ) -> FitResult[Any]:
     """Fit a covariance function by maximum likelihood, mean and variance profiled out: Matérn, exactly, unless told otherwise.
 
@@ -89,9 +91,10 @@ def fit(
         Gradients exact, by random probes, or exact up to 20,000 observations. With probes the estimate is off by a share of its
         standard errors: about ``1 / sqrt(probes)`` of them at most.
     tolerance : float
-        With ``"cobyqa"`` and ``"bobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the
-        range, and a quarter of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than
-        five times this. With the others, when the maximum is nearer than so many standard errors.
+        In units of the log-likelihood. A search with derivatives ends when the next step would gain less than this, one without
+        when ten evaluations together do, or when its trust region is smaller than ``sqrt(tolerance / n)`` in the logarithm of the
+        range. At the default the estimate has the largest log-likelihood to 1e-4, unless gradients are by probes: then the result
+        says within what error.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
     neighbours : int
@@ -114,6 +117,9 @@ def fit(
         another ``log``.
     replace_log : bool
         Let ``log`` replace whatever file has its name.
+    on_estimate : callable, optional
+        Called with the result as the search found it, before anything else judges it: the place to keep an estimate that an
+        interrupt, or a machine that fails, must not take away.
 
     Returns
     -------
@@ -129,8 +135,8 @@ def fit(
     FileExistsError, FileNotFoundError
         ``log`` or the store exists already (without ``replace_log``), or ``resume`` or the store's folder does not.
     BudgetError, TierError
-        Memory or disk does not suffice for a factorization of the search. Where only a check of the estimate fails, the result
-        says so.
+        Memory or disk does not suffice for a factorization of the search; what the plan and what is free say is found out before
+        the search. Where only a check of the estimate fails, or cannot run, the result says so.
     NotPositiveDefiniteError
         No starting point with a positive definite correlation matrix was found, even at short ranges.
     MissingExtraError
@@ -182,6 +188,7 @@ def fit(
     _check_files(options.settings, log_file, resumed)
     if exact_check != "skip":
         options.settings.try_out()
+    refusal = options.refusal(observations)
     memory = oc.HostMemory()
     likelihood = options.likelihood(memory)
     logged = closing(EvaluationLog(_identity(observations, likelihood), log_file, resumed, replace=replace_log))
@@ -196,12 +203,14 @@ def fit(
             options.vecchia,
         )
         outcomes = [search.maximise(space, given) for space in spaces]
-        best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
+        result = _result(observations, search, outcomes, start)
+        if on_estimate is not None:
+            on_estimate(result)
         text = None
         if covariance is None and smoothness == "best":
-            model = best.space.model(best.point, best.likelihood.model.variance)
-            text = smoothness_warning(observations, model, likelihood, nugget=nugget, neighbours=neighbours)
-        return _result(observations, search, outcomes, best, start, text)
+            text = smoothness_warning(observations, result.model, likelihood, nugget=nugget, neighbours=neighbours)
+        judged = _judged(result, search, _best(outcomes), refusal, (text,))
+        return replace(judged, seconds=time.perf_counter() - start)
 
 
 def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None) -> None:
@@ -229,26 +238,18 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
     }
 
 
-def _result(
-    observations: Observations, search: Search, outcomes: list[Outcome[Any]], best: Outcome[Any], start: float, text: str | None
-) -> FitResult[Any]:
-    """Put the result together, with its warnings and ``text``; of mixed precision or the approximation it is judged exactly."""
-    likelihood, precision = best.likelihood, None
-    if search.options.settings.precision_threshold is not None:
-        likelihood, precision = check_precision(observations, best.space, best.point, search.options, mixed=best.likelihood)
+def _result(observations: Observations, search: Search, outcomes: list[Outcome[Any]], start: float) -> FitResult[Any]:
+    """The result as the searches found it, before anything else judges it."""
+    best = _best(outcomes)
+    likelihood = best.likelihood
     nugget = () if best.space.nugget is not None else ("nugget",)
     estimated = (*best.space.shape, "variance", *nugget)
     model = _canonical(best.space.model(best.point, likelihood.model.variance), estimated)
     trials = tuple(outcome.trial for outcome in outcomes)
     warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
-    told = (text, None if precision is None else precision.warning, search.memory.problem)
-    warnings = (*warnings, *filter(None, told))
-    loglik, vecchia = likelihood.loglik, None
-    if search.method == "vecchia":
-        vecchia, loglik, warnings = _checked(search, best, model, warnings)
     return FitResult(
         model=model,
-        loglik=loglik,
+        loglik=likelihood.loglik,
         n=observations.n,
         mean_columns=observations.mean_columns,
         coefficients=likelihood.coefficients,
@@ -263,28 +264,48 @@ def _result(
         reml=search.options.reml,
         estimated=estimated,
         reused=search.reused,
-        precision=precision,
-        vecchia=vecchia,
         start=search.start,
+        end=best.trial.message,
     )
 
 
-def _checked(
-    search: Search, best: Outcome[Any], model: AbstractCovariance, warnings: tuple[str, ...]
-) -> tuple[VecchiaCheck, float, tuple[str, ...]]:
-    """The check of an approximate estimate, its log-likelihood, exact where that is known, and the warnings with what is not."""
-    check = check_vecchia(
-        search.observations,
-        model,
-        (best.space, best.point),
-        search.options,
-        vecchia=search.vecchia,
-        progress=search.progress,
-        memory=search.memory,
-    )
-    text = check_warning(check, search.vecchia)
-    loglik = check.loglik if check.loglik_exact is None else check.loglik_exact
-    return check, loglik, warnings if text is None else (*warnings, text)
+def _best(outcomes: Sequence[Outcome[Any]]) -> Outcome[Any]:
+    """The outcome of the largest likelihood."""
+    return max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
+
+
+def _judged(
+    result: FitResult[Any], search: Search, best: Outcome[Any], refusal: oc.BudgetError | None, texts: Sequence[str | None]
+) -> FitResult[Any]:
+    """The result with its warnings: in mixed precision judged in FP64, of the approximation by the exact likelihood."""
+    if search.options.settings.precision_threshold is not None:
+        found, precision = check_precision(search.observations, best.space, best.point, search.options, mixed=best.likelihood)
+        texts = (*texts, precision.warning)
+        model = _canonical(best.space.model(best.point, found.model.variance), result.estimated)
+        result = replace(
+            result,
+            model=model,
+            loglik=found.loglik,
+            coefficients=found.coefficients,
+            coefficient_covariance=found.coefficient_covariance,
+            precision=precision,
+        )
+    texts = (*texts, search.memory.problem)
+    if search.method == "vecchia":
+        check = check_vecchia(
+            search.observations,
+            result.model,
+            (best.space, best.point),
+            search.options,
+            vecchia=search.vecchia,
+            progress=search.progress,
+            memory=search.memory,
+            refusal=refusal,
+        )
+        loglik = check.loglik if check.loglik_exact is None else check.loglik_exact
+        result = replace(result, vecchia=check, loglik=loglik)
+        texts = (*texts, check_warning(check, search.vecchia))
+    return replace(result, warnings=(*result.warnings, *filter(None, texts)))
 
 
 def _canonical(model: Model, estimated: Sequence[str]) -> Model:

@@ -154,7 +154,7 @@ def _boxed(information: _Array, gradient: _Array, down: _Array, up: _Array) -> _
     roots = np.sqrt(np.maximum(values, _FLAT))
     # |R (s - inv(B) g)|**2 with B = R' R is twice what the model of s lacks of its maximum
     found = lsq_linear(roots[:, np.newaxis] * vectors.T, vectors.T @ gradient / roots, (down, up), method="bvls", max_iter=100)
-    return np.clip(found.x, down, up)
+    return np.asarray(np.clip(found.x, down, up))
 
 
 def _solved(information: _Array, right: _Array) -> _Array:

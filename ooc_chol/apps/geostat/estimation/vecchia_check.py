@@ -76,12 +76,15 @@ def check_vecchia(
     vecchia: VecchiaOptions,
     progress: AbstractFitProgress,
     memory: AbstractEvaluationMemory,
+    refusal: oc.BudgetError | None = None,
 ) -> VecchiaCheck:
-    """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate."""
+    """Evaluate the approximation and, unless skipped or known to have no room, the exact likelihood at an estimate."""
     approximate = vecchia_log_likelihood(observations, model, neighbours=vecchia.neighbours, reml=options.reml).loglik
     check = VecchiaCheck(vecchia.neighbours, approximate)
     if vecchia.exact_check == "skip":
         return check
+    if refusal is not None:
+        return replace(check, problem=str(refusal))
     space, point = found
     objective = Objective(observations, space, options, progress, memory)
     is_derived = vecchia.exact_check == "score" and len(point) > 0

@@ -65,14 +65,14 @@ def run(options: argparse.Namespace) -> int:
         found = cross_validate(
             dataset.observations, saved.model, folds=options.folds, how=options.how, seed=options.seed, settings=settings
         )
-    print(_validation_text(found, options))
-    options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
     if options.output is not None:
         columns: dict[str, NDArray[Any]] = dict(zip(saved.spec.axes, dataset.positions.T, strict=True))
         columns |= {saved.spec.value_name: found.values, "prediction": found.prediction.mean}
         columns |= {"standard_error": found.prediction.standard_error, "fold": found.folds}
         write_table(options.output, columns, replace=options.force)
         print(f"predictions in {options.output}")
+    print(_validation_text(found, options))
+    options.answer = {"scores": vars(found.scores(options.level)), "folds": found.n_folds, "output": options.output}
     return 0
 
 

@@ -42,8 +42,8 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         choices=METHODS,
-        help="without derivatives (cobyqa, the default, or NLopt's bobyqa), by the gradient (lbfgs), by Fisher scoring "
-        "(default beyond range and nugget), or so on Vecchia's approximation",
+        help="without derivatives (cobyqa, or NLopt's bobyqa), by the gradient (lbfgs), by Fisher scoring (default), or so on "
+        "Vecchia's approximation",
     )
     parser.add_argument(
         "--tolerance",

@@ -65,8 +65,7 @@ class FitOptions:
 
     def search_method(self, observations: Observations) -> Method:
         """How the maximum is searched for."""
-        is_harder = self.covariance is not None or observations.error_variances is not None
-        return default_method(self.method, "free" if is_harder else self.smoothness)
+        return checked_method(self.method)
 
     def spaces(self, observations: Observations) -> list[SearchSpace[Any]]:
         """A space for each search: one for each smoothness that is tried, or that of the covariance function."""
@@ -104,13 +103,13 @@ class FitOptions:
         return VecchiaOptions(self.neighbours, self.starts, self.exact_check)
 
 
-def default_method(method: Method | None, smoothness: float | Literal["best", "free"]) -> Method:
-    """How a fit searches: as it is told, or by whether a smoothness, or more, is estimated."""
+def checked_method(method: Method | None) -> Method:
+    """How a fit searches: as it is told, or by Fisher scoring."""
     if method is not None and method not in METHODS:
         raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
     if method == "bobyqa":
         nlopt_module()
-    return method or ("fisher" if smoothness == "free" else "cobyqa")
+    return method or "fisher"
 
 
 def _candidates(smoothness: float | Literal["best", "free"]) -> tuple[float | None, ...]:

@@ -122,7 +122,7 @@ class FitResult(Generic[Model]):
     seconds: float
     converged: bool
     warnings: tuple[str, ...]
-    method: Method = "cobyqa"
+    method: Method = "fisher"
     reml: bool = False
     estimated: tuple[str, ...] = ()
     reused: int = 0

@@ -18,6 +18,7 @@ from ooc_chol.apps.geostat.estimation.search_end import (
     SearchLimits,
     converged_by,
     ended_in_noise,
+    ended_in_rounding,
     is_noise,
     stopped_before,
 )
@@ -98,6 +99,7 @@ def _stuck(objective: Objective, point: NDArray[np.float64], known: Known, step:
     """The end where no step raises the likelihood."""
     if is_noise(objective, point, known, errors=NOISE_AT_END):
         return ended_in_noise(step)
-    if step.gain <= 1e3 * ROUNDING * abs(known.loglik):
-        return converged_by(step)
+    threshold = objective.options.settings.precision_threshold or 0.0
+    if step.gain <= max(1e3 * ROUNDING * abs(known.loglik), threshold * objective.observations.n):
+        return ended_in_rounding(step)
     return stopped_before(step, "no step along the score raises the log-likelihood any more")

@@ -65,6 +65,11 @@ def ended_in_noise(step: Step) -> SearchEnd:
     return SearchEnd(True, f"the gradient is within its Monte-Carlo error; {_left_text(step)}", step.gain, step.errors)
 
 
+def ended_in_rounding(step: Step) -> SearchEnd:
+    """The end where what is left to gain is lost in the rounding of the likelihood."""
+    return SearchEnd(True, f"rounding hides what is left; {_left_text(step)}", step.gain, step.errors)
+
+
 def _left_text(step: Step) -> str:
     """What the next step would do, and what does not move."""
     held = f"; held at a bound: {', '.join(step.held)}" if step.held else ""

@@ -108,9 +108,9 @@ def _say_plan(dataset: Dataset, options: argparse.Namespace, settings: FactorSet
             raise
         note(f"{_UNCHECKED}: {error}")
         return None
-    if options.method == "vecchia" and not options.dry_run and options.exact_check != "skip":
-        if (refusal := settings.refusal(dataset.observations.n)) is not None:
-            note(f"{_UNCHECKED}: {refusal}")
+    is_checked = options.method == "vecchia" and options.exact_check != "skip" and not options.dry_run
+    if is_checked and (refusal := settings.refusal(dataset.observations.n)) is not None:
+        note(f"{_UNCHECKED}: {refusal}")
     return settings.plan(dataset.observations.n) if options.dry_run else None
 
 

@@ -71,7 +71,7 @@ class FactorSettings(oc.FactorOptions):
         FactorSettings
             These themselves where they have no threshold.
         """
-        return self if self.precision_threshold is None else replace(self, precision_threshold=None, moduli=None)
+        return self if self.precision_threshold is None else replace(self, precision_threshold=None, moduli=None, planned=None)
 
     def reusing(self, plan: oc.Plan) -> FactorSettings:
         """These settings with a plan that they gave, so that factorizations of the same order are not planned again.
@@ -84,9 +84,11 @@ class FactorSettings(oc.FactorOptions):
         Returns
         -------
         FactorSettings
-            With the plan; these themselves in mixed precision, where each matrix needs a plan of its own.
+            With the plan. In mixed precision its formats are kept as long as they are wide enough; one that ended in FP64 tells
+            nothing of the next, and the settings are these themselves.
         """
-        return self if plan.precision is not None else replace(self, planned=plan)
+        is_alike = (plan.precision is None) == (self.precision_threshold is None)
+        return replace(self, planned=plan) if is_alike else self
 
     def plan(self, n: int) -> oc.Plan:
         """Plan the factorizations of order ``n`` that these settings give.
@@ -177,7 +179,9 @@ class FactorSettings(oc.FactorOptions):
             An open factor, which the caller closes.
         """
         how = self.keywords()
-        if self.planned is not None:
+        if self.planned is not None and self.precision_threshold is not None:
+            how |= {"plan": self.planned}
+        elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
         how |= {"store": self.place, "replace_store": self.replace_store}
         return oc.cholesky(source, progress=progress, trace=trace, **how)

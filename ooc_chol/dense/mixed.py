@@ -45,7 +45,6 @@ from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
 from ooc_chol.tasks.tiling import TileGrid
 
-
 #: How many times the norms of tiles may grow until the formats of a matrix before, once they had to be widened, are so again.
 _ROOM = 2.0
 

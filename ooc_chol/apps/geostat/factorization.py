@@ -132,6 +132,8 @@ class FactorSettings(oc.FactorOptions):
             plan = self.plan(n)
         except oc.BudgetError as error:
             return error
+        if n <= _SURELY_FITS:
+            return None
         free, what, advice = _room_of(self, plan)
         return None if plan.stored_bytes <= free else oc.BudgetError(what, plan.stored_bytes, max(0, free), advice)
 
@@ -180,7 +182,8 @@ class FactorSettings(oc.FactorOptions):
         """
         how = self.keywords()
         if self.planned is not None and self.precision_threshold is not None:
-            how |= {"plan": self.planned}
+            # the budget, too: what is free by now may be less by some megabytes, and would ask for another plan
+            how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.budgets[0].budget_bytes}
         elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
         how |= {"store": self.place, "replace_store": self.replace_store}

@@ -103,6 +103,25 @@ def test_a_search_that_is_cut_off_says_what_is_left():
     assert re.search(left, found.end) and any(re.search(left, text) for text in found.warnings)
 
 
+def test_a_search_by_probes_says_what_they_hide():
+    observations = observations_of("no mean", 200)
+    found = fit(observations, smoothness=0.5, method="fisher", traces="probes")
+    hidden = float(re.search(r"the error of the probes hides some (\S+) of log-likelihood", found.end)[1])
+    assert found.converged and 1e-3 < hidden < 0.1
+    assert fit(observations, smoothness=0.5).loglik - found.loglik < 10 * hidden
+
+
+@pytest.mark.parametrize("smoothness", [0.5, "free"])
+def test_real_data_take_few_exact_evaluations_from_the_approximation(data_dir, smoothness):
+    """Land-surface temperatures, half as curved along the range as expected, of whose nugget they tell next to nothing."""
+    with np.load(data_dir / "modis.npz") as table:
+        rows = np.sort(np.random.default_rng(0).permutation(len(table["train_dn"]))[:1000])
+        sites = np.column_stack([table["lon_axis"][table["train_ix"][rows]], table["lat_axis"][table["train_iy"][rows]]])
+        values = 0.02 * table["train_dn"][rows] - 273.15
+    found = fit(make_observations(sites, values), smoothness=smoothness, starts="vecchia")
+    assert found.converged and len(found.evaluations) <= 5
+
+
 def test_data_half_as_curved_as_expected_are_not_approached_by_halves():
     """A field of another covariance than the one that is fitted, of which plain scoring halves the distance at each step."""
     rng = np.random.default_rng(7)

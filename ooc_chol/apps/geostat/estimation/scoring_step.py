@@ -51,6 +51,7 @@ class Step:
     errors: float = 0.0  #: The farthest that it moves one parameter, in standard errors of that
     length: float = 0.0  #: Its length in standard errors, by the information
     held: tuple[str, ...] = ()  #: Parameters that stay at a bound, as the likelihood falls from there inwards
+    noise: float = 0.0  #: Log-likelihood that the error of a gradient by probes is expected to hide
 
 
 def scoring_step(
@@ -81,7 +82,13 @@ def scoring_step(
     gain = float(gradient @ step - 0.5 * step @ scaled @ step)
     errors = np.abs(step) / np.sqrt(np.diag(_solved(scaled, np.eye(len(step)))))
     move[free] = units[free] * step
-    return Step(np.where(is_linear, _logarithmic(move), move), max(0.0, gain), float(np.max(errors)), length, held)
+    move = np.where(is_linear, _logarithmic(move), move)
+    return Step(move, max(0.0, gain), float(np.max(errors)), length, held, _noise(known, units, free))
+
+
+def _noise(known: Known, units: _Array, free: NDArray[np.bool_]) -> float:
+    """Half the square of the gradient's error in standard errors: errors of probes are correlated as the information is."""
+    return 0.0 if known.gradient_error is None else float(0.5 * np.sum((units * known.gradient_error)[free] ** 2))
 
 
 def free_part(space: SearchSpace[Any], point: _Array, gradient: _Array) -> _Array:

@@ -73,9 +73,10 @@ def ended_in_rounding(step: Step) -> SearchEnd:
 def _left_text(step: Step) -> str:
     """What the next step would do, and what does not move."""
     held = f"; held at a bound: {', '.join(step.held)}" if step.held else ""
+    noise = f"; the error of the probes hides some {step.noise:.1g} of log-likelihood" if step.noise > 0.0 else ""
     return (
         f"the next step would gain {step.gain:.1g} of log-likelihood and move no parameter by more than {step.errors:.1g} "
-        f"standard errors{held}"
+        f"standard errors{held}{noise}"
     )
 
 

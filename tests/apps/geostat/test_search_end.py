@@ -111,6 +111,12 @@ def test_a_search_by_probes_says_what_they_hide():
     assert fit(observations, smoothness=0.5).loglik - found.loglik < 10 * hidden
 
 
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_tolerance_is_a_positive_gain(tolerance):
+    with pytest.raises(ValueError, match=r"tolerance \(--tolerance\) is .* positive gain of log-likelihood"):
+        fit(observations_of("no mean", 50), smoothness=0.5, tolerance=tolerance)
+
+
 @pytest.mark.parametrize("smoothness", [0.5, "free"])
 def test_real_data_take_few_exact_evaluations_from_the_approximation(data_dir, smoothness):
     """Land-surface temperatures, half as curved along the range as expected, of whose nugget they tell next to nothing."""

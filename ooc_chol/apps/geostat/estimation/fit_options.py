@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -49,6 +50,11 @@ class FitOptions:
             raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
         if covariance is not None and self.smoothness != "best":
             raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
+        if not (math.isfinite(self.tolerance) and self.tolerance > 0):
+            raise ValueError(
+                f"tolerance (--tolerance) is {self.tolerance}, but it must be a positive gain of log-likelihood, such as "
+                f"{TOLERANCE:g}"
+            )
         method, starts = self.search_method(observations), self.vecchia.starts
         if starts == "template" and covariance is None:
             raise ValueError("starts is 'template', but no covariance is given to start from")

@@ -162,7 +162,8 @@ def cholesky(
         A plan in FP64 for such a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``, in place of
         the options of planning: of many factorizations of one shape only the first is then planned. With a
         ``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are wide
-        enough for this matrix, and widened where they are not, so that a new plan is made only then.
+        enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the options cut
+        this matrix into other tiles.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool

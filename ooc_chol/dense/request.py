@@ -59,6 +59,8 @@ class Request:
     trace: bool = False
 
     def __post_init__(self) -> None:
+        if self.like is not None and self.like.grid.n != self.source.n:
+            raise ValueError(f"the plan is of order {self.like.grid.n}, but the matrix has order {self.source.n}: leave plan out")
         if self.like is not None and (self.like.threshold, self.like.rule) != (
             self.options.precision_threshold,
             self.options.precision_rule,

@@ -51,5 +51,7 @@ def test_a_plan_of_other_arithmetic_is_refused():
             oc.cholesky(matrix(0.1), plan=mixed.report.plan, **{**HOW, "precision_threshold": 1e-6})
         with pytest.raises(ValueError, match="to both, or to neither"):
             oc.cholesky(matrix(0.1), plan=mixed.report.plan)
+        with pytest.raises(ValueError, match="order 300, but the matrix has order 200"):
+            oc.cholesky(matrix(0.1)[:200, :200], plan=mixed.report.plan, **HOW)
     with pytest.raises(ValueError, match="to both, or to neither"):
         oc.cholesky(matrix(0.1), plan=oc.plan(300, tile_size=TILE, devices="host:0"), **HOW)

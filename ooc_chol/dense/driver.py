@@ -159,7 +159,10 @@ def cholesky(
         upper one; that triangle of A is lost then, also when the factorization fails.
     plan : Plan or None
         A plan in FP64 for such a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``, in place of
-        the options of planning: of many factorizations of one shape only the first is then planned.
+        the options of planning: of many factorizations of one shape only the first is then planned. With a
+        ``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are wide
+        enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the options cut
+        this matrix into other tiles.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
@@ -262,6 +265,7 @@ def cholesky(
         entries_named(source),
     ):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
+        is_pattern = precision_threshold is not None and plan is not None and plan.precision is not None
         request = Request(
             a.T if overwrite and lower is False and isinstance(a, np.ndarray) else a,
             source,
@@ -270,7 +274,8 @@ def cholesky(
             checkpoint=is_kept,
             replace_store=replace_store,
             overwrite=overwrite,
-            plan=plan,
+            plan=None if is_pattern else plan,
+            like=plan.precision if plan is not None and is_pattern else None,
             progress=progress,
             trace=trace,
         )

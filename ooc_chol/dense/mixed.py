@@ -45,6 +45,9 @@ from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
 from ooc_chol.tasks.tiling import TileGrid
 
+#: How many times the norms of tiles may grow until the formats of a matrix before, once they had to be widened, are so again.
+_ROOM = 2.0
+
 
 @dataclass
 class MixedResult:
@@ -87,7 +90,7 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
     of_tiles = replace(norms, probes=None, form=None)  # plans, and with them reports, keep no vectors
     if found is None:
         state = EscalationState(grid)
-        plan = _plan_of(request, options, choose_formats(of_tiles, threshold, rule=options.precision_rule))
+        plan = _plan_of(request, options, _formats(request, of_tiles, threshold, options))
         result = MixedResult(plan, Execution(0.0, (), (), ()), own_store(request, plan, owned))
     else:
         state, result = found.record.progress.state(grid), _gone_on_with(found, request, options, of_tiles)
@@ -121,6 +124,18 @@ def factor_mixed(request: Request, owned: ExitStack) -> MixedResult:
             result.plan = _plan_of(request, options, precision)
         result.store = own_store(request, result.plan, owned, record(result.plan))
     return result
+
+
+def _formats(request: Request, norms: MatrixNorms, threshold: float, options: FactorOptions) -> PrecisionMap:
+    """Formats for these norms: those of a matrix like this one where they are wide enough, else with room for the next."""
+    chosen, like = choose_formats(norms, threshold, rule=options.precision_rule), request.like
+    if like is None or like.grid != chosen.grid:
+        return chosen
+    kept = chosen.holding(like)
+    if (kept.formats, kept.moduli) == (like.formats, like.moduli):
+        return kept
+    roomy = choose_formats(norms, threshold / _ROOM, rule=options.precision_rule)
+    return replace(roomy.holding(kept), threshold=threshold, moduli=kept.moduli)
 
 
 def _gone_on_with(found: Resumption, request: Request, options: FactorOptions, norms: MatrixNorms) -> MixedResult:

@@ -23,6 +23,7 @@ from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
+from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -53,10 +54,21 @@ class Request:
     replace_store: bool = False
     overwrite: bool = False
     plan: Plan | None = None  #: A plan to take, in place of one by ``options``
+    like: PrecisionMap | None = None  #: Formats of a matrix like this one, which are kept where they are wide enough
     progress: Progress = None
     trace: bool = False
 
     def __post_init__(self) -> None:
+        if self.like is not None and self.like.grid.n != self.source.n:
+            raise ValueError(f"the plan is of order {self.like.grid.n}, but the matrix has order {self.source.n}: leave plan out")
+        if self.like is not None and (self.like.threshold, self.like.rule) != (
+            self.options.precision_threshold,
+            self.options.precision_rule,
+        ):
+            raise ValueError(
+                f"the plan is for precision_threshold {self.like.threshold:g} by the rule {self.like.rule!r}, but "
+                f"{self.options.precision_threshold:g} by {self.options.precision_rule!r} is asked for: leave plan out"
+            )
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options, self.problem)
             object.__setattr__(self, "plan", without_file_tier(self.plan, in_file=self.problem.in_file))
@@ -172,7 +184,7 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.precision is not None or options.precision_threshold is not None:
-        raise ValueError("a plan in mixed precision is made for the norms of one matrix: leave plan out, and give the options")
+        raise ValueError("one of the plan and the call is in mixed precision: give precision_threshold to both, or to neither")
     host_budget = options.host_budget if plan.in_file and problem.in_file else None
     others = replace(options, host_budget=host_budget, strict=True, dtype=None)
     given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]

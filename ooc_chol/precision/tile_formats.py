@@ -135,6 +135,18 @@ class PrecisionMap:
             formats[self.grid.packed(*index)] = products[self.grid.packed(*index)] = FP64
         return replace(self, formats=tuple(formats), products=tuple(products))
 
+    def holding(self, other: PrecisionMap) -> PrecisionMap:
+        """The map with every tile stored and computed at least as wide as in ``other``, which is of the same tiles.
+
+        Where ``other`` is wide enough for these norms all is as there, so that its plan serves.
+        """
+        return replace(
+            self,
+            formats=tuple(map(_wider, self.formats, other.formats)),
+            products=tuple(map(_wider, self.products, other.products)),
+            moduli=max(self.moduli, other.moduli),
+        )
+
     def without_float32(self) -> PrecisionMap:
         """The map for a device that computes in FP64 only."""
         return replace(self, products=(FP64,) * self.grid.n_tiles)
@@ -209,6 +221,11 @@ def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]
         grid, threshold, rule=rule, norms=norms, formats=tuple(formats), products=tuple(products), moduli=MOST_MODULI
     )
     return replace(precision, moduli=enough_moduli(norms, threshold, precision.estimate))
+
+
+def _wider(one: PrecisionFormat, other: PrecisionFormat) -> PrecisionFormat:
+    """That of the smaller unit roundoff."""
+    return other if other.unit_roundoff < one.unit_roundoff else one
 
 
 def _narrowest(error: float, allowed: float, rule: str) -> PrecisionFormat:

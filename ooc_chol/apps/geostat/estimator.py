@@ -20,6 +20,7 @@ from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.estimation.family_start import AskedCovariance, Kept
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.posterior import kriging_weights, prediction_covariance
 from ooc_chol.apps.geostat.kriging.prediction import BATCH_BYTES, Kriging, Target, kriging
@@ -145,7 +146,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         lonlat: bool = False,
         distance: Literal["chord", "great-circle"] = "chord",
         target: Target = "field",
-        tolerance: float = 0.01,
+        tolerance: float = TOLERANCE,
         max_evaluations: int = 200,
         settings: FactorSettings | None = None,
         memory_budget: int | str | None = None,

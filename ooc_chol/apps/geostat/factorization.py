@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +22,10 @@ FactorProgress = Callable[[int, int, float], None]
 
 #: Why a factor that is there already is not replaced by one that is removed after use: words for the message.
 SCRATCH = "and what is kept there is removed at the end"
+
+
+#: Orders whose factor, some tens of megabytes, is made without asking what is free.
+_SURELY_FITS = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +71,7 @@ class FactorSettings(oc.FactorOptions):
         FactorSettings
             These themselves where they have no threshold.
         """
-        return self if self.precision_threshold is None else replace(self, precision_threshold=None, moduli=None)
+        return self if self.precision_threshold is None else replace(self, precision_threshold=None, moduli=None, planned=None)
 
     def reusing(self, plan: oc.Plan) -> FactorSettings:
         """These settings with a plan that they gave, so that factorizations of the same order are not planned again.
@@ -79,9 +84,11 @@ class FactorSettings(oc.FactorOptions):
         Returns
         -------
         FactorSettings
-            With the plan; these themselves in mixed precision, where each matrix needs a plan of its own.
+            With the plan. In mixed precision its formats are kept as long as they are wide enough; one that ended in FP64 tells
+            nothing of the next, and the settings are these themselves.
         """
-        return self if plan.precision is not None else replace(self, planned=plan)
+        is_alike = (plan.precision is None) == (self.precision_threshold is None)
+        return replace(self, planned=plan) if is_alike else self
 
     def plan(self, n: int) -> oc.Plan:
         """Plan the factorizations of order ``n`` that these settings give.
@@ -105,6 +112,30 @@ class FactorSettings(oc.FactorOptions):
         """
         places = np.random.default_rng(0).uniform(size=(n, 2))
         return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self.keywords(), store=self.place)
+
+    def refusal(self, n: int) -> oc.BudgetError | None:
+        """Why a factorization of order ``n`` cannot run here, as its plan and what is free say beforehand.
+
+        Parameters
+        ----------
+        n : int
+            Number of observations.
+
+        Returns
+        -------
+        BudgetError or None
+            None where nothing speaks against it; in mixed precision always, where only a matrix tells how much its factor takes.
+        """
+        if self.precision_threshold is not None or (self.host_budget is None and n <= _SURELY_FITS):
+            return None
+        try:
+            plan = self.plan(n)
+        except oc.BudgetError as error:
+            return error
+        if n <= _SURELY_FITS:
+            return None
+        free, what, advice = _room_of(self, plan)
+        return None if plan.stored_bytes <= free else oc.BudgetError(what, plan.stored_bytes, max(0, free), advice)
 
     def try_out(self) -> None:
         """Factor a matrix of order 1, so that settings without sense are found out before a long computation needs them.
@@ -150,10 +181,24 @@ class FactorSettings(oc.FactorOptions):
             An open factor, which the caller closes.
         """
         how = self.keywords()
-        if self.planned is not None:
+        if self.planned is not None and self.precision_threshold is not None:
+            # the budget, too: what is free by now may be less by some megabytes, and would ask for another plan
+            how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.budgets[0].budget_bytes}
+        elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
         how |= {"store": self.place, "replace_store": self.replace_store}
         return oc.cholesky(source, progress=progress, trace=trace, **how)
+
+
+def _room_of(settings: FactorSettings, plan: oc.Plan) -> tuple[int, str, str]:
+    """Bytes that are free where the factor of a plan goes, what they are of, and what to do for more."""
+    if settings.store is not None:
+        folder = Path(os.path.realpath(settings.store)).parent
+        return shutil.disk_usage(folder).free, f"the disk of {folder} for L", "name a file on another disk (store=, --store)"
+    host = next(device for device in oc.devices().devices if device.name.startswith("host"))
+    held = 0 if settings.memory is None else settings.memory.nbytes
+    arenas = len(plan.devices) * plan.layout.arena_bytes if plan.devices[0].startswith("host") else 0
+    return host.free_bytes + held - arenas, "host memory for L", "keep it in a file (store=, --store)"
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def test_doubts_of_mixed_precision_are_told_but_of_a_search(folder, monkeypatch,
     words = ["--precision-threshold", "1e-6", "--tile-size", "16"]
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        assert main(["geostat", *COMMANDS["fit"].split(), "--max-evaluations", "6", *words]) == 0
+        assert main(["geostat", *COMMANDS["fit"].split(), "--method", "cobyqa", "--max-evaluations", "6", *words]) == 0
         assert len(doubted) >= 6 and "a doubt" not in capsys.readouterr().err
         assert main(["geostat", *COMMANDS["predict"].split(), "--force", *words]) == 0
     assert capsys.readouterr().err.count("ooc-chol: warning: a doubt\n") == 1

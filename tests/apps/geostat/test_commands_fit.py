@@ -152,7 +152,7 @@ def test_dry_run_factors_nothing(data, tmp_path, capsys, monkeypatch):
     assert fit(data, "--value", "zinc", "--dry-run", "--output", str(tmp_path / "model.json")) == 0
     told = capsys.readouterr().out
     assert "Plan: Cholesky of n = 80" in told
-    assert "1 search by cobyqa over range, nugget_ratio; profiled out: variance, coefficient of intercept" in told
+    assert "1 search by fisher over range, nugget_ratio; profiled out: variance, coefficient of intercept" in told
     assert not (tmp_path / "model.json").exists()
 
 
@@ -160,7 +160,7 @@ def test_dry_run_factors_nothing(data, tmp_path, capsys, monkeypatch):
     ("words", "message"),
     [
         ("--method vecchia --precision-threshold 1e-4", "leave --precision-threshold out"),
-        ("--exact-check score", "exact_check is 'score', but cobyqa is exact"),
+        ("--exact-check score", "exact_check is 'score', but fisher is exact"),
         ("--starts template", "no covariance is given to start from"),
         ("--method vecchia --neighbours 0", "neighbours"),
         ("--covariance matern --start range=1e9", "range is 1e+09 at the start"),

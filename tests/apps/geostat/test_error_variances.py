@@ -143,7 +143,7 @@ def test_equal_error_variances_are_a_nugget():
     errors = np.full(50, 0.05)
     known = example(50, 3, errors=errors)
     plain = replace(known, error_variances=None)
-    options = {"smoothness": 1.5, "method": "fisher", "tolerance": 1e-4, "reml": True}
+    options = {"smoothness": 1.5, "method": "fisher", "tolerance": 1e-8, "reml": True}
     with_errors, kept = fit(known, nugget="zero", **options), fit(plain, nugget=0.05, **options)
     assert with_errors.loglik == pytest.approx(kept.loglik, abs=1e-6)
     assert with_errors.model.range == pytest.approx(kept.model.range, rel=1e-3)
@@ -187,7 +187,7 @@ def test_log_and_resume_know_the_errors(tmp_path):
 @pytest.mark.parametrize("nugget", [0.0, 0.02])
 def test_profile_is_the_maximum_at_each_value(nugget):
     observations = example(40)
-    result = fit(observations, smoothness=1.5, nugget=nugget, tolerance=1e-3)
+    result = fit(observations, smoothness=1.5, nugget=nugget, tolerance=1e-6)
     assert "nugget" not in result.estimated and result.model.nugget == nugget
     profile = profile_likelihood(observations, result.model, "range", [0.2, 0.4], estimated=result.estimated)
     for value, loglik in zip(profile.values, profile.loglik, strict=True):

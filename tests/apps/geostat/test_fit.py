@@ -39,7 +39,7 @@ def meuse(data_dir):
 def test_meuse_estimates(meuse, nugget, with_distance, expected, loglik):
     sites, values, distance = meuse
     observations = make_observations(sites, values, covariates=distance if with_distance else None)
-    result = fit(observations, smoothness=0.5, nugget=nugget, tolerance=1e-5)
+    result = fit(observations, smoothness=0.5, nugget=nugget, tolerance=1e-9)
     assert result.converged and result.warnings == ()
     assert result.loglik == pytest.approx(loglik, abs=2 * printed(6))
     # the likelihood is flat: an error e of the parameters moves it by order e**2
@@ -82,7 +82,7 @@ def test_best_smoothness_is_the_true_one(nu):
 
 def test_start_on_a_subset_leads_to_the_same_maximum():
     observations = simulate(Matern(1.0, 0.15, 0.5, 0.05), 550, seed=13)
-    result = fit(observations, smoothness=0.5, tolerance=1e-3)
+    result = fit(observations, smoothness=0.5, tolerance=1e-6)
     around = [
         profile_log_likelihood(
             observations, Matern(1.0, result.model.range * f, 0.5, result.model.nugget / result.model.variance * g)
@@ -141,9 +141,9 @@ def test_fixed_nugget_is_kept():
 
 
 def test_evaluations_used_up_are_said():
-    result = fit(simulate(Matern(1.0, 0.2, 1.5, 0.3), 150, seed=16), smoothness=1.5, max_evaluations=6)
+    result = fit(simulate(Matern(1.0, 0.2, 1.5, 0.3), 150, seed=16), smoothness=1.5, max_evaluations=2)
     assert not result.converged
-    assert len(result.evaluations) <= 6
+    assert len(result.evaluations) <= 2
     assert any("did not converge in" in text for text in result.warnings)
 
 
@@ -155,7 +155,7 @@ def test_result_goes_through_json():
     assert len(content["evaluations"]) == content["trials"][0]["evaluations"] == len(result.evaluations)
     assert set(content) == {
         "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "vecchia",
-        "start", "comparison", "stationary", "converged",
+        "start", "comparison", "stationary", "converged", "end",
         "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
     }  # fmt: skip
 

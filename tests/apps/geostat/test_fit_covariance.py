@@ -70,7 +70,7 @@ def test_searches_end_at_one_maximum(case, n):
     truth, start, sites, _, seed, fixed = CASES[case]
     observations = simulate(truth, sites, n, seed)
     fisher, lbfgs = (
-        fit(observations, covariance=start, fixed=fixed, method=method, tolerance=1e-3) for method in ("fisher", "lbfgs")
+        fit(observations, covariance=start, fixed=fixed, method=method, tolerance=1e-6) for method in ("fisher", "lbfgs")
     )
     assert lbfgs.loglik == pytest.approx(fisher.loglik, abs=1e-4)
     # plain scoring zigzags in the bivariate case, more curved than expected: 155 evaluations

@@ -16,8 +16,10 @@ from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
 from ooc_chol.apps.geostat.estimation.gradient import score
 from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective, profiled
-from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, _boxed, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
+from ooc_chol.apps.geostat.estimation.scoring_step import _boxed
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import search_space
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.fields import simulate
@@ -57,7 +59,7 @@ def meuse(data_dir):
 def test_meuse_estimates_by_derivatives(meuse, method, nugget, with_distance, expected, loglik):
     sites, values, distance = meuse
     observations = make_observations(sites, values, covariates=distance if with_distance else None)
-    result = fit(observations, smoothness=0.5, nugget=nugget, method=method, tolerance=1e-4)
+    result = fit(observations, smoothness=0.5, nugget=nugget, method=method, tolerance=1e-8)
     assert result.converged and result.warnings == () and result.method == method
     assert result.loglik == pytest.approx(loglik, abs=2 * printed(6))
     np.testing.assert_allclose((result.model.variance, result.model.range, result.model.nugget), expected, rtol=1e-3)
@@ -76,7 +78,7 @@ def test_derivatives_take_few_evaluations_from_automatic_starts():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_finds_the_maximum_of_the_restricted_likelihood(field, method):
-    result = fit(field, smoothness=1.5, method=method, reml=True, tolerance=1e-3)
+    result = fit(field, smoothness=1.5, method=method, reml=True, tolerance=1e-6)
     assert result.reml and result.loglik == pytest.approx(log_likelihood(field, result.model, reml=True).loglik, rel=TWO_ROUTES)
     found = log_likelihood_gradient(field, result.model, reml=True, information=True)
     estimated = [0, 2, 3]
@@ -86,7 +88,7 @@ def test_every_method_finds_the_maximum_of_the_restricted_likelihood(field, meth
 
 @pytest.mark.parametrize("nugget", ["free", "zero"])
 def test_bobyqa_finds_the_optimum_of_cobyqa(field, nugget):
-    bobyqa, cobyqa = (fit(field, smoothness=1.5, method=m, nugget=nugget, tolerance=1e-3) for m in ("bobyqa", "cobyqa"))
+    bobyqa, cobyqa = (fit(field, smoothness=1.5, method=m, nugget=nugget, tolerance=1e-6) for m in ("bobyqa", "cobyqa"))
     assert bobyqa.converged and bobyqa.method == "bobyqa"
     assert bobyqa.loglik == pytest.approx(cobyqa.loglik, abs=1e-3)
     assert bobyqa.model.range == pytest.approx(cobyqa.model.range, rel=1e-2)
@@ -113,7 +115,7 @@ def test_bobyqa_without_nlopt_is_refused_before_anything_is_computed(field, monk
 @pytest.mark.parametrize("method", ["lbfgs", "fisher"])
 def test_probes_find_the_maximum_within_their_error(field, method):
     estimate = fit(field, smoothness=1.5, method=method, traces="probes")
-    exact = fit(field, smoothness=1.5, method="fisher", tolerance=1e-3)
+    exact = fit(field, smoothness=1.5, method="fisher", tolerance=1e-6)
     # 64 probes move the maximum by a share 1/8 of a standard error in each of two directions, less of the likelihood
     assert exact.loglik - 0.1 < estimate.loglik <= exact.loglik + 1e-3
     assert estimate.converged and len(estimate.evaluations) <= MOST_EVALUATIONS
@@ -180,7 +182,7 @@ def test_profiled_information_is_the_inverse_of_a_block_of_the_inverse(field):
 def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
     space = search_space(field, "free", 1.5)
     objective = Objective(field, space, LikelihoodOptions(FEW_TILES), SilentProgress())
-    end = search_from(objective, space.point(Matern(1.0, 0.9, 1.5, 2.0)), "fisher", SearchLimits(1e-4, 50))
+    end = search_from(objective, space.point(Matern(1.0, 0.9, 1.5, 2.0)), "fisher", SearchLimits(1e-8, 50))
     assert end.converged
     taken = [evaluation.loglik for evaluation in objective.evaluations]
     assert max(taken) == taken[-1] or max(taken) - taken[-1] < 1e-6
@@ -194,7 +196,7 @@ def test_a_nugget_near_its_floor_does_not_stop_the_others(seed):
     space = search_space(observations, "free", None)
     objective = Objective(observations, space, LikelihoodOptions(FEW_TILES), SilentProgress())
     above_floor = space.at_floor(space.point(Matern(1.0, 0.3, 0.4, 0.1))) + np.array([0.0, 0.0, 0.1])
-    end = search_from(objective, above_floor, "fisher", SearchLimits(1e-2, 25))
+    end = search_from(objective, above_floor, "fisher", SearchLimits(1e-5, 25))
     assert end.converged
     assert objective.best.loglik >= fit(observations, smoothness="free", method="lbfgs").loglik - 0.01
 
@@ -246,7 +248,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("method", ["cobyqa", "fisher"])
 def test_an_interrupted_fit_goes_on_where_it_was(field, method, tmp_path):
-    log, options = tmp_path / "log", {"smoothness": 1.5, "method": method, "tolerance": 1e-4}
+    log, options = tmp_path / "log", {"smoothness": 1.5, "method": method, "tolerance": 1e-7}
     whole = fit(field, **options)
     with pytest.raises(KeyboardInterrupt):
         fit(field, **options, log=log, progress=Interrupt(3))

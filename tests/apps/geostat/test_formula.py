@@ -77,7 +77,7 @@ def test_meuse_by_formula(data_dir, one_blas_thread):
         covariates=formula.covariates(table.columns),
         covariate_names=formula.terms,
     )
-    result = fit(observations, smoothness=0.5, method="fisher", tolerance=1e-4)
+    result = fit(observations, smoothness=0.5, method="fisher", tolerance=1e-8)
     assert result.mean_columns == ("intercept", "sqrt(dist)")
     assert result.loglik == pytest.approx(-74.920466, abs=2 * printed(6))
 

@@ -151,8 +151,8 @@ def test_duplicates_need_a_nugget():
 def test_a_fit_is_within_its_standard_errors_of_the_exact_one(case):
     truth, start, sites, n, seed, fixed = CASES[case]
     observations = simulate(truth, sites, n, seed)
-    exact = fit(observations, covariance=start, fixed=fixed, tolerance=1e-3)
-    result = fit(observations, covariance=start, fixed=fixed, method="vecchia", exact_check="score", tolerance=1e-3)
+    exact = fit(observations, covariance=start, fixed=fixed, tolerance=1e-6)
+    result = fit(observations, covariance=start, fixed=fixed, method="vecchia", exact_check="score", tolerance=1e-6)
     assert result.converged and result.method == "vecchia" and result.estimated == exact.estimated
     errors = infer(observations, exact.model, estimated=exact.estimated).parameters
     for name in set(exact.estimated) - {"variance", "nugget"}:

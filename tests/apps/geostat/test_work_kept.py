@@ -78,7 +78,7 @@ def test_an_exact_check_that_has_no_memory_leaves_the_estimate(exact_check):
 
 
 def test_an_exact_score_that_fails_leaves_the_exact_value(monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.vecchia_check.fisher_step", fail)
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.vecchia_check.scoring_step", fail)
     result = fit(OBSERVATIONS, smoothness=1.5, method="vecchia", neighbours=10, exact_check="score")
     assert result.loglik == result.vecchia.loglik_exact != result.vecchia.loglik
     assert result.vecchia.shift is None and "buy some" in result.vecchia.problem
@@ -96,6 +96,48 @@ def test_the_command_writes_the_result_without_its_exact_check(data, tmp_path, c
     assert read_result(model).loglik == content["vecchia"]["loglik"]
 
 
+def test_a_check_that_has_no_room_is_not_begun_and_the_dry_run_says_so(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._SURELY_FITS", 0)
+    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._room_of", lambda *_: (1000, "host memory for L", "buy some"))
+    assert fit_words(data, "--method", "vecchia", "--neighbours", 10, "--dry-run") == 0
+    assert "no exact check of the estimate can run: host memory for L: 1000 bytes are too few" in capsys.readouterr().out
+    model = tmp_path / "model.json"
+    assert fit_words(data, "--method", "vecchia", "--neighbours", 10, "--output", model) == 0
+    told = capsys.readouterr()
+    assert "note: no exact check of the estimate can run" in told.err
+    content = json.loads(model.read_text())["fit"]
+    assert "1000 bytes are too few" in content["vecchia"]["problem"] and content["vecchia"]["loglik_exact"] is None
+    assert any("could not be computed" in text for text in content["warnings"])
+
+
+def test_an_exact_search_that_has_no_room_is_refused_before_its_start(data, capsys, monkeypatch):
+    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._SURELY_FITS", 0)
+    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._room_of", lambda *_: (1000, "host memory for L", "buy some"))
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fitting.Search", lambda *_: pytest.fail("searched for nothing"))
+    assert fit_words(data, "--starts", "vecchia") == 2
+    assert "host memory for L: 1000 bytes are too few" in capsys.readouterr().err
+
+
+def test_a_factor_larger_than_the_disk_or_the_memory_is_refused_by_its_plan(tmp_path):
+    for settings, place in ((FactorSettings(tile_size=65536), "host memory"), (FactorSettings(store=tmp_path / "L"), "disk of")):
+        refusal = settings.refusal(4_000_000)
+        assert isinstance(refusal, oc.BudgetError), place
+    assert FactorSettings().refusal(3_000) is None and FactorSettings(store=tmp_path / "L").refusal(3_000) is None
+
+
+@pytest.mark.parametrize("method", ["vecchia", "fisher"])
+def test_an_estimate_is_written_before_anything_judges_it(data, tmp_path, monkeypatch, method):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    for name in ("check_vecchia", "smoothness_warning"):
+        monkeypatch.setattr(f"ooc_chol.apps.geostat.estimation.fitting.{name}", interrupt)
+    model = tmp_path / "model.json"
+    words = ("--x", "x", "--y", "y", "--value", "value", "--method", method, "--neighbours", 10, "--output", model)
+    assert run("fit", data, *words) == 130
+    assert read_result(model).n == N
+
+
 # the check in FP64 of a fit in mixed precision
 
 
@@ -111,7 +153,7 @@ def test_a_check_in_fp64_that_has_no_memory_leaves_the_estimate():
 
 
 def test_the_command_tells_of_a_check_in_fp64_that_was_not_made(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.precision.fisher_step", fail)
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.precision.scoring_step", fail)
     model = tmp_path / "model.json"
     assert fit_words(data, "--precision-threshold", "1e-4", "--tile-size", 16, "--output", model) == 0
     assert "how far the estimate in FP64 is was not judged: host memory for L" in capsys.readouterr().out

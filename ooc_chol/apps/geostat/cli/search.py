@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
+from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -27,6 +29,7 @@ _FIT_OPTIONS = (
     "method",
     "reml",
     "max_evaluations",
+    "tolerance",
     "neighbours",
     "starts",
     "exact_check",
@@ -43,8 +46,15 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--method",
         choices=METHODS,
-        help="without derivatives (cobyqa, the default, or NLopt's bobyqa), by the gradient (lbfgs), by Fisher scoring "
-        "(default beyond range and nugget), or so on Vecchia's approximation",
+        help="without derivatives (cobyqa, or NLopt's bobyqa), by the gradient (lbfgs), by Fisher scoring (default), or so on "
+        "Vecchia's approximation",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        metavar="GAIN",
+        help="end the search when the next step would gain less log-likelihood than this (default: %(default)g)",
     )
     add_vecchia_options(parser)
     parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
@@ -78,9 +88,14 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def fit_from_options(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitResult[Any]:
-    """Fit as the options say, with progress on standard error."""
-    return searched(dataset, options, settings, fit)
+def fit_from_options(
+    dataset: Dataset,
+    options: argparse.Namespace,
+    settings: FactorSettings,
+    on_estimate: Callable[[FitResult[Any]], None] | None = None,
+) -> FitResult[Any]:
+    """Fit as the options say, with progress on standard error; the estimate is handed over before anything judges it."""
+    return searched(dataset, options, settings, partial(fit, on_estimate=on_estimate))
 
 
 def searched(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, search: Callable[..., _FoundT]) -> _FoundT:
@@ -110,9 +125,11 @@ def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorS
     names = ", ".join(map(read_name, spaces[0].names))
     more = ", and one that estimates the smoothness," if asked.estimates_smoothness_too(dataset.observations.n) else ""
     searches = f"{len(spaces)} search{'es' if len(spaces) > 1 else ''}{more}"
+    refusal = asked.refusal(dataset.observations)
+    unchecked = "" if refusal is None else f"\nno exact check of the estimate can run: {refusal}"
     return (
         f"dry run: {searches} by {asked.search_method(dataset.observations)} over "
-        f"{names}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each"
+        f"{names}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each{unchecked}"
     )
 
 

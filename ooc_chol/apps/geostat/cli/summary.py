@@ -47,6 +47,7 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
             f"  loglik       {result.loglik:.6f}" + (f" ({tried})" if is_matern else ""),
             *_comparison_lines(result),
             f"  search       {len(result.evaluations)} evaluations of {per_evaluation:.2f} s each, {result.seconds:.1f} s in all",
+            f"  end          {'converged' if result.converged else 'not converged'}: {result.end}",
             *(_elsewhere(model) if is_matern else ()),
             *(f"  warning      {text}" for text in result.warnings),
         ]

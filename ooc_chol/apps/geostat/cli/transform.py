@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,11 +40,11 @@ def check_estimated(dataset: Dataset, options: argparse.Namespace) -> None:
 
 
 def transformed_fit(
-    dataset: Dataset, options: argparse.Namespace, settings: FactorSettings
+    dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, on_estimate: Callable[[FitResult[Any]], None]
 ) -> tuple[Dataset, FitResult[Any], BoxCoxFit | None]:
     """The fit of the values as they are transformed, with the data as they were fitted."""
     if options.transform != ESTIMATED:
-        return dataset, fit_from_options(dataset, options, settings), None
+        return dataset, fit_from_options(dataset, options, settings, on_estimate), None
     power = searched(dataset, options, settings, fit_box_cox)
     spec = replace(dataset.spec, transform=transform_text(power.transform))
     return load_dataset(spec), power.result, power

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,8 +15,9 @@ from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, AbstractCov
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.gradient import TraceSums, check_trace_sums
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
-from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, SearchLimits, nlopt_module
+from ooc_chol.apps.geostat.estimation.optimizers import METHODS, Method, nlopt_module
 from ooc_chol.apps.geostat.estimation.search import Nugget, SearchSpace
+from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE, SearchLimits
 from ooc_chol.apps.geostat.estimation.smoothness_comparison import COMPARED_LIMIT
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
@@ -33,7 +35,7 @@ class FitOptions:
     method: Method | None
     reml: bool
     traces: TraceSums = "auto"
-    tolerance: float = 0.01
+    tolerance: float = TOLERANCE
     max_evaluations: int
     neighbours: int
     starts: Starts
@@ -48,6 +50,11 @@ class FitOptions:
             raise ValueError("fixed is about the parameters of covariance, which is not given; see smoothness and nugget")
         if covariance is not None and self.smoothness != "auto":
             raise ValueError("smoothness is for fits without covariance: give its value in covariance, and keep it by fixed")
+        if not (math.isfinite(self.tolerance) and self.tolerance > 0):
+            raise ValueError(
+                f"tolerance (--tolerance) is {self.tolerance}, but it must be a positive gain of log-likelihood, such as "
+                f"{TOLERANCE:g}"
+            )
         method, starts = self.search_method(observations), self.vecchia.starts
         if starts == "template" and covariance is None:
             raise ValueError("starts is 'template', but no covariance is given to start from")
@@ -62,8 +69,7 @@ class FitOptions:
 
     def search_method(self, observations: Observations) -> Method:
         """How the maximum is searched for."""
-        is_harder = self.covariance is not None or observations.error_variances is not None
-        return default_method(self.method, "free" if is_harder else self.smoothness)
+        return checked_method(self.method)
 
     def spaces(self, observations: Observations) -> list[SearchSpace[Any]]:
         """A space for each search: one for each smoothness that is tried, or that of the covariance function."""
@@ -78,6 +84,16 @@ class FitOptions:
     def start(self, space: SearchSpace[Any]) -> NDArray[np.float64] | None:
         """The point of ``covariance``, shape ``(k,)``, which must lie in the space; None without."""
         return None if self.covariance is None else space.start(self.covariance)
+
+    def refusal(self, observations: Observations) -> oc.BudgetError | None:
+        """Why the exact check of an approximate estimate cannot run, if so; raises where the search itself cannot."""
+        is_approximate = self.search_method(observations) == "vecchia"
+        if is_approximate and self.exact_check == "skip":
+            return None
+        refusal = self.settings.refusal(observations.n)
+        if refusal is not None and not is_approximate:
+            raise refusal
+        return refusal
 
     def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
         """How every likelihood is computed, in ``memory`` unless the settings have one."""
@@ -95,13 +111,13 @@ class FitOptions:
         return VecchiaOptions(self.neighbours, self.starts, self.exact_check)
 
 
-def default_method(method: Method | None, smoothness: float | Literal["auto", "best", "free"]) -> Method:
-    """How a fit searches: as it is told, or by whether a smoothness, or more, is estimated."""
+def checked_method(method: Method | None) -> Method:
+    """How a fit searches: as it is told, or by Fisher scoring."""
     if method is not None and method not in METHODS:
         raise ValueError(f"method is {method!r}, but there are {', '.join(METHODS)}")
     if method == "bobyqa":
         nlopt_module()
-    return method or ("fisher" if smoothness == "free" else "cobyqa")
+    return method or "fisher"
 
 
 def _candidates(smoothness: float | Literal["auto", "best", "free"]) -> tuple[float | None, ...]:

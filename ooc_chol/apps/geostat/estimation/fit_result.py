@@ -43,7 +43,10 @@ class SmoothnessTrial:
     converged : bool
         Whether the search ended by its tolerance, within the evaluations allowed.
     message : str
-        Why it ended.
+        Why it ended: with derivatives what the next step would gain, and by how many standard errors it would move a parameter at
+        most.
+    gain, errors : float or None
+        These two as numbers, in units of the log-likelihood and in standard errors; None of a search without derivatives.
     """
 
     smoothness: float | None
@@ -54,6 +57,8 @@ class SmoothnessTrial:
     not_positive_definite: int
     converged: bool
     message: str
+    gain: float | None = None
+    errors: float | None = None
 
     __repr__ = oc.brief_repr
 
@@ -109,6 +114,8 @@ class FitResult(Generic[Model]):
         than Matérn's, and where the comparison failed (``warnings``).
     stationary : StationarityTest or None
         Of a :class:`NonstationaryMatern`: its likelihood ratio against the same model without slopes.
+    end : str
+        Why the search that found the estimate ended, as ``message`` of its trial.
     """
 
     model: Model
@@ -123,7 +130,7 @@ class FitResult(Generic[Model]):
     seconds: float
     converged: bool
     warnings: tuple[str, ...]
-    method: Method = "cobyqa"
+    method: Method = "fisher"
     reml: bool = False
     estimated: tuple[str, ...] = ()
     reused: int = 0
@@ -132,6 +139,7 @@ class FitResult(Generic[Model]):
     start: str = "subset"
     comparison: SmoothnessComparison | None = None
     stationary: StationarityTest | None = None
+    end: str = ""
 
     def __repr__(self) -> str:
         facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
@@ -205,6 +213,7 @@ class FitResult(Generic[Model]):
             "comparison": None if self.comparison is None else vars(self.comparison),
             "stationary": None if self.stationary is None else self.stationary.to_dict(),
             "converged": self.converged,
+            "end": self.end,
             "warnings": list(self.warnings),
             "seconds": self.seconds,
             "subset_evaluations": self.subset_evaluations,

@@ -13,15 +13,19 @@ from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, Method, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, Method, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, SearchSpace
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 from ooc_chol.apps.geostat.estimation.variogram_start import variogram_start
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, approximate_maximum, approximate_start
 
 #: Trust-region radius of the first steps on the subset, where the start is rough.
 _SUBSET_RADIUS = 1.0
+
+#: Log-likelihood of the subset that its search leaves, a tenth of a standard error away.
+_SUBSET_TOLERANCE = 5e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,8 @@ class Search:
 
     def maximise_from(self, space: SearchSpace[Model], start: NDArray[np.float64]) -> Outcome[Model]:
         """Search with all observations from a point."""
+        if self.method in DERIVATIVE_FREE:
+            start = space.raised(start)
         if self.method == "vecchia":
             objective, end = approximate_maximum(
                 self.observations,
@@ -71,7 +77,8 @@ class Search:
             objective = Objective(self.observations, space, self.options, self.progress, self.memory)
             end = search_from(objective, start, self.method, self.limits)
             self.options = objective.options
-        self._try_floor(objective)
+        if self.method in (*DERIVATIVE_FREE, "lbfgs"):  # scoring goes to the floor itself
+            self._try_floor(objective)
         self.evaluations += objective.evaluations
         self.reused += objective.reused
         likelihood, point = objective.best, objective.best_point
@@ -86,6 +93,8 @@ class Search:
             not_positive_definite=objective.not_positive_definite,
             converged=end.converged,
             message=end.message,
+            gain=end.gain,
+            errors=end.errors,
         )
         return Outcome(trial, likelihood, point, space)
 
@@ -115,7 +124,7 @@ class Search:
             )
             self.start, self.subset_evaluations = "vecchia", self.subset_evaluations + count
         else:
-            self.start, start = "subset", space.raised(self._start(space))
+            self.start, start = "subset", self._start(space)
         self.memory.keep_start(space, label, start)
         return start
 
@@ -130,7 +139,7 @@ class Search:
         objective = Objective(subset, space, replace(self.options, settings=settings), SilentProgress())
         point = min(starts, key=objective)
         if subset.n < self.observations.n:
-            limits = replace(self.limits, tolerance=0.1, radius=_SUBSET_RADIUS)
+            limits = replace(self.limits, tolerance=_SUBSET_TOLERANCE, radius=_SUBSET_RADIUS)
             search_from(objective, point, next((m for m in DERIVATIVE_FREE if m == self.method), "fisher"), limits)
             point = point if objective.best_point is None else objective.best_point
         self.subset_evaluations += len(objective.evaluations)

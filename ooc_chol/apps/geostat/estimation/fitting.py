@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, goes_
 from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
-from ooc_chol.apps.geostat.estimation.fit_search import Outcome, Search
+from ooc_chol.apps.geostat.estimation.fit_search import Search
 from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
 from ooc_chol.apps.geostat.estimation.gradient import TraceSums
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
@@ -26,10 +26,11 @@ from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import check_precision
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
+from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.estimation.smoothness_choice import Chosen, choose_smoothness
 from ooc_chol.apps.geostat.estimation.stationary_search import stationary_search
 from ooc_chol.apps.geostat.estimation.structure_check import structure_warning
-from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck, check_vecchia, check_warning
+from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -52,7 +53,7 @@ def fit(
     method: Method | None = None,
     reml: bool = False,
     traces: TraceSums = "auto",
-    tolerance: float = 0.01,
+    tolerance: float = TOLERANCE,
     max_evaluations: int = 200,
     neighbours: int = NEIGHBOURS,
     starts: Starts = "auto",
@@ -62,6 +63,7 @@ def fit(
     log: str | os.PathLike[str] | None = None,
     resume: str | os.PathLike[str] | None = None,
     replace_log: bool = False,
+    on_estimate: Callable[[FitResult[Any]], None] | None = None,
 ) -> FitResult[Any]:
     """Fit a covariance function by maximum likelihood, mean and variance profiled out: Matérn, exactly, unless told otherwise.
 
@@ -84,18 +86,18 @@ def fit(
         Estimated (ratio at least 1e-8), none, or kept at this variance.
     method : {"cobyqa", "bobyqa", "lbfgs", "fisher", "vecchia"}, optional
         Without derivatives, by SciPy's COBYQA or NLopt's BOBYQA; by the gradient; by the gradient and the expected information;
-        or so on Vecchia's approximation in place of the likelihood, whose distance from exact is told. When not given,
-        ``"fisher"`` for a smoothness that is estimated, along whose ridge COBYQA may stop early, for a ``covariance``, and for a
-        variance that is searched for because error variances are known; else ``"cobyqa"``.
+        or so on Vecchia's approximation in place of the likelihood, whose distance from exact is told. ``"fisher"`` when not
+        given: it takes the least time to 1e-4 of the largest log-likelihood.
     reml : bool
         Maximise the restricted likelihood.
     traces : {"auto", "exact", "probes"}
         Gradients exact, by random probes, or exact up to 20,000 observations. With probes the estimate is off by a share of its
         standard errors: about ``1 / sqrt(probes)`` of them at most.
     tolerance : float
-        With ``"cobyqa"`` and ``"bobyqa"`` a search ends when its trust region is smaller than this (in the logarithm of the
-        range, and a quarter of that of the nugget ratio), or when ten evaluations together raise the log-likelihood by less than
-        five times this. With the others, when the maximum is nearer than so many standard errors.
+        In units of the log-likelihood. A search with derivatives ends when the next step would gain less than this, one without
+        when ten evaluations together do, or when its trust region is smaller than ``sqrt(tolerance / n)`` in the logarithm of the
+        range. At the default the estimate has the largest log-likelihood to 1e-4, unless gradients are by probes: then the result
+        says within what error.
     max_evaluations : int
         Likelihoods per smoothness on all observations.
     neighbours : int
@@ -119,6 +121,9 @@ def fit(
         another ``log``.
     replace_log : bool
         Let ``log`` replace whatever file has its name.
+    on_estimate : callable, optional
+        Called with the result as the search found it, before anything else judges it: the place to keep an estimate that an
+        interrupt, or a machine that fails, must not take away.
 
     Returns
     -------
@@ -134,8 +139,8 @@ def fit(
     FileExistsError, FileNotFoundError
         ``log`` or the store exists already (without ``replace_log``), or ``resume`` or the store's folder does not.
     BudgetError, TierError
-        Memory or disk does not suffice for a factorization of the search. Where only a check of the estimate fails, the result
-        says so.
+        Memory or disk does not suffice for a factorization of the search; what the plan and what is free say is found out before
+        the search. Where only a check of the estimate fails, or cannot run, the result says so.
     NotPositiveDefiniteError
         No starting point with a positive definite correlation matrix was found, even at short ranges.
     MissingExtraError
@@ -143,9 +148,9 @@ def fit(
 
     Notes
     -----
-    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. COBYQA
-    (Ragonneau and Zhang; in SciPy) needed 16-24 of them on real terrain where Nelder-Mead took 14-37 and Powell's method 37-102,
-    at equal accuracy; L-BFGS-B and Fisher scoring need 4-10 at a fixed smoothness.
+    Each evaluation costs ``n**3 / 3`` flops, with an exact gradient three times that, with one by probes ``n**2`` more. To 1e-4
+    of the largest log-likelihood COBYQA (Ragonneau and Zhang; in SciPy) takes 24 to 33 of them at a fixed smoothness, L-BFGS-B 6
+    to 9 and Fisher scoring 4 to 8 from 500 observations.
 
     Each covariance function says itself on which scales its parameters are searched for (``AbstractCovariance.scales``). The
     search is a local one: where several maxima are possible, as with many parameters, start from more than one place.
@@ -187,6 +192,7 @@ def fit(
     _check_files(options.settings, log_file, resumed)
     if exact_check != "skip":
         options.settings.try_out()
+    refusal = options.refusal(observations)
     memory = oc.HostMemory()
     likelihood = options.likelihood(memory)
     logged = closing(EvaluationLog(_identity(observations, likelihood), log_file, resumed, replace=replace_log))
@@ -203,12 +209,20 @@ def fit(
         simpler = stationary_search(search, spaces[0], given)
         given = given if simpler is None else simpler.start
         outcomes = [search.maximise(space, given) for space in spaces]
-        chosen = choose_smoothness(search, options, outcomes)
+        found = Chosen(tuple(outcomes), max(outcomes, key=lambda outcome: outcome.likelihood.loglik))
+        if on_estimate is not None:
+            on_estimate(_result(observations, search, found, start))
+        chosen = choose_smoothness(search, options, found)
         if covariance is not None and chosen.warning is None:
             best = chosen.best.space, chosen.best.point
             chosen = replace(chosen, warning=structure_warning(observations, best, likelihood, neighbours=neighbours))
         result = _result(observations, search, chosen, start)
-        return result if simpler is None else replace(result, stationary=simpler.test(chosen.best))
+        if on_estimate is not None and chosen.best is not found.best:
+            on_estimate(result)
+        judged = _judged(result, search, chosen, refusal)
+        return replace(
+            judged, stationary=None if simpler is None else simpler.test(chosen.best), seconds=time.perf_counter() - start
+        )
 
 
 def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None) -> None:
@@ -237,24 +251,17 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
 
 
 def _result(observations: Observations, search: Search, chosen: Chosen, start: float) -> FitResult[Any]:
-    """Put the result together, with its warnings; of mixed precision or the approximation it is judged exactly."""
+    """The result as the searches found it, before anything else judges it."""
     best, outcomes = chosen.best, chosen.outcomes
-    likelihood, precision = best.likelihood, None
-    if search.options.settings.precision_threshold is not None:
-        likelihood, precision = check_precision(observations, best.space, best.point, search.options, mixed=best.likelihood)
+    likelihood = best.likelihood
     nugget = () if best.space.nugget is not None else ("nugget",)
     estimated = (*best.space.shape, "variance", *nugget)
     model = _canonical(best.space.model(best.point, likelihood.model.variance), estimated)
     trials = tuple(outcome.trial for outcome in outcomes)
     warnings = warnings_of(observations, trials, best.trial, space=best.space, point=best.point, reml=search.options.reml)
-    told = (chosen.warning, None if precision is None else precision.warning, search.memory.problem)
-    warnings = (*warnings, *filter(None, told))
-    loglik, vecchia = likelihood.loglik, None
-    if search.method == "vecchia":
-        vecchia, loglik, warnings = _checked(search, best, model, warnings)
     return FitResult(
         model=model,
-        loglik=loglik,
+        loglik=likelihood.loglik,
         n=observations.n,
         mean_columns=observations.mean_columns,
         coefficients=likelihood.coefficients,
@@ -269,29 +276,43 @@ def _result(observations: Observations, search: Search, chosen: Chosen, start: f
         reml=search.options.reml,
         estimated=estimated,
         reused=search.reused,
-        precision=precision,
-        vecchia=vecchia,
         start=search.start,
         comparison=chosen.comparison,
+        end=best.trial.message,
     )
 
 
-def _checked(
-    search: Search, best: Outcome[Any], model: AbstractCovariance, warnings: tuple[str, ...]
-) -> tuple[VecchiaCheck, float, tuple[str, ...]]:
-    """The check of an approximate estimate, its log-likelihood, exact where that is known, and the warnings with what is not."""
-    check = check_vecchia(
-        search.observations,
-        model,
-        (best.space, best.point),
-        search.options,
-        vecchia=search.vecchia,
-        progress=search.progress,
-        memory=search.memory,
-    )
-    text = check_warning(check, search.vecchia)
-    loglik = check.loglik if check.loglik_exact is None else check.loglik_exact
-    return check, loglik, warnings if text is None else (*warnings, text)
+def _judged(result: FitResult[Any], search: Search, chosen: Chosen, refusal: oc.BudgetError | None) -> FitResult[Any]:
+    """The result with its warnings: in mixed precision judged in FP64, of the approximation by the exact likelihood."""
+    best, texts = chosen.best, [chosen.warning]
+    if search.options.settings.precision_threshold is not None:
+        found, precision = check_precision(search.observations, best.space, best.point, search.options, mixed=best.likelihood)
+        texts.append(precision.warning)
+        model = _canonical(best.space.model(best.point, found.model.variance), result.estimated)
+        result = replace(
+            result,
+            model=model,
+            loglik=found.loglik,
+            coefficients=found.coefficients,
+            coefficient_covariance=found.coefficient_covariance,
+            precision=precision,
+        )
+    texts.append(search.memory.problem)
+    if search.method == "vecchia":
+        check = check_vecchia(
+            search.observations,
+            result.model,
+            (best.space, best.point),
+            search.options,
+            vecchia=search.vecchia,
+            progress=search.progress,
+            memory=search.memory,
+            refusal=refusal,
+        )
+        loglik = check.loglik if check.loglik_exact is None else check.loglik_exact
+        result = replace(result, vecchia=check, loglik=loglik)
+        texts.append(check_warning(check, search.vecchia))
+    return replace(result, warnings=(*result.warnings, *filter(None, texts)))
 
 
 def _canonical(model: Model, estimated: Sequence[str]) -> Model:

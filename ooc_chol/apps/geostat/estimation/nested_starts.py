@@ -10,9 +10,10 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import family_space
 from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 
@@ -25,7 +26,7 @@ _RATIOS = (0.1, 0.5, 2.0, 10.0)
 
 #: So many of the combinations are searched from, on the subset, by so many evaluations each.
 _SEARCHES = 3
-_LIMITS = SearchLimits(tolerance=0.1, max_evaluations=12)
+_LIMITS = SearchLimits(tolerance=5e-3, max_evaluations=12)
 
 #: Sites in each neighbourhood of the subset.
 _SIZE = 60

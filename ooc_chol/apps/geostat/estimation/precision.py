@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +14,8 @@ from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
+from ooc_chol.apps.geostat.estimation.scoring_step import scoring_step
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 
 
@@ -88,7 +87,7 @@ def check_precision(
             assert isinstance(objective.last_error, oc.NotPositiveDefiniteError)
             raise objective.last_error
         likelihood, check = known.likelihood, replace(check, loglik=known.loglik)
-        step, promise = fisher_step(objective, point, known)
-        return likelihood, replace(check, shift=space.shift(step), shift_in_errors=math.sqrt(promise))
+        step = scoring_step(space, point, known)
+        return likelihood, replace(check, shift=space.shift(step.move), shift_in_errors=step.length)
     except STEP_ERRORS as error:
         return likelihood, replace(check, problem=str(error))

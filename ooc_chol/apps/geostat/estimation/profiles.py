@@ -16,13 +16,14 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Mat
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.inference import checked_names
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, Nugget, SearchSpace
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import family_space
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
-_LIMITS = SearchLimits(tolerance=1e-3, max_evaluations=60)
+_LIMITS = SearchLimits(tolerance=1e-6, max_evaluations=60)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +186,7 @@ def _maximiser(
     def maximise(space: SearchSpace[Any], near: AbstractCovariance) -> _Found:
         objective = Objective(observations, space, options, SilentProgress())
         try:
-            search_from(objective, space.raised(space.point(near)), "fisher", _LIMITS)
+            search_from(objective, space.point(near), "fisher", _LIMITS)
         except oc.NotPositiveDefiniteError:
             return -math.inf, None
         assert objective.best is not None and objective.best_point is not None

@@ -111,7 +111,7 @@ class SearchSpace(Generic[Model]):
         return np.clip(coordinates, self.lower, self.upper)
 
     def start(self, template: AbstractCovariance) -> NDArray[np.float64]:
-        """The point of a model with which a search begins, its nugget ratio at least 0.001."""
+        """The point of a model with which a search begins."""
         for name, scale in zip(self.names, self.scales, strict=True):
             if name in self.shape:
                 share = template.values[name] / _bound(scale, template)
@@ -123,7 +123,7 @@ class SearchSpace(Generic[Model]):
                     )
         ratio = (template.nugget if self.nugget is None else self.nugget) / template.variance
         variance = self._middle(VARIANCE) if VARIANCE in self.names else 1.0
-        return self.raised(self.point(template.with_values(variance=variance, nugget=variance * ratio)))
+        return self.point(template.with_values(variance=variance, nugget=variance * ratio))
 
     def _middle(self, name: str) -> float:
         """The value in the middle of the bounds of a name."""

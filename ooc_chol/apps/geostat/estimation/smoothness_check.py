@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Nugget
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.smoothness_comparison import SmoothnessComparison, compared
 from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.apps.geostat.estimation.subset import without_mean
@@ -22,7 +23,7 @@ _TARGETS = 1_000
 #: Where slope and information promise less log-likelihood than this nothing is searched for: 3.3 is what rejects.
 _LITTLE = 1.0
 
-_LIMITS = SearchLimits(tolerance=0.1, max_evaluations=20)
+_LIMITS = SearchLimits(tolerance=5e-3, max_evaluations=20)
 
 
 def sampled_comparison(

@@ -24,10 +24,9 @@ class Chosen:
     warning: str | None = None
 
 
-def choose_smoothness(search: Search, options: FitOptions, outcomes: list[Outcome[Any]]) -> Chosen:
-    """Take the search of largest likelihood, or one over the smoothness, too; look whether one that is kept is rejected."""
-    best = max(outcomes, key=lambda outcome: outcome.likelihood.loglik)
-    chosen = Chosen(tuple(outcomes), best)
+def choose_smoothness(search: Search, options: FitOptions, chosen: Chosen) -> Chosen:
+    """Keep the search of largest likelihood, or take one over the smoothness, too; look whether one that is kept is rejected."""
+    best = chosen.best
     model = best.space.model(best.point, best.likelihood.model.variance)
     if type(model) is not Matern or "smoothness" in best.space.names:
         return chosen

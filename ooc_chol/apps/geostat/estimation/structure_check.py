@@ -13,16 +13,17 @@ from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
+from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import family_space
 from ooc_chol.apps.geostat.estimation.subset import without_mean
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import conditioning
 
 #: Conditional densities that are looked at, and when a search on them ends.
 _TARGETS = 1_000
-_LIMITS = SearchLimits(tolerance=0.1, max_evaluations=20)
+_LIMITS = SearchLimits(tolerance=5e-3, max_evaluations=20)
 
 
 def structure_warning(

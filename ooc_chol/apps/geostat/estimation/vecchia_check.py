@@ -16,8 +16,8 @@ from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known, LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import fisher_step
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
+from ooc_chol.apps.geostat.estimation.scoring_step import scoring_step
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions
 from ooc_chol.apps.geostat.estimation.vecchia_spread import mirrored_log_likelihoods
@@ -80,14 +80,17 @@ def check_vecchia(
     vecchia: VecchiaOptions,
     progress: AbstractFitProgress,
     memory: AbstractEvaluationMemory,
+    refusal: oc.BudgetError | None = None,
 ) -> VecchiaCheck:
-    """Evaluate the approximation and, unless skipped, the exact likelihood at an estimate."""
+    """Evaluate the approximation and, unless skipped or known to have no room, the exact likelihood at an estimate."""
     values = mirrored_log_likelihoods(
         observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings
     )
     check = VecchiaCheck(vecchia.neighbours, values[0], spread=max(values) - min(values))
     if vecchia.exact_check == "skip":
         return check
+    if refusal is not None:
+        return replace(check, problem=str(refusal))
     space, point = found
     objective = Objective(observations, space, options, progress, memory)
     is_derived = vecchia.exact_check == "score" and len(point) > 0
@@ -117,8 +120,8 @@ def check_warning(check: VecchiaCheck, vecchia: VecchiaOptions) -> str | None:
 
 def _with_step(check: VecchiaCheck, objective: Objective, point: NDArray[np.float64], known: Known) -> VecchiaCheck:
     """The check with the step that exact scoring would take."""
-    step, promise = fisher_step(objective, point, known)
-    return replace(check, shift=objective.space.shift(step), shift_in_errors=math.sqrt(promise))
+    step = scoring_step(objective.space, point, known)
+    return replace(check, shift=objective.space.shift(step.move), shift_in_errors=step.length)
 
 
 def _at_variance(likelihood: Likelihood, variance: float, freedom: int) -> float:

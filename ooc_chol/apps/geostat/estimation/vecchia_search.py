@@ -12,9 +12,10 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import SearchEnd, SearchLimits, search_from
+from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
+from ooc_chol.apps.geostat.estimation.search_end import SearchEnd, SearchLimits
 from ooc_chol.apps.geostat.estimation.subset import without_mean
 from ooc_chol.apps.geostat.estimation.vecchia import graph_of
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, check_neighbours, compare_otherwise
@@ -33,8 +34,8 @@ LARGE = 5_000
 _FIRST_TARGETS = 1_000
 _MOST_TARGETS = 20_000
 
-#: A search for a start ends so many standard errors from the maximum, after so many evaluations.
-_START_LIMITS = SearchLimits(tolerance=0.1, max_evaluations=40)
+#: A search for a start ends where so much log-likelihood is left, a tenth of a standard error away, or after so many evaluations.
+_START_LIMITS = SearchLimits(tolerance=5e-3, max_evaluations=40)
 
 #: How often neighbours are looked for at most, as the coordinates in which they are nearest depend on the estimate.
 _ROUNDS = 3
@@ -85,7 +86,7 @@ def approximate_start(
         data = observations if count >= observations.n else without_mean(observations)
         objective = Objective(data, space, options, SilentProgress(), evaluations=evaluations, graph=graph)
         if point is None:
-            point = space.raised(min(space.starts(observations.diameter), key=objective))
+            point = min(space.starts(observations.diameter), key=objective)
         search_from(objective, point, "fisher", _START_LIMITS)
         point = objective.best_point
     assert point is not None, "search_from raises when no matrix is positive definite"

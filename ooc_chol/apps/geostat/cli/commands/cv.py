@@ -118,12 +118,12 @@ def run(options: argparse.Namespace) -> int:
     if scales[0].words:
         print(f"scores{scales[0].words}")
     unit = datasets[0].spec.unit
-    options.answer = _said(validated, chosen, folds_text(chosen, options, unit), options)
-    for line in distance_lines(chosen, unit):
-        print(line)
-    if options.output is not None:
+    if options.output is not None:  # before anything is scored, which can fail
         write_layer(options.output, _layer(datasets[0], scales[0], validated), replace=options.force)
         print(f"predictions in {options.output}")
+    for line in distance_lines(chosen, unit):
+        print(line)
+    options.answer = _said(validated, chosen, folds_text(chosen, options, unit), options)
     return 0
 
 

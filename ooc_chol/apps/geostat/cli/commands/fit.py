@@ -12,7 +12,7 @@ from ooc_chol.apps.geostat.cli.columns import add_data_options, fit_spec
 from ooc_chol.apps.geostat.cli.covariance import add_covariance_options, check_columns
 from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
-from ooc_chol.apps.geostat.cli.messages import say_beforehand, tried
+from ooc_chol.apps.geostat.cli.messages import note, say_beforehand, tried
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
 from ooc_chol.apps.geostat.cli.search import add_fit_options, search_text
 from ooc_chol.apps.geostat.cli.summary import details_text, fit_text
@@ -44,6 +44,9 @@ EXAMPLES = (
     "ooc-chol geostat fit soil.csv --x lon --y lat --lonlat --value zinc --covariates depth --smoothness free --standard-errors",
     "ooc-chol geostat fit --example jacksboro:2000 --smoothness free --output terrain.json",
 )
+
+
+_UNCHECKED = "no exact check of the estimate can run"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -93,18 +96,40 @@ def run(options: argparse.Namespace) -> int:
         check_estimated(dataset, options)
     if options.plot is not None:
         _check_map(dataset)
-    say_beforehand(dataset, settings, in_full=options.dry_run or options.verbose)
+    plan = _say_plan(dataset, options, settings)
     if options.dry_run:
-        search, plan = search_text(dataset, options, settings), settings.plan(dataset.observations.n)
-        options.answer = {"plan": plan.to_dict(), "search": search}
+        search = search_text(dataset, options, settings)
+        options.answer = {"plan": None if plan is None else plan.to_dict(), "search": search}
         print(search)
         return 0
-    dataset, result, power = transformed_fit(dataset, options, settings)
+
+    def keep(found: FitResult[Any]) -> None:
+        """Write the estimate before anything that judges it can fail or be interrupted."""
+        if options.output is not None:
+            content = result_content(dataset.spec, found)
+            tried("result file", lambda: write_json(options.output, content, kind=RESULTS, replace=options.force))
+
+    dataset, result, power = transformed_fit(dataset, options, settings, keep)
     print(fit_text(result, parameter_units(dataset, result.model)))
     print(details_text(result), flush=True)
     print(transform_lines(dataset, result, power), end="", flush=True)
     options.power = power
     return _after_fit(dataset, result, options, settings)
+
+
+def _say_plan(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> oc.Plan | None:
+    """Print what was read and the plan of a factorization; a fit by the approximation goes on where there is none."""
+    try:
+        say_beforehand(dataset, settings, in_full=options.dry_run or options.verbose)
+    except oc.BudgetError as error:
+        if options.method != "vecchia":
+            raise
+        note(f"{_UNCHECKED}: {error}")
+        return None
+    is_checked = options.method == "vecchia" and options.exact_check != "skip" and not options.dry_run
+    if is_checked and (refusal := settings.refusal(dataset.observations.n)) is not None:
+        note(f"{_UNCHECKED}: {refusal}")
+    return settings.plan(dataset.observations.n) if options.dry_run else None
 
 
 def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Namespace, settings: FactorSettings) -> int:

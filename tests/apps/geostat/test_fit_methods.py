@@ -21,6 +21,7 @@ from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Silen
 from ooc_chol.apps.geostat.estimation.scoring_step import _boxed
 from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import search_space
+from ooc_chol.apps.geostat.estimation.vecchia import graph_of
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
@@ -386,3 +387,18 @@ def test_a_step_ends_whatever_a_log_says(gradient):
     """It was looked for for ever among steps that are no numbers."""
     step = _boxed(np.array([[1e-300, 0.0], [0.0, 1e-300]]), np.array(gradient), np.full(2, -1.0), np.full(2, 1.0))
     assert step.shape == (2,)
+
+
+def test_the_information_beside_probes_is_exact_with_all_neighbours(field):
+    space = search_space(field, "free", None)
+    point = space.point(Matern(2.0, 0.12, 1.2, 0.3))
+    graph = graph_of(field, space.template, field.n - 1)
+    options = LikelihoodOptions(FEW_TILES, trace_sums="probes", probes=8)
+    told = Objective(field, space, options, SilentProgress(), expected=graph).at(point, gradient=True, information=True)
+    probed = Objective(field, space, options, SilentProgress()).at(point, gradient=True, information=True)
+    exact = Objective(field, space, replace(options, trace_sums="exact"), SilentProgress()).at(
+        point, gradient=True, information=True
+    )
+    np.testing.assert_allclose(told.information, exact.information, rtol=1e-7, atol=1e-7 * np.abs(exact.information).max())
+    assert np.array_equal(told.gradient, probed.gradient)
+    assert np.abs(probed.information - exact.information).max() > 1e-3 * np.abs(exact.information).max()

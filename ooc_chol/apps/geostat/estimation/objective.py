@@ -18,7 +18,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, TraceSums, assembled, has_exact_gradient, score
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, correlation_of, evaluated
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
 from ooc_chol.apps.geostat.estimation.vecchia import approximated
@@ -102,6 +102,7 @@ class Objective:
     progress: AbstractFitProgress  #: Told of every evaluation
     memory: AbstractEvaluationMemory = field(default_factory=NoMemory)  #: Evaluations of an earlier run, and where these are kept
     graph: Conditioning | None = None  #: Neighbours with which Vecchia's approximation takes the place of the exact value
+    expected: Conditioning | None = None  #: Neighbours with which it tells the information of exact values, in place of probes
     evaluations: list[Evaluation] = field(default_factory=list)
     reused: int = 0
     best: Likelihood | None = None
@@ -170,20 +171,39 @@ class Objective:
                 self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
                 if not (gradient or information):
                     return Known(found.likelihood)
+                is_told = self.expected is not None and found.probed is not None
                 full = score(
                     found,
                     self.space.shape,
                     trace_sums=options.trace_sums,
-                    information=_INFORMATION_LIMIT if information else 0,
+                    information=_INFORMATION_LIMIT if information and not is_told else 0,
                     probes=options.probes,
                     seed=options.seed,
                 )
+                if information and is_told:
+                    full = replace(full, information=self._expected_information(full.likelihood.model))
                 slope, expected = profiled(self.space, full)
                 error = np.abs(self.space.jacobian(full.likelihood.model)[: len(slope)]) @ full.standard_error
                 return Known(found.likelihood, slope, expected, error)
         except oc.NotPositiveDefiniteError as error:
             self.last_error = error
             return Known(None)
+
+    def _expected_information(self, model: AbstractCovariance) -> NDArray[np.float64] | None:
+        """The information of Vecchia's approximation, which has no Monte-Carlo error and takes no reading of L."""
+        assert self.expected is not None
+        shape, options = self.space.shape, self.options
+        found = approximated(
+            self.observations,
+            correlation_of(model),
+            self.expected,
+            variance=model.variance,
+            reml=options.reml,
+            shape=shape,
+            settings=options.settings,
+        )
+        assert found.sums is not None, "sums are asked for"
+        return assembled(found.likelihood, shape, found.sums, found.sums).information
 
     def _probes(self, is_derived: bool) -> tuple[int, int] | None:
         """Number and seed of the probes that the gradient will need, if any."""

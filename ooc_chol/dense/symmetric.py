@@ -31,10 +31,12 @@ def symm(
     a: FunctionSource,
     b: ArrayLike,
     *,
+    rows: range | None = None,
+    columns: range | None = None,
     devices: str | Sequence[str] | int | None = None,
     memory_budget: int | str | None = None,
 ) -> NDArray[np.float64]:
-    """Multiply ``A @ b`` with a symmetric matrix that a tile function makes, and that is never stored.
+    """Multiply ``A @ b``, or a rectangle of A, with a symmetric matrix that a tile function makes, and that is never stored.
 
     Parameters
     ----------
@@ -42,7 +44,9 @@ def symm(
         From :func:`from_function`. Unlike for ``cholesky`` any rectangle is asked for, above the diagonal too, and every entry
         counts.
     b : (n,) or (n, m) array_like
-        Right factor; not changed.
+        Right factor; not changed. Of as many rows as there are ``columns``.
+    rows, columns : range, optional
+        The rows and columns of A that take part, of step 1; all when not given.
     devices : str, sequence of str, int or None
         As for ``cholesky``; every GPU computes some rows, or the host all where the matrix has no function for a GPU (``cuda=``).
     memory_budget : int, str or None
@@ -51,12 +55,13 @@ def symm(
     Returns
     -------
     (n,) or (n, m) array
-        The product, a new array of the shape of ``b``.
+        The product, a new array with a row for each of ``rows``.
 
     Raises
     ------
     TypeError, ValueError
-        ``a`` is no tile function, ``b`` no array of finite real numbers with ``n`` rows, or there is no such device.
+        ``a`` is no tile function, ``b`` no array of finite real numbers with a row for each column, the ranges are not inside A,
+        or there is no such device.
     BudgetError
         The budget does not hold a column and a tile.
 
@@ -74,44 +79,51 @@ def symm(
     array([6., 6., 6.])
     """
     check_function(a, "a")
-    x, shape = right_hand_side(b, a.n, copy=False)
+    wanted, beside = (range(a.n) if part is None else part for part in (rows, columns))
+    for part in (wanted, beside):
+        if part.step != 1 or part.start < 0 or part.stop > a.n:
+            raise ValueError(f"{part} is not inside a matrix of order {a.n}")
+    x, given = right_hand_side(b, len(beside), copy=False)
+    shape = (len(wanted), *given[1:])
     names = resolve_devices(devices)
-    if not x.size:
-        return np.empty(shape)
+    if not x.size or not len(wanted):
+        return np.zeros(shape)
     if device_kind(names[0]).is_in_host_memory or not a.is_made_on_cuda:
-        return _on_host(a, x).reshape(shape)
+        return _on_host(a, x, wanted, beside).reshape(shape)
     budget = default_budget(names) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     x = np.ascontiguousarray(x)
-    y = np.empty_like(x)
-    names = names[: max(1, a.n // LEAST_ROWS)]
-    ends = np.linspace(0, a.n, len(names) + 1).astype(int).tolist()
+    y = np.empty((len(wanted), x.shape[1]))
+    names = names[: max(1, len(wanted) // LEAST_ROWS)]
+    ends = np.linspace(wanted.start, wanted.stop, len(names) + 1).astype(int).tolist()
 
     def multiplied(number: int) -> None:
+        own = range(ends[number], ends[number + 1])
+        part = y[own.start - wanted.start : own.stop - wanted.start]
         with device_for_a_pass(lambda: open_tile_device(names[number]), nullcontext()) as device:
-            multiply_on(device, a, (x, y), budget, range(ends[number], ends[number + 1]))
+            multiply_on(device, a, (x, part), budget, rows=own, columns=beside)
 
     with page_locked(names, filled=[x, y]), collector_off(), ThreadPoolExecutor(len(names)) as threads:
         list(threads.map(multiplied, range(len(names))))
     return y.reshape(shape)
 
 
-def _spans(n: int, size: int, first: int = 0) -> list[range]:
-    """``range(first, n)`` in pieces of at most ``size``."""
-    return [range(start, min(start + size, n)) for start in range(first, n, size)]
+def _spans(whole: range, size: int) -> list[range]:
+    """A range in pieces of at most ``size``."""
+    return [range(start, min(start + size, whole.stop)) for start in range(whole.start, whole.stop, size)]
 
 
-def _on_host(a: FunctionSource, x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _on_host(a: FunctionSource, x: NDArray[np.float64], wanted: range, beside: range) -> NDArray[np.float64]:
     """Rows of the product by several threads: tile functions of NumPy release the interpreter lock."""
 
     def product(rows: range) -> NDArray[np.float64]:
         total = np.zeros((len(rows), x.shape[1]))
-        for cols in _spans(a.n, _HOST_TILE):
+        for cols in _spans(beside, _HOST_TILE):
             tile = np.empty((len(rows), len(cols)))
             a.read_block(rows, cols, tile)
-            total += tile @ x[cols.start : cols.stop]
+            total += tile @ x[cols.start - beside.start : cols.stop - beside.start]
         return total
 
-    return np.concatenate(map_in_threads(product, _spans(a.n, _HOST_TILE)))
+    return np.concatenate(map_in_threads(product, _spans(wanted, _HOST_TILE)))
 
 
 def multiply_on(
@@ -119,12 +131,15 @@ def multiply_on(
     a: FunctionSource,
     arrays: tuple[NDArray[np.float64], NDArray[np.float64]],
     budget_bytes: int,
-    wanted: range | None = None,
+    *,
+    rows: range | None = None,
+    columns: range | None = None,
 ) -> None:
-    """Rows of ``y = A @ x``, all unless some are ``wanted``, on one device, as many columns at a time as fit."""
+    """``y = A[rows, columns] @ x`` on one device, as many columns of ``x`` at a time as fit."""
     x, y = arrays
+    wanted, beside = range(a.n) if rows is None else rows, range(a.n) if columns is None else columns
     n, m = x.shape
-    nb = min(_DEVICE_TILE, n)
+    nb = min(_DEVICE_TILE, max(n, len(wanted)))
     fixed = device.kernels.workspace_bytes(nb) + 8 * nb * nb + 3 * PAGE_BYTES
     width = min(m, (budget_bytes - fixed) // (8 * (n + nb)))
     if width < 1:
@@ -134,17 +149,19 @@ def multiply_on(
     slot = 8 * nb * width
     arena = device.allocate(1, slot, nb, [spec for size in (nb * nb, n * width) for spec in vector_arrays((size,), 1)])
     device.prepare(a.prepare)
-    kernels, stream, spans = device.kernels.create_solves(), device.create_stream("symm"), _spans(n, nb)
+    kernels, stream = device.kernels.create_solves(), device.create_stream("symm")
     for start in range(0, m, width):
-        columns = slice(start, min(start + width, m))
-        wide = columns.stop - columns.start
+        part = slice(start, min(start + width, m))
+        wide = part.stop - part.start
         right, target = arena.arrays[1][: n * wide].reshape(n, wide), arena.tile(0, (nb, wide))
-        copy_columns_in(device, stream, x, right, slot_bytes=slot, columns=columns)
-        for rows in spans if wanted is None else _spans(wanted.stop, nb, wanted.start):
-            device.generate(stream, zeros, rows, range(wide), target)
-            for cols in spans:  # y[i] += A[i, j] @ x[j]
-                made = arena.arrays[0][: len(rows) * len(cols)].reshape(len(rows), len(cols))
-                device.generate(stream, a.function, rows, cols, made)
-                kernels.add_product(stream, target[: len(rows)], made, right[cols.start : cols.stop])
-            copy_columns_out(device, stream, target[: len(rows)], y[rows.start : rows.stop], slot_bytes=slot, columns=columns)
+        copy_columns_in(device, stream, x, right, slot_bytes=slot, columns=part)
+        for span in _spans(wanted, nb):
+            device.generate(stream, zeros, span, range(wide), target)
+            for cols in _spans(beside, nb):  # y[i] += A[i, j] @ x[j]
+                made = arena.arrays[0][: len(span) * len(cols)].reshape(len(span), len(cols))
+                device.generate(stream, a.function, span, cols, made)
+                those = right[cols.start - beside.start : cols.stop - beside.start]
+                kernels.add_product(stream, target[: len(span)], made, those)
+            own = y[span.start - wanted.start : span.stop - wanted.start]
+            copy_columns_out(device, stream, target[: len(span)], own, slot_bytes=slot, columns=part)
     finish(device, [stream])

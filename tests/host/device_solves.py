@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import ooc_chol as oc
@@ -162,6 +163,13 @@ def check_product(device: str, n: int, m: int) -> None:
         with page_locked(device, filled=[x, y]), closing(open_device(device)) as opened, opened.current():
             multiply_on(opened, symmetric_source(d), (x, y), budget)
         assert (np.abs(y - (d.astype(np.longdouble) @ x)) <= product_bound(d, x)).all()
+    rows, columns = range(n // 3, n), range(n // 4, n - n // 5)
+    part, right = d[rows.start :, columns.start : columns.stop], np.ascontiguousarray(x[: len(columns)])
+    found = oc.symm(symmetric_source(d), right, rows=rows, columns=columns, devices=device)
+    assert found.shape == (len(rows), m)
+    assert (np.abs(found - (part.astype(np.longdouble) @ right)) <= product_bound(part, right)).all()
+    with pytest.raises(ValueError, match="not inside"):
+        oc.symm(symmetric_source(d), right, rows=range(n + 1), columns=columns, devices=device)
 
 
 def check_team(devices: Sequence[str], kind: str, shape: tuple[int, int, int], folder: Path) -> None:

@@ -97,6 +97,7 @@ from ooc_chol.apps.geostat.estimation.templates import starting_model as startin
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck as VecchiaCheck
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
+from ooc_chol.apps.geostat.kept_factor import KeptFactor as KeptFactor
 from ooc_chol.apps.geostat.kriging.block_means import Blocks as Blocks
 from ooc_chol.apps.geostat.kriging.block_means import polygon_blocks as polygon_blocks
 from ooc_chol.apps.geostat.kriging.block_means import predict_block_means as predict_block_means

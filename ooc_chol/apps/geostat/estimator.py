@@ -341,9 +341,9 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         settings = FactorSettings() if self.settings is None else self.settings
         if not isinstance(settings, FactorSettings):
             raise TypeError(f"settings is a {type(settings).__name__}; give FactorSettings(...), or None for the defaults")
-        if settings.memory is not None:
+        if settings.memory is not None or settings.kept is not None:
             raise ValueError(
-                "settings have a HostMemory, which cannot be cloned with the estimator; leave memory out, or give store"
+                "settings have a HostMemory or a KeptFactor, which cannot be cloned with the estimator; leave memory and kept out"
             )
         beside: dict[str, Any] = {
             "tile_size": self.tile_size,

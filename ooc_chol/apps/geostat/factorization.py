@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern, covariance_source
+from ooc_chol.apps.geostat.kept_factor import KeptFactor, key_of
 
 #: ``callable(done, total, seconds)``, called while a factorization runs.
 FactorProgress = Callable[[int, int, float], None]
@@ -42,6 +43,9 @@ class FactorSettings(oc.FactorOptions):
         Let ``store`` replace whatever file has its name.
     memory : ooc_chol.HostMemory, optional
         Memory that holds one factor after the other, where there is no ``store``.
+    kept : KeptFactor, optional
+        Where the last factor stays open, so that the next call for the same matrix does not factor it again; in its memory, and
+        not together with a ``store``.
     planned : ooc_chol.Plan, optional
         The plan of an earlier factorization of this order with these settings, see :meth:`reusing`; None where they change.
     """
@@ -49,6 +53,7 @@ class FactorSettings(oc.FactorOptions):
     store: Path | None = None
     replace_store: bool = False
     memory: oc.HostMemory | None = None
+    kept: KeptFactor | None = None
     planned: oc.Plan | None = None
 
     __repr__ = oc.FactorOptions.__repr__
@@ -57,6 +62,8 @@ class FactorSettings(oc.FactorOptions):
         super().__post_init__()
         if self.dtype not in (None, "float64"):
             raise ValueError(f"dtype is {self.dtype}, but covariances are made and factored in float64: leave it out")
+        if self.kept is not None and (self.store is not None or self.memory not in (None, self.kept.memory)):
+            raise ValueError("kept has a factor in its own memory: leave out store and memory")
         if self.store is None:
             return
         if not isinstance(self.store, (str, os.PathLike)):
@@ -150,7 +157,7 @@ class FactorSettings(oc.FactorOptions):
             The store exists already, or its folder does not.
         """
         self.check_store()
-        settings = replace(self, store=None, memory=None, planned=None)
+        settings = replace(self, store=None, memory=None, kept=None, planned=None)
         settings.factor(np.eye(1), None, trace=False).close()
 
     def check_store(self) -> None:
@@ -161,6 +168,8 @@ class FactorSettings(oc.FactorOptions):
     @property
     def place(self) -> Path | oc.HostMemory | None:
         """Where factors go, as ``ooc_chol.cholesky`` takes it."""
+        if self.kept is not None and not self.kept.is_lent:
+            return self.kept.memory
         return self.memory if self.store is None else self.store
 
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
@@ -196,7 +205,8 @@ def _room_of(settings: FactorSettings, plan: oc.Plan) -> tuple[int, str, str]:
         folder = Path(os.path.realpath(settings.store)).parent
         return shutil.disk_usage(folder).free, f"the disk of {folder} for L", "name a file on another disk (store=, --store)"
     host = next(device for device in oc.devices().devices if device.name.startswith("host"))
-    held = 0 if settings.memory is None else settings.memory.nbytes
+    memory = settings.memory if settings.kept is None else settings.kept.memory
+    held = 0 if memory is None else memory.nbytes
     arenas = len(plan.devices) * plan.layout.arena_bytes if plan.devices[0].startswith("host") else 0
     return host.free_bytes + held - arenas, "host memory for L", "keep it in a file (store=, --store)"
 
@@ -214,6 +224,11 @@ def factored(
     """Cholesky factor of the covariance matrix of ``model`` at ``coordinates``, open inside the ``with`` block."""
     settings.check_store()
     source = covariance_source(model, coordinates, noise)
+    if settings.kept is not None and not settings.kept.is_lent and not trace:
+        key = key_of(model, coordinates, noise, settings.keywords())
+        with settings.kept.lent(key, lambda: settings.factor(source, progress, trace)) as factor:
+            yield factor
+        return
     with settings.factor(source, progress, trace) as factor:
         if settings.store is not None:
             # The open factor reads it all the same, and a process that is killed leaves nothing that the next one would refuse.

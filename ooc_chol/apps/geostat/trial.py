@@ -10,7 +10,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from ooc_chol.apps.geostat.data.observations import Observations, make_observati
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
 from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kept_factor import KeptFactor
 from ooc_chol.apps.geostat.kriging.checks import coverage, score
 from ooc_chol.apps.geostat.kriging.local import local_kriging
 from ooc_chol.apps.geostat.kriging.local_check import check_local_kriging
@@ -178,10 +179,14 @@ def run_trial(
     observations = make_observations(data.sites, data.values, covariates=data.sites - centre if is_linear else None)
     covariates = data.test_sites - centre if is_linear else None
     clock = _Clock()
-    result = _fitted(observations, trial, progress)
-    clock.lap("fit")
-    predict = _by_neighbours if trial.method == "vecchia" else _exactly
-    prediction, more = predict(observations, result, data.test_sites, covariates, trial, clock)
+    # the fit ends at the matrix that exact kriging needs
+    with KeptFactor() as kept:
+        keeps = trial.method == "exact" and trial.settings.store is None and trial.settings.memory is None
+        own = replace(trial, settings=replace(trial.settings, kept=kept)) if keeps else trial
+        result = _fitted(observations, own, progress)
+        clock.lap("fit")
+        predict = _by_neighbours if trial.method == "vecchia" else _exactly
+        prediction, more = predict(observations, result, data.test_sites, covariates, own, clock)
     if predicted is not None:
         predicted(prediction)
     return {

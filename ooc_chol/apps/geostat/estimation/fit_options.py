@@ -97,7 +97,8 @@ class FitOptions:
 
     def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
         """How every likelihood is computed, in ``memory`` unless the settings have one."""
-        settings = replace(self.settings, memory=self.settings.memory or memory)
+        given = self.settings
+        settings = given if given.kept is not None else replace(given, memory=given.memory or memory)
         return LikelihoodOptions(settings, reml=self.reml, trace_sums=self.traces)
 
     @property

@@ -51,7 +51,7 @@ def fisher_scoring(objective: Objective, point: NDArray[np.float64], limits: Sea
         step = scoring_step(objective.space, point, known, changes)
         if step.gain <= limits.tolerance:
             return converged_by(step)
-        if is_noise(objective, point, known):
+        if step.gain <= step.noise or is_noise(objective, point, known):
             return ended_in_noise(step)
         for _ in range(_MOST_TRIALS):
             if len(objective.evaluations) - first >= limits.max_evaluations:

@@ -201,8 +201,21 @@ class Kriging:
 
     def _mean(self, places: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean at sites that were checked."""
-        unit = self.model.with_values(variance=1.0, nugget=0.0)
-        return design @ self.coefficients + cross_products(unit, places, self.observations.coordinates, self.dual)
+        unit, n = self.model.with_values(variance=1.0, nugget=0.0), self.observations.n
+        if not (gpus := self._gpus):
+            return design @ self.coefficients + cross_products(unit, places, self.observations.coordinates, self.dual)
+        joint = covariance_source(unit, np.concatenate([self.observations.coordinates, places]))
+        rows, columns, report = range(n, n + len(places)), range(n), self.factor.report
+        budget = report.plan.budgets[0].budget_bytes
+        return design @ self.coefficients + oc.symm(
+            joint, self.dual, rows=rows, columns=columns, devices=gpus, memory_budget=budget
+        )
+
+    @property
+    def _gpus(self) -> tuple[str, ...]:
+        """The GPUs that factored, if any."""
+        report = self.factor.report
+        return () if report is None else tuple(name for name in report.plan.devices if name.startswith("cuda"))
 
     def weights(
         self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +38,7 @@ from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.estimation.smoothness_comparison import COMPARED_LIMIT
 from ooc_chol.apps.geostat.estimation.templates import PLUS
 from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.kept_factor import KeptFactor
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture
 from ooc_chol.apps.geostat.results import RESULTS, result_content
 
@@ -109,12 +113,23 @@ def run(options: argparse.Namespace) -> int:
             content = result_content(dataset.spec, found)
             tried("result file", lambda: write_json(options.output, content, kind=RESULTS, replace=options.force))
 
-    dataset, result, power = transformed_fit(dataset, options, settings, keep)
-    print(fit_text(result, parameter_units(dataset, result.model)))
-    print(details_text(result), flush=True)
-    print(transform_lines(dataset, result, power), end="", flush=True)
-    options.power = power
-    return _after_fit(dataset, result, options, settings)
+    with _keeping(settings, options.standard_errors or options.plot is not None) as settings:
+        dataset, result, power = transformed_fit(dataset, options, settings, keep)
+        print(fit_text(result, parameter_units(dataset, result.model)))
+        print(details_text(result), flush=True)
+        print(transform_lines(dataset, result, power), end="", flush=True)
+        options.power = power
+        return _after_fit(dataset, result, options, settings)
+
+
+@contextmanager
+def _keeping(settings: FactorSettings, is_needed: bool) -> Iterator[FactorSettings]:
+    """Settings that keep the fit's last factor in memory for what comes behind it, if anything does."""
+    if not is_needed or settings.store is not None:
+        yield settings
+        return
+    with KeptFactor() as kept:
+        yield replace(settings, kept=kept)
 
 
 def _say_plan(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> oc.Plan | None:

@@ -29,7 +29,8 @@ from ooc_chol.apps.geostat.trial import HeldOut, Trial, read_modis, run_trial
 from ooc_chol.bench.results import commit, machine, write_json
 
 RESULTS = Path(__file__).resolve().parent / "results/geostat"
-MODELS = ("half-constant", "free-constant", "half-linear", "free-linear")
+SMOOTHNESS: dict[str, Any] = {"half": 0.5, "free": "free", "nested": "nested"}
+MODELS = ("half-constant", "nested-constant", "free-constant", "half-linear", "free-linear")
 #: Models of a run on the host unless told otherwise.
 HOST_MODELS = "half-constant"
 
@@ -38,7 +39,7 @@ def trial_of(name: str, options: argparse.Namespace) -> Trial:
     """The model of a name, as the options want it."""
     smoothness, mean = name.split("-")
     return Trial(
-        smoothness="free" if smoothness == "free" else 0.5,
+        smoothness=SMOOTHNESS[smoothness],
         mean="linear" if mean == "linear" else "constant",
         method="exact" if options.exact else "vecchia",
         shared=options.shared,

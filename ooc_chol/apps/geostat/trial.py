@@ -20,6 +20,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations, make_observations
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
+from ooc_chol.apps.geostat.estimation.templates import starting_model
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kept_factor import KeptFactor
 from ooc_chol.apps.geostat.kriging.checks import coverage, score
@@ -88,8 +89,8 @@ class Trial:
 
     Parameters
     ----------
-    smoothness : float or "free"
-        Of the Matérn covariance.
+    smoothness : float, "free" or "nested"
+        Of the Matérn covariance; or the sum of a Matérn covariance, its smoothness estimated, and an exponential one.
     mean : {"constant", "linear"}
         An unknown constant, or one with the coordinates as covariates.
     method : {"exact", "vecchia"}
@@ -102,7 +103,7 @@ class Trial:
         Of the factorizations.
     """
 
-    smoothness: float | Literal["free"] = 0.5
+    smoothness: float | Literal["free", "nested"] = 0.5
     mean: Literal["constant", "linear"] = "constant"
     method: Literal["exact", "vecchia"] = "exact"
     neighbours: int = 30
@@ -112,7 +113,9 @@ class Trial:
     @property
     def name(self) -> str:
         """A name for files: smoothness and mean."""
-        smoothness = "free" if self.smoothness == "free" else {0.5: "half"}.get(self.smoothness, f"{self.smoothness:g}")
+        if isinstance(self.smoothness, str):
+            return f"{self.smoothness}-{self.mean}"
+        smoothness = "half" if self.smoothness == 0.5 else f"{self.smoothness:g}"
         return f"{smoothness}-{self.mean}"
 
 
@@ -206,7 +209,13 @@ def run_trial(
 
 def _fitted(observations: Observations, trial: Trial, progress: AbstractFitProgress | None) -> FitResult[Any]:
     """The estimate."""
-    how: dict[str, Any] = {"smoothness": trial.smoothness, "settings": trial.settings, "progress": progress}
+    how: dict[str, Any] = {"settings": trial.settings, "progress": progress}
+    if trial.smoothness == "nested":
+        kept = {"smoothness_2": 0.5}
+        start = starting_model("matern+matern", observations, values=kept, fixed=tuple(kept))
+        how |= {"covariance": start, "fixed": tuple(kept)}
+    else:
+        how["smoothness"] = trial.smoothness
     if trial.method == "vecchia":
         how |= {"method": "vecchia", "neighbours": trial.neighbours, "exact_check": "skip"}
     else:

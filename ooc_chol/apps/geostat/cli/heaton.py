@@ -21,7 +21,9 @@ from ooc_chol.apps.geostat.pictures.competition_picture import competition_figur
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture, save_figure
 from ooc_chol.apps.geostat.trial import HeldOut, Trial, run_trial
 
-MODELS = ("half-constant", "free-constant", "half-linear", "free-linear")
+#: What is fitted, by the first word of a model.
+_SMOOTHNESS: dict[str, Any] = {"half": 0.5, "free": "free", "nested": "nested"}
+MODELS = ("half-constant", "nested-constant", "free-constant", "half-linear", "free-linear")
 
 #: Shown below the help of the command.
 EXAMPLES = (
@@ -116,7 +118,7 @@ def _checked_models(options: argparse.Namespace) -> list[str]:
 
 def _trial(name: str, method: Any, settings: Any) -> Trial:
     smoothness, mean = name.split("-")
-    return Trial("free" if smoothness == "free" else 0.5, "linear" if mean == "linear" else "constant", method, settings=settings)
+    return Trial(_SMOOTHNESS[smoothness], "linear" if mean == "linear" else "constant", method, settings=settings)
 
 
 def _machine(options: argparse.Namespace) -> dict[str, Any]:

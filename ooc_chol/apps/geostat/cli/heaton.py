@@ -23,6 +23,11 @@ from ooc_chol.apps.geostat.trial import HeldOut, Trial, run_trial
 
 #: What is fitted, by the first word of a model.
 _SMOOTHNESS: dict[str, Any] = {"half": 0.5, "free": "free", "nested": "nested"}
+_COVARIANCES = {
+    "half": "exponential covariance",
+    "free": "Matérn covariance",
+    "nested": "sum of a Matérn and an exponential covariance",
+}
 MODELS = ("half-constant", "nested-constant", "free-constant", "half-linear", "free-linear")
 
 #: Shown below the help of the command.
@@ -150,7 +155,10 @@ def _row(result: dict[str, Any]) -> str:
 def _draw(options: argparse.Namespace, data: HeldOut, prediction: Prediction, model: str) -> None:
     """The picture of one model."""
     known, held_out = (data.sites, data.values), (data.test_sites, data.test_values)
-    figure = competition_figure(known, held_out, prediction.mean, title=f"{data.name}: {model}, {options.method}")
+    smoothness, mean = model.split("-")
+    how = "by Vecchia's approximation" if options.method == "vecchia" else "exactly"
+    title = f"{data.name}: {_COVARIANCES[smoothness]}, {mean} mean, {how}"
+    figure = competition_figure(known, held_out, prediction.mean, title=title)
     save_figure(figure, options.picture, replace=options.force)
     print(f"picture in {options.picture}")
 

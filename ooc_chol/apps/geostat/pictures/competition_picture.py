@@ -44,7 +44,7 @@ def competition_figure(
         (error, (held_out[0], mean - held_out[1])),
     ):
         image[np.searchsorted(axes[1], where[:, 1]), np.searchsorted(axes[0], where[:, 0])] = values
-    figure = new_figure((15, 4.2))
+    figure = new_figure((15, 3.7))
     panels = figure.subplots(1, 3, sharey=True)
     low, high = np.nanmin(predicted), np.nanmax(predicted)
     largest = float(np.quantile(np.abs(error[np.isfinite(error)]), _ERROR_SHARE))

@@ -42,6 +42,7 @@ RUNS = {
     "geostat predict": ("geostat predict model.json --grid 3,3 --output p.csv", "target"),
     "geostat simulate": ("geostat simulate model.json --grid 3,3 --output d.csv", "draws"),
     "geostat cv": ("geostat cv model.json", "scores"),
+    "geostat variogram": ("geostat variogram --example jacksboro:40", "semivariance"),
     "geostat synth": ("geostat synth --n 20 --theta 1,0.1,0.5 --output s.csv", "model"),
     "geostat loglik": ("geostat loglik --model model.json", "loglik"),
     "geostat convert": ("geostat convert model.json", "sklearn"),

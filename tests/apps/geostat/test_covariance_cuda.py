@@ -11,33 +11,11 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern, _cuda_tiles, _device_tiles, covariance_tiles, derivative_tiles
+from tests.apps.geostat.cuda_as_cpp import C_TYPES, ON_THE_HOST
 from tests.apps.geostat.geostat_tolerances import TABLE
 from tests.apps.geostat.models import MODELS
 
 pytestmark = pytest.mark.nvcc
-
-#: What C++ needs to run a kernel entry by entry.
-ON_THE_HOST = """
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#define __device__
-#define __forceinline__ inline
-#define __global__
-using std::max; using std::min;
-struct Place { int x, y; };
-static Place blockIdx, threadIdx;
-static const Place blockDim = {1, 1};
-struct double2 { double x, y; };
-template <class T> static T __ldg(const T* p) { return *p; }
-static long long bits(double x) { long long to; std::memcpy(&to, &x, 8); return to; }
-static int __double2hiint(double x) { return (int)(bits(x) >> 32); }
-static int __double2loint(double x) { return (int)bits(x); }
-static double __hiloint2double(int high, int low) {
-    const long long both = (long long)high << 32 | (unsigned)low; double to; std::memcpy(&to, &both, 8); return to; }
-extern "C" void choose_entry(int row, int column) { blockIdx.y = row; blockIdx.x = column; }
-"""
-C_TYPES = {np.float64: ctypes.c_double, np.int32: ctypes.c_int}
 
 
 @pytest.fixture(scope="module")

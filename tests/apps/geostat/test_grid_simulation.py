@@ -31,6 +31,7 @@ MODELS = [
     PowerExponential(1.0, 0.2, 1.3),
     GeometricAnisotropy(Matern(1.5, 0.2, 1.5), angle=0.6, ratio=0.3),
     AxisRanges(Matern(1.0, 1.0, 1.0), (0.05, 0.2)),
+    Matern(0.5, 0.05, 1.5) + GeometricAnisotropy(PowerExponential(1.5, 0.2, 1.0), angle=0.6, ratio=0.4),
 ]
 
 
@@ -66,7 +67,7 @@ def test_the_torus_has_every_covariance_of_the_grid(model):
     assert found.product(nodes, weights) == pytest.approx(exact[:, nodes] @ weights, abs=1e-12)
 
 
-@pytest.mark.parametrize("model", [MODELS[0], MODELS[3]], ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("model", [MODELS[0], MODELS[3], MODELS[5]], ids=lambda model: type(model).__name__)
 def test_many_draws_have_the_mean_and_the_covariance_of_the_dense_simulator(model):
     grid, count = grid_of(6, 4), 4000
     points = grid.points(0, grid.size)

@@ -287,6 +287,22 @@ def test_a_fit_of_two_structures_to_data_of_one_warns():
     assert any("one structure with 1 parameter less has the better AIC" in text for text in result.warnings), result.warnings
 
 
+def test_the_warning_of_one_structure_is_there_for_known_errors():
+    truth = Matern(1.0, 0.1, 0.5)
+    rng = np.random.default_rng(2)
+    sites, errors = rng.uniform(size=(150, 2)), rng.uniform(0.01, 0.1, 150)
+    values = geostat.simulate(truth, sites, seed=2, target="observation", error_variances=errors)[0]
+    observations = make_observations(sites, 30.0 * values, error_variances=900.0 * errors)
+    start = Matern(0.5, 0.05, 0.5) + Matern(0.5, 0.2, 0.5)
+    result = fit(observations, covariance=start, fixed=("smoothness_1", "smoothness_2"), nugget="zero")
+    (text,) = (text for text in result.warnings if "one structure" in text)
+    assert text.startswith("one structure with 1 parameter less has the better AIC: the sum gains")
+    # thirty neighbours of 150 tell nearly what exact fits do
+    alone = fit(observations, smoothness="free", nugget="zero")
+    gain = float(re.search(r"gains (\S+) in", text)[1])
+    assert gain == pytest.approx(result.loglik - alone.loglik, abs=0.1)
+
+
 def test_peers_have_the_sum_that_is_printed_for_them():
     assert packages_for(MODEL) == ("sklearn", "gstools", "fields", "gstat")
     h = np.geomspace(1e-3, 3.0, 50)

@@ -46,7 +46,7 @@ def test_a_reference_system_can_be_named(data, capsys):
     out = capsys.readouterr().out
     spec = read_result("m.json").spec
     assert (spec.crs, spec.units, spec.lonlat) == ("EPSG:28992", {"x": "metre", "y": "metre"}, False)
-    errors = out[out.index("standard errors") :].splitlines()
+    errors = out[out.index("standard errors and 95 %") :].splitlines()
     assert errors[1].startswith("  range ") and errors[1].endswith(" metre") and not errors[2].endswith("metre")
     assert main([*FIT, "--crs", "EPSG:4326", "--output", "d.json"]) == 0
     assert read_result("d.json").spec.lonlat and read_result("d.json").spec.crs == "EPSG:4326"

@@ -130,7 +130,7 @@ def test_an_estimate_is_written_before_anything_judges_it(data, tmp_path, monkey
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    for name in ("check_vecchia", "smoothness_warning"):
+    for name in ("choose_smoothness", "structure_warning", "check_vecchia"):
         monkeypatch.setattr(f"ooc_chol.apps.geostat.estimation.fitting.{name}", interrupt)
     model = tmp_path / "model.json"
     words = ("--x", "x", "--y", "y", "--value", "value", "--method", method, "--neighbours", 10, "--output", model)

@@ -44,18 +44,10 @@ def choose_smoothness(search: Search, options: FitOptions, chosen: Chosen) -> Ch
 
 def _with_estimated(search: Search, options: FitOptions, chosen: Chosen, model: Matern) -> Chosen:
     """Search over the smoothness, too, from the best of a few, and take that where it rejects the best."""
-    best, before = chosen.best, search.method
+    best = chosen.best
     space = search_space(search.observations, options.nugget, None)
-    search.method = options.method or "fisher"
-    try:
-        found = search.maximise_from(space, space.point(model))
-    except BaseException:
-        search.method = before
-        raise
+    found = search.maximise_from(space, space.point(model))
     correlation = space.correlation(found.point)
     gain = found.likelihood.loglik - best.likelihood.loglik
     comparison = compared(model.smoothness, correlation.smoothness, gain, choose=True)
-    is_taken = comparison.taken == "estimated"
-    if not is_taken:
-        search.method = before
-    return Chosen((*chosen.outcomes, found), found if is_taken else best, comparison)
+    return Chosen((*chosen.outcomes, found), found if comparison.taken == "estimated" else best, comparison)

@@ -35,7 +35,7 @@ def structure_warning(
 ) -> str | None:
     """Say that one structure has the better AIC; None where it has not, or the model has one only."""
     space, point = estimate
-    if not isinstance(space.template, Nested) or observations.error_variances is not None:
+    if not isinstance(space.template, Nested):
         return None
     try:
         gain, fewer = _compared(observations, space, point, options, neighbours)
@@ -58,7 +58,8 @@ def _compared(
     neighbours: int,
 ) -> tuple[float, int]:
     """How much the sum gains over the best of its structures alone, estimated anew, and how many parameters that saves."""
-    model = space.correlation(point)
+    # of data with known errors the variance is searched for: its value is where the search for one structure starts
+    model = space.model(point, space.variance(point) or 1.0)
     graph = conditioning(model.comparable_sites(observations.coordinates), neighbours).sampled(_TARGETS)
     # a covariate may be constant in a sample
     data = observations if observations.n <= _TARGETS else without_mean(observations)

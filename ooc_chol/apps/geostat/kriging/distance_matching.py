@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 #: Numbers of clusters that are tried, from that of the folds up to one for every second site.
 _TRIALS = 24
@@ -40,8 +44,15 @@ def held_out_distances(places: _Array, labels: _Labels) -> _Array:
     distances = np.empty(len(places))
     for fold in range(labels.max() + 1):
         inside = labels == fold
-        distances[inside] = cKDTree(places[~inside]).query(places[inside])[0]
+        distances[inside] = places_tree(places[~inside]).query(places[inside])[0]
     return distances
+
+
+def places_tree(places: _Array) -> cKDTree:
+    """The tree that finds nearest places."""
+    from scipy.spatial import cKDTree  # 0.1 s, which only folds by distance need
+
+    return cKDTree(places)
 
 
 def wasserstein(first: _Array, second: _Array) -> float:
@@ -63,12 +74,12 @@ def _clusters(places: _Array, count: int, rng: np.random.Generator) -> _Labels:
     """
     centres = places[rng.permutation(len(places))[:count]]
     for _ in range(_STEPS):
-        labels = np.asarray(cKDTree(centres).query(places)[1], dtype=np.intp)
+        labels = np.asarray(places_tree(centres).query(places)[1], dtype=np.intp)
         sizes = np.bincount(labels, minlength=len(centres))
         sums = np.stack([np.bincount(labels, axis, minlength=len(centres)) for axis in places.T], axis=1)
         # a centre that no site is nearest to is one fewer
         centres = sums[sizes > 0] / sizes[sizes > 0, np.newaxis]
-    return np.asarray(cKDTree(centres).query(places)[1], dtype=np.intp)
+    return np.asarray(places_tree(centres).query(places)[1], dtype=np.intp)
 
 
 def _dealt_out(places: _Array, clusters: _Labels, k: int) -> _Labels | None:

@@ -10,12 +10,11 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import cKDTree
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites
 from ooc_chol.apps.geostat.data.ordering import morton_order
-from ooc_chol.apps.geostat.kriging.distance_matching import held_out_distances, matched_labels, wasserstein
+from ooc_chol.apps.geostat.kriging.distance_matching import held_out_distances, matched_labels, places_tree, wasserstein
 
 #: How a number of folds is made of the places of the observations alone.
 FoldKind = Literal["random", "tiles", "kmeans"]
@@ -56,7 +55,7 @@ class Folds:
     def left_out(self) -> Iterator[NDArray[np.intp]]:
         """Indices, ascending, of what each fold leaves out: its own observations, and those nearer to them than the buffer."""
         order = np.argsort(self.labels, kind="stable")
-        tree = cKDTree(self.places) if self.buffer > 0 else None
+        tree = places_tree(self.places) if self.buffer > 0 else None
         for own in np.split(order, np.cumsum(np.bincount(self.labels))[:-1]):
             if tree is None:
                 yield own
@@ -75,7 +74,7 @@ class Folds:
         members = np.split(order, np.cumsum(np.bincount(self.labels))[:-1])
         for own, out in zip(members, self.left_out(), strict=True):
             if len(out) < len(self.places):
-                found[own] = cKDTree(np.delete(self.places, out, axis=0)).query(self.places[own])[0]
+                found[own] = places_tree(np.delete(self.places, out, axis=0)).query(self.places[own])[0]
         return found
 
     @property
@@ -178,7 +177,7 @@ def _matched(observations: Observations, k: int, sites: NDArray[np.float64], see
         raise ValueError(f"the sites have {sites.shape[1]} coordinates, but the observations {places.shape[1]}")
     if not 2 <= k <= n:
         raise ValueError(f"{k} folds of {n} observations are asked for, but 2 to {n} are possible")
-    distances = cKDTree(places).query(sites)[0]
+    distances = places_tree(places).query(sites)[0]
     distances = distances[distances > 0]
     if not len(distances):
         raise ValueError(f"all {len(sites)} sites are places of observations: there is no distance to match")

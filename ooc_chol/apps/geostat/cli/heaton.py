@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--models",
         default="half-constant,free-constant",
         metavar=",".join(MODELS),
-        help="smoothness 1/2 or estimated, constant or linear mean (default: %(default)s)",
+        help="smoothness 1/2 or estimated, or two structures; constant or linear mean (default: %(default)s)",
     )
     parser.add_argument(
         "--method",

@@ -53,8 +53,12 @@ def test_figures_of_the_bullets_are_those_of_the_files():
     shares = [run["bytes"]["executed"]["write"] / first["bytes"]["executed"]["write"] for run in mixed]
     assert f"[{100 * min(shares):.0f} %]" in text
 
-    terrain = result("geostat/jacksboro-h200")
-    assert f"{terrain['n']:,} heights" in text and f"[{terrain['seconds']['fit']:.0f} seconds]" in text
+    for name, model in (("modis-h200", "half-constant"), ("modis-vecchia-host", "half-constant")):
+        content = result(f"geostat/{name}")
+        (trial,) = (each for each in content["models"] if each["model"] == model)
+        assert f"[{trial['seconds']['all']:.0f} seconds]" in text
+        assert f"{trial['n']:,} values" in text and f"{trial['held_out']:,} others" in text
+    assert content["machine"]["cores"] == 2 and "on two cores" in text
 
 
 def test_the_readme_is_short():

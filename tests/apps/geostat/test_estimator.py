@@ -169,7 +169,7 @@ def test_settings_are_cloned_pickled_and_searched():
 def test_settings_of_another_kind_are_refused():
     with pytest.raises(TypeError, match=r"settings is a dict; give FactorSettings\(\.\.\.\)"):
         MaternGP(**FIXED, settings={"tile_size": 16}).fit(*example())
-    with oc.HostMemory() as memory, pytest.raises(ValueError, match=r"cannot be cloned .* leave memory out"):
+    with oc.HostMemory() as memory, pytest.raises(ValueError, match=r"cannot be cloned .* leave memory and kept out"):
         MaternGP(**FIXED, settings=geostat.FactorSettings(memory=memory)).fit(*example())
 
 

@@ -57,6 +57,9 @@ def objects(observations, result, tmp_path_factory):
     )
     one = np.array([1.0])
     with geostat.kriging(observations, model) as kriged:
+        kept = geostat.KeptFactor()
+        nested = geostat.Nested((geostat.Matern(1 / 3, 1 / 3, 1 / 3),) * 9, 1 / 3)
+        geostat.leave_one_out(observations, nested, settings=geostat.FactorSettings(kept=kept))
         yield {
             "Area": [geostat.Area(geostat.grid_over((0, 0), (1, 1), (500, 400)), np.arange(99))],
             "AxisRanges": [geostat.AxisRanges(geostat.Matern(1 / 3, 1.0, 1.5, 1 / 3), (1 / 3,) * 9)],
@@ -99,6 +102,7 @@ def objects(observations, result, tmp_path_factory):
             "LocalPlan": [geostat.local_kriging(observations, model).plan(10**6)],
             "MapData": [geostat.MapData(*[np.zeros((50, 40))] * 6)],
             "MapLabels": [geostat.MapLabels(*[HOSTILE * 9] * 4)],
+            "KeptFactor": [geostat.KeptFactor(), kept],
             "Matern": [model, geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3, 1e-100 / 3)],
             "MissingExtraError": [geostat.MissingExtraError(HOSTILE * 9)],
             "Nested": [model + model, geostat.Nested((geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3),) * 9, 1 / 3)],

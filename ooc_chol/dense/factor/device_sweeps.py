@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, whole_pages
-from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
+from ooc_chol.dense.factor.sweeps import NOTHING, AbstractTeamSolver, AbstractTeamSweeps, Needs, PanelSums
 from ooc_chol.dense.passes import COMPUTES, COPIES, Pass, Track, device_for_a_pass, finish
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
@@ -72,7 +72,7 @@ class _Room(NamedTuple):
 
 
 @final
-class DeviceSweeps(AbstractSweeps):
+class DeviceSweeps(AbstractTeamSweeps):
     """Sweeps of one device, which is current.
 
     What the budget leaves holds tiles of L for later sweeps, the last in stored order first: all sweeps over trailing triangles
@@ -305,7 +305,7 @@ def _bytes_of(store: AbstractStore) -> int:
 
 @final
 @dataclass(frozen=True, eq=False)
-class DeviceSolver(AbstractSolver):
+class DeviceSolver(AbstractTeamSolver):
     """Opens a device for each call, and closes it at its end.
 
     Calls raise ``BudgetError`` when the budget does not hold one column and the tiles in transit, and ``TierError`` when a tile

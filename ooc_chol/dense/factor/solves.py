@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
-from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs
+from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractTeamSolver, Needs
 from ooc_chol.dense.factor.team_sweeps import opened_team
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
@@ -75,7 +74,9 @@ def solve_there_and_back(solver: AbstractSolver, store: AbstractStore, y: NDArra
         solve(solver, store, x, transposed=(True,), run=run)
 
 
-def _team_there_and_back(team: Sequence[DeviceSolver], store: AbstractStore, y: NDArray[Any], x: NDArray[Any], run: Pass) -> bool:
+def _team_there_and_back(
+    team: Sequence[AbstractTeamSolver], store: AbstractStore, y: NDArray[Any], x: NDArray[Any], run: Pass
+) -> bool:
     """On several devices; False where they have no room for all columns."""
     with opened_team(team, store, run, [y, x]) as devices:
         if devices.columns_that_fit() < x.shape[1]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.interfaces import Tile, TileFunction
+from ooc_chol.interfaces import AbstractEvent, Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
-
-if TYPE_CHECKING:
-    from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 
 
 class PanelSums(NamedTuple):
@@ -141,6 +138,48 @@ class AbstractSolver(ABC):
     def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> AbstractContextManager[AbstractSweeps]:
         """Sweeps for one call, told to ``run``."""
 
-    def team_for(self, store: AbstractStore) -> Sequence[DeviceSolver]:
+    def team_for(self, store: AbstractStore) -> Sequence[AbstractTeamSolver]:
         """The solvers of all devices that share a call, where there are several."""
         return ()
+
+
+class AbstractTeamSweeps(AbstractSweeps):
+    """Sweeps of one device of several that solve together."""
+
+    @abstractmethod
+    def columns_that_fit(self) -> int:
+        """Columns that there is room for on the device."""
+
+    @abstractmethod
+    def bring_rows(self, x: NDArray[Any], part: Tile) -> None:
+        """Copy rows of a host array to rows that lie on the device."""
+
+    @abstractmethod
+    def wait(self, event: AbstractEvent) -> None:
+        """Hold back all that follows until an event of another device is complete."""
+
+    @abstractmethod
+    def record(self) -> AbstractEvent:
+        """Record an event behind all that was enqueued."""
+
+    @abstractmethod
+    def current(self) -> AbstractContextManager[object]:
+        """Make this the current device of the calling thread."""
+
+
+class AbstractTeamSolver(AbstractSolver):
+    """Where solves of one device of several run."""
+
+    @abstractmethod
+    def opened(
+        self, store: AbstractStore, run: Pass, needs: Needs = NOTHING, *, ranks: Mapping[TileIndex, int] | None = None
+    ) -> AbstractContextManager[AbstractTeamSweeps]:
+        """Sweeps for one call, which keep tiles by ``ranks``."""
+
+    @abstractmethod
+    def reaching(self, store: AbstractStore, arrays: Sequence[NDArray[Any]]) -> AbstractContextManager[None]:
+        """Page-lock L and arrays."""
+
+    @abstractmethod
+    def without_locking(self) -> Self:
+        """The same for a call inside :meth:`reaching`."""

@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import Any, TypeVar, final
 
 from numpy.typing import NDArray
 
+from ooc_chol.dense.factor.sweeps import AbstractTeamSolver, AbstractTeamSweeps
 from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
-
-if TYPE_CHECKING:
-    from ooc_chol.dense.factor.device_sweeps import DeviceSolver, DeviceSweeps
 
 _Result = TypeVar("_Result")
 
@@ -32,11 +30,11 @@ class TeamSweeps:
 
     Parameters
     ----------
-    members : sequence of DeviceSweeps
+    members : sequence of AbstractTeamSweeps
         One for each device.
     """
 
-    def __init__(self, members: Sequence[DeviceSweeps]) -> None:
+    def __init__(self, members: Sequence[AbstractTeamSweeps]) -> None:
         self.grid, self._members = members[0].grid, members
 
     def columns_that_fit(self) -> int:
@@ -65,7 +63,7 @@ class TeamSweeps:
 class _Part:
     """What one device has of the right-hand sides: its own blocks, and those of others that have come."""
 
-    def __init__(self, member: DeviceSweeps, x: NDArray[Any]) -> None:
+    def __init__(self, member: AbstractTeamSweeps, x: NDArray[Any]) -> None:
         self._member, self._x = member, x
         self._there: set[int] = set()
         with member.current():
@@ -100,7 +98,7 @@ class _Part:
 
 @contextmanager
 def opened_team(
-    solvers: Sequence[DeviceSolver], store: AbstractStore, run: Pass, locked: Sequence[NDArray[Any]]
+    solvers: Sequence[AbstractTeamSolver], store: AbstractStore, run: Pass, locked: Sequence[NDArray[Any]]
 ) -> Iterator[TeamSweeps]:
     """Open all devices; ``locked`` are the host arrays that are solved for."""
     with ExitStack() as stack:
@@ -125,7 +123,7 @@ def kept_first(grid: TileGrid, number: int, count: int) -> dict[TileIndex, int]:
 
 
 def by_all(
-    solvers: Sequence[DeviceSolver], store: AbstractStore, locked: Sequence[NDArray[Any]], work: Callable[[int], _Result]
+    solvers: Sequence[AbstractTeamSolver], store: AbstractStore, locked: Sequence[NDArray[Any]], work: Callable[[int], _Result]
 ) -> list[_Result]:
     """``work(number)`` for every device at once, a thread each, while L and these arrays are page-locked for all of them."""
     with solvers[0].reaching(store, locked), collector_off(), ThreadPoolExecutor(len(solvers)) as threads:

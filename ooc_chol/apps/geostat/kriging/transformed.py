@@ -66,7 +66,7 @@ class BackTransformed:
 
     @property
     def mean(self) -> Array:
-        """The prediction, shape ``(m,)``: mean, median or unbiased predictor as :attr:`point` says."""
+        """The prediction, shape ``(m,)``: mean, median or unbiased predictor, as ``point`` says."""
         if self.point == "median":
             return self.median
         return self._moments[0] if self.point == "mean" else self._unbiased

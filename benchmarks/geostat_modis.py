@@ -2,7 +2,7 @@
 
     python benchmarks/geostat_modis.py --data FOLDER                       on the host, by Vecchia's approximation
     python benchmarks/geostat_modis.py --data FOLDER --exact --devices cuda:0 --memory-budget "16 GiB"
-        [--models half-constant,free-constant,half-linear,free-linear] [--limit SECONDS] [--n N] [--test N] [--output DIR]
+        [--models half-constant,nested-constant,...] [--limit SECONDS] [--n N] [--test N] [--output DIR]
 
 `FOLDER` holds `modis.npz`. `modis-vecchia-host.json` or `modis-h200.json` (`--name`) has every model: the fit from automatic
 starts, predictions of all held-out sites with scores, and wall and processor seconds of each part. A model is not begun after
@@ -25,22 +25,18 @@ from typing import Any
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.estimation.progress import progress_for
-from ooc_chol.apps.geostat.trial import HeldOut, Trial, read_modis, run_trial
+from ooc_chol.apps.geostat.trial import TRIALS, HeldOut, Trial, read_modis, run_trial
 from ooc_chol.bench.results import commit, machine, write_json
 
 RESULTS = Path(__file__).resolve().parent / "results/geostat"
-SMOOTHNESS: dict[str, Any] = {"half": 0.5, "free": "free", "nested": "nested"}
-MODELS = ("half-constant", "nested-constant", "free-constant", "half-linear", "free-linear")
 #: Models of a run on the host unless told otherwise.
 HOST_MODELS = "half-constant"
 
 
 def trial_of(name: str, options: argparse.Namespace) -> Trial:
     """The model of a name, as the options want it."""
-    smoothness, mean = name.split("-")
-    return Trial(
-        smoothness=SMOOTHNESS[smoothness],
-        mean="linear" if mean == "linear" else "constant",
+    return Trial.named(
+        name,
         method="exact" if options.exact else "vecchia",
         shared=options.shared,
         settings=geostat.FactorSettings(devices=options.devices, memory_budget=options.memory_budget),
@@ -87,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, metavar="FOLDER", required=True)
     parser.add_argument("--exact", action="store_true", help="exact fits and kriging, in place of Vecchia's approximation")
-    parser.add_argument("--models", help=f"some of {','.join(MODELS)} (default: all exact, {HOST_MODELS} otherwise)")
+    parser.add_argument("--models", help=f"some of {','.join(TRIALS)} (default: all exact, {HOST_MODELS} otherwise)")
     parser.add_argument("--shared", type=int, default=400, help="data from which a group of sites is predicted")
     parser.add_argument("--devices")
     parser.add_argument("--memory-budget")
@@ -97,10 +93,10 @@ def main() -> None:
     parser.add_argument("--name", help="of the result file")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    options.models = options.models or (",".join(MODELS) if options.exact else HOST_MODELS)
-    unknown = set(options.models.split(",")) - set(MODELS)
+    options.models = options.models or (",".join(TRIALS) if options.exact else HOST_MODELS)
+    unknown = set(options.models.split(",")) - set(TRIALS)
     if unknown:
-        parser.error(f"there is no model {', '.join(sorted(unknown))}; there are {', '.join(MODELS)}")
+        parser.error(f"there is no model {', '.join(sorted(unknown))}; there are {', '.join(TRIALS)}")
     content = run(options, read_modis(options.data / "modis.npz").thinned(options.n, options.test))
     if any("error" in model for model in content["models"]):
         raise SystemExit("\n".join(model["error"] for model in content["models"] if "error" in model))

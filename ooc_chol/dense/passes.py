@@ -8,8 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, TypeAlias, TypeVar, final
 
 from ooc_chol.config import format_bytes
 from ooc_chol.formats import FP64, PrecisionFormat
@@ -20,6 +21,8 @@ from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.tasks.tiling import Index
 from ooc_chol.tracing.records import StreamRole, TraceRecord
+
+_Result = TypeVar("_Result")
 
 #: An event of a device, or nanoseconds of ``time.perf_counter_ns``.
 Moment: TypeAlias = AbstractEvent | int
@@ -41,6 +44,12 @@ def device_for_a_pass(open_device: Callable[[], TileDevice], locked: AbstractCon
         device = open_device()
         with devices_closed([device], []), device.current():
             yield device
+
+
+def on_each_device(count: int, work: Callable[[int], _Result]) -> list[_Result]:
+    """``work(number)`` for every device at once, a thread each, while Python's garbage collector is off for all of them."""
+    with collector_off(), ThreadPoolExecutor(count) as threads:
+        return list(threads.map(work, range(count)))
 
 
 def finish(device: TileDevice, streams: Sequence[AbstractStream]) -> None:

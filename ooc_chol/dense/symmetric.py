@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import numpy as np
@@ -11,14 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.config import PAGE_BYTES, parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
-from ooc_chol.dense.passes import device_for_a_pass, finish
+from ooc_chol.dense.passes import device_for_a_pass, finish, on_each_device
 from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import default_budget, device_kind, page_locked, resolve_devices
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
-from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.team import map_in_threads
 
 #: Rows and columns of the tiles that the host and a GPU make at once.
@@ -102,8 +100,8 @@ def symm(
         with device_for_a_pass(lambda: open_tile_device(names[number]), nullcontext()) as device:
             multiply_on(device, a, (x, part), budget, rows=own, columns=beside)
 
-    with page_locked(names, filled=[x, y]), collector_off(), ThreadPoolExecutor(len(names)) as threads:
-        list(threads.map(multiplied, range(len(names))))
+    with page_locked(names, filled=[x, y]):
+        on_each_device(len(names), multiplied)
     return y.reshape(shape)
 
 

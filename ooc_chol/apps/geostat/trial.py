@@ -83,6 +83,17 @@ class HeldOut:
         return HeldOut(self.name, self.sites[a], self.values[a], self.test_sites[b], self.test_values[b])
 
 
+#: What the first word of a trial's name fits, and how a picture calls it.
+_FITTED: dict[str, tuple[float | Literal["free", "nested"], str]] = {
+    "half": (0.5, "exponential covariance"),
+    "nested": ("nested", "sum of a Matérn and an exponential covariance"),
+    "free": ("free", "Matérn covariance"),
+}
+
+#: Names of the trials that :meth:`Trial.named` knows.
+TRIALS = ("half-constant", "nested-constant", "free-constant", "half-linear", "free-linear")
+
+
 @dataclass(frozen=True)
 class Trial:
     """What is fitted, and how it is predicted.
@@ -110,13 +121,28 @@ class Trial:
     shared: int = 400
     settings: FactorSettings = field(default_factory=FactorSettings)
 
+    @classmethod
+    def named(cls, name: str, **how: Any) -> Trial:
+        """One of :data:`TRIALS`; ``how`` are the other parameters."""
+        smoothness, mean = name.split("-")
+        return cls(_FITTED[smoothness][0], "linear" if mean == "linear" else "constant", **how)
+
     @property
     def name(self) -> str:
         """A name for files: smoothness and mean."""
-        if isinstance(self.smoothness, str):
-            return f"{self.smoothness}-{self.mean}"
-        smoothness = "half" if self.smoothness == 0.5 else f"{self.smoothness:g}"
-        return f"{smoothness}-{self.mean}"
+        return f"{self._word or f'{self.smoothness:g}'}-{self.mean}"
+
+    @property
+    def words(self) -> str:
+        """What is fitted, and how, for the title of a picture."""
+        covariance = _FITTED[self._word][1] if self._word else f"Matérn covariance of smoothness {self.smoothness:g}"
+        how = "exactly" if self.method == "exact" else "by Vecchia's approximation"
+        return f"{covariance}, {self.mean} mean, {how}"
+
+    @property
+    def _word(self) -> str:
+        """The word for the smoothness; empty for a number that has none."""
+        return next((word for word, (smoothness, _) in _FITTED.items() if smoothness == self.smoothness), "")
 
 
 def read_modis(path: str | os.PathLike[str]) -> HeldOut:

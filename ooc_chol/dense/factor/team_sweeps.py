@@ -8,17 +8,15 @@ subtractions, and so every bit, is that of one device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, TypeVar, final
 
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.sweeps import AbstractTeamSolver, AbstractTeamSweeps
-from ooc_chol.dense.passes import Pass
+from ooc_chol.dense.passes import Pass, on_each_device
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractEvent
-from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 _Result = TypeVar("_Result")
@@ -126,5 +124,5 @@ def by_all(
     solvers: Sequence[AbstractTeamSolver], store: AbstractStore, locked: Sequence[NDArray[Any]], work: Callable[[int], _Result]
 ) -> list[_Result]:
     """``work(number)`` for every device at once, a thread each, while L and these arrays are page-locked for all of them."""
-    with solvers[0].reaching(store, locked), collector_off(), ThreadPoolExecutor(len(solvers)) as threads:
-        return list(threads.map(work, range(len(solvers))))
+    with solvers[0].reaching(store, locked):
+        return on_each_device(len(solvers), work)

@@ -19,16 +19,7 @@ from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_f
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.pictures.competition_picture import competition_figure
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture, save_figure
-from ooc_chol.apps.geostat.trial import HeldOut, Trial, run_trial
-
-#: What is fitted, by the first word of a model.
-_SMOOTHNESS: dict[str, Any] = {"half": 0.5, "free": "free", "nested": "nested"}
-_COVARIANCES = {
-    "half": "exponential covariance",
-    "free": "Matérn covariance",
-    "nested": "sum of a Matérn and an exponential covariance",
-}
-MODELS = ("half-constant", "nested-constant", "free-constant", "half-linear", "free-linear")
+from ooc_chol.apps.geostat.trial import TRIALS, HeldOut, Trial, run_trial
 
 #: Shown below the help of the command.
 EXAMPLES = (
@@ -63,7 +54,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--models",
         default="half-constant,free-constant",
-        metavar=",".join(MODELS),
+        metavar=",".join(TRIALS),
         help="smoothness 1/2 or estimated, or two structures; constant or linear mean (default: %(default)s)",
     )
     parser.add_argument(
@@ -94,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     found: list[Prediction] = []
     print(_heading(), flush=True)
     for name in models:
-        trial = _trial(name, options.method, settings)
+        trial = Trial.named(name, method=options.method, settings=settings)
         progress = SilentProgress() if options.quiet else progress_for(sys.stderr, "degrees")
         try:
             result = run_trial(data, trial, progress=progress, predicted=found.append)
@@ -106,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
             write_json(options.output, content, kind=RESULTS, replace=options.force or len(found) > 1)
     options.answer = content
     if options.picture is not None:
-        _draw(options, data, found[0], models[0])
+        _draw(options, data, found[0], Trial.named(models[0], method=options.method))
     return 0
 
 
@@ -115,15 +106,10 @@ def _checked_models(options: argparse.Namespace) -> list[str]:
     if (options.data is None) == (options.twin is None):
         raise ValueError("give either DATA (all.sat.temps as CSV, or modis.npz) or --twin")
     models = [name.strip() for name in options.models.split(",")]
-    unknown = [name for name in models if name not in MODELS]
+    unknown = [name for name in models if name not in TRIALS]
     if unknown:
-        raise ValueError(f"--models has {', '.join(map(repr, unknown))}, but there are {', '.join(MODELS)}")
+        raise ValueError(f"--models has {', '.join(map(repr, unknown))}, but there are {', '.join(TRIALS)}")
     return models
-
-
-def _trial(name: str, method: Any, settings: Any) -> Trial:
-    smoothness, mean = name.split("-")
-    return Trial(_SMOOTHNESS[smoothness], "linear" if mean == "linear" else "constant", method, settings=settings)
 
 
 def _machine(options: argparse.Namespace) -> dict[str, Any]:
@@ -152,13 +138,10 @@ def _row(result: dict[str, Any]) -> str:
     return f"{result['model']:16s}{numbers}{seconds['fit']:9.1f}{seconds['all']:9.1f}{result['fit']['loglik']:16.1f}"
 
 
-def _draw(options: argparse.Namespace, data: HeldOut, prediction: Prediction, model: str) -> None:
+def _draw(options: argparse.Namespace, data: HeldOut, prediction: Prediction, trial: Trial) -> None:
     """The picture of one model."""
     known, held_out = (data.sites, data.values), (data.test_sites, data.test_values)
-    smoothness, mean = model.split("-")
-    how = "by Vecchia's approximation" if options.method == "vecchia" else "exactly"
-    title = f"{data.name}: {_COVARIANCES[smoothness]}, {mean} mean, {how}"
-    figure = competition_figure(known, held_out, prediction.mean, title=title)
+    figure = competition_figure(known, held_out, prediction.mean, title=f"{data.name}: {trial.words}")
     save_figure(figure, options.picture, replace=options.force)
     print(f"picture in {options.picture}")
 

@@ -70,7 +70,7 @@ def probed_sums(found: Evaluated, shape: Sequence[str], probes: int, seed: int, 
     alpha = probed.solved[:, 0] - probed.solved[:, 1:] @ found.whitened.coefficients
     forms, images = _products(found, shape, alpha, w)
     # u' inv(L) D inv(L)' u = w' D w
-    directions = [*images, *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
+    directions = _directions(found, images, w)
     trace_sums = np.array([*(np.einsum("nm,nm->m", w, each) for each in directions), np.zeros(probes)]).T
     trace_sums[:, -1] = _freedom(found)
     squares = _squares(found, forms, alpha)
@@ -107,8 +107,12 @@ def _images(found: Evaluated, shape: Sequence[str], vectors: Array) -> tuple[Arr
     both = found.factor.half_solve(np.column_stack([found.whitened.residual, base]), transposed=True)
     alpha, w = both[:, 0], both[:, 1:]
     forms, images = _products(found, shape, alpha, w)
-    directions = [*images, *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
-    return _squares(found, forms, alpha), base, _half_solved(found, directions, base)
+    return _squares(found, forms, alpha), base, _half_solved(found, _directions(found, images, w), base)
+
+
+def _directions(found: Evaluated, images: list[Array], w: Array) -> list[Array]:
+    """``D w`` of every direction but ``R`` itself: the derivatives, the errors, and the identity."""
+    return [*images, *(noise[:, np.newaxis] * w for noise in _errors(found)), w]
 
 
 def _products(found: Evaluated, shape: Sequence[str], alpha: Array, w: Array) -> tuple[Array, list[Array]]:

@@ -13,7 +13,6 @@ from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
-from ooc_chol.apps.geostat.covariances.products import cross_products
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.likelihood import Whitened, whiten
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target, new_errors
@@ -202,20 +201,17 @@ class Kriging:
     def _mean(self, places: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
         """The mean at sites that were checked."""
         unit, n = self.model.with_values(variance=1.0, nugget=0.0), self.observations.n
-        if not (gpus := self._gpus):
-            return design @ self.coefficients + cross_products(unit, places, self.observations.coordinates, self.dual)
         joint = covariance_source(unit, np.concatenate([self.observations.coordinates, places]))
-        rows, columns, report = range(n, n + len(places)), range(n), self.factor.report
-        budget = report.plan.budgets[0].budget_bytes
-        return design @ self.coefficients + oc.symm(
-            joint, self.dual, rows=rows, columns=columns, devices=gpus, memory_budget=budget
+        plan = self.factor.report.plan
+        products = oc.symm(
+            joint,
+            self.dual,
+            rows=range(n, n + len(places)),
+            columns=range(n),
+            devices=plan.devices,
+            memory_budget=plan.budgets[0].budget_bytes,
         )
-
-    @property
-    def _gpus(self) -> tuple[str, ...]:
-        """The GPUs that factored, if any."""
-        report = self.factor.report
-        return () if report is None else tuple(name for name in report.plan.devices if name.startswith("cuda"))
+        return design @ self.coefficients + products
 
     def weights(
         self, sites: ArrayLike, *, covariates: ArrayLike | None = None, batch_bytes: int = BATCH_BYTES

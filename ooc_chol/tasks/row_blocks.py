@@ -1,0 +1,170 @@
+"""Row blocks of a sparse matrix: which rows each has, and where its parts lie in its bytes.
+
+A block is one contiguous run of bytes, so that it is one copy. Its parts, each at a multiple of :data:`ALIGNMENT`:
+
+- starts of rows, uint32: ``n_rows + 1``, entries of the block before each row;
+- work groups, uint32: ``n_groups + 1`` pairs (row of the block, entry of the block) at which each begins;
+- columns, int32;
+- values: none (all entries are one number), int8, float32 or float64.
+
+A work group is a run of at most :data:`GROUP_ROWS` rows of at most :data:`GROUP_ENTRIES` entries together. A row of more entries
+is *long*: a segment of :data:`SEGMENT_ENTRIES` entries of it, the last one shorter, is a group of its own. Sums of a row's
+segments are added in order. So the sum of a row depends on the row alone, whatever block it is part of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+#: Entries and rows of a work group, and entries of a segment of a long row.
+GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES = 2048, 2048, 4096
+#: Multiples of bytes at which parts of a block begin, and at which blocks begin in a file or in memory.
+ALIGNMENT, BLOCK_ALIGNMENT = 128, 4096
+#: Most entries of a block, whose positions in it are int32 numbers to the host's kernels.
+MOST_ENTRIES = 2**31 - 1
+#: Rows of a chunk: several devices share rows in whole chunks. A block holds whole chunks, or a part of one.
+CHUNK_ROWS = 65536
+
+
+class ValueKind(Enum):
+    """How the values of a block are stored: the narrowest kind that holds all of them exactly."""
+
+    PATTERN = "pattern"  #: All are one number, which stands in the block's facts
+    INT8 = "int8"
+    FP32 = "fp32"
+    FP64 = "fp64"
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """NumPy's type; None where no values are stored."""
+        return _TYPES[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one value."""
+        return 0 if (dtype := self.dtype) is None else dtype.itemsize
+
+
+_TYPES: dict[ValueKind, np.dtype[Any] | None] = {
+    ValueKind.PATTERN: None,
+    ValueKind.INT8: np.dtype(np.int8),
+    ValueKind.FP32: np.dtype(np.float32),
+    ValueKind.FP64: np.dtype(np.float64),
+}
+
+
+class BlockParts(NamedTuple):
+    """The parts of a block, views of its bytes: NumPy's arrays or CuPy's, as the bytes are."""
+
+    starts: Any  #: (n_rows + 1,) uint32
+    groups: Any  #: (n_groups + 1, 2) uint32
+    columns: Any  #: (n_entries,) int32
+    values: Any  #: (n_entries,) of the kind's type; None of a pattern
+
+
+class RowBlock(NamedTuple):
+    """What is known of one block without its bytes."""
+
+    first_row: int
+    n_rows: int
+    n_entries: int
+    n_groups: int
+    n_segments: int  #: Groups that are segments of long rows
+    kind: ValueKind
+    value: float  #: Of every entry of a pattern; 1 for other kinds
+    offset: int  #: Of its first byte in what holds all blocks, a multiple of :data:`BLOCK_ALIGNMENT`
+
+    @property
+    def rows(self) -> range:
+        """Rows of the matrix that it has."""
+        return range(self.first_row, self.first_row + self.n_rows)
+
+    @property
+    def _sizes(self) -> tuple[int, int, int, int]:
+        return 4 * (self.n_rows + 1), 8 * (self.n_groups + 1), 4 * self.n_entries, self.kind.itemsize * self.n_entries
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its parts, each rounded up to :data:`ALIGNMENT`."""
+        return sum(map(_aligned, self._sizes))
+
+    def parts(self, data: Any) -> BlockParts:
+        """Its parts in ``data``, an array of :attr:`nbytes` uint8 (or more) that holds its bytes."""
+        views: list[Any] = []
+        at = 0
+        types = (np.dtype(np.uint32), np.dtype(np.uint32), np.dtype(np.int32), self.kind.dtype)
+        for size, dtype in zip(self._sizes, types, strict=True):
+            views.append(None if dtype is None else data[at : at + size].view(dtype))
+            at += _aligned(size)
+        starts, groups, columns, values = views
+        return BlockParts(starts, groups.reshape(-1, 2), columns, values)
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """All blocks of a matrix, in the order of their rows.
+
+    Parameters
+    ----------
+    shape : (int, int)
+        Rows and columns of the matrix.
+    blocks : sequence of RowBlock
+        They cover all rows, each row once; a matrix without rows has none.
+    chunk_rows : int
+        No block that holds part of a chunk of so many rows holds anything of another chunk.
+    """
+
+    shape: tuple[int, int]
+    blocks: Sequence[RowBlock]
+    chunk_rows: int = CHUNK_ROWS
+
+    @cached_property
+    def n_entries(self) -> int:
+        """Entries that are stored."""
+        return sum(block.n_entries for block in self.blocks)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of all blocks."""
+        return sum(block.nbytes for block in self.blocks)
+
+    @cached_property
+    def largest_bytes(self) -> int:
+        """Bytes of the largest block."""
+        return max((block.nbytes for block in self.blocks), default=0)
+
+    @cached_property
+    def most_segments(self) -> int:
+        """Most segments of long rows in one block: so many partial sums a column wait to be added."""
+        return max((block.n_segments for block in self.blocks), default=0)
+
+    @property
+    def dense_entries(self) -> int:
+        """Entries of the matrix, stored or not."""
+        return prod(self.shape)
+
+    def shares(self, count: int) -> list[range]:
+        """Blocks of each of ``count`` devices: runs of whole chunks, about equal in entries; some may have none."""
+        total, before, wanted = self.n_entries, 0, 1
+        ends = [0]
+        for number, block in enumerate(self.blocks):
+            if wanted < count and number and block.first_row % self.chunk_rows == 0:
+                # A boundary lies where it is nearest to the share.
+                while wanted < count and before + block.n_entries / 2 >= wanted * total / count:
+                    ends.append(number)
+                    wanted += 1
+            before += block.n_entries
+        ends += [len(self.blocks)] * (count + 1 - len(ends))
+        return [range(first, end) for first, end in pairwise(ends)]

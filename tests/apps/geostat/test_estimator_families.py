@@ -193,6 +193,8 @@ def test_great_circles():
         ({"covariance": "cubic"}, "covariance is 'cubic', but there are matern"),
         ({"covariance": "nonstationary"}, "and covariance functions such as"),
         ({"covariance": "anisotropic", "fixed": "all"}, "has no values yet"),
+        ({"covariance": "anisotropic", "smoothness": "rough"}, "smoothness is 'rough'"),
+        ({**FIXED, "nugget": "none"}, "nugget is 'none', but it must be"),
         ({"covariance": "anisotropic", "range": 1.0}, "give those of covariance in it"),
         ({"covariance": "anisotropic", "fixed": ("turn",)}, "fixed names 'turn'"),
         ({"fixed": ("range",)}, "covariance, which is not given"),

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ from ooc_chol.apps.geostat.covariances.scales import Scale
 
 #: Most letters of a model on one line.
 _LONGEST_LINE = 199
+
+
+#: ``"free"``: estimated; ``"zero"``: none; a number: kept at that variance, in squared units of the values.
+Nugget = Literal["free", "zero"] | float
 
 
 class AbstractCovariance(ABC):
@@ -294,3 +298,14 @@ def check_nugget(nugget: float) -> None:
     """Raise ``ValueError`` when a nugget is not finite or is negative."""
     if not (math.isfinite(nugget) and nugget >= 0):
         raise ValueError(f"nugget is {nugget}, but it must be finite, and zero or positive")
+
+
+def kept_nugget(nugget: Nugget) -> float | None:
+    """The variance at which the nugget is kept, or None when it is estimated."""
+    if nugget == "free":
+        return None
+    if nugget == "zero":
+        return 0.0
+    if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
+        raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
+    return float(nugget)

@@ -75,7 +75,7 @@ class FitOptions:
         """A space for each search: one for each smoothness that is tried, or that of the covariance function."""
         if self.covariance is not None:
             return [family_space(observations, self.covariance, self.nugget, fixed=self.fixed)]
-        return [search_space(observations, self.nugget, candidate) for candidate in _candidates(self.smoothness)]
+        return [search_space(observations, self.nugget, candidate) for candidate in smoothness_candidates(self.smoothness)]
 
     def estimates_smoothness_too(self, n: int) -> bool:
         """Whether an estimated smoothness is compared with the best of a few, by the likelihood that is maximised."""
@@ -121,7 +121,7 @@ def checked_method(method: Method | None) -> Method:
     return method or "fisher"
 
 
-def _candidates(smoothness: float | Literal["auto", "best", "free"]) -> tuple[float | None, ...]:
+def smoothness_candidates(smoothness: float | Literal["auto", "best", "free"]) -> tuple[float | None, ...]:
     """Values of the smoothness to be tried; None for one that is estimated."""
     if smoothness in ("auto", "best"):
         return SMOOTHNESS

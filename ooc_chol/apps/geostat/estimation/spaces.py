@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.model import kept_nugget
 from ooc_chol.apps.geostat.covariances.scales import Scale
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.search import (
@@ -38,7 +38,7 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     """The box in which a fit of any covariance function searches."""
     if observations.diameter == 0.0:
         raise ValueError("all observations are at one place, so no range can be estimated")
-    variance = _fixed_nugget(nugget)
+    variance = kept_nugget(nugget)
     if variance == 0.0 and observations.exact_duplicates:
         raise ValueError(
             f"{observations.exact_duplicates} observations share a place with another, so without nugget the matrix is singular; "
@@ -53,17 +53,6 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     if observations.error_variances is not None and not variance:
         scales[VARIANCE] = _variance_scale(observations, observations.error_variances)
     return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
-
-
-def _fixed_nugget(nugget: Nugget) -> float | None:
-    """The variance at which the nugget is kept, or None when it is estimated."""
-    if nugget == "free":
-        return None
-    if nugget == "zero":
-        return 0.0
-    if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
-        raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
-    return float(nugget)
 
 
 def _variance_scale(observations: Observations, error_variances: NDArray[np.float64]) -> Scale:

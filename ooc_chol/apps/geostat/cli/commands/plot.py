@@ -24,8 +24,9 @@ from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
+from ooc_chol.apps.geostat.pictures.labels import FigureWords
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapLabels, check_picture, save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
+from ooc_chol.apps.geostat.pictures.plots_checks import residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.apps.geostat.variography.empirical import MAX_SITES, Direction, empirical_variogram

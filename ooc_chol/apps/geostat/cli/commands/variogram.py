@@ -17,8 +17,9 @@ from ooc_chol.apps.geostat.cli.options import numbers
 from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_ending, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.pictures.labels import FigureWords
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, picture_endings, save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, variogram_figure
+from ooc_chol.apps.geostat.pictures.plots_checks import variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram_pictures import directions_figure, variogram_map_figure
 from ooc_chol.apps.geostat.variography.empirical import (
     MAX_PAIRS,

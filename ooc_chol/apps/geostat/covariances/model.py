@@ -174,7 +174,7 @@ class AbstractCovariance(ABC):
         """
 
     @abstractmethod
-    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
         """What the kernel in ``matern.cu`` takes that computes the derivatives of :meth:`fill_derivative`.
 
         Parameters
@@ -186,8 +186,8 @@ class AbstractCovariance(ABC):
 
         Returns
         -------
-        DeviceForm or None
-            Its variances are the derivatives of :meth:`site_variances`. None where only the host has this derivative.
+        DeviceForm
+            Its variances are the derivatives of :meth:`site_variances`.
         """
 
     def __add__(self, other: AbstractCovariance) -> AbstractCovariance:

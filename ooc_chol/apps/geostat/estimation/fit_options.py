@@ -55,6 +55,8 @@ class FitOptions:
                 f"tolerance (--tolerance) is {self.tolerance}, but it must be a positive gain of log-likelihood, such as "
                 f"{TOLERANCE:g}"
             )
+        if self.max_evaluations < 1:
+            raise ValueError(f"max_evaluations is {self.max_evaluations}, but a search takes at least one evaluation")
         method, starts = self.search_method(observations), self.vecchia.starts
         if starts == "template" and covariance is None:
             raise ValueError("starts is 'template', but no covariance is given to start from")

@@ -66,6 +66,8 @@ def _variance_scale(observations: Observations, error_variances: NDArray[np.floa
 
 def _check_fixed(template: AbstractCovariance, fixed: Sequence[str]) -> None:
     """Raise ``ValueError`` unless each name is one that can be kept."""
+    if isinstance(fixed, str):
+        raise ValueError(f"fixed is {fixed!r}, but it must be a sequence of names, such as ({fixed!r},)")
     for name in fixed:
         if name == "nugget":
             raise ValueError("fixed names the nugget; say nugget='zero', or nugget=VALUE, to keep it")

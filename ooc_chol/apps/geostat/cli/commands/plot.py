@@ -14,7 +14,7 @@ from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files, file_of
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map, map_scale
 from ooc_chol.apps.geostat.cli.messages import note
-from ooc_chol.apps.geostat.cli.options import add_at
+from ooc_chol.apps.geostat.cli.options import add_at, seed
 from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
 from ooc_chol.apps.geostat.cli.scale import add_quantity, add_scale, chosen_scale
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
@@ -74,7 +74,7 @@ def _add_variogram_options(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help=f"variogram of a subsample above this (default: {MAX_SITES})",
     )
-    group.add_argument("--seed", type=int, default=0, help="of subsample and simulations (default: 0)")
+    group.add_argument("--seed", type=seed, default=0, help="of subsample and simulations (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:

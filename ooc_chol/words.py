@@ -14,6 +14,8 @@ _NAMES = (
     "precision_rule",
     "half_products",
     "max_evaluations",
+    "max_pairs",
+    "max_sites",
 )
 #: Options that nearly every command has.
 USUAL = (*_NAMES, "devices", "policy", "objective", "fp64", "moduli", "strict", "dtype", "store", "force")

@@ -145,11 +145,11 @@ from ooc_chol.apps.geostat.kriging.validation import cross_validate as cross_val
 from ooc_chol.apps.geostat.kriging.validation import leave_one_out as leave_one_out
 from ooc_chol.apps.geostat.pictures.anisotropy import anisotropy_figure as anisotropy_figure
 from ooc_chol.apps.geostat.pictures.anisotropy import variograms_along_axes as variograms_along_axes
+from ooc_chol.apps.geostat.pictures.labels import FigureWords as FigureWords
 from ooc_chol.apps.geostat.pictures.plots import MapData as MapData
 from ooc_chol.apps.geostat.pictures.plots import MapLabels as MapLabels
 from ooc_chol.apps.geostat.pictures.plots import maps_figure as maps_figure
 from ooc_chol.apps.geostat.pictures.plots import save_figure as save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords as FigureWords
 from ooc_chol.apps.geostat.pictures.plots_checks import profile_figure as profile_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import residuals_figure as residuals_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import variogram_figure as variogram_figure

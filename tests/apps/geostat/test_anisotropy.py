@@ -24,9 +24,9 @@ from ooc_chol.apps.geostat import (
 )
 from ooc_chol.apps.geostat.covariances.azimuth import angle_of, azimuth_of, read_values, typed_values
 from ooc_chol.apps.geostat.covariances.covariance import cross_covariance
-from ooc_chol.cli import main
 from tests.apps.geostat.few_tiles import fit, infer
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE, TABLE
+from tests.apps.geostat.shell import shell, shell_told
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -184,43 +184,41 @@ def test_what_is_wrong_is_named(make, words):
 # the shell
 
 
-def run(capsys, *words):
-    status = main(["geostat", *map(str, words)])
-    told = capsys.readouterr()
-    return status, told.out, told.err
-
-
 def test_from_fit_to_pictures(tmp_path, capsys):
     observations, data, model = field(150), tmp_path / "data.csv", tmp_path / "model.json"
     np.savetxt(data, np.column_stack([observations.coordinates, observations.values]), delimiter=",", header="x,y,v", comments="")
     words = ("fit", data, "--x", "x", "--y", "y", "--value", "v", "--covariance", "anisotropic", "--smoothness", "0.8")
-    status, out, _ = run(capsys, *words, "--start", "azimuth=20", "--standard-errors", "--output", model)
+    status, out, _ = shell_told(capsys, *words, "--start", "azimuth=20", "--standard-errors", "--output", model)
     content = json.loads(model.read_text())["fit"]["model"]
     assert status == 0 and f"azimuth      {content['azimuth']:.6g} degrees" in out
     assert f"along azimuth {content['azimuth']:.4g} (clockwise from north)" in out and "angle" not in out
     assert content["azimuth"] == pytest.approx(30.0, abs=15.0)
-    status, out, _ = run(capsys, *words, "--fix", "azimuth=45", "--dry-run")
+    status, out, _ = shell_told(capsys, *words, "--fix", "azimuth=45", "--dry-run")
     assert status == 0 and "azimuth" not in out.splitlines()[-1]
-    status, _, err = run(capsys, *words, "--start", "angle=0.3")
+    status, _, err = shell_told(capsys, *words, "--start", "angle=0.3")
     assert status == 2 and "azimuth=27" in err
-    status, _, err = run(capsys, "plot", "variogram", model, "--output", tmp_path / "v.png")
+    status, _, err = shell_told(capsys, "plot", "variogram", model, "--output", tmp_path / "v.png")
     assert status == 2 and "--azimuth DEGREES" in err and "plot anisotropy" in err
     for name, more in (("variogram", ("--azimuth", "30", "--simulations", "0")), ("anisotropy", ())):
-        status, out, err = run(capsys, "plot", name, model, "--output", tmp_path / f"{name}.png", *more)
+        status, out, err = shell_told(capsys, "plot", name, model, "--output", tmp_path / f"{name}.png", *more)
         assert status == 0, err
         assert (tmp_path / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
-    assert "effective range (correlation 0.05)" in out and "at azimuth" in out
-    status, out, err = run(capsys, "convert", model)
+    fitted = model_from_content(content)
+    ranges = [directional_range(fitted, fitted.azimuth + turn) for turn in (0.0, 90.0)]
+    # of the axes themselves, which lie between whole degrees
+    assert f"{ranges[0]:.6g} at azimuth {fitted.azimuth:.4g}, {ranges[1]:.6g} at azimuth" in out
+    assert fitted.azimuth % 1.0 != 0.0
+    status, out, err = shell_told(capsys, "convert", model)
     assert status == 0 and "psiA" in out and "L21" in out and "scikit-learn" not in out and "gstools, geoR, gpgp" in err
-    status, _, err = run(capsys, "convert", model, "--convert-to", "fields")
+    status, _, err = shell_told(capsys, "convert", model, "--convert-to", "fields")
     assert status == 2 and "no geometric anisotropy" in err
 
 
 def test_pictures_of_directions_need_a_model_that_has_some(tmp_path, capsys):
     observations, data, model = field(60), tmp_path / "data.csv", tmp_path / "model.json"
     np.savetxt(data, np.column_stack([observations.coordinates, observations.values]), delimiter=",", header="x,y,v", comments="")
-    assert run(capsys, "fit", data, "--x", "x", "--y", "y", "--value", "v", "--smoothness", "0.5", "--output", model)[0] == 0
-    status, _, err = run(capsys, "plot", "anisotropy", model, "--output", tmp_path / "a.png")
+    assert shell("fit", data, "--x", "x", "--y", "y", "--value", "v", "--smoothness", "0.5", "--output", model) == 0
+    status, _, err = shell_told(capsys, "plot", "anisotropy", model, "--output", tmp_path / "a.png")
     assert status == 2 and "--covariance anisotropic" in err
 
 

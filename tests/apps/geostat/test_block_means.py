@@ -116,6 +116,10 @@ def test_polygons_are_lattices_of_equal_weights():
 
 
 def test_nonsense_is_refused():
+    sites = np.random.default_rng(0).uniform(size=(20, 2))
+    drift = geostat.make_observations(sites, sites.sum(axis=1), covariates=sites[:, 0])
+    with geostat.kriging(drift, Matern(1.0, 0.3, 1.5, 0.1)) as kriged, pytest.raises(ValueError, match=r"\(2, 16, c\) is needed"):
+        predict_block_means(kriged, rectangular_blocks(sites[:2], (0.1, 0.1)), covariates=np.ones((5, 7)))
     with pytest.raises(ValueError, match="one positive length for each of 2 axes"):
         rectangular_blocks([[0.0, 0.0]], (1.0,))
     with pytest.raises(ValueError, match="at least one is needed"):

@@ -101,6 +101,8 @@ def test_wrong_lengths_and_levels_are_named():
     prediction = Prediction(np.zeros(2), np.ones(2), "observation")
     with pytest.raises(ValueError, match="2 predictions"):
         score(prediction, [0.0], [0.0])
+    with pytest.raises(ValueError, match=r"held-out value 1 .* is nan"):
+        score(prediction, [0.0, np.nan], [0.0])
     with pytest.raises(ValueError, match="level is 95"):
         prediction.interval(95)
 

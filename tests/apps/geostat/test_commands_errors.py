@@ -10,8 +10,8 @@ import pytest
 from ooc_chol.apps.geostat import Matern, fit, load_dataset, predict, profile_likelihood, simulate
 from ooc_chol.apps.geostat.data import io
 from ooc_chol.apps.geostat.results import read_result
-from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.apps.geostat.shell import shell
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -31,12 +31,8 @@ def data(tmp_path):
     return tmp_path / "data.csv"
 
 
-def run(*words):
-    return main(["geostat", *map(str, words)])
-
-
 def fit_words(data, *words):
-    return run("fit", data, "--x", "x", "--y", "y", "--value", "value", "--smoothness", "1.5", "--nugget", "zero", *words)
+    return shell("fit", data, "--x", "x", "--y", "y", "--value", "value", "--smoothness", "1.5", "--nugget", "zero", *words)
 
 
 def test_known_errors_from_fit_to_prediction(data, tmp_path, capsys):
@@ -54,13 +50,13 @@ def test_known_errors_from_fit_to_prediction(data, tmp_path, capsys):
     assert fit_words(data, "--error-variance", "variance", "--output", other) == 0
     assert read_result(other).loglik == pytest.approx(saved.loglik, rel=TWO_ROUTES)
     # new observations have the errors of their column, and none where there is no column
-    assert run("predict", model, data, data, "--output", out) == 0
+    assert shell("predict", model, data, data, "--output", out) == 0
     with_errors = predict(observations, saved.model, observations.coordinates, error_variances=observations.error_variances)
     np.testing.assert_allclose(
         io.read_table(out, ("standard_error",)).columns["standard_error"], with_errors.standard_error, rtol=TWO_ROUTES
     )
     capsys.readouterr()
-    assert run("predict", model, data, tmp_path / "bare.csv", "--output", out, "--force") == 0
+    assert shell("predict", model, data, tmp_path / "bare.csv", "--output", out, "--force") == 0
     assert "the sites have no column 'sd'" in capsys.readouterr().err
     field = predict(observations, saved.model, observations.coordinates[:5], target="field")
     np.testing.assert_allclose(
@@ -74,7 +70,7 @@ def test_known_errors_from_fit_to_prediction(data, tmp_path, capsys):
         ("plot", "variogram", model, "--simulations", "19", "--output", tmp_path / "v.png"),
         ("convert", model, "--convert-to", "gpgp"),
     ):
-        assert run(*words) == 0
+        assert shell(*words) == 0
     told = capsys.readouterr().err
     assert "leaves out the known errors" in told and "the known errors of column 'sd' are part of the data" in told
 
@@ -111,7 +107,7 @@ def test_profile_is_drawn_told_and_kept(data, tmp_path, capsys):
     saved = read_result(model)
     capsys.readouterr()
     words = ["plot", "profile", model, data, "--points", "5", "--values", values, "--output", picture]
-    assert run(*words) == 0
+    assert shell(*words) == 0
     told = capsys.readouterr().out
     table = io.read_table(values, ("range", "loglik")).columns
     assert saved.model.range in table["range"] and len(table["range"]) == 5
@@ -123,13 +119,13 @@ def test_profile_is_drawn_told_and_kept(data, tmp_path, capsys):
     # the legend of the picture has the same interval
     assert f"95 % interval: {lower:.4g} to {upper:.4g}" in picture.read_text(encoding="utf-8")
     # the file is taken in place of searches, unless it is of another fit
-    assert run(*words) == 0
+    assert shell(*words) == 0
     again = capsys.readouterr()
     assert "nothing was searched for" in again.err and "interval of the range" in again.out
     content = json.loads(model.read_text(encoding="utf-8"))
     content["fit"]["loglik"] += 1.0
     io.write_json(tmp_path / "other.json", content)
-    assert run("plot", "profile", tmp_path / "other.json", *words[3:]) == 2
+    assert shell("plot", "profile", tmp_path / "other.json", *words[3:]) == 2
     assert "is of another one; remove it" in capsys.readouterr().err
 
 
@@ -145,19 +141,19 @@ def test_profile_is_drawn_told_and_kept(data, tmp_path, capsys):
 def test_mistakes_of_profiles(data, tmp_path, words, message, capsys):
     model = tmp_path / "model.json"
     assert fit_words(data, "--max-evaluations", "2", "--output", model) == 0
-    assert run("plot", "profile", model, *words, "--output", tmp_path / "p.png") == 2
+    assert shell("plot", "profile", model, *words, "--output", tmp_path / "p.png") == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_profile_that_ends_too_early_says_so(data, tmp_path, capsys):
     model = tmp_path / "model.json"
     words = ["--x", "x", "--y", "y", "--value", "value", "--smoothness", "1.5", "--method", "fisher", "--output", model]
-    assert run("fit", data, *words) == 0
+    assert shell("fit", data, *words) == 0
     out = ["--points", "3", "--output", tmp_path / "p.png"]
-    assert run("plot", "profile", model, "--parameter", "nugget_ratio", *out) == 0
+    assert shell("plot", "profile", model, "--parameter", "nugget_ratio", *out) == 0
     assert "95 % interval of the nugget ratio by its profile likelihood: " in capsys.readouterr().out
     length = read_result(model).model.range
-    assert run("plot", "profile", model, "--from", 0.99 * length, "--to", 1.01 * length, *out) == 0
+    assert shell("plot", "profile", model, "--from", 0.99 * length, "--to", 1.01 * length, *out) == 0
     told = capsys.readouterr()
     assert f"range by its profile likelihood: below {0.99 * length:.6g} to above {1.01 * length:.6g}" in told.out
     assert "widen them by --from and --to" in told.err

@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.cli import main
 from tests.apps.geostat.cases import CASES, moments, simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.apps.geostat.shell import refused
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -70,13 +71,6 @@ def written(tmp_path):
 
 def fit(data, *words):
     return main(["geostat", "fit", str(data), "--x", "x", "--y", "y", "--value", "value", *words])
-
-
-def refused(capsys):
-    """The one line of an error."""
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    return told.splitlines()[-1]
 
 
 @pytest.mark.parametrize("family", FAMILY)

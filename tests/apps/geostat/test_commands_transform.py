@@ -145,3 +145,5 @@ def test_options_of_the_original_scale_need_one(folder, tmp_path, capsys):
     assert "--point is for the original scale" in capsys.readouterr().err
     assert predicted(folder, "log.json", tmp_path / "o.csv", "--quantiles", "1.5") == 2
     assert "--quantiles has 1.5" in capsys.readouterr().err
+    assert predicted(folder, "log.json", tmp_path / "o.csv", "--exceed", "10,nan") == 2
+    assert "--exceed has nan" in capsys.readouterr().err

@@ -22,20 +22,13 @@ import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import MaternGP, fit
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE, TWO_ROUTES
+from tests.apps.geostat.rows import FIXED, example
 from tests.option_words import FLOAT64_WORDS, WORDS
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
-FIXED = {"smoothness": 1.5, "range": 0.3, "variance": 2.0, "nugget": 0.05}
-
 #: A check that scikit-learn leaves out for want of an environment variable that SciPy reads when it is imported.
 NOT_HERE = {"check_array_api_input"}
-
-
-def example(n=80, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(size=(n, d))
-    return X, 3 + np.sin(5 * X[:, 0]) + X[:, -1] + 0.1 * rng.normal(size=n)
 
 
 # scikit-learn's checks

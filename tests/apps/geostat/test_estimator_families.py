@@ -22,16 +22,9 @@ from ooc_chol.apps.geostat import (
     make_observations,
 )
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_DEVIATIONS, OTHER_PACKAGE, TWO_ROUTES
+from tests.apps.geostat.rows import FIXED, example
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
-
-FIXED = {"smoothness": 1.5, "range": 0.3, "variance": 2.0, "nugget": 0.05}
-
-
-def example(n=80, d=2, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(size=(n, d))
-    return X, 3 + np.sin(5 * X[:, 0]) + X[:, -1] + 0.1 * rng.normal(size=n)
 
 
 # known errors
@@ -193,6 +186,8 @@ def test_great_circles():
         ({"covariance": "cubic"}, "covariance is 'cubic', but there are matern"),
         ({"covariance": "nonstationary"}, "and covariance functions such as"),
         ({"covariance": "anisotropic", "fixed": "all"}, "has no values yet"),
+        ({"covariance": "anisotropic", "smoothness": "rough"}, "smoothness is 'rough'"),
+        ({**FIXED, "nugget": "none"}, "nugget is 'none', but it must be"),
         ({"covariance": "anisotropic", "range": 1.0}, "give those of covariance in it"),
         ({"covariance": "anisotropic", "fixed": ("turn",)}, "fixed names 'turn'"),
         ({"fixed": ("range",)}, "covariance, which is not given"),

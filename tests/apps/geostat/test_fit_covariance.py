@@ -168,6 +168,8 @@ ISOTROPIC = Matern(1.0, 0.2, 1.5, 0.1)
     ("call", "words"),
     [
         (lambda o: fit(o, fixed=("smoothness",)), "covariance, which is not given"),
+        (lambda o: fit(o, covariance=ISOTROPIC, fixed="range"), "fixed is 'range', but it must be a sequence"),
+        (lambda o: fit(o, max_evaluations=0), "max_evaluations is 0"),
         (lambda o: fit(o, covariance=ISOTROPIC, smoothness=1.5), "smoothness is for fits without covariance"),
         (lambda o: fit(o, covariance=ISOTROPIC, fixed=("nugget",)), "nugget='zero'"),
         (lambda o: fit(o, covariance=ISOTROPIC, fixed=("power",)), "there are range, smoothness to keep"),

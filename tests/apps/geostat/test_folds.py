@@ -117,6 +117,7 @@ def test_mistakes_are_named():
     observations = example()
     for wrong, words in (
         ({"how": "gaps"}, "needs the sites to predict"),
+        ({"how": "stratified"}, "there are random, tiles, kmeans, distance, gaps"),
         ({"how": "random", "sites": [[0.0, 0.0]]}, "sites are for how='gaps'"),
         ({"how": "distance"}, "needs a buffer"),
         ({"how": "random", "buffer": 0.1}, "a buffer is for how='distance'"),

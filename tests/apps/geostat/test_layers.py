@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.data.tables import geometry_axes, load_table
 from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.cli import main
+from tests.apps.geostat.shell import shell
 
 RD = DataSpec("csv", "a.csv", ("x", "y"), "zinc", units={"x": "metre", "y": "metre", "zinc": "ppm"}, crs="EPSG:28992")
 DEGREES = DataSpec("csv", "a.csv", ("lon", "lat"), "zinc", lonlat=True)
@@ -150,10 +151,6 @@ def fitted(tmp_path_factory) -> Path:
     fit = ["fit", str(folder / "data.gpkg"), "--value", "value", "--smoothness", "0.5", "--max-evaluations", "9"]
     assert main(["geostat", *fit, "--output", str(folder / "model.json")]) == 0
     return folder
-
-
-def shell(*words: object) -> int:
-    return main(["geostat", *map(str, words)])
 
 
 def test_points_need_no_names_of_coordinates(fitted):

@@ -226,6 +226,11 @@ def test_the_check_compares_with_exact_kriging_where_that_is_affordable(many):
     assert around.mean_difference == pytest.approx(check.mean_difference, rel=0.3)
     nearest = check_local_kriging(local_kriging(observations, TRUTH, method="nearest", neighbours=10), sites)
     assert nearest.mean_difference > check.mean_difference
+    # with no more data than neighbours it would compare the predictions with themselves
+    doubled = check_local_kriging(local, sites, data=10)
+    assert doubled.data == 120 and doubled.mean_difference > 0
+    with pytest.raises(ValueError, match="data is 0"):
+        check_local_kriging(local, sites, data=0)
 
 
 def test_the_plan_counts_systems_and_flops():

@@ -135,7 +135,7 @@ def test_values_keep_what_is_not_named_and_the_parts_add_up():
     assert changed.values["variance_ratio_2"] == pytest.approx(MODEL.values["variance_ratio_2"], rel=1e-15)
     ratio = MODEL.with_values(variance_ratio_2=9.0)
     assert ratio.variance == MODEL.variance
-    assert ratio.component_variances == pytest.approx({"variance_1": 0.2, "variance_2": 1.8})
+    assert [component.variance for component in ratio.components] == pytest.approx([0.2, 1.8])
 
 
 @pytest.mark.parametrize(
@@ -173,6 +173,7 @@ def test_what_is_wrong_is_named(make, words):
 def test_the_effective_range_of_a_sum_is_where_its_correlation_is_a_twentieth():
     length = effective_range(MODEL)
     assert by_scipy(MODEL, np.zeros((1, 1)), np.array([[length]]))[0, 0] == pytest.approx(0.05 * MODEL.variance, rel=1e-10)
+    assert effective_range(MODEL.components[0]) == MODEL.components[0].effective_range
     assert effective_range(GeometricAnisotropy(Matern(1.0, 1.0, 0.5), 0.0, 0.5) + Matern(1.0, 1.0, 0.5)) is None
 
 

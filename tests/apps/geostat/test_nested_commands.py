@@ -14,6 +14,7 @@ from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.cli import main
 from tests.apps.geostat.cases import plane, simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.apps.geostat.shell import refused
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -39,13 +40,6 @@ def model(data):
 
 def fit(data, *words):
     return main(["geostat", "fit", str(data), "--x", "x", "--y", "y", "--value", "value", *words])
-
-
-def refused(capsys):
-    """The one line of an error."""
-    told = capsys.readouterr().err
-    assert "Traceback" not in told
-    return told.splitlines()[-1]
 
 
 def test_a_fit_says_what_each_structure_is(data, capsys):

@@ -14,10 +14,10 @@ from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, NonstationaryMatern, make_observations, model_content, model_from_content
 from ooc_chol.apps.geostat.covariances.covariance import cross_covariance
 from ooc_chol.apps.geostat.estimation.spaces import family_space
-from ooc_chol.cli import main
 from tests.apps.geostat.differences import close, difference
 from tests.apps.geostat.few_tiles import fit, infer, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, TABLE, TWO_ROUTES
+from tests.apps.geostat.shell import shell_told
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -224,17 +224,11 @@ def folder(tmp_path_factory):
     return folder
 
 
-def run(capsys, *words):
-    status = main(["geostat", *map(str, words)])
-    told = capsys.readouterr()
-    return status, told.out, told.err
-
-
 def test_from_fit_to_draws(folder, capsys):
     data, model = folder / "data.csv", folder / "model.json"
     words = ("fit", data, "--x", "x", "--y", "y", "--value", "v", "--covariance", "nonstationary", "--smoothness", "1.5")
     local = ("--variance-covariates", "height", "--range-covariates", "height")
-    status, out, _ = run(capsys, *words, *local, "--output", model, "--standard-errors")
+    status, out, _ = shell_told(capsys, *words, *local, "--output", model, "--standard-errors")
     assert status == 0
     for part in ("nonstationary covariance", "variance_height", "range_height", "likelihood ratio", "on 2 degrees of freedom"):
         assert part in out
@@ -242,7 +236,7 @@ def test_from_fit_to_draws(folder, capsys):
     assert f"range and variance are those at height {content['fit']['model']['centres'][0]:.6g}" in out
     assert content["data"]["local_covariates"] == ["height"] and content["fit"]["stationary"]["degrees"] == 2
     # predictions are those of Python
-    assert run(capsys, "predict", model, folder / "new.csv", "--output", folder / "out.csv")[0] == 0
+    assert shell_told(capsys, "predict", model, folder / "new.csv", "--output", folder / "out.csv")[0] == 0
     table = geostat.read_table(folder / "data.csv", ("x", "y", "height", "v"))
     observations = make_observations(table.stack(("x", "y", "height")), table.columns["v"], space=2)
     new = geostat.read_table(folder / "new.csv", ("x", "y", "height")).stack(("x", "y", "height"))
@@ -257,20 +251,20 @@ def test_from_fit_to_draws(folder, capsys):
         ("simulate", model, "--conditional", data, "--sites", folder / "new.csv", "--output", folder / "given.csv"),
         ("plot", "residuals", model, "--output", folder / "residuals.png"),
     ):
-        status, out, err = run(capsys, *command)
+        status, out, err = shell_told(capsys, *command)
         assert status == 0, err
-    status, _, err = run(capsys, "predict", model, "--grid", "4,4", "--output", folder / "grid.csv")
+    status, _, err = shell_told(capsys, "predict", model, "--grid", "4,4", "--output", folder / "grid.csv")
     assert status == 2 and "needs height at every site" in err
 
 
 def test_coordinates_as_covariates_are_known_on_a_grid(folder, capsys):
     words = ("fit", folder / "data.csv", "--x", "x", "--y", "y", "--value", "v", "--covariance", "nonstationary")
     model, more = folder / "by_x.json", ("--range-covariates", "x", "--fix", "smoothness=1.5")
-    assert run(capsys, *words, *more, "--output", model)[0] == 0
+    assert shell_told(capsys, *words, *more, "--output", model)[0] == 0
     assert json.loads(model.read_text())["fit"]["model"]["range_covariates"] == ["x"]
-    status, _, err = run(capsys, "predict", model, "--grid", "5,4", "--output", folder / "grid.nc", "--target", "field")
+    status, _, err = shell_told(capsys, "predict", model, "--grid", "5,4", "--output", folder / "grid.nc", "--target", "field")
     assert status == 0, err
-    assert run(capsys, "plot", "map", model, "--output", folder / "map.png")[0] == 0
+    assert shell_told(capsys, "plot", "map", model, "--output", folder / "map.png")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -283,5 +277,5 @@ def test_coordinates_as_covariates_are_known_on_a_grid(folder, capsys):
     ],
 )
 def test_mistakes_are_named(folder, capsys, words, message):
-    status, _, err = run(capsys, "fit", folder / "data.csv", "--x", "x", "--y", "y", "--value", "v", *words)
+    status, _, err = shell_told(capsys, "fit", folder / "data.csv", "--x", "x", "--y", "y", "--value", "v", *words)
     assert status == 2 and message in err

@@ -21,18 +21,13 @@ from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
 from ooc_chol.apps.geostat.pictures.plots import new_figure, save_figure
-from ooc_chol.cli import main
+from tests.apps.geostat.shell import shell
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 STRANGER = "the only copy of a thesis\n"
 COLUMNS = ["--x", "x", "--y", "y", "--value", "value"]
 FIT = ["fit", "data.csv", *COLUMNS, "--smoothness", "0.5", "--max-evaluations", "9"]
-
-
-def run(*words: str | Path) -> int:
-    """Exit status of ``ooc-chol geostat words...``, in this process."""
-    return main(["geostat", *map(str, words)])
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +41,9 @@ def made(tmp_path_factory) -> Path:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        assert run(*FIT, "--output", "model.json", "--log", "fit.jsonl") == 0
+        assert shell(*FIT, "--output", "model.json", "--log", "fit.jsonl") == 0
         profile = ["--parameter", "range", "--points", "3", "--from", "0.1", "--to", "2"]
-        assert run("plot", "profile", "model.json", *profile, "--values", "values.csv", "--output", "profile.png") == 0
+        assert shell("plot", "profile", "model.json", *profile, "--values", "values.csv", "--output", "profile.png") == 0
     finally:
         os.chdir(before)
     (folder / "profile.png").unlink()
@@ -118,7 +113,7 @@ def test_no_output_is_an_input(folder, capsys, command, option, file, way):
     words = COMMANDS[command][0]
     target = WAYS[way](file)
     with unharmed(folder):
-        assert run(*words, *needed(words, option), option, target, "--force") == 2
+        assert shell(*words, *needed(words, option), option, target, "--force") == 2
     err = capsys.readouterr().err
     is_same = err.startswith(f"ooc-chol: {option}: ") and "is the same file as " in err
     # Data that only the model names are known after their own ending has refused a picture, or a factor.
@@ -131,14 +126,14 @@ def test_values_of_a_profile_are_not_written_over_its_data(folder, capsys, way):
     """A file that is there is read as values, so that data of another kind are refused by their columns."""
     values = WAYS[way]("data.csv")
     with unharmed(folder):
-        assert run("plot", "profile", "model.json", "--values", values, "--output", "p.png", "--force") == 2
+        assert shell("plot", "profile", "model.json", "--values", values, "--output", "p.png", "--force") == 2
 
 
 def test_the_layer_of_a_geopackage_is_in_its_file(folder, capsys):
     shutil.copy("data.csv", "data.gpkg")
     words = ["fit", "data.gpkg:layer", *COLUMNS]
     with unharmed(folder):
-        assert run(*words, "--output", "data.gpkg", "--force") == 2
+        assert shell(*words, "--output", "data.gpkg", "--force") == 2
     assert "same file as DATA" in capsys.readouterr().err
 
 
@@ -156,7 +151,7 @@ PAIRS = [
 def test_two_outputs_are_two_files(folder, capsys, command, first, second, name):
     Path("link").symlink_to("out")
     with unharmed(folder):
-        assert run(*COMMANDS[command][0], first, "out", second, name, "--force") == 2
+        assert shell(*COMMANDS[command][0], first, "out", second, name, "--force") == 2
     err = capsys.readouterr().err
     assert first in err and second in err and "same file as" in err
 
@@ -191,10 +186,10 @@ def test_a_stranger_is_replaced_by_force_only(folder, capsys, name):
     Path(out).write_text(STRANGER)
     os.chmod(out, 0o600)
     with unharmed(folder):
-        assert run(*words, out) == 2
+        assert shell(*words, out) == 2
     err = capsys.readouterr().err
     assert f"{out} exists already" in err and "--force" in err and err.count("\n") == 1
-    assert run(*words, out, "--force") == 0
+    assert shell(*words, out, "--force") == 0
     capsys.readouterr()
     Path("made.csv").unlink(missing_ok=True)
     if name == "store":
@@ -202,14 +197,14 @@ def test_a_stranger_is_replaced_by_force_only(folder, capsys, name):
         return
     assert Path(out).read_bytes() != STRANGER.encode()
     assert stat.S_IMODE(os.stat(out).st_mode) == 0o600
-    assert run(*words, out) == (0 if is_marked else 2)
+    assert shell(*words, out) == (0 if is_marked else 2)
     assert sorted(set(os.listdir()) - {out}) == sorted(["data.csv", "sites.csv", "model.json", "fit.jsonl", "values.csv"])
 
 
 def test_a_result_is_not_replaced_by_a_picture(folder, capsys):
     shutil.copy("model.json", "other.json")
     with unharmed(folder):
-        assert run("plot", "residuals", "model.json", "--output", "other.json") == 2
+        assert shell("plot", "residuals", "model.json", "--output", "other.json") == 2
     assert "no picture" in capsys.readouterr().err
 
 
@@ -217,7 +212,7 @@ def test_a_store_that_exists_is_never_taken_for_our_own(folder, capsys):
     """A factor is removed after use, so that one which is there already may not become it unasked."""
     oc.cholesky(np.eye(5), store="L").close()
     with unharmed(folder):
-        assert run(*SYNTH, "--output", "made.csv", "--store", "L") == 2
+        assert shell(*SYNTH, "--output", "made.csv", "--store", "L") == 2
     err = capsys.readouterr().err
     assert "L exists already and what is kept there is removed at the end; " in err and "--force" in err
     with unharmed(folder), pytest.raises(oc.OutputError, match=r"removed at the end.*replace_store=True"):
@@ -250,8 +245,8 @@ def test_going_on_from_a_file_that_is_no_log_leaves_it_whole(folder, capsys):
     """The end of a log is cut off where a line is not complete; of nothing else."""
     Path("thesis.txt").write_text(STRANGER + "its last line, without an end")
     with unharmed(folder):
-        assert run(*FIT, "--resume", "thesis.txt") == 2
-        assert run(*FIT, "--resume", "data.csv") == 2
+        assert shell(*FIT, "--resume", "thesis.txt") == 2
+        assert shell(*FIT, "--resume", "data.csv") == 2
 
 
 def test_a_log_that_a_kill_cut_off_is_mended_beside_it(folder, capsys):
@@ -259,14 +254,14 @@ def test_a_log_that_a_kill_cut_off_is_mended_beside_it(folder, capsys):
     whole = log.read_bytes()
     os.chmod(log, 0o640)
     log.write_bytes(whole + b'{"kind": "eval')
-    assert run(*FIT, "--resume", log) == 0
+    assert shell(*FIT, "--resume", log) == 0
     assert log.read_bytes().startswith(whole) and b'"eval' not in log.read_bytes()[len(whole) :].split(b"\n")[0]
     assert stat.S_IMODE(log.stat().st_mode) == 0o640
 
 
 def test_a_log_may_be_the_one_that_is_gone_on_from(folder, capsys):
     Path("link").symlink_to("fit.jsonl")
-    assert run(*FIT, "--resume", "fit.jsonl", "--log", "link") == 0
+    assert shell(*FIT, "--resume", "fit.jsonl", "--log", "link") == 0
 
 
 # the demonstration
@@ -274,18 +269,18 @@ def test_a_log_may_be_the_one_that_is_gone_on_from(folder, capsys):
 
 def test_the_demonstration_runs_twice_and_spares_strangers(folder, capsys):
     words = ["demo", "--n", "60", "--memory-budget", "1 MB", "--output", "demo"]
-    assert run(*words) == run(*words) == 0
+    assert shell(*words) == shell(*words) == 0
     before = {path.name: path.read_bytes() for path in Path("demo").iterdir()}
     capsys.readouterr()
     for name in before:
         path = Path("demo") / name
         path.write_text(STRANGER)
-        assert run(*words) == 2
+        assert shell(*words) == 2
         assert f"{path} exists already" in capsys.readouterr().err
         assert path.read_text() == STRANGER
         path.write_bytes(before[name])
     path.write_text(STRANGER)
-    assert run(*words, "--force") == 0 and path.read_bytes() != STRANGER.encode()
+    assert shell(*words, "--force") == 0 and path.read_bytes() != STRANGER.encode()
 
 
 # from Python
@@ -350,7 +345,7 @@ def test_names_of_other_formats_are_refused_from_python_too(folder):
 
 def test_a_folder_for_files_is_no_file(folder, capsys):
     with unharmed(folder):
-        assert run("demo", "--n", "60", "--output", "data.csv") == 2
-        assert run("demo", "--n", "60", "--output", "data.csv/demo") == 2
+        assert shell("demo", "--n", "60", "--output", "data.csv") == 2
+        assert shell("demo", "--n", "60", "--output", "data.csv/demo") == 2
     err = capsys.readouterr().err
     assert "data.csv is no folder" in err and "data.csv/demo is no folder, or lies in a file" in err

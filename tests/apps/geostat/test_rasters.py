@@ -19,7 +19,7 @@ from ooc_chol.apps.geostat.data.rasters import Raster, raster_part, read_raster
 from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.data.tables import load_table
 from ooc_chol.apps.geostat.results import read_result
-from ooc_chol.cli import main
+from tests.apps.geostat.shell import shell
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -151,10 +151,6 @@ def drift(tmp_path) -> Path:
     write_plane(tmp_path / "plane.asc")
     write_plane(tmp_path / "plane.nc")
     return tmp_path
-
-
-def shell(*words: object) -> int:
-    return main(["geostat", *map(str, words)])
 
 
 def fit(folder: Path, *words: object) -> int:

@@ -59,6 +59,19 @@ def test_a_reference_system_can_be_named(data, capsys):
         assert told in capsys.readouterr().err
 
 
+def test_numbers_that_are_none_are_refused_by_their_options(data, capsys):
+    variogram = ["geostat", "variogram", *FIT[2:9]]
+    for words, told in (
+        ([*FIT, "--max-evaluations", "0"], "--max-evaluations is 0"),
+        ([*variogram, "--max-pairs", "0"], "--max-pairs is 0"),
+    ):
+        assert main(words) == 2
+        assert told in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*variogram, "--seed", "-1"])
+    assert "'-1' is not a whole number from 0 on" in capsys.readouterr().err
+
+
 def map_data(sites: np.ndarray, mean: np.ndarray) -> MapData:
     axis = np.linspace(0.0, 1.0, 11)
     return MapData(sites, np.linspace(0.0, 1.0, len(sites)), axis, axis, mean, np.ones((11, 11)))

@@ -117,6 +117,8 @@ def test_gaussian_predictions_have_quantiles_and_exceedance_too():
     assert sure.exceedance(1.5).tolist() == [0.0, 1.0]
     with pytest.raises(ValueError, match="between 0 and 1"):
         prediction.quantile([0.5, 1.0])
+    with pytest.raises(ValueError, match="but numbers are needed"):
+        prediction.exceedance([1.0, np.nan])
 
 
 def test_scores_on_the_original_scale():

@@ -141,6 +141,27 @@ def test_the_best_smoothness_has_the_least_loss_and_a_kept_nugget_stays():
     assert fit_variogram(variogram, nugget="zero").model.nugget == 0.0
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"nugget": "foo"}, "nugget is 'foo', but it must be 'free', 'zero' or a variance"),
+        ({"nugget": -0.1}, "nugget is -0.1"),
+        ({"smoothness": "foo"}, "smoothness is 'foo', but there are 'best' and numbers"),
+        ({"weights": "foo"}, "weights are 'foo'"),
+    ],
+)
+def test_least_squares_refuse_what_is_no_choice(options, words):
+    with pytest.raises(ValueError, match=words):
+        fit_variogram(empirical_variogram(field(60)), **options)
+
+
+@pytest.mark.parametrize("count", [0, -5])
+@pytest.mark.parametrize("estimate", [variogram_map, empirical_variogram])
+def test_a_semivariogram_needs_a_pair(estimate, count):
+    with pytest.raises(ValueError, match=f"max_pairs is {count}"):
+        estimate(field(60), max_pairs=count)
+
+
 def test_least_squares_of_log_zinc_as_gstat_prints_them(data_dir):
     """``fit.variogram(variogram(log(zinc) ~ 1, meuse), vgm("Exp"))``: nugget 0, partial sill 0.7186, range 449.8."""
     model = fit_variogram(empirical_variogram(meuse(data_dir))).model

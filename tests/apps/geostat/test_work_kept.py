@@ -16,7 +16,7 @@ from ooc_chol.apps.geostat.data import io
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia
 from ooc_chol.apps.geostat.results import read_result
-from ooc_chol.cli import main
+from tests.apps.geostat.shell import shell
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -34,14 +34,10 @@ def data(tmp_path):
     return tmp_path / "data.csv"
 
 
-def run(*words) -> int:
-    return main(["geostat", *map(str, words)])
-
-
 def fit_words(data, *words) -> int:
     """Fit by the method of fewest evaluations, unless the words name another."""
     columns = ("--x", "x", "--y", "y", "--value", "value")
-    return run("fit", data, *columns, "--smoothness", "1.5", "--method", "fisher", *words)
+    return shell("fit", data, *columns, "--smoothness", "1.5", "--method", "fisher", *words)
 
 
 def without_memory_after_the_search(monkeypatch) -> None:
@@ -134,7 +130,7 @@ def test_an_estimate_is_written_before_anything_judges_it(data, tmp_path, monkey
         monkeypatch.setattr(f"ooc_chol.apps.geostat.estimation.fitting.{name}", interrupt)
     model = tmp_path / "model.json"
     words = ("--x", "x", "--y", "y", "--value", "value", "--method", method, "--neighbours", 10, "--output", model)
-    assert run("fit", data, *words) == 130
+    assert shell("fit", data, *words) == 130
     assert read_result(model).n == N
 
 
@@ -204,7 +200,7 @@ def test_an_interrupt_after_the_fit_finds_the_result_written(data, tmp_path, mon
 
 def test_the_demonstration_keeps_its_fit(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.demo.save_figure", fail)
-    assert run("demo", "--n", 60, "--memory-budget", "1 MB", "--output", tmp_path / "demo") == 2
+    assert shell("demo", "--n", 60, "--memory-budget", "1 MB", "--output", tmp_path / "demo") == 2
     content = json.loads((tmp_path / "demo" / "result.json").read_text())
     assert content["fit"]["n"] == 54 and content["held_out"] is None
 

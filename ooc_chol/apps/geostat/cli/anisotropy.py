@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-import numpy as np
-
 from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.covariances.planar import is_directional
+from ooc_chol.apps.geostat.covariances.planar import directional_range, is_directional
 from ooc_chol.apps.geostat.data.dataset import Dataset
-from ooc_chol.apps.geostat.pictures.anisotropy import anisotropy_figure, reach_by_direction, variograms_along_axes
+from ooc_chol.apps.geostat.pictures.anisotropy import anisotropy_figure, variograms_along_axes
+from ooc_chol.apps.geostat.pictures.labels import FigureWords
 from ooc_chol.apps.geostat.pictures.plots import save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords
 from ooc_chol.apps.geostat.variography.maps import variogram_map
 
 
@@ -45,10 +43,7 @@ def draw_anisotropy(dataset: Dataset, model: AbstractCovariance, options: argpar
     )
     x, y = spec.coordinates[:2]
     save_figure(anisotropy_figure(found, curves, model, words, axes=(x, y)), options.output, replace=options.force)
-    azimuths, ranges = reach_by_direction(model)
+    azimuths = [curve.direction.azimuth for curve in curves if curve.direction is not None]
     unit = f" {spec.unit}" if spec.unit else ""
-    first, last = int(np.argmax(ranges)), int(np.argmin(ranges))
-    print(
-        f"effective range (correlation 0.05) {ranges[first]:.6g}{unit} at azimuth {azimuths[first]:g}, "
-        f"{ranges[last]:.6g}{unit} at azimuth {azimuths[last]:g} (degrees clockwise from north)"
-    )
+    along, across = (f"{directional_range(model, one):.6g}{unit} at azimuth {one:.4g}" for one in azimuths)
+    print(f"effective range (correlation 0.05) {along}, {across} (degrees clockwise from north)")

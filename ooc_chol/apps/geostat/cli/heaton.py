@@ -11,7 +11,7 @@ from typing import Any
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.files import check_files
-from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings, seed
 from ooc_chol.apps.geostat.competition import LATTICE, make_twin, read_competition
 from ooc_chol.apps.geostat.data.endings import RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import json_files, write_json
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="NX,NY",
         help="simulate an exponential field with clouds instead, by default on the comparison's 500,300 pixels",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the twin (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of the twin (default: 0)")
     parser.add_argument(
         "--models",
         default="half-constant,free-constant",

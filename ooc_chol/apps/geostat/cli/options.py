@@ -37,6 +37,17 @@ def factor_settings(options: argparse.Namespace) -> FactorSettings:
     return FactorSettings.from_arguments(options, store=store_file(options), replace_store=options.force)
 
 
+def seed(text: str) -> int:
+    """A seed of random numbers."""
+    try:
+        found = int(text)
+    except ValueError:
+        found = -1
+    if found < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return found
+
+
 def column_names(text: str) -> tuple[str, ...]:
     """Names with commas between."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

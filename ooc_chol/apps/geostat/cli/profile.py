@@ -18,8 +18,9 @@ from ooc_chol.apps.geostat.estimation.inference import infer
 from ooc_chol.apps.geostat.estimation.profiles import ProfileLikelihood, profile_likelihood
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO
 from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat.pictures.labels import FigureWords
 from ooc_chol.apps.geostat.pictures.plots import save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, profile_figure
+from ooc_chol.apps.geostat.pictures.plots_checks import profile_figure
 from ooc_chol.apps.geostat.results import SavedFit
 
 #: Ends of the values on either side of the estimate: standard errors of its logarithm, and factors within which they stay.

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariances.matern import EFFECTIVE_CORRELATION as EFFECTIVE_CORRELATION
 from ooc_chol.apps.geostat.covariances.matern import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariances.matern import Matern as Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance as AbstractCovariance
@@ -133,10 +132,10 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
 
 
 def derivative_source(model: AbstractCovariance, coordinates: ArrayLike, name: str) -> Any:
-    """Make the source of ``dSigma / dname`` for the traces of a factor: on the host, and on GPUs where its class has a kernel."""
+    """Make the source of ``dSigma / dname`` for the traces of a factor: on the host and on GPUs."""
     sites = np.ascontiguousarray(coordinates, dtype=np.float64)
     host, form = derivative_tiles(model, sites, name), model.derivative_form(name, sites)
-    return oc.from_function(len(sites), host, cuda=None if form is None else _cuda_tiles(form, form.variances))
+    return oc.from_function(len(sites), host, cuda=_cuda_tiles(form, form.variances))
 
 
 def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

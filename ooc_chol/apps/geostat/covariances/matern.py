@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.covariances.fall import distance_of_fall
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds, matern_values
 from ooc_chol.apps.geostat.covariances.model import check_nugget, check_positive, model_repr
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractProfile
@@ -17,9 +18,6 @@ from ooc_chol.apps.geostat.covariances.scales import NEAR_HARD_BOUND, SEARCHED_S
 
 #: The values of the smoothness nu that have a closed form here.
 SMOOTHNESS = (0.5, 1.5, 2.5)
-
-#: Correlation at which the effective range is read.
-EFFECTIVE_CORRELATION = 0.05
 
 #: Largest smoothness for which the function of the great-circle distance is positive definite (Gneiting 2013).
 _SMOOTHEST_ON_SPHERE = 0.5
@@ -85,7 +83,7 @@ class Matern(AbstractIsotropicCovariance):
     @property
     def effective_range(self) -> float:
         """Distance at which the correlation of the smooth field has fallen to 0.05, in the unit of the coordinates."""
-        return self.range * _effective_factor(self.smoothness)
+        return self.range * distance_of_fall(lambda z: matern_values(z, self.smoothness).correlation, start=1.0)
 
 
 @dataclass(frozen=True)
@@ -208,13 +206,3 @@ def _closed_slope(r: NDArray[np.float64], spare: NDArray[np.float64], other: NDA
         other *= r
         spare *= other
     r *= spare
-
-
-def _effective_factor(smoothness: float) -> float:
-    """The ``r`` at which the Matérn correlation is 0.05; it lies between 0.09 and 19 within the bounds of the smoothness."""
-    from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
-
-    def excess(r: float) -> float:
-        return float(matern_values(r, smoothness).correlation) - EFFECTIVE_CORRELATION
-
-    return float(brentq(excess, 1e-3, 40.0, xtol=1e-13))

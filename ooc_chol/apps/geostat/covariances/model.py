@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, is_dataclass
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ from ooc_chol.apps.geostat.covariances.scales import Scale
 
 #: Most letters of a model on one line.
 _LONGEST_LINE = 199
+
+
+#: ``"free"``: estimated; ``"zero"``: none; a number: kept at that variance, in squared units of the values.
+Nugget = Literal["free", "zero"] | float
 
 
 class AbstractCovariance(ABC):
@@ -170,7 +174,7 @@ class AbstractCovariance(ABC):
         """
 
     @abstractmethod
-    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
         """What the kernel in ``matern.cu`` takes that computes the derivatives of :meth:`fill_derivative`.
 
         Parameters
@@ -182,8 +186,8 @@ class AbstractCovariance(ABC):
 
         Returns
         -------
-        DeviceForm or None
-            Its variances are the derivatives of :meth:`site_variances`. None where only the host has this derivative.
+        DeviceForm
+            Its variances are the derivatives of :meth:`site_variances`.
         """
 
     def __add__(self, other: AbstractCovariance) -> AbstractCovariance:
@@ -294,3 +298,14 @@ def check_nugget(nugget: float) -> None:
     """Raise ``ValueError`` when a nugget is not finite or is negative."""
     if not (math.isfinite(nugget) and nugget >= 0):
         raise ValueError(f"nugget is {nugget}, but it must be finite, and zero or positive")
+
+
+def kept_nugget(nugget: Nugget) -> float | None:
+    """The variance at which the nugget is kept, or None when it is estimated."""
+    if nugget == "free":
+        return None
+    if nugget == "zero":
+        return 0.0
+    if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
+        raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
+    return float(nugget)

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.covariances.fall import distance_of_fall
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
 from ooc_chol.apps.geostat.covariances.model import (
     AbstractCovariance,
@@ -21,7 +22,7 @@ from ooc_chol.apps.geostat.covariances.model import (
 )
 from ooc_chol.apps.geostat.covariances.nested_device import summed
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, of_rows
-from ooc_chol.apps.geostat.covariances.reach import distance_of_fall, reach
+from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.covariances.scales import Scale
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
 
@@ -97,11 +98,6 @@ class Nested(AbstractCovariance):
         return math.fsum(component.variance for component in self.components)
 
     @property
-    def component_variances(self) -> dict[str, float]:
-        """Variance of each component, as ``variance_1``, ``variance_2`` and so on."""
-        return {f"variance_{number}": component.variance for number, component in enumerate(self.components, 1)}
-
-    @property
     def parameters(self) -> tuple[str, ...]:
         """Those of each component with its number, from the second on with the ratio of its variance."""
         return tuple(self.values)
@@ -175,7 +171,7 @@ class Nested(AbstractCovariance):
         """The sum of the components' forms."""
         return summed([component.device_form(coordinates) for component in self.components])
 
-    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm | None:
+    def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
         """That of the component whose parameter it is; by a ratio, weights of all."""
         if name in self._ratios:
             forms = [component.device_form(coordinates) for component in self.components]
@@ -268,8 +264,14 @@ def effective_range(model: AbstractCovariance) -> float | None:
     by_distance, variance = covariance_by_distance(model), model.variance
     if by_distance is None:
         return None
-    longest = max(map(reach, model.components)) if isinstance(model, Nested) else reach(model)
-    return distance_of_fall(lambda distance: by_distance(distance) / variance, start=longest)
+    if not isinstance(model, Nested):
+        return reach(model)
+    return distance_of_fall(lambda distance: by_distance(distance) / variance, start=longest_reach(model))
+
+
+def longest_reach(model: AbstractCovariance) -> float:
+    """Effective range of a function, or of that structure of a sum which reaches farthest, as :func:`reach` has it."""
+    return max(map(reach, model.components)) if isinstance(model, Nested) else reach(model)
 
 
 def _without_nugget(model: AbstractCovariance) -> Iterator[AbstractCovariance]:

@@ -199,11 +199,13 @@ class NonstationaryMatern(AbstractCovariance):
     def with_values(self, **values: float) -> Self:
         """A copy with other values of some parameters."""
         check_names(self, values)
-        own = {
-            "variance_slopes": [values.pop(_VARIANCE + name, old) for name, old in self._pairs(_VARIANCE)],
-            "range_slopes": [values.pop(_RANGE + name, old) for name, old in self._pairs(_RANGE)],
-        }
-        return replace(self, **{name: tuple(slopes) for name, slopes in own.items()}, **values)  # type: ignore[arg-type]
+        wanted = {**self.values, **values}
+        return replace(
+            self,
+            variance_slopes=tuple(wanted[_VARIANCE + name] for name in self.variance_covariates),
+            range_slopes=tuple(wanted[_RANGE + name] for name in self.range_covariates),
+            **{name: value for name, value in values.items() if name not in self.slopes},  # type: ignore[arg-type]
+        )
 
     def fill(self, a: _Array, b: _Array, out: _Array) -> None:
         """Write the covariances, in chunks."""
@@ -294,12 +296,6 @@ class NonstationaryMatern(AbstractCovariance):
     def _named(self) -> str:
         """The covariates, for messages."""
         return ", ".join(self.covariates)
-
-    def _pairs(self, kind: str) -> list[tuple[str, float]]:
-        """Covariates and slopes of the variance or the range."""
-        if kind == _VARIANCE:
-            return list(zip(self.variance_covariates, self.variance_slopes, strict=True))
-        return list(zip(self.range_covariates, self.range_slopes, strict=True))
 
     def _dimension(self, sites: _Array) -> int:
         """Number of coordinates of space, of sites by axis."""

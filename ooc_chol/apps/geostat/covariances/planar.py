@@ -7,11 +7,11 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.apps.geostat.covariances.fall import distance_of_fall
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
-from ooc_chol.apps.geostat.covariances.nested import Nested
+from ooc_chol.apps.geostat.covariances.nested import Nested, longest_reach
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
-from ooc_chol.apps.geostat.covariances.reach import distance_of_fall, reach
 
 
 def is_planar(model: AbstractCovariance) -> bool:
@@ -88,8 +88,7 @@ def directional_range(model: AbstractCovariance, azimuth: float) -> float:
     (5.9915, 2.9957)
     """
     check_planar(model)
-    start = max(map(reach, model.components)) if isinstance(model, Nested) else reach(model)
-    return distance_of_fall(lambda h: directional_covariance(model, h, azimuth) / model.variance, start=start)
+    return distance_of_fall(lambda h: directional_covariance(model, h, azimuth) / model.variance, start=longest_reach(model))
 
 
 def check_planar(model: AbstractCovariance) -> None:

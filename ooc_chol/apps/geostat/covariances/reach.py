@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.covariances.fall import distance_of_fall
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges
-from ooc_chol.apps.geostat.covariances.matern import EFFECTIVE_CORRELATION, Matern
+from ooc_chol.apps.geostat.covariances.matern import Matern, MaternProfile
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
-from ooc_chol.apps.geostat.covariances.radial import AbstractRadialCovariance
+from ooc_chol.apps.geostat.covariances.radial import AbstractProfile, AbstractRadialCovariance
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
-
-#: Relative accuracy of a distance that is searched for.
-_ACCURACY = 1e-13
-
-_Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def reach(model: AbstractCovariance) -> float:
@@ -46,39 +41,17 @@ def reach(model: AbstractCovariance) -> float:
     if not isinstance(model, AbstractRadialCovariance):
         raise ValueError(f"a {type(model).__name__} has no effective range")
     length = math.prod(model.ranges) ** (1 / len(model.ranges)) if isinstance(model, AxisRanges) else model.values["range"]
-    return length * distance_of_fall(lambda z: _correlated(model, z), start=1.0)
+    return length * _scaled_reach(model.profile)
 
 
-def distance_of_fall(correlation: _Function, *, start: float) -> float:
-    """Where a correlation that falls with distance is 0.05, by bisection.
+def _scaled_reach(profile: AbstractProfile) -> float:
+    """The scaled distance at which a correlation is 0.05: of Matérn's from exact values, of others from those that are used."""
+    if isinstance(profile, MaternProfile):
+        return Matern(1.0, 1.0, profile.smoothness).effective_range
 
-    Parameters
-    ----------
-    correlation : callable
-        From distances to correlations, 1 at distance zero.
-    start : float
-        A positive distance, from which one below and one above are looked for.
+    def correlation(z: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = z.copy()
+        profile.correlate(found, np.empty((SCRATCH, *found.shape)))
+        return found
 
-    Returns
-    -------
-    float
-        The distance, relative error 1e-13.
-    """
-    from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
-
-    def excess(log_distance: float) -> float:
-        return float(correlation(np.array([math.exp(log_distance)]))[0]) - EFFECTIVE_CORRELATION
-
-    low = high = math.log(start)
-    while excess(low) < 0:
-        low -= 1.0
-    while excess(high) > 0:
-        high += 1.0
-    return start if low == high else math.exp(brentq(excess, low, high, xtol=_ACCURACY))
-
-
-def _correlated(model: AbstractRadialCovariance, z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The correlation at scaled distances."""
-    found = z.copy()
-    model.profile.correlate(found, np.empty((SCRATCH, *found.shape)))
-    return found
+    return distance_of_fall(correlation, start=1.0)

@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
+from ooc_chol.apps.geostat.covariances.model import kept_nugget
 from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.fit_options import smoothness_candidates
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.search import Nugget
 from ooc_chol.apps.geostat.estimation.templates import FAMILIES, candidate_models, starting_model
@@ -45,8 +47,7 @@ class AskedCovariance:
                 "range and variance are kept only together, and with a smoothness and a nugget that are numbers (or "
                 "nugget='zero'); give all four, or leave range and variance to the fit"
             )
-        nugget = 0.0 if self.nugget == "zero" else float(self.nugget)
-        model = Matern(float(self.variance), float(self.range), float(self.smoothness), nugget)
+        model = Matern(float(self.variance), float(self.range), float(self.smoothness), kept_nugget(self.nugget) or 0.0)
         return GreatCircle(model) if self.great_circle else model
 
     def estimated(self, observations: Observations, **options: Any) -> FitResult[Any]:
@@ -77,6 +78,7 @@ class AskedCovariance:
         if name == _WITH_COVARIATES or not all(part in FAMILIES for part in name.split("+")):
             known = ", ".join(other for other in FAMILIES if other != _WITH_COVARIATES)
             raise ValueError(f"covariance is {name!r}, but there are {known}, and covariance functions such as Matern(...)")
+        smoothness_candidates(self.smoothness)  # refuses words that mean nothing
         candidate = candidate_models(name, observations, great_circle=self.great_circle)[0]
         is_given = "smoothness" in candidate.parameters and not isinstance(self.smoothness, str)
         values = {"smoothness": float(self.smoothness)} if is_given else {}

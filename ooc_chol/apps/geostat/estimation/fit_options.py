@@ -55,6 +55,8 @@ class FitOptions:
                 f"tolerance (--tolerance) is {self.tolerance}, but it must be a positive gain of log-likelihood, such as "
                 f"{TOLERANCE:g}"
             )
+        if self.max_evaluations < 1:
+            raise ValueError(f"max_evaluations is {self.max_evaluations}, but a search takes at least one evaluation")
         method, starts = self.search_method(observations), self.vecchia.starts
         if starts == "template" and covariance is None:
             raise ValueError("starts is 'template', but no covariance is given to start from")
@@ -75,7 +77,7 @@ class FitOptions:
         """A space for each search: one for each smoothness that is tried, or that of the covariance function."""
         if self.covariance is not None:
             return [family_space(observations, self.covariance, self.nugget, fixed=self.fixed)]
-        return [search_space(observations, self.nugget, candidate) for candidate in _candidates(self.smoothness)]
+        return [search_space(observations, self.nugget, candidate) for candidate in smoothness_candidates(self.smoothness)]
 
     def estimates_smoothness_too(self, n: int) -> bool:
         """Whether an estimated smoothness is compared with the best of a few, by the likelihood that is maximised."""
@@ -121,7 +123,7 @@ def checked_method(method: Method | None) -> Method:
     return method or "fisher"
 
 
-def _candidates(smoothness: float | Literal["auto", "best", "free"]) -> tuple[float | None, ...]:
+def smoothness_candidates(smoothness: float | Literal["auto", "best", "free"]) -> tuple[float | None, ...]:
     """Values of the smoothness to be tried; None for one that is estimated."""
     if smoothness in ("auto", "best"):
         return SMOOTHNESS

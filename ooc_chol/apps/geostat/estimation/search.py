@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.model import Nugget as Nugget
 from ooc_chol.apps.geostat.covariances.scales import Scale
 from ooc_chol.apps.geostat.estimation.likelihood import fixed_variance
 
 Model = TypeVar("Model", bound=AbstractCovariance)
-
-#: ``"free"``: estimated; ``"zero"``: none; a number: kept at that variance, in squared units of the values.
-Nugget = Literal["free", "zero"] | float
 
 #: Least nugget ratio of a fit with a free nugget. Smooth fields (nu = 5/2) have correlation matrices that are singular to working
 #: accuracy without a nugget; at 1e-8 their condition number stays below about n * 1e8, far from 1 / unit roundoff, and the

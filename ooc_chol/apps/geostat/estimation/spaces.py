@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
+from ooc_chol.apps.geostat.covariances.model import kept_nugget
 from ooc_chol.apps.geostat.covariances.scales import Scale
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.search import (
@@ -38,7 +38,7 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     """The box in which a fit of any covariance function searches."""
     if observations.diameter == 0.0:
         raise ValueError("all observations are at one place, so no range can be estimated")
-    variance = _fixed_nugget(nugget)
+    variance = kept_nugget(nugget)
     if variance == 0.0 and observations.exact_duplicates:
         raise ValueError(
             f"{observations.exact_duplicates} observations share a place with another, so without nugget the matrix is singular; "
@@ -55,17 +55,6 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
 
 
-def _fixed_nugget(nugget: Nugget) -> float | None:
-    """The variance at which the nugget is kept, or None when it is estimated."""
-    if nugget == "free":
-        return None
-    if nugget == "zero":
-        return 0.0
-    if isinstance(nugget, str) or not (math.isfinite(nugget) and nugget >= 0):
-        raise ValueError(f"nugget is {nugget!r}, but it must be 'free', 'zero' or a variance that is zero or positive")
-    return float(nugget)
-
-
 def _variance_scale(observations: Observations, error_variances: NDArray[np.float64]) -> Scale:
     """The scale of a variance: a factor either way of what known errors leave of the mean square of the residuals."""
     spread = float(np.mean(least_squares_residuals(observations.design, observations.values) ** 2))
@@ -77,6 +66,8 @@ def _variance_scale(observations: Observations, error_variances: NDArray[np.floa
 
 def _check_fixed(template: AbstractCovariance, fixed: Sequence[str]) -> None:
     """Raise ``ValueError`` unless each name is one that can be kept."""
+    if isinstance(fixed, str):
+        raise ValueError(f"fixed is {fixed!r}, but it must be a sequence of names, such as ({fixed!r},)")
     for name in fixed:
         if name == "nugget":
             raise ValueError("fixed names the nugget; say nugget='zero', or nugget=VALUE, to keep it")

@@ -73,21 +73,17 @@ class DeviceWork:
         return "".join([_AS_FUNCTIONS, *_spaces(self.forms), defines, _accessors(self.forms), _text("estimation", "vecchia.cu")])
 
 
-def device_work(problem: VecchiaProblem) -> DeviceWork | None:
-    """How GPUs compute a problem; None where the host alone has a derivative that is asked for."""
+def device_work(problem: VecchiaProblem) -> DeviceWork:
+    """How GPUs compute a problem."""
     correlation, sites = problem.correlation, problem.coordinates
     derived = [correlation.derivative_form(name, sites) for name in problem.shape or ()]
-    known = [form for form in derived if form is not None]
-    return DeviceWork(problem, (correlation.device_form(sites), *known)) if len(known) == len(derived) else None
+    return DeviceWork(problem, (correlation.device_form(sites), *derived))
 
 
 def parts_on_cuda(problem: VecchiaProblem, graph: Conditioning, settings: FactorSettings) -> VecchiaParts | None:
-    """The approximation on all GPUs of the settings.
-
-    None where the host alone has a derivative that is asked for, and for more neighbours than a block has memory for.
-    """
+    """The approximation on all GPUs of the settings; None for more neighbours than a block has memory for."""
     k, work = graph.m + 1, device_work(problem)
-    if work is None or work.shared_bytes(k) > _SHARED_BYTES:
+    if work.shared_bytes(k) > _SHARED_BYTES:
         return None
     rows = graph.rows
     blocks = -(-len(rows) // _RUN)

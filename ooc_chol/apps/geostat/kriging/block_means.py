@@ -161,7 +161,7 @@ def predict_block_means(kriged: Kriging, blocks: Blocks, *, covariates: ArrayLik
     True
     """
     count, q, _ = blocks.points.shape
-    given = None if covariates is None else np.asarray(covariates, dtype=np.float64).reshape(count * q, -1)
+    given = None if covariates is None else _by_point(np.asarray(covariates, dtype=np.float64), count, q)
     places, design = kriged.check(blocks.points.reshape(count * q, -1), given)
     # the mean over a block of each column of the mean
     columns = np.einsum("mqp,mq->mp", design.reshape(count, q, -1), blocks.weights)
@@ -179,6 +179,15 @@ def predict_block_means(kriged: Kriging, blocks: Blocks, *, covariates: ArrayLik
         variance[part] = np.maximum(own[part] - np.sum(white**2, axis=0), 0.0) + np.sum(trend**2, axis=0)
         lagrange[part] = np.sum(solve_triangular(root, unknown.T, trans="T") * trend, axis=0)
     return Prediction(mean, kriged.model.variance * variance, "field", kriged.model.variance * lagrange)
+
+
+def _by_point(covariates: Array, count: int, q: int) -> Array:
+    """Covariates at the points of all blocks, one block after the other."""
+    if covariates.ndim != 3 or covariates.shape[:2] != (count, q):
+        raise ValueError(
+            f"covariates have shape {covariates.shape}, but ({count}, {q}, c) is needed: c at each of {q} points of each block"
+        )
+    return covariates.reshape(count * q, -1)
 
 
 def _own_variances(model: AbstractCovariance, blocks: Blocks) -> Array:

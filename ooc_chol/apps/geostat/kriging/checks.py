@@ -83,7 +83,8 @@ def score(
     Raises
     ------
     ValueError
-        The prediction is of the smooth field, whose intervals leave out the error of an observation, or shapes differ.
+        The prediction is of the smooth field, whose intervals leave out the error of an observation, shapes differ, or a held-out
+        value is not finite.
     """
     values = _values_of(prediction, held_out)
     lower, upper = prediction.interval(level)
@@ -228,6 +229,9 @@ def _values_of(prediction: Prediction | BackTransformed, held_out: ArrayLike) ->
     values = np.array(held_out, dtype=np.float64)
     if values.shape != prediction.mean.shape:
         raise ValueError(f"{len(prediction.mean)} predictions cannot be scored with held-out values of shape {values.shape}")
+    if not np.isfinite(values).all():
+        row = int(np.argmin(np.isfinite(values)))
+        raise ValueError(f"held-out value {row} (counted from zero) is {values[row]}: leave out sites without a value")
     return values
 
 

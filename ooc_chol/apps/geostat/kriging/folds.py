@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +18,9 @@ from ooc_chol.apps.geostat.kriging.distance_matching import held_out_distances, 
 
 #: How a number of folds is made of the places of the observations alone.
 FoldKind = Literal["random", "tiles", "kmeans"]
+
+#: All ways of :func:`folds`.
+FOLD_WAYS = (*get_args(FoldKind), "distance", "gaps")
 
 #: Number of folds when none is given.
 FOLDS = 10
@@ -145,6 +148,8 @@ def folds(
     >>> bool(np.median(far.distances) > 2 * np.median(near.distances))
     True
     """
+    if how not in FOLD_WAYS:
+        raise ValueError(f"how is {how!r}, but there are {', '.join(FOLD_WAYS)}")
     if (sites is None) == (how == "gaps"):
         raise ValueError(
             "how='gaps' needs the sites to predict" if sites is None else f"sites are for how='gaps', but how is {how!r}"
@@ -245,7 +250,7 @@ def as_folds(observations: Observations, given: int | ArrayLike | Folds, how: Fo
             raise ValueError("the folds were made of other observations, or of these in another order")
         return given
     if isinstance(given, int | np.integer):
-        return folds(observations, int(given), how=how, seed=seed)
+        return Folds(fold_labels(observations, int(given), how=how, seed=seed), observations.places)
     labels = np.array(given)
     if labels.shape != (observations.n,) or labels.dtype.kind not in "iu":
         raise ValueError(

@@ -91,7 +91,8 @@ def check_local_kriging(
     target : {"observation", "field"}
         Whose standard errors are the unit.
     data : int
-        Data from which the reference predicts. Where there are no more, it is exact kriging of all.
+        Data from which the reference predicts, or twice the neighbours of ``kriged`` where these are more. Where there are no
+        more, it is exact kriging of all.
     settings : FactorSettings, optional
         Of the one factorization that this takes then.
 
@@ -103,7 +104,7 @@ def check_local_kriging(
     Raises
     ------
     ValueError
-        Dimension or covariates do not match the observations, or there is no such target.
+        Dimension or covariates do not match the observations, there is no such target, or ``data`` is not positive.
     NotPositiveDefiniteError
         A covariance matrix is not positive definite in floating point.
 
@@ -113,11 +114,14 @@ def check_local_kriging(
     difference between 400 and 3,000 is an idea.
     """
     check_target(target)
+    if data < 1:
+        raise ValueError(f"data is {data}, but the reference predicts from at least one")
     places, design = match_sites(kriged.observations, sites, covariates)
     comparable = kriged.model.comparable_sites
     clusters = site_groups(comparable(places), CLUSTER_SITES)
     chosen = [clusters[i] for i in np.unique(np.linspace(0, len(clusters) - 1, CLUSTERS).astype(np.intp))]
-    count = min(max(data, kriged.neighbours), kriged.observations.n)
+    # as many neighbours would compare the predictions with themselves
+    count = min(max(data, 2 * kriged.neighbours), kriged.observations.n)
     larger = replace(kriged, method="vecchia", neighbours=count, spread=True)
     if count < kriged.observations.n:
         # one system for each cluster: where many data lie between its sites, a part of them

@@ -102,10 +102,12 @@ class Prediction:
         Raises
         ------
         ValueError
-            Only the mean was predicted.
+            Only the mean was predicted, or a threshold is no number.
         """
         self._check_variance()
         c = np.asarray(threshold, dtype=np.float64)[..., np.newaxis]
+        if np.isnan(c).any():
+            raise ValueError(f"thresholds {np.asarray(threshold).tolist()} are asked for, but numbers are needed")
         with np.errstate(divide="ignore", invalid="ignore"):
             away = (self.mean - c) / self.standard_error
         return np.where(self.standard_error > 0, ndtr(away), np.where(self.mean > c, 1.0, 0.0))

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, chdtri, ndtri
 
-import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.azimuth import read_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.covariances.planar import is_directional
 from ooc_chol.apps.geostat.covariances.reach import reach
+from ooc_chol.apps.geostat.pictures.labels import (
+    BLUE,
+    GREY,
+    VERMILION,
+    FigureWords,
+    distance_label,
+    semivariance_label,
+)
 from ooc_chol.apps.geostat.pictures.plots import MapLabels, new_figure
 from ooc_chol.apps.geostat.pictures.variogram import Envelope, model_variogram
 from ooc_chol.apps.geostat.variography.empirical import Variogram
-
-#: Of the palette of Okabe and Ito, which people of every colour vision tell apart.
-BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
 
 #: Diverging, with purple against orange.
 _DIVERGING = "PuOr"
@@ -29,30 +32,6 @@ _DIVERGING = "PuOr"
 _LARGE_RESIDUAL = 3.0
 
 _CURVE_POINTS = 400
-
-
-@dataclass(frozen=True)
-class FigureWords:
-    """Title, names and units that a figure shows.
-
-    Parameters
-    ----------
-    title : str
-        Above all.
-    distance : str
-        Unit of distances; empty when only the user knows.
-    value : str
-        Name of the values.
-    value_unit : str
-        Unit of the values; may be empty.
-    """
-
-    title: str
-    distance: str = ""
-    value: str = ""
-    value_unit: str = ""
-
-    __repr__ = oc.brief_repr
 
 
 def variogram_figure(
@@ -96,12 +75,12 @@ def variogram_figure(
     name = {"matheron": "Matheron", "cressie": "Cressie and Hawkins"}[variogram.estimator]
     axis.plot(variogram.distance, variogram.semivariance, "o", color=VERMILION, label=f"{name}, {len(variogram.sites)} sites")
     axis.set_ylim(bottom=0.0)
-    axis.set_ylabel(_named(f"semivariance of {words.value or 'the values'}", _squared(words.value_unit)))
+    axis.set_ylabel(semivariance_label(words))
     axis.legend(loc="best")
     axis.set_title(words.title)
     bars.bar(variogram.distance, variogram.pairs, width=0.6 * float(np.diff(variogram.edges[:2])[0]), color=GREY)
     bars.set_ylabel("pairs")
-    bars.set_xlabel(_named("distance", words.distance))
+    bars.set_xlabel(distance_label(words))
     bars.set_xlim(0.0, variogram.edges[-1])
     return figure
 
@@ -285,13 +264,3 @@ def _residual_map(
 
 def _space(unit: str) -> str:
     return f" {unit}" if unit else ""
-
-
-def _squared(unit: str) -> str:
-    if not unit:
-        return ""
-    return f"{unit}²" if unit.isalpha() else f"({unit})²"
-
-
-def _named(name: str, unit: str) -> str:
-    return f"{name} ({unit})" if unit else name

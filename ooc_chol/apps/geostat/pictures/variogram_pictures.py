@@ -7,13 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ooc_chol.apps.geostat.pictures.labels import STYLES, FigureWords, distance_label, semivariance_label
 from ooc_chol.apps.geostat.pictures.plots import add_colour_bar, new_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords
 from ooc_chol.apps.geostat.variography.empirical import Variogram
 from ooc_chol.apps.geostat.variography.maps import VariogramMap
-
-#: Of the palette of Okabe and Ito, with a marker each, so that curves are told apart without colours too.
-_STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v"), ("#56B4E9", "P"))
 
 #: Pairs from which on a cell of a map says something (Journel and Huijbregts).
 _SURE_PAIRS = 30
@@ -46,16 +43,16 @@ def directions_figure(variograms: Sequence[Variogram], words: FigureWords) -> An
     figure = new_figure((8, 6))
     axis, counts = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
     for k, one in enumerate(variograms):
-        colour, marker = _STYLES[k % len(_STYLES)]
+        colour, marker = STYLES[k % len(STYLES)]
         name = "all directions" if one.direction is None else f"azimuth {one.direction.azimuth:g}°"
         axis.plot(one.distance, one.semivariance, color=colour, marker=marker, linewidth=1, label=name)
         counts.plot(one.distance, one.pairs, color=colour, marker=marker, markersize=3, linewidth=0.8)
     axis.set_ylim(bottom=0.0)
-    axis.set_ylabel(_semivariance(words))
+    axis.set_ylabel(semivariance_label(words))
     axis.set_title(words.title)
     axis.legend(loc="best")
     counts.set_ylabel("pairs")
-    counts.set_xlabel(f"distance ({words.distance})" if words.distance else "distance")
+    counts.set_xlabel(distance_label(words))
     counts.set_xlim(0.0, max(float(one.edges[-1]) for one in variograms))
     return figure
 
@@ -96,14 +93,8 @@ def draw_variogram_map(axis: Any, found: VariogramMap, words: FigureWords, axes:
     top = float(sure.max()) if sure.count() else None
     cells = axis.pcolormesh(found.lags, found.lags, shown, vmin=0.0, vmax=top, cmap="viridis", shading="nearest", rasterized=True)
     axis.set_aspect("equal")
-    unit = f" ({words.distance})" if words.distance else ""
-    axis.set_xlabel(f"lag along {axes[0]}{unit}")
-    axis.set_ylabel(f"lag along {axes[1]}{unit}")
+    axis.set_xlabel(distance_label(words, f"lag along {axes[0]}"))
+    axis.set_ylabel(distance_label(words, f"lag along {axes[1]}"))
     axis.set_title(words.title)
     is_above = top is not None and float(shown.max()) > top
-    add_colour_bar(axis, cells, _semivariance(words), extend="max" if is_above else "neither")
-
-
-def _semivariance(words: FigureWords) -> str:
-    """The axis of semivariances, with its unit where it is known."""
-    return f"semivariance of {words.value or 'the values'}" + (f" (({words.value_unit})²)" if words.value_unit else "")
+    add_colour_bar(axis, cells, semivariance_label(words), extend="max" if is_above else "neither")

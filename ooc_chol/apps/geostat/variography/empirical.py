@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,23 +133,13 @@ def empirical_variogram(
     array([2., 0., 2.])
     """
     _check(observations, estimator, bins, direction)
-    sites, notes = _subsample(observations.n, max_sites, seed)
-    coordinates = observations.places[sites]
-    reach = LONGEST_SHARE * observations.diameter if longest is None else float(longest)
-    if not (math.isfinite(reach) and reach > 0):
-        raise ValueError(
-            f"pairs up to a distance of {reach} are asked for, but it must be finite and positive (all at one place?)"
-        )
-    origins = drawn_origins(coordinates, reach, _positive(max_pairs, "max_pairs"), seed)
-    if origins is not None:
-        share = 100 * (1 - (1 - len(origins) / len(sites)) ** 2)
-        notes += (f"the variogram is of {share:.2g} % of the pairs: all those of {len(origins)} random sites (seed {seed})",)
-    edges = _edges(coordinates, reach, direction, origins=origins, bins=bins, width=width)
-    residuals = least_squares_residuals(observations.design, observations.values[:, np.newaxis])[sites]
-    sums = sum_bins(coordinates, residuals, edges, estimator=estimator, direction=direction, origins=origins)
+    chosen = _chosen(observations, longest, max_sites=max_sites, max_pairs=max_pairs, seed=seed)
+    edges = _edges(chosen, direction, bins=bins, width=width)
+    residuals = least_squares_residuals(observations.design, observations.values[:, np.newaxis])[chosen.sites]
+    sums = sum_bins(chosen.coordinates, residuals, edges, estimator=estimator, direction=direction, origins=chosen.origins)
     some = sums.pairs > 0
     if not some.any():
-        raise ValueError(f"no two of {len(sites)} sites are within {reach:g} of each other; give a larger distance")
+        raise ValueError(f"no two of {len(chosen.sites)} sites are within {chosen.reach:g} of each other; give a larger distance")
     return Variogram(
         distance=sums.distance[some] / sums.pairs[some],
         semivariance=semivariances(sums.moment[some], sums.pairs[some], estimator)[:, 0],
@@ -157,9 +147,9 @@ def empirical_variogram(
         edges=edges,
         estimator=estimator,
         direction=direction,
-        sites=sites,
-        notes=notes,
-        origins=origins,
+        sites=chosen.sites,
+        notes=chosen.notes,
+        origins=chosen.origins,
     )
 
 
@@ -209,14 +199,34 @@ def directional_variograms(
     """
     if not len(azimuths):
         raise ValueError("no azimuth is given, but at least one direction is needed")
-    same = {"estimator": estimator, "longest": longest, "max_sites": max_sites, "max_pairs": max_pairs, "seed": seed}
-    if bins is None and width is None:
-        bins = len(empirical_variogram(observations, **same).edges) - 1  # type: ignore[arg-type]
     ways = [Direction(azimuth, tolerance) for azimuth in azimuths]
+    if bins is None and width is None:
+        chosen = _chosen(observations, longest, max_sites=max_sites, max_pairs=max_pairs, seed=seed)
+        bins = len(_edges(chosen, None)) - 1
     return tuple(
-        empirical_variogram(observations, bins=bins, width=width, direction=way, **same)  # type: ignore[arg-type]
+        empirical_variogram(
+            observations,
+            estimator=estimator,
+            bins=bins,
+            longest=longest,
+            width=width,
+            direction=way,
+            max_sites=max_sites,
+            max_pairs=max_pairs,
+            seed=seed,
+        )
         for way in ways
     )
+
+
+class _Chosen(NamedTuple):
+    """What a semivariogram is of: sites, their coordinates, the longest distance, the origins of drawn pairs, and notes."""
+
+    sites: NDArray[np.intp]
+    coordinates: NDArray[np.float64]
+    reach: float
+    origins: NDArray[np.intp] | None
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +255,22 @@ def _subsample(n: int, most: int | None, seed: int) -> tuple[NDArray[np.intp], t
         return np.arange(n), ()
     chosen = np.sort(np.random.default_rng(seed).choice(n, size=most, replace=False))
     return chosen, (f"the variogram is of a random subsample of {most} of {n} sites (seed {seed})",)
+
+
+def _chosen(observations: Observations, longest: float | None, *, max_sites: int | None, max_pairs: int, seed: int) -> _Chosen:
+    """Sites and pairs that count, drawn where there are too many."""
+    sites, notes = _subsample(observations.n, max_sites, seed)
+    coordinates = observations.places[sites]
+    reach = LONGEST_SHARE * observations.diameter if longest is None else float(longest)
+    if not (math.isfinite(reach) and reach > 0):
+        raise ValueError(
+            f"pairs up to a distance of {reach} are asked for, but it must be finite and positive (all at one place?)"
+        )
+    origins = drawn_origins(coordinates, reach, max_pairs, seed)
+    if origins is not None:
+        share = 100 * (1 - (1 - len(origins) / len(sites)) ** 2)
+        notes += (f"the variogram is of {share:.2g} % of the pairs: all those of {len(origins)} random sites (seed {seed})",)
+    return _Chosen(sites, coordinates, reach, origins, notes)
 
 
 def sum_bins(
@@ -280,22 +306,11 @@ def semivariances(moment: NDArray[np.float64], pairs: NDArray[np.int64], estimat
     return np.asarray(0.5 * (moment / n) ** 4 / (0.457 + 0.494 / n + 0.045 / n**2))
 
 
-def _positive(count: int, name: str) -> int:
-    if count < 1:
-        raise ValueError(f"{name} is {count}, but at least one is needed")
-    return count
-
-
 def _edges(
-    coordinates: NDArray[np.float64],
-    reach: float,
-    direction: Direction | None,
-    *,
-    origins: NDArray[np.intp] | None,
-    bins: int | None,
-    width: float | None,
+    chosen: _Chosen, direction: Direction | None, *, bins: int | None = None, width: float | None = None
 ) -> NDArray[np.float64]:
     """Edges of the bins, by their width, or of equal width by their number."""
+    reach = chosen.reach
     if width is not None:
         if bins is not None:
             raise ValueError("give the width of the bins or their number, not both")
@@ -304,7 +319,7 @@ def _edges(
         # a reach that is a multiple but for rounding has no narrow last bin
         return np.append(width * np.arange(math.ceil(reach / width - 1e-9)), reach)
     if bins is None:
-        pairs = near_pairs(coordinates, reach, direction=direction, origins=origins)
+        pairs = near_pairs(chosen.coordinates, reach, direction=direction, origins=chosen.origins)
         most = _BINS * _PAIRS_PER_BIN
         total = 0
         for _, _, distance in pairs:

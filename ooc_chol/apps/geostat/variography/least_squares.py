@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, Matern
+from ooc_chol.apps.geostat.covariances.model import Nugget, kept_nugget
 from ooc_chol.apps.geostat.variography.empirical import Variogram
 
 #: ``"gstat"``: pairs over squared distance; ``"pairs"``: their number alone.
@@ -45,7 +46,7 @@ def fit_variogram(
     variogram: Variogram,
     *,
     smoothness: float | Literal["best"] = 0.5,
-    nugget: Literal["free", "zero"] | float = "free",
+    nugget: Nugget = "free",
     weights: Weights = "gstat",
 ) -> FittedVariogram:
     """Fit ``nugget + variance - C(h)`` to an empirical semivariogram.
@@ -86,6 +87,9 @@ def fit_variogram(
     """
     if weights not in ("gstat", "pairs"):
         raise ValueError(f"weights are {weights!r}, but there are 'gstat' and 'pairs'")
+    kept = kept_nugget(nugget)
+    if isinstance(smoothness, str) and smoothness != "best":
+        raise ValueError(f"smoothness is {smoothness!r}, but there are 'best' and numbers")
     is_away = variogram.distance > 0
     distance, values = variogram.distance[is_away], variogram.semivariance[is_away]
     pairs = variogram.pairs[is_away].astype(np.float64)
@@ -95,7 +99,7 @@ def fit_variogram(
         raise ValueError("all semivariances are zero, so there is nothing to fit")
     roots = np.sqrt(pairs) / (distance if weights == "gstat" else 1.0)
     candidates = SMOOTHNESS if smoothness == "best" else (smoothness,)
-    fits = [_fitted(distance, values, roots, nu, nugget=nugget) for nu in candidates]
+    fits = [_fitted(distance, values, roots, nu, kept=kept) for nu in candidates]
     return min(fits, key=lambda found: found.loss)
 
 
@@ -105,19 +109,18 @@ def _fitted(
     roots: NDArray[np.float64],
     smoothness: float,
     *,
-    nugget: Literal["free", "zero"] | float,
+    kept: float | None,
 ) -> FittedVariogram:
     """The best range, with the variance and nugget that belong to it."""
     from scipy.optimize import minimize_scalar, nnls  # 0.2 s, which only this needs
 
     unit = Matern(1.0, 1.0, smoothness, 0.0)
-    kept = nugget if isinstance(nugget, int | float) else 0.0
-    right = roots * (values - kept)
+    right = roots * (values - (kept or 0.0))
 
     def solved(log_range: float) -> tuple[NDArray[np.float64], float]:
         """Variance and nugget at a range, and the root of the loss."""
         columns = [1.0 - unit.covariance(distance / np.exp(log_range))]
-        columns += [np.ones_like(distance)] if nugget == "free" else []
+        columns += [np.ones_like(distance)] if kept is None else []
         solution, norm = nnls(roots[:, np.newaxis] * np.column_stack(columns), right)
         return solution, float(norm)
 
@@ -127,6 +130,6 @@ def _fitted(
     low, high = tried[max(k - 1, 0)], tried[min(k + 1, len(tried) - 1)]
     best = minimize_scalar(lambda point: solved(point)[1], bounds=(low, high), method="bounded", options={"xatol": _CLOSE}).x
     solution, norm = solved(float(best))
-    error = kept if nugget != "free" else float(solution[1])
+    error = float(solution[1]) if kept is None else kept
     model = Matern(max(float(solution[0]), np.finfo(np.float64).tiny), float(np.exp(best)), smoothness, error)
     return FittedVariogram(model, norm**2, k in (0, len(tried) - 1) or solution[0] == 0.0)

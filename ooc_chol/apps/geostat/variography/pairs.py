@@ -85,6 +85,8 @@ def drawn_origins(
     coordinates: NDArray[np.float64], reach: float, most: int, seed: int, *, is_box: bool = False
 ) -> NDArray[np.intp] | None:
     """Sites of which all pairs within ``reach`` are about ``most``, drawn at random; None where all pairs are no more."""
+    if most < 1:
+        raise ValueError(f"max_pairs is {most}, but at least one is needed")
     n = len(coordinates)
     probes = np.random.default_rng([seed, 1]).permutation(n)[:_PROBES]
     tree, norm = _tree(coordinates), math.inf if is_box else 2.0

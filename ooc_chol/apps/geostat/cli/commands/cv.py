@@ -12,7 +12,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.areas import add_raster, raster_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
-from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings, seed
 from ooc_chol.apps.geostat.cli.scale import Scale, add_scale
 from ooc_chol.apps.geostat.cli.validation import (
     EXACT_LIMIT,
@@ -33,7 +33,7 @@ from ooc_chol.apps.geostat.cli.validation import (
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.layers import Column, Layer, check_layer, write_layer
 from ooc_chol.apps.geostat.kriging.comparison import SCORES, compare
-from ooc_chol.apps.geostat.kriging.folds import FOLDS, Folds
+from ooc_chol.apps.geostat.kriging.folds import FOLD_WAYS, FOLDS, Folds
 from ooc_chol.apps.geostat.kriging.local import DEFAULT_NEIGHBOURS
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation
 from ooc_chol.apps.geostat.results import read_result
@@ -64,7 +64,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--how",
-        choices=("random", "tiles", "kmeans", "distance", "gaps"),
+        choices=FOLD_WAYS,
         default="random",
         help="folds at random (default), as pieces of a Morton curve, as clusters, with all nearer than --buffer, or as far from "
         "the others as --sites are from all",
@@ -78,7 +78,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f"value has alone (nearest); default: exact, and vecchia for more than {EXACT_LIMIT:,} observations or with --neighbours",
     )
     parser.add_argument("--neighbours", type=int, metavar="M", help="observations from which each value is predicted")
-    parser.add_argument("--seed", type=int, default=0, help="seed of folds (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of folds (default: 0)")
     add_scale(parser)
     parser.add_argument("--level", type=float, default=0.95, help="level of the intervals (default: 0.95)")
     parser.add_argument(

@@ -14,7 +14,7 @@ from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files, file_of
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map, map_scale
 from ooc_chol.apps.geostat.cli.messages import note
-from ooc_chol.apps.geostat.cli.options import add_at
+from ooc_chol.apps.geostat.cli.options import add_at, seed
 from ooc_chol.apps.geostat.cli.profile import add_profile_options, draw_profile
 from ooc_chol.apps.geostat.cli.scale import add_quantity, add_scale, chosen_scale
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
@@ -24,8 +24,9 @@ from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_output_path
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals
+from ooc_chol.apps.geostat.pictures.labels import FigureWords
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, MapLabels, check_picture, save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, residuals_figure, variogram_figure
+from ooc_chol.apps.geostat.pictures.plots_checks import residuals_figure, variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope
 from ooc_chol.apps.geostat.results import read_result
 from ooc_chol.apps.geostat.variography.empirical import MAX_SITES, Direction, empirical_variogram
@@ -73,7 +74,7 @@ def _add_variogram_options(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help=f"variogram of a subsample above this (default: {MAX_SITES})",
     )
-    group.add_argument("--seed", type=int, default=0, help="of subsample and simulations (default: 0)")
+    group.add_argument("--seed", type=seed, default=0, help="of subsample and simulations (default: 0)")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -109,7 +109,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Predict at the sites, write the predictions, and score them where the sites have values."""
-    _check_probabilities(options.quantiles)
+    _check_distribution(options.quantiles, options.exceed)
     is_grid = wants_grid(options)
     output = layer_outputs(options.output, _columns(options))
     check_files(options, [("MODEL.json", options.model), *area_files(options)], output)
@@ -236,10 +236,12 @@ def _block_means(kriged: Kriging, spec: DataSpec, middles: NDArray[np.float64], 
     return predict_block_means(kriged, blocks, covariates=terms.reshape(blocks.size, -1, terms.shape[1]))
 
 
-def _check_probabilities(quantiles: tuple[float, ...]) -> None:
-    """Find out early that a quantile is none."""
+def _check_distribution(quantiles: tuple[float, ...], thresholds: tuple[float, ...]) -> None:
+    """Find out early that a quantile or a threshold is none."""
     if wrong := [p for p in quantiles if not 0 < p < 1]:
         raise ValueError(f"--quantiles has {wrong[0]:g}, but probabilities between 0 and 1 are needed")
+    if np.isnan(thresholds).any():
+        raise ValueError("--exceed has nan, but numbers are needed")
 
 
 def _scores(prediction: Prediction | BackTransformed, sites: Table, dataset: Dataset, scale: Scale) -> HeldOutScores | None:

@@ -19,7 +19,7 @@ from ooc_chol.apps.geostat.cli.areas import (
 )
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, load_saved, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of, layer_outputs
-from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, seed
 from ooc_chol.apps.geostat.cli.scale import add_scale, chosen_scale
 from ooc_chol.apps.geostat.data.areas import Area, area_sites
 from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="draws that agree with these observations (with no file: with those that were fitted)",
     )
     parser.add_argument("--draws", type=int, default=1, help="number of draws (default: 1)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the random numbers (default: 0)")
     parser.add_argument(
         "--target",
         choices=("field", "observation"),

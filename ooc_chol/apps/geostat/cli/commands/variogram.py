@@ -13,12 +13,13 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.columns import add_data_options, fit_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files
 from ooc_chol.apps.geostat.cli.messages import note, say_data
-from ooc_chol.apps.geostat.cli.options import numbers
+from ooc_chol.apps.geostat.cli.options import numbers, seed
 from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
 from ooc_chol.apps.geostat.data.endings import TABLE, check_ending, check_output_path
 from ooc_chol.apps.geostat.data.io import write_table
+from ooc_chol.apps.geostat.pictures.labels import FigureWords
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, picture_endings, save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import FigureWords, variogram_figure
+from ooc_chol.apps.geostat.pictures.plots_checks import variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram_pictures import directions_figure, variogram_map_figure
 from ooc_chol.apps.geostat.variography.empirical import (
     MAX_PAIRS,
@@ -65,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"draw about so many pairs where there are more ({MAX_PAIRS})",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
+    parser.add_argument("--seed", type=seed, default=0, help="of the draw (default: 0)")
     parser.add_argument(
         "--output",
         type=Path,

@@ -47,8 +47,8 @@ class AbstractPanelKernels(ABC):
     def factor(self, stream: AbstractStream, g: Tile, r: Tile, inverse: Tile, dependent: Tile, *, tolerance: float) -> None:
         """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it.
 
-        A column whose pivot is not above ``tolerance`` times its own entry of G's diagonal, or not finite, depends on those before
-        it: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0.
+        A column depends on those before it where its pivot is not above ``tolerance`` times its own entry of G's diagonal, or not
+        finite: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0.
         """
 
     @abstractmethod

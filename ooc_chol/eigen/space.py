@@ -1,0 +1,93 @@
+"""Where block Krylov methods work: a basis in panels, products with A, and sums over rows, on whatever holds the vectors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.precision.triples import Precision
+
+
+class AbstractSpace(ABC):
+    """A basis of ``capacity`` panels of ``block`` columns, and one more panel W, spread over devices or in host memory.
+
+    Methods enqueue and return; only :meth:`read`, :meth:`take` and :meth:`residuals` wait. Coefficients stay where the vectors
+    are, under names that the caller chooses, until :meth:`read` brings them.
+
+    Two spaces that hold the same A at the same precision and block compute the same numbers to the bit, whatever their devices
+    and budgets. The space of a ``LinearOperator`` is another arithmetic.
+    """
+
+    n: int  #: Rows of the matrix
+    block: int  #: Columns of a panel: 1, 2, 4 or 8
+    capacity: int  #: Panels of the basis
+    precision: Precision
+    passes: int  #: Products with A until now, each with one panel
+
+    # panels
+
+    @abstractmethod
+    def fill(self, seed: int) -> None:
+        """W becomes random numbers in [-1, 1), which depend on seed, row and column alone."""
+
+    @abstractmethod
+    def bring(self, x: NDArray[np.float64]) -> None:
+        """W becomes an (n, block) array."""
+
+    @abstractmethod
+    def load(self, panel: int) -> None:
+        """W becomes a copy of a panel of the basis."""
+
+    @abstractmethod
+    def store(self, panel: int) -> None:
+        """A panel of the basis becomes a copy of W."""
+
+    @abstractmethod
+    def take(self, panels: range) -> NDArray[np.float64]:
+        """Columns of panels, as an (n, panels * block) array on the host; waits."""
+
+    # what Krylov methods do
+
+    @abstractmethod
+    def product(self, panel: int) -> None:
+        """``W = A V[panel]``; blocks of A that the next product needs are brought while other work is done."""
+
+    @abstractmethod
+    def project(self, panels: range, name: str, *, again: bool = True) -> None:
+        """``C = V[panels].T @ W; W -= V[panels] @ C``, C kept under ``name``; twice where a norm fell below a half and ``again``.
+
+        The second C is added to the first.
+        """
+
+    @abstractmethod
+    def inner(self, panels: range, name: str) -> None:
+        """``V[panels].T @ W``, kept under ``name``; W does not change."""
+
+    @abstractmethod
+    def orthonormalize(self, panel: int, name: str, against: range) -> None:
+        """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``.
+
+        A column that depends on those before it (of a norm below the roundoff of what it was) has a zero row in R, and becomes a
+        random vector orthonormal to all else, ``against`` included.
+        """
+
+    @abstractmethod
+    def rotate(self, panels: range, coefficients: NDArray[np.float64], into: range) -> None:
+        """``V[into] = V[panels] @ S``, S from the host; ``into`` are the first of ``panels``, or others."""
+
+    @abstractmethod
+    def read(self) -> dict[str, NDArray[np.float64]]:
+        """All that was kept under names since the last call; waits. Raises what went wrong on a device."""
+
+    # certificates
+
+    @abstractmethod
+    def residuals(self, panels: range, values: Sequence[float]) -> NDArray[np.float64]:
+        """``|| A v - value v ||_2 / || v ||_2`` of each column, computed and summed in float64 whatever the precision; waits."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of devices and memory; a second call does nothing."""

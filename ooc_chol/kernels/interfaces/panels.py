@@ -1,0 +1,67 @@
+"""Kernels on panels of vectors by the side of a sparse matrix: inner products, updates and orthonormal columns.
+
+A *basis* is an array (p, rows, b): p panels of b columns each, row-major, of the rows that one device owns. A *chunk* is 65,536
+rows of the matrix; devices own whole chunks. What is summed over rows is summed within each chunk first, in an order that
+depends on the chunk alone, and then over all chunks in their order: so no sum depends on the number of devices.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.precision.triples import Precision
+
+
+class AbstractPanelKernels(ABC):
+    """Kernels of one precision on the current device. Coefficients are float64, or float32 where the precision computes in it.
+
+    Nothing here reads a number back to the host. ``unless`` is a one-entry uint32 array on the device: kernels that are given it
+    do nothing where it is 0, so that a second pass of orthogonalization is enqueued always and costs nothing where the first one
+    was enough.
+    """
+
+    precision: Precision
+    #: Rows of a chunk.
+    chunk_rows: int
+
+    @abstractmethod
+    def gram(self, stream: AbstractStream, basis: Tile, w: Tile, partial: Tile, *, unless: Tile | None = None) -> None:
+        """Enqueue ``partial[c] = V[c].T @ W[c]`` for each chunk c of the rows: (chunks, p b, columns of w)."""
+
+    @abstractmethod
+    def add_partials(
+        self, stream: AbstractStream, partial: Tile, out: Tile, *, adds: bool = False, unless: Tile | None = None
+    ) -> None:
+        """Enqueue ``out = sum of partial[c]`` over all chunks in order, or ``out +=`` that where it ``adds``."""
+
+    @abstractmethod
+    def subtract(self, stream: AbstractStream, basis: Tile, coefficients: Tile, w: Tile, *, unless: Tile | None = None) -> None:
+        """Enqueue ``W -= V @ C``, coefficients (p b, columns of w); each entry is rounded to the type of storage once."""
+
+    @abstractmethod
+    def combine(self, stream: AbstractStream, basis: Tile, coefficients: Tile, out: Tile) -> None:
+        """Enqueue ``out = V @ S``, (p b, q b) coefficients to q panels; ``out`` may be the first q panels of ``basis``."""
+
+    @abstractmethod
+    def factor(self, stream: AbstractStream, g: Tile, r: Tile, inverse: Tile, dependent: Tile, *, tolerance: float) -> None:
+        """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it.
+
+        A column depends on those before it where its pivot is not above ``tolerance`` times its own entry of G's diagonal, or not
+        finite: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0.
+        """
+
+    @abstractmethod
+    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile) -> None:
+        """Enqueue ``out = W @ inverse``, (b, b); ``out`` may be ``w``."""
+
+    @abstractmethod
+    def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
+        """Enqueue: fill W with numbers in [-1, 1) that depend on seed, row of the matrix and column alone.
+
+        Where ``columns`` (uint32, one for each column) is given, only columns j with ``columns[j] != 0``.
+        """
+
+    @abstractmethod
+    def fell(self, stream: AbstractStream, before: Tile, after: Tile, flag: Tile, *, share: float) -> None:
+        """Enqueue: set ``flag`` to 1 where a column's squared norm ``after[j, j]`` fell below ``share**2 * before[j, j]``."""

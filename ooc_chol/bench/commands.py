@@ -18,12 +18,13 @@ from ooc_chol.config import format_bytes, parse_devices
 from ooc_chol.dense.options import count
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates.folders import USUAL_TILE_SIZE, measure_folder
-from ooc_chol.dense.rates.lookup import machine_identity
 from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
-from ooc_chol.dense.rates.stored import kernels_of_type, rates_path, rates_problem, read_rates
+from ooc_chol.dense.rates.stored import kernels_of_type, rates_problem
 from ooc_chol.dense.rates.together import pulled_from
 from ooc_chol.formats import TYPES
+from ooc_chol.hardware.rates_file import rates_path, read_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.kernels.identity import machine_identity
 
 _RESULTS = Path("benchmarks/results")
 _LINKS = Path("benchmarks/links")

@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 import ooc_chol as oc
 from ooc_chol.cli.parsers import examples
-from ooc_chol.dense.rates.stored import REMEDY, rates_problem
+from ooc_chol.dense.rates.stored import rates_problem
+from ooc_chol.hardware.rates_file import REMEDY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

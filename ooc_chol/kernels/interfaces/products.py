@@ -26,7 +26,7 @@ class AbstractProductKernels(AbstractDeviceKernels):
     columns: int
     most_segments: int
 
-    def prepare(self, stream: AbstractStream, x: Tile) -> None:  # noqa: B027 - most kernels take x as it is
+    def prepare(self, stream: AbstractStream, x: Tile) -> None:
         """Enqueue what is to be done once with a panel, before the products of all blocks with it, and again when it has changed.
 
         Panels of up to ``columns`` columns together stay prepared; more than that take the place of all earlier ones.
@@ -46,8 +46,8 @@ class AbstractProductKernels(AbstractDeviceKernels):
     ) -> None:
         """Enqueue ``y = shift * y + left * (A x)`` for the rows of one block, rounded once; with ``shift`` 0.0 y is only written.
 
-        Every entry is multiplied by its value, also in a pattern whose value is not 1: the bits do not depend on the kind in which
-        the values of a block happen to be stored.
+        Every entry is multiplied by its value, also in a pattern whose value is not 1: the bits do not depend on the kind in
+        which the values of a block happen to be stored.
 
         Parameters
         ----------

@@ -74,18 +74,18 @@ class DowndateError(NotPositiveDefiniteError):
 
 
 class NonFiniteError(OocCholError, ValueError):
-    """The triangle of A that is read holds a NaN, an infinity, or a gap: a masked entry, or an object that is no number.
+    """What is read of A holds a NaN, an infinity, or a gap: a masked entry, or an object that is no number.
 
     Parameters
     ----------
     row, col : int
         Row and column of the entry in A, counted from zero.
-    tile : (int, int)
-        Tile ``(i, j)`` that holds the entry.
+    tile : (int, int) or None
+        Tile ``(i, j)`` that holds the entry; None of a sparse matrix, which has no tiles.
     held : str, optional
         What stands there, where it is no number: ``"masked"``, or an object in words.
     triangle : {"lower", "upper"}
-        The triangle of A that is read.
+        The triangle of a dense A that is read.
     matrix : int, optional
         The matrix of a batch that holds the entry, counted from zero.
     """
@@ -94,7 +94,7 @@ class NonFiniteError(OocCholError, ValueError):
         self,
         row: int,
         col: int,
-        tile: tuple[int, int],
+        tile: tuple[int, int] | None,
         held: str | None = None,
         triangle: str = "lower",
         matrix: int | None = None,
@@ -105,9 +105,13 @@ class NonFiniteError(OocCholError, ValueError):
         self.held = held
         self.triangle = triangle
         self.matrix = matrix
+        what = held or "NaN or infinite"
+        if tile is None:
+            super().__init__(f"A[{row}, {col}] is {what}; all entries that are stored must be finite: mend the entry, or drop it")
+            return
         where = f"A[{row}, {col}] (in tile {tile})" if matrix is None else f"A[{matrix}, {row}, {col}]"
         super().__init__(
-            f"{where} is {held or 'NaN or infinite'}; only the {triangle} triangle is read, and all "
+            f"{where} is {what}; only the {triangle} triangle is read, and all "
             "must be finite: mend the entry, or drop its row and column"
         )
 
@@ -136,6 +140,29 @@ class NotHermitianError(OocCholError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:
         return type(self), (self.row, self.tile)
+
+
+class StructureError(OocCholError, ValueError):
+    """What should be the rows of a sparse matrix is not: a column that there is not, or not ascending, or entries that end early.
+
+    Parameters
+    ----------
+    name : str
+        What holds the rows: a file's name, or a class such as ``"csr_array"``.
+    row : int
+        The row of the matrix, counted from zero, at which that was met.
+    reason : str
+        What is wrong there, in words.
+    """
+
+    def __init__(self, name: str, row: int, reason: str) -> None:
+        self.name = name
+        self.row = row
+        self.reason = reason
+        super().__init__(f"{name}: row {row} {reason}; mend it where it was made")
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
+        return type(self), (self.name, self.row, self.reason)
 
 
 class UnsupportedTypeError(OocCholError, TypeError):

@@ -74,18 +74,18 @@ class DowndateError(NotPositiveDefiniteError):
 
 
 class NonFiniteError(OocCholError, ValueError):
-    """What is read of A holds a NaN, an infinity, or a gap: a masked entry, or an object that is no number.
+    """The triangle of A that is read holds a NaN, an infinity, or a gap: a masked entry, or an object that is no number.
 
     Parameters
     ----------
     row, col : int
         Row and column of the entry in A, counted from zero.
     tile : (int, int) or None
-        Tile ``(i, j)`` that holds the entry; None of a sparse matrix, which has no tiles.
+        Tile ``(i, j)`` that holds the entry; None for a sparse matrix, all entries of which are read.
     held : str, optional
         What stands there, where it is no number: ``"masked"``, or an object in words.
     triangle : {"lower", "upper"}
-        The triangle of a dense A that is read.
+        The triangle of A that is read.
     matrix : int, optional
         The matrix of a batch that holds the entry, counted from zero.
     """
@@ -105,18 +105,40 @@ class NonFiniteError(OocCholError, ValueError):
         self.held = held
         self.triangle = triangle
         self.matrix = matrix
-        what = held or "NaN or infinite"
-        if tile is None:
-            super().__init__(f"A[{row}, {col}] is {what}; all entries that are stored must be finite: mend the entry, or drop it")
-            return
         where = f"A[{row}, {col}] (in tile {tile})" if matrix is None else f"A[{matrix}, {row}, {col}]"
-        super().__init__(
-            f"{where} is {what}; only the {triangle} triangle is read, and all "
-            "must be finite: mend the entry, or drop its row and column"
-        )
+        rule = f"only the {triangle} triangle is read, and all must be finite: mend the entry, or drop its row and column"
+        if tile is None:
+            where, rule = f"A[{row}, {col}]", "all entries must be finite: mend it, or leave it out"
+        super().__init__(f"{where} is {held or 'NaN or infinite'}; {rule}")
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
+
+
+class SparseInputError(OocCholError, ValueError):
+    """A sparse matrix, or a file that should hold one, is not what it should be.
+
+    Parameters
+    ----------
+    source : str
+        What was given: the name of a file, or of a type.
+    place : str
+        Where in it, such as ``"line 7"``, ``"byte 128 of indices.npy"`` or ``"row 5"``; empty where it is the whole.
+    problem : str
+        What is wrong there, with its numbers.
+    advice : str
+        What the user can do, as the end of the message.
+    """
+
+    def __init__(self, source: str, place: str, problem: str, advice: str) -> None:
+        self.source = source
+        self.place = place
+        self.problem = problem
+        self.advice = advice
+        super().__init__(f"{source}{f', {place}' if place else ''}: {problem}; {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+        return type(self), (self.source, self.place, self.problem, self.advice)
 
 
 class NotHermitianError(OocCholError, ValueError):
@@ -140,29 +162,6 @@ class NotHermitianError(OocCholError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[int, tuple[int, int]]]:
         return type(self), (self.row, self.tile)
-
-
-class StructureError(OocCholError, ValueError):
-    """What should be the rows of a sparse matrix is not: a column that there is not, or not ascending, or entries that end early.
-
-    Parameters
-    ----------
-    name : str
-        What holds the rows: a file's name, or a class such as ``"csr_array"``.
-    row : int
-        The row of the matrix, counted from zero, at which that was met.
-    reason : str
-        What is wrong there, in words.
-    """
-
-    def __init__(self, name: str, row: int, reason: str) -> None:
-        self.name = name
-        self.row = row
-        self.reason = reason
-        super().__init__(f"{name}: row {row} {reason}; mend it where it was made")
-
-    def __reduce__(self) -> tuple[type, tuple[str, int, str]]:
-        return type(self), (self.name, self.row, self.reason)
 
 
 class UnsupportedTypeError(OocCholError, TypeError):

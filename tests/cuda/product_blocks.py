@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
-from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES, RowBlock
-from tests.host.packed_blocks import block_of
+from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES, RowBlock, ValueKind
 
 
 def group_starts(starts, ends_early=None):
@@ -37,15 +36,20 @@ def device_block(a, rows, kind, ends_early=None):
     """The block of some rows of a CSR matrix with its work groups, and its bytes on the current GPU."""
     import cupy as cp
 
-    plain, data = block_of(a, rows, kind)
-    table, n_segments = group_starts(plain.parts(data).starts, ends_early)
-    block = RowBlock(*plain._replace(n_groups=len(table) - 1, n_segments=n_segments))
+    starts = a.indptr[rows.start : rows.stop + 1].astype(np.int64)
+    entries, starts = slice(starts[0], starts[-1]), starts - starts[0]
+    table, n_segments = group_starts(starts, ends_early)
+    values = a.data[entries]
+    value = float(values[0]) if kind is ValueKind.PATTERN and len(values) else 1.0
+    block = RowBlock(rows.start, len(rows), int(starts[-1]), len(table) - 1, n_segments, kind, value, 0)
     whole = np.zeros(block.nbytes, np.uint8)
-    parts, before = block.parts(whole), plain.parts(data)
-    parts.groups[...] = table
-    for to, of in zip(parts, before, strict=True):
-        if of is not None and to.shape == of.shape and to is not parts.groups:
-            to[...] = of
+    parts = block.parts(whole)
+    parts.starts[:], parts.groups[:], parts.columns[:] = starts, table, a.indices[entries]
+    if kind is ValueKind.PATTERN:
+        assert (values == value).all()
+    else:
+        parts.values[:] = values
+        assert (parts.values == values).all(), "the kind does not hold the values exactly"
     return block, cp.asarray(whole)
 
 

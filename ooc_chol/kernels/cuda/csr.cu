@@ -34,6 +34,15 @@ typedef unsigned int u32;
 #ifndef GATHER
 #define GATHER 0
 #endif
+#ifndef STAGE_VALUES
+#define STAGE_VALUES 1
+#endif
+#ifndef SEGMENT_UNROLL
+#define SEGMENT_UNROLL UNROLL
+#endif
+#ifndef SEGMENT_BLOCKS
+#define SEGMENT_BLOCKS BLOCKS
+#endif
 #ifndef STAGE
 #define STAGE 1
 #endif
@@ -87,10 +96,44 @@ __device__ __forceinline__ double passing(const double* at) {
 }
 __device__ __forceinline__ signed char passing(const signed char* at) { return __ldcs(at); }
 
+#if GATHER
+#if GATHER == 1
+#define POLICY "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
+#define LEVEL ""
+#elif GATHER == 2
+#define POLICY "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
+#define LEVEL ".L1::no_allocate"
+#else
+#define POLICY "createpolicy.fractional.L2::evict_normal.b64 policy, 1.0;\n"
+#define LEVEL ".L1::no_allocate"
+#endif
+__device__ __forceinline__ uint4 gathered(const uint4* at) {
+    uint4 w;
+    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.v4.b32 {%0,%1,%2,%3}, [%4], policy; }"
+        : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(at));
+    return w;
+}
+__device__ __forceinline__ uint2 gathered(const uint2* at) {
+    uint2 w;
+    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.v2.b32 {%0,%1}, [%2], policy; }"
+        : "=r"(w.x), "=r"(w.y) : "l"(at));
+    return w;
+}
+__device__ __forceinline__ u32 gathered(const u32* at) {
+    u32 w;
+    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.b32 %0, [%1], policy; }" : "=r"(w) : "l"(at));
+    return w;
+}
+#endif
+
 __device__ __forceinline__ Part gather(const VECTOR* __restrict__ x, int column, int part) {
     const Word* at = (const Word*)(x + (size_t)(u32)column * COLUMNS) + part;
     Part found;
+#if GATHER == 0
     found.word = __ldg(at);
+#else
+    found.word = gathered(at);
+#endif
     return found;
 }
 
@@ -133,7 +176,7 @@ struct Group {
 #else
 #if STAGE
     int column[GROUP_ENTRIES];
-#if !IS_PATTERN
+#if !IS_PATTERN && STAGE_VALUES
     VALUE value[GROUP_ENTRIES];
 #endif
 #endif
@@ -179,8 +222,10 @@ __device__ __forceinline__ void add_entries(SUM (&sum)[WIDTH], const Group& grou
             if (is_there) {
 #if STAGE
                 found[u] = gather(entries.x, group.column[first + at], part);
-#if !IS_PATTERN
+#if !IS_PATTERN && STAGE_VALUES
                 value[u] = (SUM)group.value[first + at];
+#elif !IS_PATTERN
+                value[u] = (SUM)passing(entries.values + first + at);
 #endif
 #else
                 found[u] = gather(entries.x, passing(entries.columns + first + at), part);
@@ -298,7 +343,7 @@ groups(const u32* __restrict__ starts, const uint2* __restrict__ table, const in
 #pragma unroll
     for (int r = 0; r < ROUNDS; ++r)
         if (r * THREADS + thread < n_entries) group.column[r * THREADS + thread] = column[r];
-#if !IS_PATTERN
+#if !IS_PATTERN && STAGE_VALUES
 #pragma unroll 4
     for (int at = thread; at < n_entries; at += THREADS) group.value[at] = passing(entries.values + at);
 #endif
@@ -354,7 +399,7 @@ extern "C" __global__ void find_segments(const u32* __restrict__ starts, const u
 }
 
 // Sums of the segments of long rows, one thread block each.
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, SEGMENT_BLOCKS)
 segments(const uint2* __restrict__ table, const u32* __restrict__ group_of, const int* __restrict__ columns,
          const VALUE* __restrict__ values, double value, const VECTOR* __restrict__ x, SUM* sums) {
     __shared__ SUM of_warp[WARPS][COLUMNS];
@@ -364,12 +409,12 @@ segments(const uint2* __restrict__ table, const u32* __restrict__ group_of, cons
     columns += begin.y;
     values += begin.y;
     SUM sum[WIDTH] = {};
-    for (int base = thread / PARTS; base < count; base += UNROLL * WARPS * LANES) {
-        int column[UNROLL];
-        SUM factor[UNROLL];
-        Part found[UNROLL];
+    for (int base = thread / PARTS; base < count; base += SEGMENT_UNROLL * WARPS * LANES) {
+        int column[SEGMENT_UNROLL];
+        SUM factor[SEGMENT_UNROLL];
+        Part found[SEGMENT_UNROLL];
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
+        for (int u = 0; u < SEGMENT_UNROLL; ++u) {
             const int at = base + u * WARPS * LANES;
             column[u] = at < count ? passing(columns + at) : -1;
             factor[u] = (SUM)value;
@@ -378,12 +423,12 @@ segments(const uint2* __restrict__ table, const u32* __restrict__ group_of, cons
 #endif
         }
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) {
+        for (int u = 0; u < SEGMENT_UNROLL; ++u) {
             for (int c = 0; c < WIDTH; ++c) found[u].number[c] = 0;
             if (column[u] >= 0) found[u] = gather(x, column[u], part);
         }
 #pragma unroll
-        for (int u = 0; u < UNROLL; ++u)
+        for (int u = 0; u < SEGMENT_UNROLL; ++u)
 #pragma unroll
             for (int c = 0; c < WIDTH; ++c) sum[c] += factor[u] * (SUM)found[u].number[c];
     }

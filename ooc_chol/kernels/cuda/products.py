@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, final
 import cupy as cp
 import numpy as np
 
-from ooc_chol.config import whole_pages
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.product_sizes import widest_panel, workspace_sizes
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import BlockParts, RowBlock, ValueKind
@@ -20,8 +20,6 @@ _runtime = cp.cuda.runtime
 _THREADS, _MOST_ADDING, _MOST_SCALING = 256, 1024, 4096
 #: Columns up to which the rows of x that a work group needs are gathered into shared memory, whatever rows of A they belong to.
 _STREAMED_COLUMNS = 1
-#: Counters of places and of long rows, and bytes of what the kernels note of a segment and of a long row.
-_COUNTERS_BYTES, _GROUP_BYTES, _ROW_BYTES = 256, 4, 12
 #: C's names of types.
 _C_TYPES = {"int8": "signed char", "float32": "float", "float64": "double"}
 
@@ -65,17 +63,18 @@ class CudaProductKernels(AbstractProductKernels):
 
     def __init__(self, precision: Precision, columns: int, most_segments: int) -> None:
         self.precision, self.columns, self.most_segments = precision, columns, most_segments
-        self._panel = next((width for width in PANEL_COLUMNS if width >= columns), PANEL_COLUMNS[-1])
+        self._panel = widest_panel(columns)
+        self._sizes = workspace_sizes(precision, columns, most_segments)
         self._compiled: dict[tuple[ValueKind, int], _Functions] = {}
         self._scaling: dict[int, Any] = {}
         self._workspace = _Workspace(0, 0, 0, 0)
 
     def workspace_bytes(self, nb: int) -> int:
         """Sums of the segments of long rows, and 16 bytes a segment to find them; nothing where no row is long."""
-        return sum(self._sizes()) if self.most_segments else 0
+        return sum(self._sizes)
 
     def bind(self, nb: int, workspace: int) -> None:
-        ends = [workspace + sum(self._sizes()[:part]) for part in range(4)]
+        ends = [workspace + sum(self._sizes[:part]) for part in range(4)]
         self._workspace = _Workspace(*ends)
 
     def close(self) -> None:
@@ -148,12 +147,6 @@ class CudaProductKernels(AbstractProductKernels):
             "IS_STREAM": int(width <= _STREAMED_COLUMNS),
         }
         return cp.RawModule(code=code, options=("--std=c++17", *(f"-D{name}={value}" for name, value in defines.items())))
-
-    def _sizes(self) -> tuple[int, ...]:
-        """Bytes of the parts of the workspace."""
-        sum_bytes = self._panel * self.precision.compute.itemsize
-        segments = (whole_pages(each * self.most_segments) for each in (_GROUP_BYTES, _ROW_BYTES, sum_bytes))
-        return _COUNTERS_BYTES, *segments
 
     def _check_panel(self, name: str, x: Tile) -> None:
         storage = self.precision.storage

@@ -75,8 +75,14 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.multiplier import Multiplier as Multiplier
+    from ooc_chol.sparse.multiplier import multiplier as multiplier
+    from ooc_chol.sparse.multiplier import multiply as multiply
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
+    from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
+    from ooc_chol.sparse.planning import plan_multiply as plan_multiply
+    from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -135,7 +141,11 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
+    "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
     "sparse.operator": ("Operator", "laplacian"),
+    "sparse.plan": ("MultiplyPlan",),
+    "sparse.planning": ("plan_multiply",),
+    "sparse.report": ("MultiplyReport",),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 from collections import Counter
@@ -24,12 +23,12 @@ from ooc_chol.outputs import AnyPath
 from ooc_chol.prints import one_line
 from ooc_chol.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.room import check_room
-from ooc_chol.sparse.packed_files import KIND, MOST_COLUMNS, Facts, facts_to_json, opened_packed
+from ooc_chol.sparse.packed_files import KIND, Facts, facts_to_json, opened_packed
 from ooc_chol.sparse.packing import Packer, default_block_bytes, expected_bytes, most_bytes
 from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
 from ooc_chol.sparse.sources import rows_of
 from ooc_chol.sparse.values import MOST_WHOLE
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS, BlockParts, RowBlock, RowBlocks, ValueKind
+from ooc_chol.tasks.row_blocks import CHUNK_ROWS, BlockParts, RowBlocks, ValueKind
 
 #: Fewest bytes of a block that may be asked for.
 _LEAST_BLOCK_BYTES = PAGE_BYTES

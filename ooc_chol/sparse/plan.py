@@ -35,6 +35,9 @@ class Diagonals(NamedTuple):
     shift: bool = False
 
 
+NO_DIAGONALS = Diagonals()
+
+
 @dataclass(frozen=True)
 class DeviceShare:
     """What one device does in every pass, and how its memory is divided.
@@ -101,9 +104,7 @@ class DeviceShare:
     @property
     def peak_bytes(self) -> int:
         """Bytes that the device allocates, in one piece."""
-        return (
-            self.ring_bytes + self.vector_bytes + self.diagonal_bytes + self.workspace_bytes + whole_pages(self.kept_bytes)
-        )
+        return self.ring_bytes + self.vector_bytes + self.diagonal_bytes + self.workspace_bytes + whole_pages(self.kept_bytes)
 
     def copied_bytes(self, scans: int) -> int:
         """Bytes of blocks that so many scans copy to the device: the first one all, each later one all but the kept.
@@ -197,7 +198,7 @@ class MultiplyPlan:
     shares: tuple[DeviceShare, ...]
     budget_bytes: int
     tier: str = "memory"
-    diagonals: Diagonals = Diagonals()
+    diagonals: Diagonals = NO_DIAGONALS
     rates: PassRates | None = None
     threads: int = 1
 
@@ -414,7 +415,7 @@ def device_text(share: DeviceShare) -> str:
 
 def _memory_text(share: DeviceShare, budget_bytes: int) -> str:
     """How a device's memory is divided, for a reader."""
-    parts = [("vectors", share.vector_bytes), ("diagonals", share.diagonal_bytes), ("partial sums", share.workspace_bytes)]
+    parts = [("vectors", share.vector_bytes), ("diagonals", share.diagonal_bytes), ("workspace", share.workspace_bytes)]
     told = [f"{name} {format_bytes(nbytes)}" for name, nbytes in parts if nbytes]
     if share.ring_slots:
         told.append(f"ring {share.ring_slots} x {format_bytes(share.slot_bytes)}")
@@ -444,7 +445,7 @@ def plan_products(
     budget_bytes: int,
     workspace: Callable[[int], int],
     tier: str = "memory",
-    diagonals: Diagonals = Diagonals(),
+    diagonals: Diagonals = NO_DIAGONALS,
     rates: PassRates | None = None,
     threads: int = 1,
 ) -> MultiplyPlan:
@@ -555,9 +556,9 @@ def _share(problem: _Problem, name: str, span: range, room: int) -> DeviceShare:
     ring_slots = 0 if in_place or whole_pages(stored) <= left else RING_SLOTS
     n_kept, kept = 0, 0
     if not in_place:
-        room = left - ring_slots * slot_bytes
+        space = left - ring_slots * slot_bytes
         for number, nbytes in enumerate(accumulate(block.nbytes for block in blocks)):
-            if whole_pages(nbytes) > room:
+            if whole_pages(nbytes) > space:
                 break
             n_kept, kept = number + 1, nbytes
     return DeviceShare(

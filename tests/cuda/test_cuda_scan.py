@@ -107,3 +107,19 @@ def test_an_arena_without_slots():
         arena = device.allocate(0, 4096, 1, [ArraySpec(np.dtype(np.float64), (3, 2))])
         arena.arrays[0][...] = 2.0
         assert (arena.arrays[0].get() == 2.0).all()
+
+
+def test_code_is_compiled_once_for_a_device_and_its_macros():
+    import cupy as cp
+
+    from ooc_chol.kernels.cuda.modules import compiled, load
+
+    with cp.cuda.Device(0):
+        assert load("solves.cu") is load("solves.cu")
+        assert load("solves.cu") is not load("solves.cu", UNUSED=1)
+        assert load("solves.cu", UNUSED=1) is load("solves.cu", UNUSED=1)
+        text = 'extern "C" __global__ void number(int* out) { *out = NUMBER; }'
+        for number in (3, 4):
+            out = cp.zeros(1, cp.int32)
+            compiled(f"#define NUMBER {number}\n{text}").get_function("number")((1,), (1,), (out,))
+            assert int(out[0]) == number

@@ -1,7 +1,7 @@
 """Products of packed row blocks with vectors on the host: SciPy's compiled products on pieces of rows, by a team of threads.
 
-SciPy adds the products of a row one after the other to what stands in y, without the interpreter's lock. So a row has the same
-sum whatever piece it is part of, and a long row may be cut and go on where its last part ended.
+SciPy adds the products of a row one after the other to what stands in y, without the interpreter's lock. A long row is cut into
+segments, which are rows to SciPy, and their sums are added in order. So a row has the same sum whatever piece it is part of.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.scipy_modules import sparse_tools
-from ooc_chol.tasks.row_blocks import BlockParts, RowBlock, ValueKind
+from ooc_chol.tasks.row_blocks import SEGMENT_ENTRIES, BlockParts, RowBlock, ValueKind
 from ooc_chol.team import ThreadTeam
 
 #: Entries of a piece, where rows end so: one takes some 0.2 ms, and calls some 10 µs of that. A piece has fewer than two of it.
 PIECE_ENTRIES = 65536
 #: Entries whose values are widened at once, and sums of a piece, which is rows times columns.
 _MOST_VALUES, _MOST_SUMS = 2 * PIECE_ENTRIES, 32768
+#: Sums of segments of a piece: each row has one that may be shorter.
+_MOST_PARTIAL_SUMS = _MOST_SUMS + max(PANEL_COLUMNS) * _MOST_VALUES // SEGMENT_ENTRIES
 #: Numbers of a panel that one thread widens or scales at once.
 _PANEL_PIECE = 1 << 17
 _ALIGNMENT = 64
@@ -44,6 +46,7 @@ class _Scratch(NamedTuple):
     values: Floats  #: (_MOST_VALUES,) of the type of computing
     starts: NDArray[np.int32]  #: (_MOST_SUMS + 1,)
     sums: Floats  #: (_MOST_SUMS,) of the type of computing
+    partial_sums: Floats  #: (_MOST_PARTIAL_SUMS,) of the type of computing
     scaled: NDArray[np.float64]  #: (_MOST_SUMS,)
     shifted: NDArray[np.float64]  #: (_MOST_SUMS,)
 
@@ -54,7 +57,7 @@ class _Product:
 
     parts: BlockParts  #: Starts of rows as int32, SciPy's type
     run: Floats | None  #: Of the value of a pattern; None where values are stored
-    is_in_place: bool  #: Whether the stored values are of the type of computing
+    compute: np.dtype[Any]  #: Type of computing
     x: Floats  #: (n_columns, b) of the type of computing
     y: Floats
     left: NDArray[np.float64] | float
@@ -82,7 +85,7 @@ class HostProductKernels(AbstractProductKernels):
     columns : int
         Most columns of all panels that are prepared at a time.
     most_segments : int
-        Taken for the sake of other devices: here the sum of a long row goes on from one part of it to the next.
+        Taken for the sake of other devices: here a piece of rows has its own room for sums of segments.
     threads : int
         Threads that share the pieces of a block.
     """
@@ -146,8 +149,7 @@ class HostProductKernels(AbstractProductKernels):
         def run() -> None:
             parts = block.parts(data)
             parts = parts._replace(starts=parts.starts.view(np.int32))
-            in_place = block.kind.dtype == self._compute
-            self._multiply(_Product(parts, self._run_of(block), in_place, wide, y, left, shift))
+            self._multiply(_Product(parts, self._run_of(block), self._compute, wide, y, left, shift))
 
         enqueue(stream, run)
 
@@ -182,21 +184,33 @@ class HostProductKernels(AbstractProductKernels):
 
     def _sum(self, product: _Product, first: int, stop: int, scratch: _Scratch, sums: Floats) -> None:
         """``sums = A x`` for some rows, in the type of computing."""
-        starts, _, columns, values = product.parts
+        starts = product.parts.starts[first : stop + 1]
+        begin, end = int(starts[0]), int(starts[-1])
+        local = scratch.starts[: len(starts)]
         sums[...] = 0
-        if product.is_in_place:
-            self._add(product.x, starts[first : stop + 1], columns, values, sums)
-            return
-        begin, end = int(starts[first]), int(starts[stop])
-        local = scratch.starts[: stop - first + 1]
         for at in range(begin, end, _MOST_VALUES):  # more than once only where one row is the piece
             part = slice(at, min(at + _MOST_VALUES, end))
-            np.subtract(starts[first : stop + 1], at, out=local)
             if end - begin > _MOST_VALUES:
                 local[:] = 0, part.stop - at
-            self._add(product.x, local, columns[part], _values(product, part, scratch), sums)
+            else:
+                np.subtract(starts, at, out=local)
+            self._add_rows(product, local, part, scratch, sums)
 
-    def _add(self, x: Floats, starts: NDArray[np.int32], columns: NDArray[np.int32], values: Floats, sums: Floats) -> None:
+    def _add_rows(self, product: _Product, starts: NDArray[np.int32], part: slice, scratch: _Scratch, sums: Floats) -> None:
+        """``sums += A x`` for rows that begin at ``starts`` within a part of the entries; long rows segment by segment."""
+        columns, values = product.parts.columns[part], _values(product, part, scratch)
+        lengths = np.diff(starts)
+        if lengths.max() <= SEGMENT_ENTRIES:
+            self._add(starts, columns, values, product.x, sums)
+            return
+        begins, of_rows = _segments(starts, lengths)
+        count, b = len(begins) - 1, product.x.shape[1]
+        partial_sums = scratch.partial_sums[: count * b].reshape(count, b)
+        partial_sums[...] = 0
+        self._add(begins, columns, values, product.x, partial_sums.reshape(-1))
+        self._add(of_rows, np.arange(count, dtype=np.int32), np.ones(count, self._compute), partial_sums, sums)
+
+    def _add(self, starts: NDArray[np.int32], columns: NDArray[np.int32], values: Floats, x: Floats, sums: Floats) -> None:
         """``sums += A x``, SciPy's."""
         n, b = x.shape
         if b == 1:
@@ -263,7 +277,10 @@ class HostProductKernels(AbstractProductKernels):
     def _scratch_specs(self) -> list[tuple[np.dtype[Any], int]]:
         """Types and bytes of one thread's scratch."""
         sums, double, integer = self._compute, np.dtype(np.float64), np.dtype(np.int32)
-        counts = ((sums, _MOST_VALUES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (double, _MOST_SUMS), (double, _MOST_SUMS))
+        counts = (
+            *((sums, _MOST_VALUES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (sums, _MOST_PARTIAL_SUMS)),
+            *((double, _MOST_SUMS), (double, _MOST_SUMS)),
+        )
         return [(dtype, _aligned(dtype.itemsize * count)) for dtype, count in counts]
 
     def _check_panel(self, name: str, x: Tile) -> None:
@@ -294,8 +311,20 @@ def _values(product: _Product, entries: slice, scratch: _Scratch) -> Floats:
     count = entries.stop - entries.start
     if product.run is not None:
         return product.run[:count]
-    np.copyto(scratch.values[:count], product.parts.values[entries], casting="same_kind")
+    stored: Floats = product.parts.values[entries]
+    if stored.dtype == product.compute:
+        return stored
+    np.copyto(scratch.values[:count], stored, casting="same_kind")
     return scratch.values[:count]
+
+
+def _segments(starts: NDArray[np.int32], lengths: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Where segments of rows begin among the entries, and rows among the segments; both with their ends."""
+    counts = -(-lengths // SEGMENT_ENTRIES)
+    of_rows = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    within = np.arange(of_rows[-1], dtype=np.int32) - np.repeat(of_rows[:-1], counts)
+    begins = np.repeat(starts[:-1], counts) + SEGMENT_ENTRIES * within
+    return np.append(begins, starts[-1]).astype(np.int32), of_rows
 
 
 def _finish(product: _Product, rows: slice, sums: Floats, scratch: _Scratch) -> None:

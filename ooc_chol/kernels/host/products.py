@@ -6,6 +6,7 @@ segments, which are rows to SciPy, and their sums are added in order. So a row h
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import c_uint8
@@ -27,12 +28,12 @@ from ooc_chol.scipy_modules import sparse_tools
 from ooc_chol.tasks.row_blocks import SEGMENT_ENTRIES, BlockParts, RowBlock, ValueKind
 from ooc_chol.team import ThreadTeam
 
-#: Entries of a piece, where rows end so: one takes some 0.2 ms, and calls some 10 µs of that. A piece has fewer than two of it.
-PIECE_ENTRIES = 65536
+#: Entries of a piece, where rows end so: one takes some 0.3 ms, and calls some 10 µs of that. A piece has fewer than two of it.
+PIECE_ENTRIES = 131072
 #: Entries whose values are widened at once, and sums of a piece, which is rows times columns.
 _MOST_VALUES, _MOST_SUMS = 2 * PIECE_ENTRIES, 32768
-#: Sums of segments of a piece: each row has one that may be shorter.
-_MOST_PARTIAL_SUMS = _MOST_SUMS + max(PANEL_COLUMNS) * _MOST_VALUES // SEGMENT_ENTRIES
+#: Segments of a long row that are summed at once.
+_MOST_SEGMENTS = _MOST_VALUES // SEGMENT_ENTRIES
 #: Numbers of a panel that one thread widens or scales at once.
 _PANEL_PIECE = 1 << 17
 _ALIGNMENT = 64
@@ -46,7 +47,7 @@ class _Scratch(NamedTuple):
     values: Floats  #: (_MOST_VALUES,) of the type of computing
     starts: NDArray[np.int32]  #: (_MOST_SUMS + 1,)
     sums: Floats  #: (_MOST_SUMS,) of the type of computing
-    partial_sums: Floats  #: (_MOST_PARTIAL_SUMS,) of the type of computing
+    partial_sums: Floats  #: (_MOST_SEGMENTS * b,) of the type of computing
     scaled: NDArray[np.float64]  #: (_MOST_SUMS,)
     shifted: NDArray[np.float64]  #: (_MOST_SUMS,)
 
@@ -56,6 +57,7 @@ class _Product:
     """One block's product: what all its pieces read, and where they write."""
 
     parts: BlockParts  #: Starts of rows as int32, SciPy's type
+    long_rows: list[int]  #: Rows of several segments, ascending
     run: Floats | None  #: Of the value of a pattern; None where values are stored
     compute: np.dtype[Any]  #: Type of computing
     x: Floats  #: (n_columns, b) of the type of computing
@@ -97,6 +99,9 @@ class HostProductKernels(AbstractProductKernels):
         self._compute = precision.compute
         self._widens = precision.storage != precision.compute
         self._free: SimpleQueue[_Scratch] = SimpleQueue()
+        self._segment_starts = np.arange(0, _MOST_VALUES + 1, SEGMENT_ENTRIES, dtype=np.int32)
+        self._in_order = np.arange(_MOST_SEGMENTS, dtype=np.int32)
+        self._ones = np.ones(_MOST_SEGMENTS, self._compute)
         self._value: float | None = None  # what the run holds
         self._nb = self._used_columns = 0
         self._wide_of: dict[int, Floats] = {}  # widened panels by the addresses of what they are made of
@@ -149,7 +154,7 @@ class HostProductKernels(AbstractProductKernels):
         def run() -> None:
             parts = block.parts(data)
             parts = parts._replace(starts=parts.starts.view(np.int32))
-            self._multiply(_Product(parts, self._run_of(block), self._compute, wide, y, left, shift))
+            self._multiply(_Product(parts, long_rows(parts.starts), self._run_of(block), self._compute, wide, y, left, shift))
 
         enqueue(stream, run)
 
@@ -184,35 +189,42 @@ class HostProductKernels(AbstractProductKernels):
 
     def _sum(self, product: _Product, first: int, stop: int, scratch: _Scratch, sums: Floats) -> None:
         """``sums = A x`` for some rows, in the type of computing."""
-        starts = product.parts.starts[first : stop + 1]
-        begin, end = int(starts[0]), int(starts[-1])
-        local = scratch.starts[: len(starts)]
         sums[...] = 0
-        for at in range(begin, end, _MOST_VALUES):  # more than once only where one row is the piece
-            part = slice(at, min(at + _MOST_VALUES, end))
-            if end - begin > _MOST_VALUES:
-                local[:] = 0, part.stop - at
-            else:
-                np.subtract(starts, at, out=local)
-            self._add_rows(product, local, part, scratch, sums)
+        b, at = product.x.shape[1], first
+        for row in product.long_rows[bisect_left(product.long_rows, first) : bisect_left(product.long_rows, stop)]:
+            self._add_rows(product, at, row, scratch, sums[(at - first) * b :])
+            self._add_segments(product, row, scratch, sums[(row - first) * b :])
+            at = row + 1
+        self._add_rows(product, at, stop, scratch, sums[(at - first) * b :])
 
-    def _add_rows(self, product: _Product, starts: NDArray[np.int32], part: slice, scratch: _Scratch, sums: Floats) -> None:
-        """``sums += A x`` for rows that begin at ``starts`` within a part of the entries; long rows segment by segment."""
-        columns, values = product.parts.columns[part], _values(product, part, scratch)
-        lengths = np.diff(starts)
-        if lengths.max() <= SEGMENT_ENTRIES:
-            self._add(starts, columns, values, product.x, sums)
-            return
-        begins, of_rows = _segments(starts, lengths)
-        count, b = len(begins) - 1, product.x.shape[1]
-        partial_sums = scratch.partial_sums[: count * b].reshape(count, b)
-        partial_sums[...] = 0
-        self._add(begins, columns, values, product.x, partial_sums.reshape(-1))
-        self._add(of_rows, np.arange(count, dtype=np.int32), np.ones(count, self._compute), partial_sums, sums)
+    def _add_rows(self, product: _Product, first: int, stop: int, scratch: _Scratch, sums: Floats) -> None:
+        """``sums += A x`` for rows none of which is long."""
+        starts = product.parts.starts[first : stop + 1]
+        part = slice(int(starts[0]), int(starts[-1]))
+        if part.start < part.stop:
+            local = np.subtract(starts, starts[0], out=scratch.starts[: len(starts)])
+            self._add(local, product.parts.columns[part], _values(product, part, scratch), product.x, sums)
+
+    def _add_segments(self, product: _Product, row: int, scratch: _Scratch, sums: Floats) -> None:
+        """``sums += A x`` for a long row, whose segments are summed first."""
+        begin, end = (int(at) for at in product.parts.starts[row : row + 2])
+        b = product.x.shape[1]
+        for at in range(begin, end, _MOST_VALUES):
+            part = slice(at, min(at + _MOST_VALUES, end))
+            count = -(-(part.stop - at) // SEGMENT_ENTRIES)
+            starts = scratch.starts[: count + 1]
+            starts[:] = self._segment_starts[: count + 1]
+            starts[count] = part.stop - at
+            partial_sums = scratch.partial_sums[: count * b].reshape(count, b)
+            partial_sums[...] = 0
+            self._add(starts, product.parts.columns[part], _values(product, part, scratch), product.x, partial_sums.reshape(-1))
+            ones, in_order = self._ones[:count], self._in_order[:count]
+            self._add(np.array((0, count), np.int32), in_order, ones, partial_sums, sums)
 
     def _add(self, starts: NDArray[np.int32], columns: NDArray[np.int32], values: Floats, x: Floats, sums: Floats) -> None:
         """``sums += A x``, SciPy's."""
         n, b = x.shape
+        # Compiled code trusts its arguments: sums may go on behind those of these rows.
         if b == 1:
             self._tools.csr_matvec(len(starts) - 1, n, starts, columns, values, x.reshape(-1), sums)
         else:
@@ -278,7 +290,7 @@ class HostProductKernels(AbstractProductKernels):
         """Types and bytes of one thread's scratch."""
         sums, double, integer = self._compute, np.dtype(np.float64), np.dtype(np.int32)
         counts = (
-            *((sums, _MOST_VALUES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (sums, _MOST_PARTIAL_SUMS)),
+            *((sums, _MOST_VALUES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (sums, max(PANEL_COLUMNS) * _MOST_SEGMENTS)),
             *((double, _MOST_SUMS), (double, _MOST_SUMS)),
         )
         return [(dtype, _aligned(dtype.itemsize * count)) for dtype, count in counts]
@@ -316,15 +328,6 @@ def _values(product: _Product, entries: slice, scratch: _Scratch) -> Floats:
         return stored
     np.copyto(scratch.values[:count], stored, casting="same_kind")
     return scratch.values[:count]
-
-
-def _segments(starts: NDArray[np.int32], lengths: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Where segments of rows begin among the entries, and rows among the segments; both with their ends."""
-    counts = -(-lengths // SEGMENT_ENTRIES)
-    of_rows = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
-    within = np.arange(of_rows[-1], dtype=np.int32) - np.repeat(of_rows[:-1], counts)
-    begins = np.repeat(starts[:-1], counts) + SEGMENT_ENTRIES * within
-    return np.append(begins, starts[-1]).astype(np.int32), of_rows
 
 
 def _finish(product: _Product, rows: slice, sums: Floats, scratch: _Scratch) -> None:
@@ -372,3 +375,9 @@ def piece_bounds(starts: NDArray[np.int32], most_rows: int) -> list[int]:
     bounds = np.union1d(bounds, [0, n_rows])
     is_large = np.diff(starts[bounds].astype(np.int64)) >= 2 * PIECE_ENTRIES
     return [int(row) for row in np.union1d(bounds, bounds[1:][is_large] - 1)]
+
+
+def long_rows(starts: NDArray[np.int32]) -> list[int]:
+    """Rows of more than one segment, ascending; each holds an entry whose number is a multiple of a segment's entries."""
+    found = np.searchsorted(starts, np.arange(0, int(starts[-1]), SEGMENT_ENTRIES, dtype=np.int64).astype(np.int32), "right") - 1
+    return [int(row) for row in np.unique(found[starts[found + 1] - starts[found] > SEGMENT_ENTRIES])]

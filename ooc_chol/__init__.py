@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
+    from ooc_chol.sparse.generators import rmat as rmat
+    from ooc_chol.sparse.generators import urand as urand
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -131,6 +134,7 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
+    "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

@@ -74,6 +74,9 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
+    from ooc_chol.sparse.generators import rmat as rmat
+    from ooc_chol.sparse.generators import urand as urand
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
     from ooc_chol.team import map_in_threads as map_in_threads
@@ -134,6 +137,7 @@ _NAMES = {
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
     "sparse.operator": ("Operator", "laplacian"),
+    "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

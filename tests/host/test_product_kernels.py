@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.kernels.host.products import PIECE_ENTRIES, piece_bounds
+from ooc_chol.kernels.host.products import MOST_ENTRIES, piece_bounds
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
@@ -167,10 +167,10 @@ def test_a_panel_is_scaled_in_float64_and_rounded_once(precision):
 
 @pytest.fixture(scope="module")
 def graph():
-    """Of several pieces, with a row longer than a piece and rows of several segments; every value is a whole number."""
+    """Of several pieces, with a row longer than a piece may be and rows of several segments; every value is a whole number."""
     lengths = np.random.default_rng(7).integers(0, 120, 8000)
-    lengths[[17, 4000, 7990]] = 200_000, 70_000, 9000
-    return matrix(lengths, 250_000, INT8)
+    lengths[[17, 4000, 7990]] = 300_000, 70_000, 9000
+    return matrix(lengths, 300_000, INT8)
 
 
 @pytest.mark.parametrize("precision", Precision)
@@ -207,13 +207,13 @@ def test_pieces_are_whole_rows_and_fit_their_scratch(graph, most_rows):
     for starts in (
         graph.indptr.astype(np.int32),
         np.zeros(10, np.int32),
-        np.array([0, PIECE_ENTRIES, 2 * PIECE_ENTRIES, 2 * PIECE_ENTRIES], np.int32),
-        np.array([0, 5, 5, 5 + 2 * PIECE_ENTRIES, 5 + 2 * PIECE_ENTRIES], np.int32),
+        np.array([0, MOST_ENTRIES, 2 * MOST_ENTRIES, 2 * MOST_ENTRIES], np.int32),
+        np.array([0, 5, 5, 5 + 2 * MOST_ENTRIES, 5 + 2 * MOST_ENTRIES], np.int32),
     ):
         bounds = piece_bounds(starts, most_rows)
         assert bounds[0] == 0 and bounds[-1] == len(starts) - 1 and bounds == sorted(set(bounds))
         for first, stop in pairwise(bounds):
-            assert stop - first == 1 or (starts[stop] - starts[first] < 2 * PIECE_ENTRIES and stop - first <= most_rows)
+            assert stop - first == 1 or (starts[stop] - starts[first] <= MOST_ENTRIES and stop - first <= most_rows)
 
 
 # panels and workspace

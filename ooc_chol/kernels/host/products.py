@@ -28,12 +28,16 @@ from ooc_chol.scipy_modules import sparse_tools
 from ooc_chol.tasks.row_blocks import SEGMENT_ENTRIES, BlockParts, RowBlock, ValueKind
 from ooc_chol.team import ThreadTeam
 
-#: Entries of a piece, where rows end so: one takes some 0.3 ms, and calls some 10 µs of that. A piece has fewer than two of it.
-PIECE_ENTRIES = 131072
-#: Entries whose values are widened at once, and sums of a piece, which is rows times columns.
-_MOST_VALUES, _MOST_SUMS = 2 * PIECE_ENTRIES, 32768
-#: Segments of a long row that are summed at once.
-_MOST_SEGMENTS = _MOST_VALUES // SEGMENT_ENTRIES
+#: Entries whose values are widened at once: most of a piece, unless it is a single row. One takes a millisecond, and the calls of
+#: Python for it some 50 µs, since what they need has left the caches meanwhile.
+MOST_ENTRIES = 262144
+#: Entries of the windows in which rows of a piece begin: the last one may end behind it.
+_WINDOW_ENTRIES = MOST_ENTRIES - 32768
+#: Sums of a piece, which is rows times columns.
+_MOST_SUMS = 32768
+#: Segments of long rows in a piece, beyond one for each row.
+_MOST_SEGMENTS = MOST_ENTRIES // SEGMENT_ENTRIES
+_MOST_PARTIAL_SUMS = _MOST_SUMS + max(PANEL_COLUMNS) * _MOST_SEGMENTS
 #: Numbers of a panel that one thread widens or scales at once.
 _PANEL_PIECE = 1 << 17
 _ALIGNMENT = 64
@@ -44,10 +48,10 @@ Floats = NDArray[Any]
 class _Scratch(NamedTuple):
     """What one thread works in."""
 
-    values: Floats  #: (_MOST_VALUES,) of the type of computing
+    values: Floats  #: (MOST_ENTRIES,) of the type of computing
     starts: NDArray[np.int32]  #: (_MOST_SUMS + 1,)
     sums: Floats  #: (_MOST_SUMS,) of the type of computing
-    partial_sums: Floats  #: (_MOST_SEGMENTS * b,) of the type of computing
+    partial_sums: Floats  #: (_MOST_PARTIAL_SUMS,) of the type of computing
     scaled: NDArray[np.float64]  #: (_MOST_SUMS,)
     shifted: NDArray[np.float64]  #: (_MOST_SUMS,)
 
@@ -99,9 +103,10 @@ class HostProductKernels(AbstractProductKernels):
         self._compute = precision.compute
         self._widens = precision.storage != precision.compute
         self._free: SimpleQueue[_Scratch] = SimpleQueue()
-        self._segment_starts = np.arange(0, _MOST_VALUES + 1, SEGMENT_ENTRIES, dtype=np.int32)
-        self._in_order = np.arange(_MOST_SEGMENTS, dtype=np.int32)
-        self._ones = np.ones(_MOST_SEGMENTS, self._compute)
+        # Constants that products of segments read.
+        self._segment_starts = np.arange(0, MOST_ENTRIES, SEGMENT_ENTRIES, dtype=np.int32)
+        self._in_order = np.arange(_MOST_SUMS + _MOST_SEGMENTS + 1, dtype=np.int32)
+        self._ones = np.ones(_MOST_SUMS + _MOST_SEGMENTS, self._compute)
         self._value: float | None = None  # what the run holds
         self._nb = self._used_columns = 0
         self._wide_of: dict[int, Floats] = {}  # widened panels by the addresses of what they are made of
@@ -189,42 +194,51 @@ class HostProductKernels(AbstractProductKernels):
 
     def _sum(self, product: _Product, first: int, stop: int, scratch: _Scratch, sums: Floats) -> None:
         """``sums = A x`` for some rows, in the type of computing."""
-        sums[...] = 0
-        b, at = product.x.shape[1], first
-        for row in product.long_rows[bisect_left(product.long_rows, first) : bisect_left(product.long_rows, stop)]:
-            self._add_rows(product, at, row, scratch, sums[(at - first) * b :])
-            self._add_segments(product, row, scratch, sums[(row - first) * b :])
-            at = row + 1
-        self._add_rows(product, at, stop, scratch, sums[(at - first) * b :])
-
-    def _add_rows(self, product: _Product, first: int, stop: int, scratch: _Scratch, sums: Floats) -> None:
-        """``sums += A x`` for rows none of which is long."""
         starts = product.parts.starts[first : stop + 1]
-        part = slice(int(starts[0]), int(starts[-1]))
-        if part.start < part.stop:
-            local = np.subtract(starts, starts[0], out=scratch.starts[: len(starts)])
-            self._add(local, product.parts.columns[part], _values(product, part, scratch), product.x, sums)
+        begin, end = int(starts[0]), int(starts[-1])
+        rows = product.long_rows[bisect_left(product.long_rows, first) : bisect_left(product.long_rows, stop)]
+        sums[...] = 0
+        for at in range(begin, end, MOST_ENTRIES):  # more than once only where one row is the piece
+            part = slice(at, min(at + MOST_ENTRIES, end))
+            local = scratch.starts[: len(starts)]
+            np.subtract(starts, at, out=local)
+            local[0], local[-1] = 0, part.stop - at
+            columns, values = product.parts.columns[part], _values(product, part, scratch)
+            if rows:
+                self._add_segments(local, [row - first for row in rows], columns, values, product.x, scratch, sums)
+            else:
+                self._add(local, columns, values, product.x, sums)
 
-    def _add_segments(self, product: _Product, row: int, scratch: _Scratch, sums: Floats) -> None:
-        """``sums += A x`` for a long row, whose segments are summed first."""
-        begin, end = (int(at) for at in product.parts.starts[row : row + 2])
-        b = product.x.shape[1]
-        for at in range(begin, end, _MOST_VALUES):
-            part = slice(at, min(at + _MOST_VALUES, end))
-            count = -(-(part.stop - at) // SEGMENT_ENTRIES)
-            starts = scratch.starts[: count + 1]
-            starts[:] = self._segment_starts[: count + 1]
-            starts[count] = part.stop - at
-            partial_sums = scratch.partial_sums[: count * b].reshape(count, b)
-            partial_sums[...] = 0
-            self._add(starts, product.parts.columns[part], _values(product, part, scratch), product.x, partial_sums.reshape(-1))
-            ones, in_order = self._ones[:count], self._in_order[:count]
-            self._add(np.array((0, count), np.int32), in_order, ones, partial_sums, sums)
+    def _add_segments(
+        self,
+        starts: NDArray[np.int32],
+        rows: list[int],
+        columns: NDArray[np.int32],
+        values: Floats,
+        x: Floats,
+        scratch: _Scratch,
+        sums: Floats,
+    ) -> None:
+        """``sums += A x``, the segments of long ``rows`` summed first: one product for the segments, one to add them up."""
+        begins, of_rows, at, shift = [], [], 0, 0
+        for row in rows:
+            begin, end = int(starts[row]), int(starts[row + 1])
+            inner = self._segment_starts[1 : -(-(end - begin) // SEGMENT_ENTRIES)] + begin
+            begins += [starts[at : row + 1], inner]
+            of_rows.append(self._in_order[at + shift : row + 1 + shift])
+            at, shift = row + 1, shift + len(inner)
+        begins.append(starts[at:])
+        of_rows.append(self._in_order[at + shift : len(starts) + shift])
+        count = len(starts) - 1 + shift
+        partial_sums = scratch.partial_sums[: count * x.shape[1]]
+        partial_sums[...] = 0
+        self._add(np.concatenate(begins), columns, values, x, partial_sums)
+        ones, in_order = self._ones[:count], self._in_order[:count]
+        self._add(np.concatenate(of_rows), in_order, ones, partial_sums.reshape(count, -1), sums)
 
     def _add(self, starts: NDArray[np.int32], columns: NDArray[np.int32], values: Floats, x: Floats, sums: Floats) -> None:
         """``sums += A x``, SciPy's."""
         n, b = x.shape
-        # Compiled code trusts its arguments: sums may go on behind those of these rows.
         if b == 1:
             self._tools.csr_matvec(len(starts) - 1, n, starts, columns, values, x.reshape(-1), sums)
         else:
@@ -284,13 +298,13 @@ class HostProductKernels(AbstractProductKernels):
     def _shared_specs(self, nb: int) -> list[tuple[np.dtype[Any], int]]:
         """Types and bytes: the run, the widened panels."""
         wide = 8 * nb * self.columns if self._widens else 0
-        return [(self._compute, self._compute.itemsize * _MOST_VALUES), (np.dtype(np.float64), _aligned(wide))]
+        return [(self._compute, self._compute.itemsize * MOST_ENTRIES), (np.dtype(np.float64), _aligned(wide))]
 
     def _scratch_specs(self) -> list[tuple[np.dtype[Any], int]]:
         """Types and bytes of one thread's scratch."""
         sums, double, integer = self._compute, np.dtype(np.float64), np.dtype(np.int32)
         counts = (
-            *((sums, _MOST_VALUES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (sums, max(PANEL_COLUMNS) * _MOST_SEGMENTS)),
+            *((sums, MOST_ENTRIES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (sums, _MOST_PARTIAL_SUMS)),
             *((double, _MOST_SUMS), (double, _MOST_SUMS)),
         )
         return [(dtype, _aligned(dtype.itemsize * count)) for dtype, count in counts]
@@ -366,14 +380,14 @@ def piece_bounds(starts: NDArray[np.int32], most_rows: int) -> list[int]:
     Returns
     -------
     list of int
-        No piece has two or more times :data:`PIECE_ENTRIES` entries, but for one that is a single row.
+        No piece has more than :data:`MOST_ENTRIES` entries, but for one that is a single row.
     """
     n_rows, n_entries = len(starts) - 1, int(starts[-1])
     # Rows of a piece begin in a window of entries: all but the last one end there too. Empty rows at the end have their own.
-    windows = np.append(np.arange(0, n_entries, PIECE_ENTRIES, dtype=np.int64), n_entries).astype(np.int32)
+    windows = np.append(np.arange(0, n_entries, _WINDOW_ENTRIES, dtype=np.int64), n_entries).astype(np.int32)
     bounds = np.union1d(np.searchsorted(starts[:-1], windows), np.arange(0, n_rows, most_rows))
     bounds = np.union1d(bounds, [0, n_rows])
-    is_large = np.diff(starts[bounds].astype(np.int64)) >= 2 * PIECE_ENTRIES
+    is_large = np.diff(starts[bounds].astype(np.int64)) > MOST_ENTRIES
     return [int(row) for row in np.union1d(bounds, bounds[1:][is_large] - 1)]
 
 

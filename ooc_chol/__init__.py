@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import RatesWarning as RatesWarning
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
+    from ooc_chol.errors import SparseInputError as SparseInputError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
     from ooc_chol.inputs import input_bytes as input_bytes
@@ -122,6 +123,7 @@ _NAMES = {
         "RatesWarning",
         "RefinementError",
         "ScheduleError",
+        "SparseInputError",
         "TierError",
         "UnsupportedTypeError",
     ),

@@ -75,6 +75,9 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
+    from ooc_chol.sparse.generators import rmat as rmat
+    from ooc_chol.sparse.generators import urand as urand
     from ooc_chol.sparse.multiplier import Multiplier as Multiplier
     from ooc_chol.sparse.multiplier import multiplier as multiplier
     from ooc_chol.sparse.multiplier import multiply as multiply
@@ -141,6 +144,7 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
+    "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
     "sparse.operator": ("Operator", "laplacian"),
     "sparse.plan": ("MultiplyPlan",),

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ooc_chol.outputs import output_file as output_file
     from ooc_chol.outputs import output_folder as output_folder
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
+    from ooc_chol.precision.triples import Precision as Precision
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
@@ -142,6 +143,7 @@ _NAMES = {
     "memory.sources": ("from_function",),
     "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
+    "precision.triples": ("Precision",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),

@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.multiplier import multiply as multiply
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
+    from ooc_chol.sparse.pass_measuring import measure_pass_rates as measure_pass_rates
+    from ooc_chol.sparse.pass_rates import PassRates as PassRates
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
     from ooc_chol.sparse.planning import plan_multiply as plan_multiply
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
@@ -149,6 +151,8 @@ _NAMES = {
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
     "sparse.operator": ("Operator", "laplacian"),
+    "sparse.pass_measuring": ("measure_pass_rates",),
+    "sparse.pass_rates": ("PassRates",),
     "sparse.plan": ("MultiplyPlan",),
     "sparse.planning": ("plan_multiply",),
     "sparse.report": ("MultiplyReport",),

@@ -19,6 +19,9 @@ from ooc_chol.outputs import output_file
 Figures: TypeAlias = dict[str, Any]
 Everything: TypeAlias = dict[str, dict[str, Figures]]
 
+#: What stands in place of a machine before the rates of passes over sparse matrices, which are by machine instead of tile order.
+PASSES = "passes"
+
 #: No flops, bytes or entries per second, and no seconds between two operations, lie outside.
 _LEAST, _MOST = 1e-15, 1e30
 #: Bytes of a file of rates: those of a machine at one tile order take one or two thousand.

@@ -8,11 +8,13 @@ from typing import Any
 
 from ooc_chol.config import format_bytes
 from ooc_chol.hardware.rates_file import (
+    PASSES,
     Figures,
     check_writable,
     damaged,
     figure,
     kept_rates,
+    read_rates,
     usable_rates,
     warn_of,
     write_rates,
@@ -21,8 +23,6 @@ from ooc_chol.hardware.registry import is_here
 from ooc_chol.kernels.identity import machine_identity
 from ooc_chol.tasks.row_blocks import RowBlock
 
-#: What stands in place of a machine before the rates of passes, which are by machine instead of tile order.
-PASSES = "passes"
 #: Bytes of a row of a panel that one sector of a GPU's memory, or half a cache line, holds.
 SECTOR_BYTES = 32
 
@@ -104,3 +104,13 @@ def store_pass_rates(device: str, rates: PassRates) -> None:
     everything = kept_rates()
     everything.setdefault(PASSES, {})[machine_identity([device])] = asdict(rates)
     write_rates(everything)
+
+
+def pass_rates_problem() -> str | None:
+    """What is wrong with the rates of passes in the file of rates; None where nothing is, or the file cannot be read at all."""
+    try:
+        for figures in read_rates().get(PASSES, {}).values():
+            rates_of_figures(figures)
+    except ValueError as error:
+        return str(error)
+    return None

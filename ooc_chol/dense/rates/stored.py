@@ -7,7 +7,7 @@ from typing import Any
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
 from ooc_chol.dense.rates.rows import RowRates
 from ooc_chol.formats import TYPES
-from ooc_chol.hardware.rates_file import Figures, damaged, figure, read_rates, usable_rates, warn_of
+from ooc_chol.hardware.rates_file import PASSES, Figures, damaged, figure, read_rates, usable_rates, warn_of
 
 _KERNELS = ("potrf", "trsm", "syrk", "gemm", "launch", "generate")
 #: Figures that older versions did not measure.
@@ -98,6 +98,7 @@ def rates_problem() -> str | None:
         everything = read_rates()
         for figures in everything.pop(DISKS, {}).values():
             _checked_disk(figures)
+        everything.pop(PASSES, None)  # sparse looks at these
         for sizes in everything.values():
             for nb, figures in sizes.items():
                 for source, store in (("array", "memory"), ("file", "file")):

@@ -11,9 +11,9 @@ CHUNK = 65536
 
 
 def many_chunks(n: int = 4 * CHUNK + 1000, seed: int = 1) -> scipy.sparse.csr_array:
-    """About four entries a row, one row and one column of thousands, empty rows, and values of all kinds in one matrix."""
+    """About two entries a row, one row and one column of thousands, empty rows, and values of all kinds in one matrix."""
     rng = np.random.default_rng(seed)
-    rows, columns = rng.integers(0, n, (2, 4 * n))
+    rows, columns = rng.integers(0, n, (2, 2 * n))
     hub = np.full(9000, n // 3)
     others = rng.integers(0, n, (2, 9000))
     rows, columns = np.concatenate([rows, hub, others[0]]), np.concatenate([columns, others[1], hub])

@@ -488,15 +488,20 @@ def plan_products(
     owned = [(name, span) for name, span in zip(devices, blocks.shares(len(devices)), strict=True) if len(span)]
     panels = panel_widths(columns)
     rooms = list(accumulate(panels))
-    while len(rooms) > 1 and any(_least_bytes(problem, name, span, rooms[-1]) > budget_bytes for name, span in owned):
+    while len(rooms) > 1 and _most_needed(problem, owned, rooms[-1])[0] > budget_bytes:
         rooms.pop()
     room = rooms[-1]
-    for name, span in owned:
-        if (needed := _least_bytes(problem, name, span, room)) > budget_bytes:
-            advice = "it must hold three blocks beside the vectors of one panel; give a larger memory_budget, or smaller blocks"
-            raise BudgetError(f"products on {name}", needed, budget_bytes, advice)
+    needed, name = _most_needed(problem, owned, room)
+    if needed > budget_bytes:
+        advice = "it must hold three blocks beside the vectors of one panel; give a larger memory_budget, or smaller blocks"
+        raise BudgetError(f"products on {name}", needed, budget_bytes, advice)
     shares = tuple(_share(problem, name, span, room) for name, span in owned)
     return MultiplyPlan(blocks, columns, precision, panels, room, shares, budget_bytes, tier, diagonals, rates, threads)
+
+
+def _most_needed(problem: _Problem, owned: Sequence[tuple[str, range]], room: int) -> tuple[int, str]:
+    """Least bytes with which all devices can do, and the one that needs them."""
+    return max(((_least_bytes(problem, name, span, room), name) for name, span in owned), default=(0, ""))
 
 
 def _own(problem: _Problem, span: range) -> Sequence[RowBlock]:

@@ -81,6 +81,14 @@ class _Diagonals(NamedTuple):
         return left, shift
 
 
+class _Parts(NamedTuple):
+    """What the product of a block takes beside X."""
+
+    ys: list[Tile]  #: Its rows of each panel
+    left: Tile | float
+    shift: Tile | float
+
+
 @final
 class DeviceProducts:
     """One device's part: its memory, its streams, and what is enqueued there.
@@ -118,6 +126,9 @@ class DeviceProducts:
             self._diagonals = self._bring_diagonals(operator, arena.arrays[2:])
         #: First row of the array in which Y is made.
         self._made_from = 0 if n_rows == n_columns else share.rows.start
+        #: Which of the two replicas is X, and parts of both by that and by the widths of panels, then by blocks.
+        self._side = 0
+        self._parts: dict[tuple[int, tuple[int, ...]], tuple[list[Tile], dict[int, _Parts]]] = {}
         self.order: list[BlockKey] = [(number, 0) for number in share.blocks]
         self.exchanged_bytes = 0  #: Bytes that came from other devices
         self.brought_bytes = 0  #: Bytes of X
@@ -162,6 +173,7 @@ class DeviceProducts:
     def swap(self) -> None:
         """Let Y be the next X."""
         self._numbers.reverse()
+        self._side = 1 - self._side
 
     def bring(self, x: NDArray[Any], first: int, widths: Sequence[int]) -> None:
         """Enqueue: X from the host, columns from ``first`` on."""
@@ -194,16 +206,22 @@ class DeviceProducts:
     def blocks(self, widths: Sequence[int]) -> Generator[int, None, None]:
         """Enqueue one block after the other, ``y = shift y + left (A x)``; its number is yielded behind that."""
         computing, kernels = self.streams.computing, self.device.kernels
-        pairs = list(zip(self.panels(0, widths), self.panels(1, widths), strict=True))
+        xs, parts = self._parts.setdefault((self._side, tuple(widths)), (self.panels(0, widths), {}))
         columns = sum(widths)
         with closing(self.scan.over(self.order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
             for (number, _), data in passing:
-                block = self._blocks[number]
-                start = self.share.rows.start
-                left, shift = self._diagonals.of_rows(slice(block.rows.start - start, block.rows.stop - start))
-                for x, y in pairs:
-                    kernels.multiply(computing, block, data, x, y[self.made(block.rows)], left=left, shift=shift)
+                if number not in parts:
+                    parts[number] = self._parts_of(number, widths)
+                ys, left, shift = parts[number]
+                for x, y in zip(xs, ys, strict=True):
+                    kernels.multiply(computing, self._blocks[number], data, x, y, left=left, shift=shift)
                 yield number
+
+    def _parts_of(self, number: int, widths: Sequence[int]) -> _Parts:
+        """What a block makes of Y, and its rows of the diagonals; kept, since slicing takes longer than looking up."""
+        block, start = self._blocks[number], self.share.rows.start
+        left, shift = self._diagonals.of_rows(slice(block.rows.start - start, block.rows.stop - start))
+        return _Parts([y[self.made(block.rows)] for y in self.panels(1, widths)], left, shift)
 
     def pull(self, other: DeviceProducts, number: int, widths: Sequence[int], done: AbstractEvent) -> None:
         """Enqueue: copy the rows of a block from the device that made them."""

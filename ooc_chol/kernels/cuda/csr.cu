@@ -1,0 +1,480 @@
+// Products of packed row blocks (tasks/row_blocks.py) with panels: y = shift * y + left * (A x), row-major panels of COLUMNS columns.
+//
+// Defines: VALUE, the type of the values, or IS_PATTERN where all entries are one number; VECTOR, the type of x and y; SUM, that in
+// which entries are multiplied and added; COLUMNS (1, 2, 4 or 8); IS_STREAM, see below.
+//
+// A thread block takes a work group. How the entries of a row are dealt out to lanes, and so the order in which they are added, is
+// chosen by the number of its entries alone: the group, the block and the other rows are without influence.
+//
+// What a lane reads of a row of x are at most 16 bytes, so that PARTS neighbouring lanes read one row together, which is one sector of
+// memory for 8 columns of float. Two forms:
+//  - IS_STREAM 0: the columns of the group go to shared memory, then lanes gather rows of x and add them at once.
+//  - IS_STREAM 1, for narrow panels: all threads gather rows of x into shared memory, whatever rows of A they belong to, and sums
+//    are made there. Nothing waits for a short row.
+
+typedef unsigned int u32;
+#ifndef IS_PATTERN
+#define IS_PATTERN 0
+#endif
+#ifndef THREADS
+#define THREADS 256
+#endif
+#ifndef BLOCKS
+#define BLOCKS 6
+#endif
+#ifndef UNROLL
+#define UNROLL 4
+#endif
+#ifndef PIECE
+#define PIECE 256
+#endif
+#ifndef HINT
+#define HINT 2
+#endif
+#ifndef GATHER
+#define GATHER 0
+#endif
+#ifndef STAGE_VALUES
+#define STAGE_VALUES 1
+#endif
+#ifndef SEGMENT_UNROLL
+#define SEGMENT_UNROLL UNROLL
+#endif
+#ifndef SEGMENT_BLOCKS
+#define SEGMENT_BLOCKS BLOCKS
+#endif
+#ifndef STAGE
+#define STAGE 1
+#endif
+
+constexpr int GROUP_ENTRIES = 2048, SEGMENT_ENTRIES = 4096, WARPS = THREADS / 32;
+constexpr int ROW_BYTES = COLUMNS * sizeof(VECTOR);
+// Lanes that read a row of x together, numbers that each reads, and entries that a warp takes at once.
+constexpr int PARTS = ROW_BYTES > 16 ? ROW_BYTES / 16 : 1, WIDTH = COLUMNS / PARTS, LANES = 32 / PARTS;
+// Entries of a part of a row that one warp adds up.
+constexpr int MOST = IS_STREAM ? GROUP_ENTRIES : PIECE;
+// Most parts of rows of more than one in a group.
+constexpr int MOST_PARTIAL = 2 * (GROUP_ENTRIES / MOST);
+
+template <int BYTES> struct WordOf;
+template <> struct WordOf<4> { typedef u32 type; };
+template <> struct WordOf<8> { typedef uint2 type; };
+template <> struct WordOf<16> { typedef uint4 type; };
+typedef WordOf<WIDTH * sizeof(VECTOR)>::type Word;
+
+union Part {
+    Word word;
+    VECTOR number[WIDTH];
+};
+
+// Columns and values pass once: they are not to displace x in either cache.
+__device__ __forceinline__ u32 passing(const u32* at) {
+#if HINT == 0
+    return __ldg(at);
+#elif HINT == 1
+    return __ldcs(at);
+#else
+    u32 word;
+    asm("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+        "ld.global.nc.L1::no_allocate.L2::cache_hint.b32 %0, [%1], policy; }" : "=r"(word) : "l"(at));
+    return word;
+#endif
+}
+__device__ __forceinline__ int passing(const int* at) { return (int)passing((const u32*)at); }
+__device__ __forceinline__ float passing(const float* at) { return __uint_as_float(passing((const u32*)at)); }
+__device__ __forceinline__ double passing(const double* at) {
+#if HINT == 0
+    return __ldg(at);
+#elif HINT == 1
+    return __ldcs(at);
+#else
+    double number;
+    asm("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+        "ld.global.nc.L1::no_allocate.L2::cache_hint.f64 %0, [%1], policy; }" : "=d"(number) : "l"(at));
+    return number;
+#endif
+}
+__device__ __forceinline__ signed char passing(const signed char* at) { return __ldcs(at); }
+
+#if GATHER
+#if GATHER == 1
+#define POLICY "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
+#define LEVEL ""
+#elif GATHER == 2
+#define POLICY "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
+#define LEVEL ".L1::no_allocate"
+#else
+#define POLICY "createpolicy.fractional.L2::evict_normal.b64 policy, 1.0;\n"
+#define LEVEL ".L1::no_allocate"
+#endif
+__device__ __forceinline__ uint4 gathered(const uint4* at) {
+    uint4 w;
+    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.v4.b32 {%0,%1,%2,%3}, [%4], policy; }"
+        : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(at));
+    return w;
+}
+__device__ __forceinline__ uint2 gathered(const uint2* at) {
+    uint2 w;
+    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.v2.b32 {%0,%1}, [%2], policy; }"
+        : "=r"(w.x), "=r"(w.y) : "l"(at));
+    return w;
+}
+__device__ __forceinline__ u32 gathered(const u32* at) {
+    u32 w;
+    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.b32 %0, [%1], policy; }" : "=r"(w) : "l"(at));
+    return w;
+}
+#endif
+
+__device__ __forceinline__ Part gather(const VECTOR* __restrict__ x, int column, int part) {
+    const Word* at = (const Word*)(x + (size_t)(u32)column * COLUMNS) + part;
+    Part found;
+#if GATHER == 0
+    found.word = __ldg(at);
+#else
+    found.word = gathered(at);
+#endif
+    return found;
+}
+
+// What all rows of a block share: left and shift, one number or one for each row.
+struct Ends {
+    const double* lefts;
+    double left;
+    const double* shifts;
+    double shift;
+};
+
+// y = shift * y + left * sum for the part of row `row` that the lane has, rounded once; without a shift y is not read.
+__device__ __forceinline__ void put(VECTOR* y, u32 row, int part, const SUM (&sum)[WIDTH], const Ends& ends) {
+    Word* at = (Word*)(y + (size_t)row * COLUMNS) + part;
+    const double left = ends.lefts ? ends.lefts[row] : ends.left;
+    Part out;
+    if (ends.shifts || ends.shift != 0) {
+        const double shift = ends.shifts ? ends.shifts[row] : ends.shift;
+        Part before;
+        before.word = *at;
+        for (int c = 0; c < WIDTH; ++c) out.number[c] = (VECTOR)(shift * before.number[c] + left * (double)sum[c]);
+    } else {
+        for (int c = 0; c < WIDTH; ++c) out.number[c] = (VECTOR)(left * (double)sum[c]);
+    }
+    *at = out.word;
+}
+
+// Adds what `lanes` neighbouring entry lanes hold, in a tree; the first has the sum.
+template <int L> __device__ __forceinline__ void add_lanes(SUM (&sum)[WIDTH]) {
+#pragma unroll
+    for (int step = L * PARTS / 2; step >= PARTS; step /= 2)
+#pragma unroll
+        for (int c = 0; c < WIDTH; ++c) sum[c] += __shfl_xor_sync(0xffffffffu, sum[c], step);
+}
+
+// What a group has in shared memory.
+struct Group {
+#if IS_STREAM
+    alignas(16) SUM product[GROUP_ENTRIES * COLUMNS];
+#else
+#if STAGE
+    int column[GROUP_ENTRIES];
+#if !IS_PATTERN && STAGE_VALUES
+    VALUE value[GROUP_ENTRIES];
+#endif
+#endif
+    SUM partial[MOST_PARTIAL * COLUMNS];
+#endif
+    // Rows that 4 or 16 lanes add: row, first entry, entries.
+    u32 few[GROUP_ENTRIES / (UNROLL + 1) + 1], some[GROUP_ENTRIES / (4 * UNROLL + 1) + 1];
+    // Rows and parts of rows that a warp adds: row and first entry; entries, and for parts one more than the place of their sum.
+    u32 many[GROUP_ENTRIES / (4 * UNROLL + 1) + 1 + MOST_PARTIAL], many_more[GROUP_ENTRIES / (4 * UNROLL + 1) + 1 + MOST_PARTIAL];
+    u32 split[MOST_PARTIAL];  // rows of several parts: row, place of the first sum, parts
+    int n_few, n_some, n_many, n_split, n_partial;
+};
+
+// What lanes need to read entries of a group.
+struct Entries {
+    const int* columns;
+    const VALUE* values;
+    const VECTOR* x;
+    SUM value;
+};
+
+// Adds the entries of a row, or a part of one, from `first` on, of which an entry lane takes every L-th.
+template <int L>
+__device__ __forceinline__ void add_entries(SUM (&sum)[WIDTH], const Group& group, const Entries& entries, int first, int count,
+                                            int lane, int part) {
+    for (int base = lane; base < count; base += UNROLL * L) {
+#if IS_STREAM
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+            if (base + u * L < count)
+#pragma unroll
+                for (int c = 0; c < WIDTH; ++c) sum[c] += group.product[(first + base + u * L) * COLUMNS + part * WIDTH + c];
+#else
+        Part found[UNROLL];
+        SUM value[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {  // all reads before the first addition
+            const int at = base + u * L;
+            const bool is_there = at < count;
+            value[u] = entries.value;
+#pragma unroll
+            for (int c = 0; c < WIDTH; ++c) found[u].number[c] = 0;
+            if (is_there) {
+#if STAGE
+                found[u] = gather(entries.x, group.column[first + at], part);
+#if !IS_PATTERN && STAGE_VALUES
+                value[u] = (SUM)group.value[first + at];
+#elif !IS_PATTERN
+                value[u] = (SUM)passing(entries.values + first + at);
+#endif
+#else
+                found[u] = gather(entries.x, passing(entries.columns + first + at), part);
+#if !IS_PATTERN
+                value[u] = (SUM)passing(entries.values + first + at);
+#endif
+#endif
+            }
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+#pragma unroll
+            for (int c = 0; c < WIDTH; ++c) sum[c] += value[u] * (SUM)found[u].number[c];
+#endif
+    }
+}
+
+// Row and first entry, 11 bits each, and one entry less than there are of a short row in 10.
+__device__ __forceinline__ u32 packed(int row, int first, int count = 1) {
+    return (u32)row << 21 | (u32)first << 10 | (u32)(count - 1);
+}
+
+// Rows of a list, each added by L entry lanes.
+template <int L>
+__device__ __forceinline__ void add_rows(Group& group, const Entries& entries, const u32* list, const u32* more, int n, VECTOR* y,
+                                         u32 row0, const Ends& ends) {
+    constexpr int TEAM = L * PARTS, TEAMS = 32 / TEAM;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, in_team = lane % TEAM, part = lane % PARTS;
+    for (int base = warp * TEAMS; base < n; base += WARPS * TEAMS) {
+        const int at = base + lane / TEAM;
+        const u32 item = at < n ? list[at] : 0;
+        const u32 about = at >= n ? 0 : more ? more[at] : (item & 1023) + 1;
+        SUM sum[WIDTH] = {};
+        add_entries<L>(sum, group, entries, item >> 10 & 2047, about & 65535, in_team / PARTS, part);
+        add_lanes<L>(sum);
+        if (at >= n || in_team >= PARTS) continue;
+#if !IS_STREAM
+        if (more && about >> 16) {
+            for (int c = 0; c < WIDTH; ++c) group.partial[((about >> 16) - 1) * COLUMNS + part * WIDTH + c] = sum[c];
+            continue;
+        }
+#endif
+        put(y, row0 + (item >> 21), part, sum, ends);
+    }
+}
+
+// Puts a row of more than four entries into the list of those that as many lanes add.
+__device__ __forceinline__ void enlist(Group& group, int row, int first, int count) {
+    if (count <= 4 * UNROLL) {
+        group.few[atomicAdd(&group.n_few, 1)] = packed(row, first, count);
+    } else if (LANES > 16 && count <= 16 * UNROLL) {
+        group.some[atomicAdd(&group.n_some, 1)] = packed(row, first, count);
+    } else if (count <= MOST) {
+        const int at = atomicAdd(&group.n_many, 1);
+        group.many[at] = packed(row, first);
+        group.many_more[at] = count;
+    } else {
+        const int parts = (count + MOST - 1) / MOST, at = atomicAdd(&group.n_many, parts), to = atomicAdd(&group.n_partial, parts);
+        for (int p = 0; p < parts; ++p) {
+            group.many[at + p] = packed(row, first + p * MOST);
+            group.many_more[at + p] = (u32)(to + p + 1) << 16 | (u32)min(MOST, count - p * MOST);
+        }
+        group.split[atomicAdd(&group.n_split, 1)] = (u32)row << 16 | (u32)to << 8 | (u32)parts;
+    }
+}
+
+// Starts and groups of a block, then columns and values; one thread block a work group, those of long rows excepted.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+groups(const u32* __restrict__ starts, const uint2* __restrict__ table, const int* __restrict__ columns,
+       const VALUE* __restrict__ values, double value, const VECTOR* __restrict__ x, VECTOR* y, const double* lefts, double left,
+       const double* shifts, double shift) {
+    __shared__ Group group;
+    const uint2 begin = __ldg(table + blockIdx.x), end = __ldg(table + blockIdx.x + 1);
+    const int n_rows = end.x - begin.x, n_entries = end.y - begin.y, thread = threadIdx.x;
+    if (n_rows == 0 || n_entries > GROUP_ENTRIES) return;           // a segment of a long row, not its last one
+    if (n_rows == 1 && __ldg(starts + begin.x) != begin.y) return;  // its last one
+    const u32* own = starts + begin.x;
+    const Ends ends = {lefts, left, shifts, shift};
+    const Entries entries = {columns + begin.y, values + begin.y, x, (SUM)value};
+    if (thread == 0) group.n_few = group.n_some = group.n_many = group.n_split = group.n_partial = 0;
+    constexpr int ROUNDS = GROUP_ENTRIES / THREADS;
+#if IS_STREAM
+    constexpr int STEP = 8 / PARTS / WIDTH > 0 ? 8 / PARTS / WIDTH : 1;  // rows of x in flight, of each thread
+    for (int r0 = 0; r0 < ROUNDS * PARTS; r0 += STEP) {
+        if (r0 * THREADS >= n_entries * PARTS) break;
+        int column[STEP];
+        Part found[STEP];
+#pragma unroll
+        for (int r = 0; r < STEP; ++r) {
+            const int at = ((r0 + r) * THREADS + thread) / PARTS;
+            column[r] = at < n_entries ? passing(entries.columns + at) : -1;
+        }
+#pragma unroll
+        for (int r = 0; r < STEP; ++r)
+            if (column[r] >= 0) found[r] = gather(x, column[r], thread % PARTS);
+#pragma unroll
+        for (int r = 0; r < STEP; ++r) {
+            const int at = ((r0 + r) * THREADS + thread) / PARTS;
+            if (column[r] < 0) continue;
+#if IS_PATTERN
+            const SUM factor = entries.value;
+#else
+            const SUM factor = (SUM)passing(entries.values + at);
+#endif
+#pragma unroll
+            for (int c = 0; c < WIDTH; ++c)
+                group.product[at * COLUMNS + thread % PARTS * WIDTH + c] = factor * (SUM)found[r].number[c];
+        }
+    }
+#elif STAGE
+    int column[ROUNDS];
+#pragma unroll
+    for (int r = 0; r < ROUNDS; ++r)
+        if (r * THREADS + thread < n_entries) column[r] = passing(entries.columns + r * THREADS + thread);
+#pragma unroll
+    for (int r = 0; r < ROUNDS; ++r)
+        if (r * THREADS + thread < n_entries) group.column[r * THREADS + thread] = column[r];
+#if !IS_PATTERN && STAGE_VALUES
+#pragma unroll 4
+    for (int at = thread; at < n_entries; at += THREADS) group.value[at] = passing(entries.values + at);
+#endif
+#endif
+    __syncthreads();
+    for (int row = thread; row < n_rows; row += THREADS) {
+        const int first = __ldg(own + row) - begin.y, count = __ldg(own + row + 1) - begin.y - first;
+        if (count > UNROLL) enlist(group, row, first, count);
+    }
+    __syncthreads();
+    add_rows<LANES>(group, entries, group.many, group.many_more, group.n_many, y, begin.x, ends);
+    if (LANES > 16) add_rows<16>(group, entries, group.some, nullptr, group.n_some, y, begin.x, ends);
+    add_rows<4>(group, entries, group.few, nullptr, group.n_few, y, begin.x, ends);
+    // Rows of few entries are most rows, and are in no list: one entry lane each.
+    for (int row = thread / PARTS; row < n_rows; row += THREADS / PARTS) {
+        const int first = __ldg(own + row) - begin.y, count = __ldg(own + row + 1) - begin.y - first;
+        if (count > UNROLL) continue;
+        SUM sum[WIDTH] = {};
+        add_entries<1>(sum, group, entries, first, count, 0, thread % PARTS);
+        put(y, begin.x + row, thread % PARTS, sum, ends);
+    }
+#if !IS_STREAM
+    if (group.n_split == 0) return;
+    __syncthreads();
+    for (int at = thread; at < group.n_split * PARTS; at += THREADS) {
+        const u32 item = group.split[at / PARTS];
+        SUM sum[WIDTH] = {};
+        for (int p = 0; p < (int)(item & 255); ++p)
+            for (int c = 0; c < WIDTH; ++c)
+                sum[c] += group.partial[((item >> 8 & 255) + p) * COLUMNS + at % PARTS * WIDTH + c];
+        put(y, begin.x + (item >> 16), at % PARTS, sum, ends);
+    }
+#endif
+}
+
+// A long row: its row, the place of its first segment's sum, and its segments.
+struct LongRow {
+    u32 row, first, segments;
+};
+
+// Gives every segment of a long row a place for its sum, those of a row one behind the other: `found` counts places and rows.
+// In which order rows come is without influence on their sums.
+extern "C" __global__ void find_segments(const u32* __restrict__ starts, const uint2* __restrict__ table, u32 n_groups, u32* found,
+                                         u32* group_of, LongRow* rows) {
+    const u32 group = blockIdx.x * blockDim.x + threadIdx.x;
+    if (group >= n_groups) return;
+    const uint2 begin = table[group], end = table[group + 1];
+    if (end.y - begin.y <= GROUP_ENTRIES || starts[begin.x] != begin.y) return;  // not the first segment of a long row
+    const u32 segments = (starts[begin.x + 1] - begin.y + SEGMENT_ENTRIES - 1) / SEGMENT_ENTRIES;
+    const u32 first = atomicAdd(found, segments);
+    rows[atomicAdd(found + 1, 1u)] = {begin.x, first, segments};
+    for (u32 s = 0; s < segments; ++s) group_of[first + s] = group + s;
+}
+
+// Sums of the segments of long rows, one thread block each.
+extern "C" __global__ void __launch_bounds__(THREADS, SEGMENT_BLOCKS)
+segments(const uint2* __restrict__ table, const u32* __restrict__ group_of, const int* __restrict__ columns,
+         const VALUE* __restrict__ values, double value, const VECTOR* __restrict__ x, SUM* sums) {
+    __shared__ SUM of_warp[WARPS][COLUMNS];
+    const u32 number = group_of[blockIdx.x];
+    const uint2 begin = table[number];
+    const int count = table[number + 1].y - begin.y, thread = threadIdx.x, part = thread % PARTS;
+    columns += begin.y;
+    values += begin.y;
+    SUM sum[WIDTH] = {};
+    for (int base = thread / PARTS; base < count; base += SEGMENT_UNROLL * WARPS * LANES) {
+        int column[SEGMENT_UNROLL];
+        SUM factor[SEGMENT_UNROLL];
+        Part found[SEGMENT_UNROLL];
+#pragma unroll
+        for (int u = 0; u < SEGMENT_UNROLL; ++u) {
+            const int at = base + u * WARPS * LANES;
+            column[u] = at < count ? passing(columns + at) : -1;
+            factor[u] = (SUM)value;
+#if !IS_PATTERN
+            if (at < count) factor[u] = (SUM)passing(values + at);
+#endif
+        }
+#pragma unroll
+        for (int u = 0; u < SEGMENT_UNROLL; ++u) {
+            for (int c = 0; c < WIDTH; ++c) found[u].number[c] = 0;
+            if (column[u] >= 0) found[u] = gather(x, column[u], part);
+        }
+#pragma unroll
+        for (int u = 0; u < SEGMENT_UNROLL; ++u)
+#pragma unroll
+            for (int c = 0; c < WIDTH; ++c) sum[c] += factor[u] * (SUM)found[u].number[c];
+    }
+    add_lanes<LANES>(sum);
+    if (thread % 32 < PARTS)
+        for (int c = 0; c < WIDTH; ++c) of_warp[thread / 32][part * WIDTH + c] = sum[c];
+    __syncthreads();
+    if (thread < COLUMNS) {
+        SUM total = 0;
+        for (int w = 0; w < WARPS; ++w) total += of_warp[w][thread];
+        sums[(size_t)blockIdx.x * COLUMNS + thread] = total;
+    }
+}
+
+// Adds the sums of the segments of each long row in order, as many at once as there are threads.
+extern "C" __global__ void __launch_bounds__(THREADS)
+add_segments(const u32* __restrict__ found, const LongRow* __restrict__ rows, const SUM* __restrict__ sums, VECTOR* y,
+             const double* lefts, double left, const double* shifts, double shift) {
+    __shared__ SUM total[THREADS + COLUMNS];
+    const int thread = threadIdx.x;
+    const Ends ends = {lefts, left, shifts, shift};
+    for (u32 number = blockIdx.x; number < found[1]; number += gridDim.x) {
+        const LongRow row = rows[number];
+        const SUM* own = sums + (size_t)row.first * COLUMNS;
+        const u32 count = row.segments * COLUMNS;
+        SUM sum = 0;
+        for (u32 base = 0; base < count; base += THREADS) {
+            if (base + thread < count) total[thread] = own[base + thread];
+            __syncthreads();
+            if (thread < COLUMNS)
+                for (u32 at = thread; at < min((u32)THREADS, count - base); at += COLUMNS) sum += total[at];
+            __syncthreads();
+        }
+        if (thread < COLUMNS) total[THREADS + thread] = sum;
+        __syncthreads();
+        if (thread < PARTS) {
+            SUM own_sum[WIDTH];
+            for (int c = 0; c < WIDTH; ++c) own_sum[c] = total[THREADS + thread * WIDTH + c];
+            put(y, row.row, thread, own_sum, ends);
+        }
+        __syncthreads();
+    }
+}
+
+// x[i, :] *= factors[i], the product rounded once.
+extern "C" __global__ void scale(const double* __restrict__ factors, VECTOR* x, size_t n) {
+    for (size_t at = (size_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (size_t)gridDim.x * blockDim.x)
+        x[at] = (VECTOR)(factors[at / COLUMNS] * (double)x[at]);
+}

@@ -197,20 +197,29 @@ def _merged(run: Rows, rules: Rules, counts: RowCounts) -> Rows:
     single = Rows(run.first_row, np.searchsorted(heads, run.starts).astype(np.int64), columns[heads], None)
     if rules.repeated == "once":
         return single
-    return single._replace(values=_summed(values, heads, single, rules))
+    return single._replace(values=_summed(values, fresh, single, rules))
 
 
-def _summed(values: NDArray[Any], heads: NDArray[np.intp], run: Rows, rules: Rules) -> NDArray[Any]:
-    """Sums of values from each head to the next."""
+def _summed(values: NDArray[Any], fresh: NDArray[np.bool_], run: Rows, rules: Rules) -> NDArray[Any]:
+    """Sums of values from each that is fresh to the next, in their order."""
+    heads, others = np.flatnonzero(fresh), np.flatnonzero(~fresh)
+    into = np.searchsorted(heads, others) - 1
+
+    def added(dtype: type) -> NDArray[Any]:
+        sums = values[heads].astype(dtype)
+        np.add.at(sums, into, values[others].astype(dtype))
+        return sums
+
     with np.errstate(all="ignore"):  # what is not finite is named later
-        sums = np.add.reduceat(values, heads, dtype=np.float64)
+        sums = added(np.float64)
         if values.dtype.kind == "f":
             return sums.astype(values.dtype, copy=False)
-    if np.abs(sums).max() >= _NEAR_WRAPPING:
-        row, col = place_of(run, int(np.argmax(np.abs(sums))))
-        problem = f"the sum of entries at A[{row}, {col}] is about {sums[np.argmax(np.abs(sums))]:.3g}, beyond 2^53"
+    if (largest := np.abs(sums)).max() >= _NEAR_WRAPPING:
+        entry = int(np.argmax(largest))
+        row, col = place_of(run, entry)
+        problem = f"the sum of entries at A[{row}, {col}] is about {sums[entry]:.3g}, beyond 2^53"
         raise SparseInputError(rules.name, f"row {row}", problem, "convert the values first, by A.astype(np.float64)")
-    return np.add.reduceat(values.astype(np.int64, copy=False), heads)
+    return added(np.int64)
 
 
 def _without_zeros(run: Rows, rules: Rules, counts: RowCounts) -> Rows:

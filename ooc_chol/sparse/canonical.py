@@ -105,9 +105,8 @@ def canonical(
     Canonical rows cost one reading of their bytes. Others are sorted row by row, and values of the same place added in float64,
     and rounded once where they were float32; whole numbers are added exactly.
     """
-    run = Rows(
-        first_row, starts, np.ascontiguousarray(columns), None if values is None else _known(np.ascontiguousarray(values), rules)
-    )
+    known = None if values is None else _known(np.ascontiguousarray(values), rules)
+    run = Rows(first_row, starts, _native(np.ascontiguousarray(columns)), known)
     _check_whole(run, rules)
     if not _is_ascending(run, rules):
         run = _merged(_with_int32(run), rules, counts)
@@ -125,10 +124,14 @@ def place_of(run: Rows, entry: int) -> tuple[int, int]:
     return run.first_row + int(np.searchsorted(run.starts, entry, side="right")) - 1, int(run.columns[entry])
 
 
+def _native(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in the machine's byte order."""
+    return numbers if numbers.dtype.isnative else numbers.astype(numbers.dtype.newbyteorder("="))
+
+
 def _known(values: NDArray[Any], rules: Rules) -> NDArray[Any]:
     """Values as float64, float32 or whole numbers, of the machine's byte order."""
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
+    values = _native(values)
     if values.dtype.kind == "b":
         whole: NDArray[np.int8] = np.not_equal(values.view(np.uint8), 0).view(np.int8)
         return whole
@@ -206,7 +209,7 @@ def _summed(values: NDArray[Any], fresh: NDArray[np.bool_], run: Rows, rules: Ru
     into = np.searchsorted(heads, others) - 1
 
     def added(dtype: type) -> NDArray[Any]:
-        sums = values[heads].astype(dtype)
+        sums: NDArray[Any] = values[heads].astype(dtype)
         np.add.at(sums, into, values[others].astype(dtype))
         return sums
 

@@ -102,7 +102,7 @@ def _read(path: Path, source: str, base: int) -> Edges:
     """All edges."""
     vertices: list[NDArray[np.int32]] = []
     weights: list[NDArray[Any]] = []
-    separators = b",;\t" if ".tsv" in path.suffixes else b",;"
+    separators = b",;\t" if ".tsv" in _endings(path) else b",;"
     width = 0
     for piece in text_pieces(path, source):
         plain = _plain(piece, path, source, separators)
@@ -119,12 +119,16 @@ def _read(path: Path, source: str, base: int) -> Edges:
     return Edges(found, np.concatenate(weights) if weights else None)
 
 
+def _endings(path: Path) -> set[str]:
+    return {suffix.lower() for suffix in path.suffixes}
+
+
 def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
     """The piece with blanks between its numbers, and empty lines for comments."""
     data = piece.data
     if piece.first_line == 1:
         data = data.removeprefix(b"\xef\xbb\xbf")
-        if {".csv", ".tsv"} & set(path.suffixes) and _HEADLINE.match(data):
+        if _endings(path) & {".csv", ".tsv"} and _HEADLINE.match(data):
             data = data[data.index(b"\n") :]
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)

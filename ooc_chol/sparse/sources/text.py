@@ -24,15 +24,16 @@ _MOST_SHOWN = 40
 _BLANKS, _DIGITS = b" \t\r\n\v\f", b"0123456789"
 
 
-def _table(characters: bytes) -> NDArray[np.bool_]:
+def character_table(characters: bytes) -> NDArray[np.bool_]:
+    """Whether each byte is one of these."""
     table = np.zeros(256, bool)
     table[list(characters)] = True
     return table
 
 
-_IS_BLANK = _table(_BLANKS)
+_IS_BLANK = character_table(_BLANKS)
 #: Characters of whole numbers, and of real ones.
-_WHOLE, _REAL = _table(_BLANKS + _DIGITS), _table(_BLANKS + _DIGITS + b"+-.eE")
+_WHOLE, _REAL = character_table(_BLANKS + _DIGITS), character_table(_BLANKS + _DIGITS + b"+-.eE")
 
 
 @final

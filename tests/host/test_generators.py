@@ -182,7 +182,7 @@ def test_the_smallest_graphs(scale):
 
 
 def test_rows_can_be_had_once_more_and_dropped_on_the_way():
-    source = oc.rmat(17, seed=1, devices="host:0", memory_budget="32 MiB")
+    source = oc.rmat(14, seed=1, devices="host:0", memory_budget="4 MiB")
     before = threading.active_count()
     with closing(source.runs()) as runs:
         next(runs)
@@ -224,11 +224,11 @@ def test_wrong_arguments_are_refused(arguments, options, error, says):
 
 
 def test_a_budget_that_does_not_hold_a_bucket_says_what_would():
-    source = oc.rmat(16, devices="host:0", memory_budget="64 KiB")
+    source = oc.rmat(12, devices="host:0", memory_budget="4 KiB")
     with pytest.raises(oc.BudgetError, match="memory_budget of a random graph") as caught:
         list(source.runs())
     needed = caught.value.needed_bytes
-    assert same(joined(oc.rmat(16, devices="host:0", memory_budget=needed).runs()), joined(oc.rmat(16).runs()))
+    assert same(joined(oc.rmat(12, devices="host:0", memory_budget=needed).runs()), joined(oc.rmat(12).runs()))
 
 
 def test_what_is_made_ahead_comes_in_order_and_errors_come_where_they_belong():

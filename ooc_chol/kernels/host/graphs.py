@@ -109,7 +109,7 @@ def _quadrants(draw: EdgeDraw, thresholds: tuple[int, int, int], block: range) -
 def _words(draw: EdgeDraw, block: range, word: int, n_words: int) -> NDArray[np.uint64]:
     """Words ``word`` to ``word + n_words`` of the edges of a block, those of an edge beside each other."""
     begin = (draw.key + (WORDS * block.start + word + 1) * GOLDEN) % (1 << 64)
-    x: NDArray[np.uint64] = _steps(n_words)[: len(block) * n_words] + np.uint64(begin)
+    x: NDArray[np.uint64] = np.add(_steps(n_words)[: len(block) * n_words], np.uint64(begin))
     part = np.empty_like(x)
     for shift, multiplier in zip(SHIFTS[:2], MULTIPLIERS, strict=True):
         np.right_shift(x, np.uint64(shift), out=part)
@@ -123,6 +123,6 @@ def _words(draw: EdgeDraw, block: range, word: int, n_words: int) -> NDArray[np.
 @cache
 def _steps(n_words: int) -> NDArray[np.uint64]:
     """What the words of the edges of a block add to the first one's."""
-    numbers = WORDS * np.arange(_BLOCK, dtype=np.uint64)[:, None] + np.arange(n_words, dtype=np.uint64)
-    steps: NDArray[np.uint64] = (numbers * np.uint64(GOLDEN)).reshape(-1)
+    numbers = np.arange(_BLOCK, dtype=np.uint64)[:, None] * np.uint64(WORDS) + np.arange(n_words, dtype=np.uint64)
+    steps: NDArray[np.uint64] = np.multiply(numbers, np.uint64(GOLDEN)).reshape(-1)
     return steps

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import threading
 from contextlib import closing
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.kernels.host import graphs
 from ooc_chol.sparse.ahead import made_ahead
-from ooc_chol.sparse.host_graphs import host_runs
+from ooc_chol.sparse.host_graphs import host_runs, ranges_within
 from ooc_chol.sparse.rows import RowCounts
 from ooc_chol.tasks.random_graphs import MULTIPLIERS, SHIFTS, EdgeDraw, mix
 from tests.host.random_graphs import digest, joined, matrix, same
@@ -171,6 +174,23 @@ def test_degrees_of_a_uniform_graph_are_poissons(graph):
 def test_probabilities_of_one_quadrant_make_one_edge():
     made = matrix(oc.rmat(5, 4, 0.0, 1.0, 0.0, seed=3))
     assert made.nnz == 2 and abs(made - made.T).nnz == 0
+
+
+def test_a_graph_of_loops_has_no_entries():
+    source = oc.rmat(5, 4, 1.0, 0.0, np.float32(0))
+    rows = joined(source.runs())
+    assert rows.columns.size == 0 and np.array_equal(rows.starts, np.zeros(33))
+    assert source.counts == RowCounts(loops=128)
+
+
+@given(sizes=st.lists(st.integers(0, 9)), most=st.integers(1, 20), first=st.integers(0, 5))
+def test_ranges_cover_all_and_hold_no_more_than_they_may(sizes, most, first):
+    ranges = ranges_within(sizes, most, first)
+    assert [number for part in ranges for number in part] == list(range(first, first + len(sizes)))
+    for part, following in pairwise(ranges):
+        held = sum(sizes[part.start - first : part.stop - first])
+        assert held <= most or held == max(sizes[part.start - first : part.stop - first])
+        assert held + sizes[following.start - first] > most
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3])

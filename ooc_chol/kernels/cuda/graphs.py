@@ -82,7 +82,8 @@ class GraphKernels:
 
     def _to_host(self, columns: Any, most: int) -> NDArray[np.int32]:
         locked = np.frombuffer(self._locked.malloc(4 * max(1, most)), np.int32, len(columns))
-        columns.get(out=locked)
+        if len(columns):
+            columns.get(out=locked)
         return locked
 
     def _launch(self, name: str, blocks: int, *arguments: Any) -> None:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import RatesWarning as RatesWarning
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
+    from ooc_chol.errors import SparseInputError as SparseInputError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
     from ooc_chol.inputs import input_bytes as input_bytes
@@ -74,6 +75,9 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
+    from ooc_chol.sparse.generators import rmat as rmat
+    from ooc_chol.sparse.generators import urand as urand
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
     from ooc_chol.team import map_in_threads as map_in_threads
@@ -119,6 +123,7 @@ _NAMES = {
         "RatesWarning",
         "RefinementError",
         "ScheduleError",
+        "SparseInputError",
         "TierError",
         "UnsupportedTypeError",
     ),
@@ -134,6 +139,7 @@ _NAMES = {
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
     "sparse.operator": ("Operator", "laplacian"),
+    "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

@@ -1,11 +1,12 @@
 """Products of packed row blocks with vectors on the host: SciPy's compiled products on pieces of rows, by a team of threads.
 
-SciPy adds the products of a row one after the other to what stands in y, without the interpreter's lock. So a row has the same
-sum whatever piece it is part of, and a long row may be cut and go on where its last part ended.
+SciPy adds the products of a row one after the other to what stands in y, without the interpreter's lock. A long row is cut into
+segments, which are rows to SciPy, and their sums are added in order. So a row has the same sum whatever piece it is part of.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import c_uint8
@@ -24,13 +25,19 @@ from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.scipy_modules import sparse_tools
-from ooc_chol.tasks.row_blocks import BlockParts, RowBlock, ValueKind
+from ooc_chol.tasks.row_blocks import SEGMENT_ENTRIES, BlockParts, RowBlock, ValueKind
 from ooc_chol.team import ThreadTeam
 
-#: Entries of a piece, where rows end so: one takes some 0.2 ms, and calls some 10 µs of that. A piece has fewer than two of it.
-PIECE_ENTRIES = 65536
-#: Entries whose values are widened at once, and sums of a piece, which is rows times columns.
-_MOST_VALUES, _MOST_SUMS = 2 * PIECE_ENTRIES, 32768
+#: Entries whose values are widened at once: most of a piece, unless it is a single row. One takes a millisecond, and the calls of
+#: Python for it some 50 µs, since what they need has left the caches meanwhile.
+MOST_ENTRIES = 262144
+#: Entries of the windows in which rows of a piece begin: the last one may end behind it.
+_WINDOW_ENTRIES = MOST_ENTRIES - 32768
+#: Sums of a piece, which is rows times columns.
+_MOST_SUMS = 32768
+#: Segments of long rows in a piece, beyond one for each row.
+_MOST_SEGMENTS = MOST_ENTRIES // SEGMENT_ENTRIES
+_MOST_PARTIAL_SUMS = _MOST_SUMS + max(PANEL_COLUMNS) * _MOST_SEGMENTS
 #: Numbers of a panel that one thread widens or scales at once.
 _PANEL_PIECE = 1 << 17
 _ALIGNMENT = 64
@@ -41,9 +48,10 @@ Floats = NDArray[Any]
 class _Scratch(NamedTuple):
     """What one thread works in."""
 
-    values: Floats  #: (_MOST_VALUES,) of the type of computing
+    values: Floats  #: (MOST_ENTRIES,) of the type of computing
     starts: NDArray[np.int32]  #: (_MOST_SUMS + 1,)
     sums: Floats  #: (_MOST_SUMS,) of the type of computing
+    partial_sums: Floats  #: (_MOST_PARTIAL_SUMS,) of the type of computing
     scaled: NDArray[np.float64]  #: (_MOST_SUMS,)
     shifted: NDArray[np.float64]  #: (_MOST_SUMS,)
 
@@ -53,8 +61,9 @@ class _Product:
     """One block's product: what all its pieces read, and where they write."""
 
     parts: BlockParts  #: Starts of rows as int32, SciPy's type
+    long_rows: list[int]  #: Rows of several segments, ascending
     run: Floats | None  #: Of the value of a pattern; None where values are stored
-    is_in_place: bool  #: Whether the stored values are of the type of computing
+    compute: np.dtype[Any]  #: Type of computing
     x: Floats  #: (n_columns, b) of the type of computing
     y: Floats
     left: NDArray[np.float64] | float
@@ -82,7 +91,7 @@ class HostProductKernels(AbstractProductKernels):
     columns : int
         Most columns of all panels that are prepared at a time.
     most_segments : int
-        Taken for the sake of other devices: here the sum of a long row goes on from one part of it to the next.
+        Taken for the sake of other devices: here a piece of rows has its own room for sums of segments.
     threads : int
         Threads that share the pieces of a block.
     """
@@ -94,6 +103,10 @@ class HostProductKernels(AbstractProductKernels):
         self._compute = precision.compute
         self._widens = precision.storage != precision.compute
         self._free: SimpleQueue[_Scratch] = SimpleQueue()
+        # Constants that products of segments read.
+        self._segment_starts = np.arange(0, MOST_ENTRIES, SEGMENT_ENTRIES, dtype=np.int32)
+        self._in_order = np.arange(_MOST_SUMS + _MOST_SEGMENTS + 1, dtype=np.int32)
+        self._ones = np.ones(_MOST_SUMS + _MOST_SEGMENTS, self._compute)
         self._value: float | None = None  # what the run holds
         self._nb = self._used_columns = 0
         self._wide_of: dict[int, Floats] = {}  # widened panels by the addresses of what they are made of
@@ -146,8 +159,7 @@ class HostProductKernels(AbstractProductKernels):
         def run() -> None:
             parts = block.parts(data)
             parts = parts._replace(starts=parts.starts.view(np.int32))
-            in_place = block.kind.dtype == self._compute
-            self._multiply(_Product(parts, self._run_of(block), in_place, wide, y, left, shift))
+            self._multiply(_Product(parts, long_rows(parts.starts), self._run_of(block), self._compute, wide, y, left, shift))
 
         enqueue(stream, run)
 
@@ -182,21 +194,49 @@ class HostProductKernels(AbstractProductKernels):
 
     def _sum(self, product: _Product, first: int, stop: int, scratch: _Scratch, sums: Floats) -> None:
         """``sums = A x`` for some rows, in the type of computing."""
-        starts, _, columns, values = product.parts
+        starts = product.parts.starts[first : stop + 1]
+        begin, end = int(starts[0]), int(starts[-1])
+        rows = product.long_rows[bisect_left(product.long_rows, first) : bisect_left(product.long_rows, stop)]
         sums[...] = 0
-        if product.is_in_place:
-            self._add(product.x, starts[first : stop + 1], columns, values, sums)
-            return
-        begin, end = int(starts[first]), int(starts[stop])
-        local = scratch.starts[: stop - first + 1]
-        for at in range(begin, end, _MOST_VALUES):  # more than once only where one row is the piece
-            part = slice(at, min(at + _MOST_VALUES, end))
-            np.subtract(starts[first : stop + 1], at, out=local)
-            if end - begin > _MOST_VALUES:
-                local[:] = 0, part.stop - at
-            self._add(product.x, local, columns[part], _values(product, part, scratch), sums)
+        for at in range(begin, end, MOST_ENTRIES):  # more than once only where one row is the piece
+            part = slice(at, min(at + MOST_ENTRIES, end))
+            local = scratch.starts[: len(starts)]
+            np.subtract(starts, at, out=local)
+            local[0], local[-1] = 0, part.stop - at
+            columns, values = product.parts.columns[part], _values(product, part, scratch)
+            if rows:
+                self._add_segments(local, [row - first for row in rows], columns, values, product.x, scratch, sums)
+            else:
+                self._add(local, columns, values, product.x, sums)
 
-    def _add(self, x: Floats, starts: NDArray[np.int32], columns: NDArray[np.int32], values: Floats, sums: Floats) -> None:
+    def _add_segments(
+        self,
+        starts: NDArray[np.int32],
+        rows: list[int],
+        columns: NDArray[np.int32],
+        values: Floats,
+        x: Floats,
+        scratch: _Scratch,
+        sums: Floats,
+    ) -> None:
+        """``sums += A x``, the segments of long ``rows`` summed first: one product for the segments, one to add them up."""
+        begins, of_rows, at, shift = [], [], 0, 0
+        for row in rows:
+            begin, end = int(starts[row]), int(starts[row + 1])
+            inner = self._segment_starts[1 : -(-(end - begin) // SEGMENT_ENTRIES)] + begin
+            begins += [starts[at : row + 1], inner]
+            of_rows.append(self._in_order[at + shift : row + 1 + shift])
+            at, shift = row + 1, shift + len(inner)
+        begins.append(starts[at:])
+        of_rows.append(self._in_order[at + shift : len(starts) + shift])
+        count = len(starts) - 1 + shift
+        partial_sums = scratch.partial_sums[: count * x.shape[1]]
+        partial_sums[...] = 0
+        self._add(np.concatenate(begins), columns, values, x, partial_sums)
+        ones, in_order = self._ones[:count], self._in_order[:count]
+        self._add(np.concatenate(of_rows), in_order, ones, partial_sums.reshape(count, -1), sums)
+
+    def _add(self, starts: NDArray[np.int32], columns: NDArray[np.int32], values: Floats, x: Floats, sums: Floats) -> None:
         """``sums += A x``, SciPy's."""
         n, b = x.shape
         if b == 1:
@@ -258,12 +298,15 @@ class HostProductKernels(AbstractProductKernels):
     def _shared_specs(self, nb: int) -> list[tuple[np.dtype[Any], int]]:
         """Types and bytes: the run, the widened panels."""
         wide = 8 * nb * self.columns if self._widens else 0
-        return [(self._compute, self._compute.itemsize * _MOST_VALUES), (np.dtype(np.float64), _aligned(wide))]
+        return [(self._compute, self._compute.itemsize * MOST_ENTRIES), (np.dtype(np.float64), _aligned(wide))]
 
     def _scratch_specs(self) -> list[tuple[np.dtype[Any], int]]:
         """Types and bytes of one thread's scratch."""
         sums, double, integer = self._compute, np.dtype(np.float64), np.dtype(np.int32)
-        counts = ((sums, _MOST_VALUES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (double, _MOST_SUMS), (double, _MOST_SUMS))
+        counts = (
+            *((sums, MOST_ENTRIES), (integer, _MOST_SUMS + 1), (sums, _MOST_SUMS), (sums, _MOST_PARTIAL_SUMS)),
+            *((double, _MOST_SUMS), (double, _MOST_SUMS)),
+        )
         return [(dtype, _aligned(dtype.itemsize * count)) for dtype, count in counts]
 
     def _check_panel(self, name: str, x: Tile) -> None:
@@ -294,7 +337,10 @@ def _values(product: _Product, entries: slice, scratch: _Scratch) -> Floats:
     count = entries.stop - entries.start
     if product.run is not None:
         return product.run[:count]
-    np.copyto(scratch.values[:count], product.parts.values[entries], casting="same_kind")
+    stored: Floats = product.parts.values[entries]
+    if stored.dtype == product.compute:
+        return stored
+    np.copyto(scratch.values[:count], stored, casting="same_kind")
     return scratch.values[:count]
 
 
@@ -334,12 +380,18 @@ def piece_bounds(starts: NDArray[np.int32], most_rows: int) -> list[int]:
     Returns
     -------
     list of int
-        No piece has two or more times :data:`PIECE_ENTRIES` entries, but for one that is a single row.
+        No piece has more than :data:`MOST_ENTRIES` entries, but for one that is a single row.
     """
     n_rows, n_entries = len(starts) - 1, int(starts[-1])
     # Rows of a piece begin in a window of entries: all but the last one end there too. Empty rows at the end have their own.
-    windows = np.append(np.arange(0, n_entries, PIECE_ENTRIES, dtype=np.int64), n_entries).astype(np.int32)
+    windows = np.append(np.arange(0, n_entries, _WINDOW_ENTRIES, dtype=np.int64), n_entries).astype(np.int32)
     bounds = np.union1d(np.searchsorted(starts[:-1], windows), np.arange(0, n_rows, most_rows))
     bounds = np.union1d(bounds, [0, n_rows])
-    is_large = np.diff(starts[bounds].astype(np.int64)) >= 2 * PIECE_ENTRIES
+    is_large = np.diff(starts[bounds].astype(np.int64)) > MOST_ENTRIES
     return [int(row) for row in np.union1d(bounds, bounds[1:][is_large] - 1)]
+
+
+def long_rows(starts: NDArray[np.int32]) -> list[int]:
+    """Rows of more than one segment, ascending; each holds an entry whose number is a multiple of a segment's entries."""
+    found = np.searchsorted(starts, np.arange(0, int(starts[-1]), SEGMENT_ENTRIES, dtype=np.int64).astype(np.int32), "right") - 1
+    return [int(row) for row in np.unique(found[starts[found + 1] - starts[found] > SEGMENT_ENTRIES])]

@@ -18,8 +18,6 @@ from ooc_chol.tasks.row_blocks import BlockParts, RowBlock, ValueKind
 _runtime = cp.cuda.runtime
 #: Threads of a block, thread blocks that add segments of long rows, and those that scale a panel.
 _THREADS, _MOST_ADDING, _MOST_SCALING = 256, 1024, 4096
-#: Columns up to which the rows of x that a work group needs are gathered into shared memory, whatever rows of A they belong to.
-_STREAMED_COLUMNS = 1
 #: Counters of places and of long rows, and bytes of what the kernels note of a segment and of a long row.
 _COUNTERS_BYTES, _GROUP_BYTES, _ROW_BYTES = 256, 4, 12
 #: C's names of types.
@@ -145,7 +143,6 @@ class CudaProductKernels(AbstractProductKernels):
             "VECTOR": _C_TYPES[self.precision.storage.name],
             "SUM": _C_TYPES[self.precision.compute.name],
             "COLUMNS": width,
-            "IS_STREAM": int(width <= _STREAMED_COLUMNS),
         }
         return cp.RawModule(code=code, options=("--std=c++17", *(f"-D{name}={value}" for name, value in defines.items())))
 

@@ -44,6 +44,17 @@ def product_kernels(
     return HostProductKernels(precision, columns, most_segments, threads)
 
 
+def product_workspace_bytes(
+    name: str, precision: Precision, columns: int, *, most_segments: int, nb: int, threads: int = 1
+) -> int:
+    """Bytes that :func:`product_kernels` of that device take for panels of ``nb`` rows; asks for no device and no CuPy."""
+    if kind_of(name) is CUDA:
+        from ooc_chol.kernels.cuda.product_sizes import workspace_sizes
+
+        return sum(workspace_sizes(precision, columns, most_segments))
+    return product_kernels(name, precision, columns, most_segments, threads).workspace_bytes(nb)
+
+
 def open_product_device(name: str, precision: Precision, columns: int, most_segments: int, threads: int = 1) -> ProductDevice:
     """Open a device with the kernels of :func:`product_kernels`; a plan asks these for ``workspace_bytes`` without a device."""
     return open_device(name, product_kernels(name, precision, columns, most_segments, threads))

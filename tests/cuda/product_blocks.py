@@ -112,7 +112,7 @@ def product(blocks, x, precision, *, y=None, left=1.0, shift=0.0):
     n_rows = sum(block.n_rows for block, _ in blocks)
     out = cp.asarray(np.full((n_rows, x.shape[1]), np.nan, precision.storage) if y is None else y)
     panel, (left, shift) = cp.asarray(x), (part if isinstance(part, float) else cp.asarray(part) for part in (left, shift))
-    most = max((block.n_segments for block, _ in blocks), default=0)
+    most = max((block.segment_places for block, _ in blocks), default=0)
     with opened(precision, x.shape[1], most) as (kernels, stream):
         cp.cuda.Device().synchronize()
         kernels.prepare(stream, panel)

@@ -156,7 +156,7 @@ def test_what_does_not_fit_is_refused():
     a = matrix([5000, 3], N_COLUMNS, FP64)
     block, data = device_block(a, range(2), FP64)
     x, y = cp.zeros((N_COLUMNS, 4)), cp.zeros((2, 4))
-    with opened(DDD, 4, 1) as (kernels, stream), pytest.raises(ValueError, match="2 segments"):
+    with opened(DDD, 4, 1) as (kernels, stream), pytest.raises(ValueError, match="2 places"):
         kernels.multiply(stream, block, data, x, y)
     with opened(DDD, 4, 2) as (kernels, stream):
         for wrong in (x.astype(np.float32), cp.zeros((N_COLUMNS, 3)), cp.zeros((4, N_COLUMNS)).T):

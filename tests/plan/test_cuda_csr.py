@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import ValueKind
+from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, ValueKind
 from tests.cuda.product_blocks import FP64, INT8, N_COLUMNS, PATTERN, group_starts, lengths_of_all_sorts, matrix, panel
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
@@ -40,6 +40,8 @@ struct Place { unsigned x; };
 static Place blockIdx, threadIdx, blockDim, gridDim;
 template <class T> T __ldg(const T* at) { return *at; }
 template <class T> T __ldcs(const T* at) { return *at; }
+template <class T> T __ldcg(const T* at) { return *at; }
+static void __threadfence() {}
 template <class T> T min(T a, T b) { return a < b ? a : b; }
 template <class T> T atomicAdd(T* sum, T x) { T before = *sum; *sum += x; return before; }
 
@@ -70,20 +72,15 @@ template <class T> T argument(int at) { return *(const T*)given[at]; }
 #define POINTER(T, at) argument<T*>(at)
 #define ENDS POINTER(VECTOR, 6), POINTER(const double, 7), argument<double>(8), POINTER(const double, 9), argument<double>(10)
 #define OPERANDS POINTER(const int, 2), POINTER(const VALUE, 3), argument<double>(4), POINTER(const VECTOR, 5)
-static void call_groups() { groups(POINTER(const u32, 0), POINTER(const uint2, 1), OPERANDS, ENDS); }
-static void call_find() {
-    find_segments(POINTER(const u32, 0), POINTER(const uint2, 1), argument<u32>(11), POINTER(u32, 12), POINTER(u32, 13),
-                  POINTER(LongRow, 14));
+static void call_multiply() {
+    multiply(POINTER(const u32, 0), POINTER(const uint2, 1), OPERANDS, ENDS, POINTER(u32, 11), POINTER(SUM, 12));
 }
-static void call_segments() { segments(POINTER(const uint2, 1), POINTER(const u32, 13), OPERANDS, POINTER(SUM, 15)); }
-static void call_add() { add_segments(POINTER(const u32, 12), POINTER(const LongRow, 14), POINTER(const SUM, 15), ENDS); }
-static void (*const calls[])() = {call_groups, call_find, call_segments, call_add};
 static void (*body)();
 static void one_thread() { body(); is_done[threadIdx.x] = true; swapcontext(&waiting[threadIdx.x], &scheduler); }
 
-extern "C" void launch(int which, unsigned blocks, const void* const* arguments) {
+extern "C" void launch(unsigned blocks, const void* const* arguments) {
     given = arguments;
-    body = calls[which];
+    body = call_multiply;
     blockDim.x = THREADS;
     gridDim.x = blocks;
     for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
@@ -151,15 +148,13 @@ def run(library, a, kind, precision, x, y, left, shift):
     table, n_segments = group_starts(a.indptr)
     starts, groups = a.indptr.astype(np.uint32), np.array(table, np.uint32)
     values = np.zeros(1) if kind is PATTERN else a.data.astype(kind.dtype)
-    found, group_of, rows = np.zeros(2, np.uint32), np.zeros(n_segments, np.uint32), np.zeros(3 * n_segments, np.uint32)
-    sums = np.zeros((n_segments, x.shape[1]), precision.compute)
+    places = a.nnz // GROUP_ENTRIES
+    arrived, sums = np.zeros(places, np.uint32), np.full((places, x.shape[1]), np.nan, precision.compute)
     value, number = ctypes.c_double(a.data[0]), ctypes.c_double(0.0)
     columns = a.indices.astype(np.int32)
     one = ctypes.c_double(1.0)
-    arrays = [starts, groups, columns, values, value, x, y, left, one, shift, number, ctypes.c_uint32(len(groups) - 1)]
-    arrays += [found, group_of, rows, sums]
+    arrays = [starts, groups, columns, values, value, x, y, left, one, shift, number, arrived, sums]
     held = [ctypes.c_void_p(each.ctypes.data) if isinstance(each, np.ndarray) else each for each in arrays]
     arguments = (ctypes.c_void_p * len(held))(*[ctypes.addressof(each) for each in held])
-    for which, blocks in ((1, -(-(len(groups) - 1) // 256)), (2, n_segments), (0, len(groups) - 1), (3, n_segments)):
-        library.launch(which, ctypes.c_uint(blocks), arguments)
-    assert found[0] == n_segments
+    library.launch(ctypes.c_uint(len(groups) - 1), arguments)
+    assert n_segments and not arrived.any()

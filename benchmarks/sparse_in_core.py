@@ -5,7 +5,7 @@
 R-MAT graphs of GAP's parameters, packed by ``block_csr``, multiply panels through :class:`CudaProductKernels`: as a pattern, and
 with float32 and float64 values beside the same columns. cuSPARSE multiplies through CuPy: SpMV and SpMM with 8 columns, both
 types. Two yardsticks: a copy on the device, and uniform gathers of rows of 8 float32 from a panel of the matrix's height. Each
-scale is a result file, ``benchmarks/results/sparse/NAME-SCALE.json``, with the seconds of every repeat, each the mean of five products.
+scale is a result file, ``benchmarks/results/sparse/NAME-SCALE.json``, with the seconds of every repeat, means of five products.
 """
 
 from __future__ import annotations

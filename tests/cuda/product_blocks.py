@@ -7,9 +7,44 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
+import scipy.sparse
 
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
 from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES, RowBlock, ValueKind
+
+PATTERN, INT8, FP32, FP64 = ValueKind
+N_COLUMNS = 20_000
+#: Lengths at which another number of lanes adds a row, or another way of cutting it begins, and those beside them.
+TURNS = sorted(
+    {length + by for length in (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192) for by in (-1, 0, 1)} - {-1}
+)
+#: Values that a kind holds, and that narrower ones do not.
+VALUES = {
+    PATTERN: lambda rng, count: np.full(count, 0.1),
+    INT8: lambda rng, count: rng.integers(-128, 128, count).astype(float),
+    FP32: lambda rng, count: rng.standard_normal(count).astype(np.float32).astype(float),
+    FP64: lambda rng, count: rng.standard_normal(count),
+}
+
+
+def matrix(lengths, n_columns, kind, seed=0):
+    """A CSR matrix whose rows have these lengths, of random columns."""
+    rng = np.random.default_rng(seed)
+    columns = [np.sort(rng.choice(n_columns, length, replace=False)) for length in lengths]
+    indices = np.concatenate([np.empty(0, np.int32), *columns]).astype(np.int32)
+    starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    return scipy.sparse.csr_array((VALUES[kind](rng, len(indices)), indices, starts), shape=(len(lengths), n_columns))
+
+
+def panel(rows, columns, precision, seed=1):
+    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(precision.storage)
+
+
+def lengths_of_all_sorts(short=3000, seed=2):
+    """Every turn of the kernels, most rows short as in graphs, long runs of empty ones."""
+    rng = np.random.default_rng(seed)
+    lengths = np.concatenate([TURNS, TURNS, rng.integers(0, 6, short), rng.integers(0, 100, 300), rng.integers(0, 3000, 20)])
+    return np.concatenate([np.zeros(5000, int), rng.permutation(lengths), np.zeros(3, int)])
 
 
 def group_starts(starts, ends_early=None):
@@ -77,7 +112,7 @@ def product(blocks, x, precision, *, y=None, left=1.0, shift=0.0):
     n_rows = sum(block.n_rows for block, _ in blocks)
     out = cp.asarray(np.full((n_rows, x.shape[1]), np.nan, precision.storage) if y is None else y)
     panel, (left, shift) = cp.asarray(x), (part if isinstance(part, float) else cp.asarray(part) for part in (left, shift))
-    most = max((block.n_segments for block, _ in blocks), default=0)
+    most = max((block.segment_places for block, _ in blocks), default=0)
     with opened(precision, x.shape[1], most) as (kernels, stream):
         cp.cuda.Device().synchronize()
         kernels.prepare(stream, panel)

@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse
 
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import ValueKind
-from tests.cuda.product_blocks import device_block, opened, product
+from tests.cuda.product_blocks import (
+    FP32,
+    FP64,
+    INT8,
+    N_COLUMNS,
+    PATTERN,
+    device_block,
+    lengths_of_all_sorts,
+    matrix,
+    opened,
+    panel,
+    product,
+)
 from tests.tolerances import sparse_product_bound
 
 pytestmark = pytest.mark.cuda
 
-PATTERN, INT8, FP32, FP64 = ValueKind
 FFF, FDF, DDD = Precision
-N_COLUMNS = 20_000
-#: Lengths at which another number of lanes adds a row, or another way of cutting it begins, and those beside them.
-TURNS = sorted(
-    {length + by for length in (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192) for by in (-1, 0, 1)} - {-1}
-)
-#: Values that a kind holds, and that narrower ones do not.
-VALUES = {
-    PATTERN: lambda rng, count: np.full(count, 0.1),
-    INT8: lambda rng, count: rng.integers(-128, 128, count).astype(float),
-    FP32: lambda rng, count: rng.standard_normal(count).astype(np.float32).astype(float),
-    FP64: lambda rng, count: rng.standard_normal(count),
-}
-
-
-def matrix(lengths, n_columns, kind, seed=0):
-    """A CSR matrix whose rows have these lengths, of random columns."""
-    rng = np.random.default_rng(seed)
-    columns = [np.sort(rng.choice(n_columns, length, replace=False)) for length in lengths]
-    indices = np.concatenate([np.empty(0, np.int32), *columns]).astype(np.int32)
-    starts = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
-    return scipy.sparse.csr_array((VALUES[kind](rng, len(indices)), indices, starts), shape=(len(lengths), n_columns))
-
-
-def panel(rows, columns, precision, seed=1):
-    return np.random.default_rng(seed).standard_normal((rows, columns)).astype(precision.storage)
 
 
 def check(a, x, y, precision):
@@ -49,13 +34,6 @@ def check(a, x, y, precision):
     magnitudes = abs(a).astype(np.longdouble) @ np.abs(x).astype(np.longdouble)
     entries = np.diff(a.indptr)[:, None]
     assert np.all(np.abs(y - exact) <= sparse_product_bound(entries, magnitudes, precision.compute, exact, precision.storage))
-
-
-def lengths_of_all_sorts(seed=2):
-    """Every turn of the kernels, most rows short as in graphs, long runs of empty ones."""
-    rng = np.random.default_rng(seed)
-    lengths = np.concatenate([TURNS, TURNS, rng.integers(0, 6, 3000), rng.integers(0, 100, 300), rng.integers(0, 3000, 20)])
-    return np.concatenate([np.zeros(5000, int), rng.permutation(lengths), np.zeros(3, int)])
 
 
 @pytest.mark.parametrize("columns", PANEL_COLUMNS)
@@ -178,7 +156,7 @@ def test_what_does_not_fit_is_refused():
     a = matrix([5000, 3], N_COLUMNS, FP64)
     block, data = device_block(a, range(2), FP64)
     x, y = cp.zeros((N_COLUMNS, 4)), cp.zeros((2, 4))
-    with opened(DDD, 4, 1) as (kernels, stream), pytest.raises(ValueError, match="2 segments"):
+    with opened(DDD, 4, 1) as (kernels, stream), pytest.raises(ValueError, match="2 places"):
         kernels.multiply(stream, block, data, x, y)
     with opened(DDD, 4, 2) as (kernels, stream):
         for wrong in (x.astype(np.float32), cp.zeros((N_COLUMNS, 3)), cp.zeros((4, N_COLUMNS)).T):

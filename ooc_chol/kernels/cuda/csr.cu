@@ -1,59 +1,33 @@
-// Products of packed row blocks (tasks/row_blocks.py) with panels: y = shift * y + left * (A x), row-major panels of COLUMNS columns.
+// Products of packed row blocks (tasks/row_blocks.py) with row-major panels of vectors: y = shift * y + left * (A x).
 //
-// Defines: VALUE, the type of the values, or IS_PATTERN where all entries are one number; VECTOR, the type of x and y; SUM, that in
-// which entries are multiplied and added; COLUMNS (1, 2, 4 or 8); IS_STREAM, see below.
+// Defines: VALUE, the type of the values; IS_PATTERN, 1 where all entries are one number and no values are stored; VECTOR, the
+// type of x and y; SUM, that in which entries are multiplied and added; COLUMNS of the panels, 1, 2, 4 or 8.
 //
-// A thread block takes a work group. How the entries of a row are dealt out to lanes, and so the order in which they are added, is
-// chosen by the number of its entries alone: the group, the block and the other rows are without influence.
+// A thread block takes a work group. How the entries of a row are dealt out to lanes, and so the order in which they are added,
+// is chosen by the number of its entries alone: the group, the block and the other rows are without influence.
 //
-// What a lane reads of a row of x are at most 16 bytes, so that PARTS neighbouring lanes read one row together, which is one sector of
-// memory for 8 columns of float. Two forms:
-//  - IS_STREAM 0: the columns of the group go to shared memory, then lanes gather rows of x and add them at once.
-//  - IS_STREAM 1, for narrow panels: all threads gather rows of x into shared memory, whatever rows of A they belong to, and sums
-//    are made there. Nothing waits for a short row.
+// A lane reads at most 16 bytes of a row of x, so that PARTS neighbouring lanes read one row together: 8 columns of float are one
+// sector of memory. There are two forms of the kernel:
+//  - The columns of the group go to shared memory; then lanes gather rows of x, several before they add the first.
+//  - IS_STREAM, for one column: all threads gather numbers of x, whatever rows of A they belong to, and put their products into
+//    shared memory, where rows are added. No gather waits for a short row; more columns would take too much of the memory that
+//    the first cache shares.
 
 typedef unsigned int u32;
-#ifndef IS_PATTERN
-#define IS_PATTERN 0
-#endif
-#ifndef THREADS
-#define THREADS 256
-#endif
-#ifndef BLOCKS
-#define BLOCKS 6
-#endif
-#ifndef UNROLL
-#define UNROLL 4
-#endif
-#ifndef PIECE
-#define PIECE 256
-#endif
-#ifndef HINT
-#define HINT 2
-#endif
-#ifndef GATHER
-#define GATHER 0
-#endif
-#ifndef STAGE_VALUES
-#define STAGE_VALUES 1
-#endif
-#ifndef SEGMENT_UNROLL
-#define SEGMENT_UNROLL UNROLL
-#endif
-#ifndef SEGMENT_BLOCKS
-#define SEGMENT_BLOCKS BLOCKS
-#endif
-#ifndef STAGE
-#define STAGE 1
-#endif
 
+#define IS_STREAM (COLUMNS == 1)
+constexpr int THREADS = 256;
+// Thread blocks that a multiprocessor has at least, which bounds registers: 40, 64 or 32 of them. What they take of shared memory
+// is no longer there to hold the lines of gathers in flight: 16 blocks of half as many threads take twice the time.
+constexpr int BLOCKS = IS_STREAM ? 6 : sizeof(VECTOR) == 8 ? 4 : 8;
+// Entries that a lane reads before it adds the first of them, and entries of a part of a row that one warp adds.
+constexpr int UNROLL = 4, PIECE = 256;
 constexpr int GROUP_ENTRIES = 2048, SEGMENT_ENTRIES = 4096, WARPS = THREADS / 32;
 constexpr int ROW_BYTES = COLUMNS * sizeof(VECTOR);
 // Lanes that read a row of x together, numbers that each reads, and entries that a warp takes at once.
 constexpr int PARTS = ROW_BYTES > 16 ? ROW_BYTES / 16 : 1, WIDTH = COLUMNS / PARTS, LANES = 32 / PARTS;
-// Entries of a part of a row that one warp adds up.
+// Entries of a row that one warp adds at most, and most parts of a group's rows of more.
 constexpr int MOST = IS_STREAM ? GROUP_ENTRIES : PIECE;
-// Most parts of rows of more than one in a group.
 constexpr int MOST_PARTIAL = 2 * (GROUP_ENTRIES / MOST);
 
 template <int BYTES> struct WordOf;
@@ -67,73 +41,10 @@ union Part {
     VECTOR number[WIDTH];
 };
 
-// Columns and values pass once: they are not to displace x in either cache.
-__device__ __forceinline__ u32 passing(const u32* at) {
-#if HINT == 0
-    return __ldg(at);
-#elif HINT == 1
-    return __ldcs(at);
-#else
-    u32 word;
-    asm("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
-        "ld.global.nc.L1::no_allocate.L2::cache_hint.b32 %0, [%1], policy; }" : "=r"(word) : "l"(at));
-    return word;
-#endif
-}
-__device__ __forceinline__ int passing(const int* at) { return (int)passing((const u32*)at); }
-__device__ __forceinline__ float passing(const float* at) { return __uint_as_float(passing((const u32*)at)); }
-__device__ __forceinline__ double passing(const double* at) {
-#if HINT == 0
-    return __ldg(at);
-#elif HINT == 1
-    return __ldcs(at);
-#else
-    double number;
-    asm("{ .reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
-        "ld.global.nc.L1::no_allocate.L2::cache_hint.f64 %0, [%1], policy; }" : "=d"(number) : "l"(at));
-    return number;
-#endif
-}
-__device__ __forceinline__ signed char passing(const signed char* at) { return __ldcs(at); }
-
-#if GATHER
-#if GATHER == 1
-#define POLICY "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
-#define LEVEL ""
-#elif GATHER == 2
-#define POLICY "createpolicy.fractional.L2::evict_last.b64 policy, 1.0;\n"
-#define LEVEL ".L1::no_allocate"
-#else
-#define POLICY "createpolicy.fractional.L2::evict_normal.b64 policy, 1.0;\n"
-#define LEVEL ".L1::no_allocate"
-#endif
-__device__ __forceinline__ uint4 gathered(const uint4* at) {
-    uint4 w;
-    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.v4.b32 {%0,%1,%2,%3}, [%4], policy; }"
-        : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(at));
-    return w;
-}
-__device__ __forceinline__ uint2 gathered(const uint2* at) {
-    uint2 w;
-    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.v2.b32 {%0,%1}, [%2], policy; }"
-        : "=r"(w.x), "=r"(w.y) : "l"(at));
-    return w;
-}
-__device__ __forceinline__ u32 gathered(const u32* at) {
-    u32 w;
-    asm("{ .reg .b64 policy; " POLICY "ld.global.nc" LEVEL ".L2::cache_hint.b32 %0, [%1], policy; }" : "=r"(w) : "l"(at));
-    return w;
-}
-#endif
-
 __device__ __forceinline__ Part gather(const VECTOR* __restrict__ x, int column, int part) {
     const Word* at = (const Word*)(x + (size_t)(u32)column * COLUMNS) + part;
     Part found;
-#if GATHER == 0
     found.word = __ldg(at);
-#else
-    found.word = gathered(at);
-#endif
     return found;
 }
 
@@ -161,7 +72,7 @@ __device__ __forceinline__ void put(VECTOR* y, u32 row, int part, const SUM (&su
     *at = out.word;
 }
 
-// Adds what `lanes` neighbouring entry lanes hold, in a tree; the first has the sum.
+// Adds what L neighbouring entry lanes hold, in a tree; every one of them has the sum.
 template <int L> __device__ __forceinline__ void add_lanes(SUM (&sum)[WIDTH]) {
 #pragma unroll
     for (int step = L * PARTS / 2; step >= PARTS; step /= 2)
@@ -174,11 +85,9 @@ struct Group {
 #if IS_STREAM
     alignas(16) SUM product[GROUP_ENTRIES * COLUMNS];
 #else
-#if STAGE
     int column[GROUP_ENTRIES];
-#if !IS_PATTERN && STAGE_VALUES
+#if !IS_PATTERN
     VALUE value[GROUP_ENTRIES];
-#endif
 #endif
     SUM partial[MOST_PARTIAL * COLUMNS];
 #endif
@@ -220,18 +129,9 @@ __device__ __forceinline__ void add_entries(SUM (&sum)[WIDTH], const Group& grou
 #pragma unroll
             for (int c = 0; c < WIDTH; ++c) found[u].number[c] = 0;
             if (is_there) {
-#if STAGE
                 found[u] = gather(entries.x, group.column[first + at], part);
-#if !IS_PATTERN && STAGE_VALUES
-                value[u] = (SUM)group.value[first + at];
-#elif !IS_PATTERN
-                value[u] = (SUM)passing(entries.values + first + at);
-#endif
-#else
-                found[u] = gather(entries.x, passing(entries.columns + first + at), part);
 #if !IS_PATTERN
-                value[u] = (SUM)passing(entries.values + first + at);
-#endif
+                value[u] = (SUM)group.value[first + at];
 #endif
             }
         }
@@ -283,7 +183,8 @@ __device__ __forceinline__ void enlist(Group& group, int row, int first, int cou
         group.many[at] = packed(row, first);
         group.many_more[at] = count;
     } else {
-        const int parts = (count + MOST - 1) / MOST, at = atomicAdd(&group.n_many, parts), to = atomicAdd(&group.n_partial, parts);
+        const int parts = (count + MOST - 1) / MOST;
+        const int at = atomicAdd(&group.n_many, parts), to = atomicAdd(&group.n_partial, parts);
         for (int p = 0; p < parts; ++p) {
             group.many[at + p] = packed(row, first + p * MOST);
             group.many_more[at + p] = (u32)(to + p + 1) << 16 | (u32)min(MOST, count - p * MOST);
@@ -292,19 +193,123 @@ __device__ __forceinline__ void enlist(Group& group, int row, int first, int cou
     }
 }
 
-// Starts and groups of a block, then columns and values; one thread block a work group, those of long rows excepted.
+// What a segment of a long row has in shared memory.
+struct Segment {
+    SUM of_warp[WARPS][COLUMNS];
+    SUM read[THREADS], total[COLUMNS];
+    int is_last;
+};
+
+// The entries of a long row in the block, and which segment of it this is.
+struct LongRow {
+    u32 row, first, count, segment;
+};
+
+// Sums of segments that wait to be added, and of each row how many there are. The places of a row begin at number e / 2,048 where
+// its entries begin at e: rows of more than 2,048 entries, whose segments have up to 4,096, never share one.
+struct Places {
+    u32* arrived;
+    SUM* sums;
+};
+
+// Adds the entries of a segment, by all threads.
+__device__ __forceinline__ void add_segment(Segment& shared, const Entries& entries, int count, SUM* out) {
+    const int thread = threadIdx.x, part = thread % PARTS;
+    SUM sum[WIDTH] = {};
+    for (int base = thread / PARTS; base < count; base += UNROLL * WARPS * LANES) {
+        int column[UNROLL];
+        SUM factor[UNROLL];
+        Part found[UNROLL];
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            const int at = base + u * WARPS * LANES;
+            column[u] = at < count ? __ldcs(entries.columns + at) : -1;
+            factor[u] = entries.value;
+#if !IS_PATTERN
+            if (at < count) factor[u] = (SUM)__ldcs(entries.values + at);
+#endif
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u) {
+            for (int c = 0; c < WIDTH; ++c) found[u].number[c] = 0;
+            if (column[u] >= 0) found[u] = gather(entries.x, column[u], part);
+        }
+#pragma unroll
+        for (int u = 0; u < UNROLL; ++u)
+#pragma unroll
+            for (int c = 0; c < WIDTH; ++c) sum[c] += factor[u] * (SUM)found[u].number[c];
+    }
+    add_lanes<LANES>(sum);
+    if (thread % 32 < PARTS)
+        for (int c = 0; c < WIDTH; ++c) shared.of_warp[thread / 32][part * WIDTH + c] = sum[c];
+    __syncthreads();
+    if (thread < COLUMNS) {
+        SUM total = 0;
+        for (int w = 0; w < WARPS; ++w) total += shared.of_warp[w][thread];
+        out[thread] = total;
+    }
+}
+
+// Adds the sums of a row's segments in order, as many read at once as there are threads.
+__device__ __forceinline__ void add_in_order(Segment& shared, const SUM* sums, u32 segments) {
+    const int thread = threadIdx.x;
+    const u32 count = segments * COLUMNS;
+    SUM sum = 0;
+    for (u32 base = 0; base < count; base += THREADS) {
+        if (base + thread < count) shared.read[thread] = __ldcg(sums + base + thread);
+        __syncthreads();
+        if (thread < COLUMNS)
+            for (u32 at = thread; at < min((u32)THREADS, count - base); at += COLUMNS) sum += shared.read[at];
+        __syncthreads();
+    }
+    if (thread < COLUMNS) shared.total[thread] = sum;
+    __syncthreads();
+}
+
+// One segment of a long row. Whichever thread block comes last to a row adds the sums of its segments:
+// 1. a block writes its sum, and makes that seen by all; 2. it counts itself; 3. who finds all others counted sees their sums,
+// adds them, and clears the count for the next product.
+__device__ __forceinline__ void take_segment(Segment& shared, const LongRow& of, const Entries& entries, int count,
+                                             const Places& places, VECTOR* y, const Ends& ends) {
+    const int thread = threadIdx.x;
+    const u32 place = of.first / GROUP_ENTRIES, segments = (of.count + SEGMENT_ENTRIES - 1) / SEGMENT_ENTRIES;
+    SUM* sums = places.sums + (size_t)place * COLUMNS;
+    add_segment(shared, entries, count, sums + (size_t)of.segment * COLUMNS);
+    __threadfence();
+    __syncthreads();
+    if (thread == 0) shared.is_last = atomicAdd(places.arrived + place, 1u) == segments - 1;
+    __syncthreads();
+    if (!shared.is_last) return;
+    __threadfence();
+    add_in_order(shared, sums, segments);
+    if (thread == 0) places.arrived[place] = 0;
+    if (thread >= PARTS) return;
+    SUM sum[WIDTH];
+    for (int c = 0; c < WIDTH; ++c) sum[c] = shared.total[thread * WIDTH + c];
+    put(y, of.row, thread, sum, ends);
+}
+
+// One thread block a work group.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-groups(const u32* __restrict__ starts, const uint2* __restrict__ table, const int* __restrict__ columns,
+multiply(const u32* __restrict__ starts, const uint2* __restrict__ table, const int* __restrict__ columns,
        const VALUE* __restrict__ values, double value, const VECTOR* __restrict__ x, VECTOR* y, const double* lefts, double left,
-       const double* shifts, double shift) {
-    __shared__ Group group;
+       const double* shifts, double shift, u32* arrived, SUM* sums) {
+    __shared__ union {
+        Group group;
+        Segment segment;
+    } shared;
     const uint2 begin = __ldg(table + blockIdx.x), end = __ldg(table + blockIdx.x + 1);
     const int n_rows = end.x - begin.x, n_entries = end.y - begin.y, thread = threadIdx.x;
-    if (n_rows == 0 || n_entries > GROUP_ENTRIES) return;           // a segment of a long row, not its last one
-    if (n_rows == 1 && __ldg(starts + begin.x) != begin.y) return;  // its last one
     const u32* own = starts + begin.x;
     const Ends ends = {lefts, left, shifts, shift};
     const Entries entries = {columns + begin.y, values + begin.y, x, (SUM)value};
+    const u32 first = __ldg(own);
+    if (n_rows == 0 || n_entries > GROUP_ENTRIES || begin.y != first) {
+        const LongRow of = {begin.x, first, __ldg(own + 1) - first, (begin.y - first) / SEGMENT_ENTRIES};
+        take_segment(shared.segment, of, entries, n_entries, {arrived, sums}, y, ends);
+        return;
+    }
+    Group& group = shared.group;
     if (thread == 0) group.n_few = group.n_some = group.n_many = group.n_split = group.n_partial = 0;
     constexpr int ROUNDS = GROUP_ENTRIES / THREADS;
 #if IS_STREAM
@@ -316,7 +321,7 @@ groups(const u32* __restrict__ starts, const uint2* __restrict__ table, const in
 #pragma unroll
         for (int r = 0; r < STEP; ++r) {
             const int at = ((r0 + r) * THREADS + thread) / PARTS;
-            column[r] = at < n_entries ? passing(entries.columns + at) : -1;
+            column[r] = at < n_entries ? __ldcs(entries.columns + at) : -1;
         }
 #pragma unroll
         for (int r = 0; r < STEP; ++r)
@@ -328,24 +333,24 @@ groups(const u32* __restrict__ starts, const uint2* __restrict__ table, const in
 #if IS_PATTERN
             const SUM factor = entries.value;
 #else
-            const SUM factor = (SUM)passing(entries.values + at);
+            const SUM factor = (SUM)__ldcs(entries.values + at);
 #endif
 #pragma unroll
             for (int c = 0; c < WIDTH; ++c)
                 group.product[at * COLUMNS + thread % PARTS * WIDTH + c] = factor * (SUM)found[r].number[c];
         }
     }
-#elif STAGE
+#else
     int column[ROUNDS];
 #pragma unroll
     for (int r = 0; r < ROUNDS; ++r)
-        if (r * THREADS + thread < n_entries) column[r] = passing(entries.columns + r * THREADS + thread);
+        if (r * THREADS + thread < n_entries) column[r] = __ldcs(entries.columns + r * THREADS + thread);
 #pragma unroll
     for (int r = 0; r < ROUNDS; ++r)
         if (r * THREADS + thread < n_entries) group.column[r * THREADS + thread] = column[r];
-#if !IS_PATTERN && STAGE_VALUES
+#if !IS_PATTERN
 #pragma unroll 4
-    for (int at = thread; at < n_entries; at += THREADS) group.value[at] = passing(entries.values + at);
+    for (int at = thread; at < n_entries; at += THREADS) group.value[at] = __ldcs(entries.values + at);
 #endif
 #endif
     __syncthreads();
@@ -377,100 +382,6 @@ groups(const u32* __restrict__ starts, const uint2* __restrict__ table, const in
         put(y, begin.x + (item >> 16), at % PARTS, sum, ends);
     }
 #endif
-}
-
-// A long row: its row, the place of its first segment's sum, and its segments.
-struct LongRow {
-    u32 row, first, segments;
-};
-
-// Gives every segment of a long row a place for its sum, those of a row one behind the other: `found` counts places and rows.
-// In which order rows come is without influence on their sums.
-extern "C" __global__ void find_segments(const u32* __restrict__ starts, const uint2* __restrict__ table, u32 n_groups, u32* found,
-                                         u32* group_of, LongRow* rows) {
-    const u32 group = blockIdx.x * blockDim.x + threadIdx.x;
-    if (group >= n_groups) return;
-    const uint2 begin = table[group], end = table[group + 1];
-    if (end.y - begin.y <= GROUP_ENTRIES || starts[begin.x] != begin.y) return;  // not the first segment of a long row
-    const u32 segments = (starts[begin.x + 1] - begin.y + SEGMENT_ENTRIES - 1) / SEGMENT_ENTRIES;
-    const u32 first = atomicAdd(found, segments);
-    rows[atomicAdd(found + 1, 1u)] = {begin.x, first, segments};
-    for (u32 s = 0; s < segments; ++s) group_of[first + s] = group + s;
-}
-
-// Sums of the segments of long rows, one thread block each.
-extern "C" __global__ void __launch_bounds__(THREADS, SEGMENT_BLOCKS)
-segments(const uint2* __restrict__ table, const u32* __restrict__ group_of, const int* __restrict__ columns,
-         const VALUE* __restrict__ values, double value, const VECTOR* __restrict__ x, SUM* sums) {
-    __shared__ SUM of_warp[WARPS][COLUMNS];
-    const u32 number = group_of[blockIdx.x];
-    const uint2 begin = table[number];
-    const int count = table[number + 1].y - begin.y, thread = threadIdx.x, part = thread % PARTS;
-    columns += begin.y;
-    values += begin.y;
-    SUM sum[WIDTH] = {};
-    for (int base = thread / PARTS; base < count; base += SEGMENT_UNROLL * WARPS * LANES) {
-        int column[SEGMENT_UNROLL];
-        SUM factor[SEGMENT_UNROLL];
-        Part found[SEGMENT_UNROLL];
-#pragma unroll
-        for (int u = 0; u < SEGMENT_UNROLL; ++u) {
-            const int at = base + u * WARPS * LANES;
-            column[u] = at < count ? passing(columns + at) : -1;
-            factor[u] = (SUM)value;
-#if !IS_PATTERN
-            if (at < count) factor[u] = (SUM)passing(values + at);
-#endif
-        }
-#pragma unroll
-        for (int u = 0; u < SEGMENT_UNROLL; ++u) {
-            for (int c = 0; c < WIDTH; ++c) found[u].number[c] = 0;
-            if (column[u] >= 0) found[u] = gather(x, column[u], part);
-        }
-#pragma unroll
-        for (int u = 0; u < SEGMENT_UNROLL; ++u)
-#pragma unroll
-            for (int c = 0; c < WIDTH; ++c) sum[c] += factor[u] * (SUM)found[u].number[c];
-    }
-    add_lanes<LANES>(sum);
-    if (thread % 32 < PARTS)
-        for (int c = 0; c < WIDTH; ++c) of_warp[thread / 32][part * WIDTH + c] = sum[c];
-    __syncthreads();
-    if (thread < COLUMNS) {
-        SUM total = 0;
-        for (int w = 0; w < WARPS; ++w) total += of_warp[w][thread];
-        sums[(size_t)blockIdx.x * COLUMNS + thread] = total;
-    }
-}
-
-// Adds the sums of the segments of each long row in order, as many at once as there are threads.
-extern "C" __global__ void __launch_bounds__(THREADS)
-add_segments(const u32* __restrict__ found, const LongRow* __restrict__ rows, const SUM* __restrict__ sums, VECTOR* y,
-             const double* lefts, double left, const double* shifts, double shift) {
-    __shared__ SUM total[THREADS + COLUMNS];
-    const int thread = threadIdx.x;
-    const Ends ends = {lefts, left, shifts, shift};
-    for (u32 number = blockIdx.x; number < found[1]; number += gridDim.x) {
-        const LongRow row = rows[number];
-        const SUM* own = sums + (size_t)row.first * COLUMNS;
-        const u32 count = row.segments * COLUMNS;
-        SUM sum = 0;
-        for (u32 base = 0; base < count; base += THREADS) {
-            if (base + thread < count) total[thread] = own[base + thread];
-            __syncthreads();
-            if (thread < COLUMNS)
-                for (u32 at = thread; at < min((u32)THREADS, count - base); at += COLUMNS) sum += total[at];
-            __syncthreads();
-        }
-        if (thread < COLUMNS) total[THREADS + thread] = sum;
-        __syncthreads();
-        if (thread < PARTS) {
-            SUM own_sum[WIDTH];
-            for (int c = 0; c < WIDTH; ++c) own_sum[c] = total[THREADS + thread * WIDTH + c];
-            put(y, row.row, thread, own_sum, ends);
-        }
-        __syncthreads();
-    }
 }
 
 // x[i, :] *= factors[i], the product rounded once.

@@ -6,8 +6,8 @@ from ooc_chol.config import whole_pages
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 
-#: Counters of places and of long rows, and bytes of what the kernels note of a segment and of a long row.
-_COUNTERS_BYTES, _GROUP_BYTES, _ROW_BYTES = 256, 4, 12
+#: Bytes of a count of those segments of a long row whose sums are there.
+_COUNT_BYTES = 4
 
 
 def widest_panel(columns: int) -> int:
@@ -15,9 +15,7 @@ def widest_panel(columns: int) -> int:
     return next((width for width in PANEL_COLUMNS if width >= columns), PANEL_COLUMNS[-1])
 
 
-def workspace_sizes(precision: Precision, columns: int, most_segments: int) -> tuple[int, ...]:
-    """Bytes of counters, of what is noted of segments and of long rows, and of sums; none where no row is long."""
-    if not most_segments:
-        return 0, 0, 0, 0
+def workspace_sizes(precision: Precision, columns: int, most_segments: int) -> tuple[int, int]:
+    """Bytes of counts and of sums, for places of so many segments; none where no row is long."""
     sum_bytes = widest_panel(columns) * precision.compute.itemsize
-    return _COUNTERS_BYTES, *(whole_pages(each * most_segments) for each in (_GROUP_BYTES, _ROW_BYTES, sum_bytes))
+    return whole_pages(_COUNT_BYTES * most_segments), whole_pages(sum_bytes * most_segments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import cupy as cp
 import numpy as np
@@ -13,33 +13,12 @@ from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.product_sizes import widest_panel, workspace_sizes
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
 from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import BlockParts, RowBlock, ValueKind
+from ooc_chol.tasks.row_blocks import RowBlock, ValueKind
 
-_runtime = cp.cuda.runtime
-#: Threads of a block, thread blocks that add segments of long rows, and those that scale a panel.
-_THREADS, _MOST_ADDING, _MOST_SCALING = 256, 1024, 4096
-#: Columns up to which the rows of x that a work group needs are gathered into shared memory, whatever rows of A they belong to.
-_STREAMED_COLUMNS = 1
+#: Threads of a block, and thread blocks that scale a panel.
+_THREADS, _MOST_SCALING = 256, 4096
 #: C's names of types.
 _C_TYPES = {"int8": "signed char", "float32": "float", "float64": "double"}
-
-
-class _Functions(NamedTuple):
-    """Kernels for one kind of values and one width of panels."""
-
-    groups: Any
-    find_segments: Any
-    segments: Any
-    add_segments: Any
-
-
-class _Workspace(NamedTuple):
-    """Addresses of what products of blocks with long rows need."""
-
-    counters: int
-    group_of: int
-    rows: int
-    sums: int
 
 
 @final
@@ -53,33 +32,33 @@ class CudaProductKernels(AbstractProductKernels):
     columns : int
         Most columns of all panels together, of which any one has up to 8.
     most_segments : int
-        Most segments of long rows in a block.
+        Most places for sums of segments of long rows in a block.
 
     Notes
     -----
-    One launch a block, and where it has long rows three more. Kernels are compiled when a kind of values meets
-    a width of panels for the first time, which takes about a second, and kept on disk by CuPy.
+    One launch a block. Kernels are compiled when a kind of values meets a width of panels for the first time, which takes about a
+    second, and kept on disk by CuPy.
     """
 
     def __init__(self, precision: Precision, columns: int, most_segments: int) -> None:
         self.precision, self.columns, self.most_segments = precision, columns, most_segments
         self._panel = widest_panel(columns)
-        self._sizes = workspace_sizes(precision, columns, most_segments)
-        self._compiled: dict[tuple[ValueKind, int], _Functions] = {}
-        self._scaling: dict[int, Any] = {}
-        self._workspace = _Workspace(0, 0, 0, 0)
+        self._modules: dict[tuple[ValueKind, int], Any] = {}
+        self._arrived = self._sums = 0
 
     def workspace_bytes(self, nb: int) -> int:
-        """Sums of the segments of long rows, and 16 bytes a segment to find them; nothing where no row is long."""
-        return sum(self._sizes)
+        """Sums of the segments of long rows, and how many of each row are there; nothing where no row is long."""
+        return sum(workspace_sizes(self.precision, self.columns, self.most_segments))
 
     def bind(self, nb: int, workspace: int) -> None:
-        ends = [workspace + sum(self._sizes[:part]) for part in range(4)]
-        self._workspace = _Workspace(*ends)
+        """No segment has been added: that is cleared on the default stream, for which the device waits."""
+        counts, _ = workspace_sizes(self.precision, self.columns, self.most_segments)
+        self._arrived, self._sums = workspace, workspace + counts
+        if counts:
+            cp.cuda.runtime.memsetAsync(workspace, 0, counts, cp.cuda.Stream.null.ptr)
 
     def close(self) -> None:
-        self._compiled.clear()
-        self._scaling.clear()
+        self._modules.clear()
 
     def multiply(
         self,
@@ -93,18 +72,12 @@ class CudaProductKernels(AbstractProductKernels):
         shift: Tile | float = 0.0,
     ) -> None:
         self._check(block, data, x, y)
-        parts, width, on = block.parts(data), x.shape[1], cupy_stream(stream)
-        functions = self._functions(block.kind, width)
-        ends = (y.data.ptr, *_diagonal(left, block), *_diagonal(shift, block))
-        starts, table = parts.starts.data.ptr, parts.groups.data.ptr
-        operands = (*_entries(parts), np.float64(block.value), x.data.ptr)
-        if block.n_segments:
-            self._add_up_segments(functions, on, block, (starts, table), operands)
-        if block.n_groups:
-            functions.groups((block.n_groups,), (_THREADS,), (starts, table, *operands, *ends), stream=on)
-        if block.n_segments:
-            place, grid = self._workspace, (min(block.n_segments, _MOST_ADDING),)
-            functions.add_segments(grid, (_THREADS,), (place.counters, place.rows, place.sums, *ends), stream=on)
+        if not block.n_groups:
+            return
+        starts, groups, columns, values = (0 if part is None else part.data.ptr for part in block.parts(data))
+        operands = (starts, groups, columns, values, np.float64(block.value), x.data.ptr, y.data.ptr)
+        ends = (*_diagonal(left, block), *_diagonal(shift, block), self._arrived, self._sums)
+        self._launch("multiply", (block.kind, x.shape[1]), stream, block.n_groups, (*operands, *ends))
 
     def scale(self, stream: AbstractStream, factors: Tile, x: Tile) -> None:
         self._check_panel("x", x)
@@ -112,28 +85,17 @@ class CudaProductKernels(AbstractProductKernels):
             raise ValueError(f"{factors.shape} factors of {factors.dtype} cannot scale a panel of shape {x.shape}: give float64")
         if not x.size:
             return
-        width = x.shape[1]
-        if width not in self._scaling:
-            self._scaling[width] = self._load(ValueKind.PATTERN, width).get_function("scale")
-        grid = (min(-(-x.size // _THREADS), _MOST_SCALING),)
-        self._scaling[width](grid, (_THREADS,), (factors.data.ptr, x.data.ptr, np.uint64(x.size)), stream=cupy_stream(stream))
+        blocks = min(-(-x.size // _THREADS), _MOST_SCALING)
+        arguments = (factors.data.ptr, x.data.ptr, np.uint64(x.size))
+        self._launch("scale", (ValueKind.PATTERN, x.shape[1]), stream, blocks, arguments)
 
-    def _add_up_segments(
-        self, functions: _Functions, on: Any, block: RowBlock, rows: tuple[int, int], operands: tuple[Any, ...]
+    def _launch(
+        self, name: str, of: tuple[ValueKind, int], stream: AbstractStream, blocks: int, arguments: tuple[Any, ...]
     ) -> None:
-        """Enqueue the sums of all segments of long rows, into the workspace."""
-        place, (_, table) = self._workspace, rows
-        _runtime.memsetAsync(place.counters, 0, 8, on.ptr)
-        grid = (-(-block.n_groups // _THREADS),)
-        found = (np.uint32(block.n_groups), place.counters, place.group_of, place.rows)
-        functions.find_segments(grid, (_THREADS,), (*rows, *found), stream=on)
-        functions.segments((block.n_segments,), (_THREADS,), (table, place.group_of, *operands, place.sums), stream=on)
-
-    def _functions(self, kind: ValueKind, width: int) -> _Functions:
-        """The kernels for a kind of values and a width of panels, compiled when they are first wanted."""
-        if (kind, width) not in self._compiled:
-            self._compiled[kind, width] = _Functions(*map(self._load(kind, width).get_function, _Functions._fields))
-        return self._compiled[kind, width]
+        """Launch a kernel for a kind of values and a width of panels, compiled when it is first wanted."""
+        if of not in self._modules:
+            self._modules[of] = self._load(*of)
+        self._modules[of].get_function(name)((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
 
     def _load(self, kind: ValueKind, width: int) -> Any:
         """The compiled module; once per device, and kept on disk by CuPy."""
@@ -144,7 +106,6 @@ class CudaProductKernels(AbstractProductKernels):
             "VECTOR": _C_TYPES[self.precision.storage.name],
             "SUM": _C_TYPES[self.precision.compute.name],
             "COLUMNS": width,
-            "IS_STREAM": int(width <= _STREAMED_COLUMNS),
         }
         return cp.RawModule(code=code, options=("--std=c++17", *(f"-D{name}={value}" for name, value in defines.items())))
 
@@ -167,16 +128,11 @@ class CudaProductKernels(AbstractProductKernels):
             raise ValueError(f"y has shape {y.shape}, but the block's rows of the product are {(block.n_rows, x.shape[1])}")
         if data.nbytes < block.nbytes:
             raise ValueError(f"{data.nbytes} bytes are not the block's {block.nbytes}")
-        if block.n_segments > self.most_segments or x.shape[1] > self._panel:
+        if block.segment_places > self.most_segments or x.shape[1] > self._panel:
             raise ValueError(
-                f"a block with {block.n_segments} segments of long rows and a panel of {x.shape[1]} columns, but there "
+                f"a block with {block.segment_places} places for segments and a panel of {x.shape[1]} columns, but there "
                 f"is workspace for {self.most_segments} and {self._panel}"
             )
-
-
-def _entries(parts: BlockParts) -> tuple[int, int]:
-    """Addresses of columns and values."""
-    return parts.columns.data.ptr, 0 if parts.values is None else parts.values.data.ptr
 
 
 def _diagonal(diagonal: Tile | float, block: RowBlock) -> tuple[int, np.float64]:

@@ -22,7 +22,8 @@ class AbstractProductKernels(AbstractDeviceKernels):
     """
 
     precision: Precision
-    #: Most columns of all panels that are prepared at a time, and most segments of a block, for which there is workspace.
+    #: Most columns of all panels that are prepared at a time, and most places for sums of segments in a block
+    #: (:attr:`RowBlock.segment_places`), for which there is workspace.
     columns: int
     most_segments: int
 

@@ -384,12 +384,12 @@ class _Told:
         self._began = time.perf_counter()
         self._events: list[tuple[AbstractEvent, int]] = []
 
-    def note(self, widths: tuple[int, ...]) -> Callable[[int, AbstractEvent], None] | None:
-        """What takes the number of a block, and an event behind its product; None where nobody is told."""
+    def note(self, widths: tuple[int, ...]) -> Callable[[range, AbstractEvent], None] | None:
+        """What takes numbers of blocks, and an event behind their products; None where nobody is told."""
         if self._report is None:
             return None
         blocks, columns = self._plan.blocks.blocks, sum(widths)
-        return lambda number, event: self._events.append((event, columns * blocks[number].n_entries))
+        return lambda run, event: self._events.append((event, columns * sum(blocks[number].n_entries for number in run)))
 
     def tell(self) -> None:
         """Wait for the blocks, one after the other."""

@@ -156,7 +156,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         try:
             enqueue()
         except BaseException:
-            with suppress(driver_errors()):  # it is void, and the first error is the one to tell
+            with suppress(*driver_errors()):  # it is void, and the first error is the one to tell
                 cupy_stream.end_capture()
             raise
         graph = cupy_stream.end_capture()

@@ -76,6 +76,8 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
+    from ooc_chol.sparse.block_csr import block_csr as block_csr
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
     from ooc_chol.sparse.generators import urand as urand
@@ -148,6 +150,7 @@ _NAMES = {
     "precision.triples": ("Precision",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
+    "sparse.block_csr": ("BlockCSR", "block_csr"),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
     "sparse.operator": ("Operator", "laplacian"),

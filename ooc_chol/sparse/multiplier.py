@@ -165,7 +165,7 @@ def multiplier(
     >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> with oc.multiplier(path, devices="host:0") as m:
     ...     m.apply(np.array([1.0, 2.0, 3.0]), times=3)
-    array([ 8., 16.,  8.])
+    array([4., 8., 4.])
     """
     names = resolve_devices(devices)
     wanted = precision_of(precision)

@@ -18,13 +18,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version as version_of
 from typing import Any, final
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from ooc_chol import __version__
 from ooc_chol.config import PAGE_BYTES, format_bytes, whole_pages
 from ooc_chol.errors import ClosedError, DamagedFileError, TierError
 from ooc_chol.inputs import input_file, parse_json
@@ -121,7 +121,7 @@ class BlockFileWriter(AbstractBlockSink):
         header = {
             "kind": kind,
             "byte_order": sys.byteorder,
-            "created_by": version_of("ooc_chol"),
+            "created_by": __version__,
             "checksum": ALGORITHM,
             "piece_bytes": PIECE_BYTES,
             "facts": facts,

@@ -1,7 +1,8 @@
 """Blocks in a fixed order through one device: some stay, the others pass through a ring of slots, copies ahead of the kernels.
 
-A cyclic scan over more blocks than a device holds has the fewest copies when it keeps some blocks for good and never evicts
-them. So there is no policy here: whoever made the plan says which blocks are kept, and where.
+A cyclic scan over more blocks than a device holds keeps some of them for good: the best rule of eviction, which knows all that
+comes, saves less than one copy a scan beside that (docs/decisions/0043-block-scan.md). So there is no policy here: whoever made
+the plan says which blocks are kept, and where.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ class ScanStreams(NamedTuple):
         return cls(device.create_stream(computes), device.create_stream(copies), computes, copies)
 
 
-class _Copy(NamedTuple, Generic[KeyT]):
+class _Copy(NamedTuple):
     """A copy that was enqueued, whose block was not used yet."""
 
-    key: KeyT
+    key: BlockIndex
     tile: Tile
     slot: int | None  #: None in a place of its own
     done: AbstractEvent
@@ -101,12 +102,13 @@ class BlockScan(Generic[KeyT]):
     ) -> None:
         #: Bytes of all copies that were enqueued: what crossed the link, once :meth:`finish` has returned.
         self.copied_bytes = 0
-        self._device, self._scanned, self._streams, self._track = device, scanned, streams, track
+        self._device, self._scanned, self._track = device, scanned, track
+        self._computing, self._copying, self._computes, self._copies = streams
         #: Behind the last use of each slot of the ring, and the step that it was.
         self._used: list[tuple[AbstractEvent, int | None] | None] = [None] * slots
         self._next = 0  # slot of the next copy into the ring
         self._taken = 0  # slots whose block is not used up
-        self._coming: deque[_Copy[KeyT]] = deque()
+        self._coming: deque[_Copy] = deque()
         self._kept: dict[KeyT, Tile] = {}  # blocks that stay, here or on their way
         self._announced: Sequence[KeyT] = ()  # the first blocks of the next scan, looked at already
         self._was_left = False  # the last scan, before its end
@@ -153,19 +155,19 @@ class BlockScan(Generic[KeyT]):
         """
         ready, self._announced, is_over = self._begin(order), (), False
         try:
-            for position, key in enumerate(order):
+            for key in order:
                 if ready < len(order):
-                    ready = self._bring_ahead(order, max(ready, position))
+                    ready = self._bring_ahead(order, ready)
                 tile, copy = self._take(key)
-                begun = self._track.now(self._streams.computing)
+                begun = self._track.now(self._computing)
                 yield key, tile
                 step = None
                 if begun is not None:
-                    span, count = (begun, self._track.now(self._streams.computing)), 0 if flops is None else flops(key)
+                    span, count = (begun, self._track.now(self._computing)), 0 if flops is None else flops(key)
                     after = None if copy is None else copy.step
-                    step = self._track.ran("compute", key, self._streams.computes, span, flops=count, after=after)
+                    step = self._track.ran("compute", key, self._computes, span, flops=count, after=after)
                 if copy is not None and copy.slot is not None:
-                    self._used[copy.slot] = self._streams.computing.record(), step
+                    self._used[copy.slot] = self._computing.record(), step
                     self._taken -= 1
             is_over = True
         finally:
@@ -174,7 +176,7 @@ class BlockScan(Generic[KeyT]):
 
     def finish(self) -> None:
         """Wait for both streams, settle the track and raise what went wrong on the way."""
-        finish(self._device, [self._streams.computing, self._streams.copying])
+        finish(self._device, [self._computing, self._copying])
         self._track.settle()
 
     def close(self) -> None:
@@ -185,8 +187,8 @@ class BlockScan(Generic[KeyT]):
     def _begin(self, order: Sequence[KeyT]) -> int:
         """How many blocks of ``order`` were looked at already; all that comes is behind a scan that was left."""
         if self._was_left:
-            self._streams.copying.wait(self._streams.computing.record())  # slots may still be in use
-            self._streams.computing.wait(self._streams.copying.record())  # kept blocks may be on their way
+            self._copying.wait(self._computing.record())  # slots may still be in use
+            self._computing.wait(self._copying.record())  # kept blocks may be on their way
             self._was_left = False
         count = len(self._announced)
         if list(order[:count]) != list(self._announced):
@@ -196,31 +198,28 @@ class BlockScan(Generic[KeyT]):
 
     def _bring_ahead(self, order: Sequence[KeyT], position: int) -> int:
         """Enqueue copies for blocks from ``position`` on while there is room; returns the position that is next."""
-        ahead = max(1, len(self._used))  # kept blocks have room always: no further ahead than the ring for them
-        while position < len(order) and len(self._coming) < ahead:
+        slots, kept, coming = len(self._used), self._kept, self._coming
+        ahead = max(1, slots)  # kept blocks have room always: no further ahead than the ring for them
+        while position < len(order) and len(coming) < ahead:
             key = order[position]
-            if key not in self._kept and self._scanned.in_place(key) is None:
+            if key not in kept and self._scanned.in_place(key) is None:
                 if self._scanned.is_kept(key):
                     self._bring(key, None)
-                elif not self._bring_to_ring(key):
-                    break
+                elif self._taken < slots:
+                    slot, self._taken = self._next, self._taken + 1
+                    self._next = (slot + 1) % slots
+                    self._bring(key, slot)
+                elif slots:
+                    break  # the block in the next slot is still to be used
+                else:
+                    where = f"{self._device.name} keeps it nowhere and has no ring"
+                    raise ScheduleError(f"block {tuple(key)} is to be copied, but {where}")
             position += 1
         return position
 
-    def _bring_to_ring(self, key: KeyT) -> bool:
-        """Enqueue a copy into the next slot, unless the block there is still to be used."""
-        slots, slot = len(self._used), self._next
-        if not slots:
-            raise ScheduleError(f"block {tuple(key)} is to be copied, but {self._device.name} keeps it nowhere and has no ring")
-        if self._taken == slots:
-            return False
-        self._next, self._taken = (slot + 1) % slots, self._taken + 1
-        self._bring(key, slot)
-        return True
-
     def _bring(self, key: KeyT, slot: int | None) -> None:
         """Enqueue a copy behind the last use of its slot."""
-        copying, after = self._streams.copying, None
+        copying, after = self._copying, None
         if slot is not None and (used := self._used[slot]) is not None:
             copying.wait(used[0])
             after = used[1]
@@ -229,16 +228,16 @@ class BlockScan(Generic[KeyT]):
         done, nbytes = copying.record(), self._scanned.nbytes(key)
         self.copied_bytes += nbytes
         fmt = "" if begun is None else self._scanned.format_of(key)  # for the trace alone
-        step = self._track.ran("fetch", key, self._streams.copies, (begun, done), nbytes=nbytes, fmt=fmt, after=after)
+        step = self._track.ran("fetch", key, self._copies, (begun, done), nbytes=nbytes, fmt=fmt, after=after)
         self._coming.append(_Copy(key, tile, slot, done, step))
         if slot is None:
             self._kept[key] = tile
 
-    def _take(self, key: KeyT) -> tuple[Tile, _Copy[KeyT] | None]:
+    def _take(self, key: KeyT) -> tuple[Tile, _Copy | None]:
         """A block that the computing stream may use from now on, and the copy that was made for it."""
         if self._coming and self._coming[0].key == key:
             copy = self._coming.popleft()
-            self._streams.computing.wait(copy.done)
+            self._computing.wait(copy.done)
             return copy.tile, copy
         if (tile := self._kept.get(key)) is None:
             tile = self._scanned.in_place(key)

@@ -44,7 +44,7 @@ class ByteBlocks(AbstractTier):
     def __init__(self, sizes: Sequence[int], seed: int = 0) -> None:
         random = np.random.default_rng(seed)
         self.blocks = [random.integers(0, 256, size, dtype=np.uint8) for size in sizes]
-        self.told: Callable[[int], None] = lambda block: None
+        self.told: Callable[[int], object] = lambda block: None
         self.reads: list[int] = []
 
     def format_of(self, index: tuple[int, ...]) -> PrecisionFormat:

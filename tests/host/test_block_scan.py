@@ -171,14 +171,16 @@ def test_a_scan_that_is_left_does_not_lose_the_block_in_use():
 
 
 def test_kept_blocks_of_a_scan_that_was_left_are_there_when_they_are_used():
-    gate = threading.Event()
+    used = threading.Event()
     with opened(DEVICE, SIZES, slots=3, kept=6, rows=6) as on:
-        on.tier.told = lambda block: _must(gate) if block == 1 else None
+        # in vain, unless the block is used before it is there
+        on.tier.told = lambda block: used.wait(0.2) if block == 1 else None
         for _ in on.scan.over(ALL):
             break  # blocks 1 and 2 are on their way
         for row, (key, tile) in enumerate(on.scan.over(ALL)):
             on.use(key, tile, row)
-        gate.set()
+            if row == 1:
+                _enqueue(on.streams.computing, used.set)
         on.scan.finish()
         assert on.tier.reads == [*range(6)]
         for row, block in enumerate(on.tier.blocks):

@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
+    from ooc_chol.sparse.block_csr import block_csr as block_csr
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -133,6 +135,7 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
+    "sparse.block_csr": ("BlockCSR", "block_csr"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

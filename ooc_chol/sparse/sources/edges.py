@@ -18,10 +18,6 @@ from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
 #: Vertices up to this number are taken as they are; of more, one in so many must have an edge.
 _FREE_VERTICES, _MOST_UNUSED = 1 << 24, 256
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*$")
-#: A field between commas (or tabulators) in which nothing stands.
-_EMPTY_FIELD = {
-    separators: re.compile(rb"(?m)(?:^|[%s])[ ]*(?=[%s])|[%s][ \r]*$" % ((separators,) * 3)) for separators in (b",;", b",;\t")
-}
 _HEADLINE = re.compile(rb"[ \t]*[\"'A-Za-z_]")
 
 
@@ -133,13 +129,19 @@ def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)
     if any(separator in data for separator in separators):
-        if (empty := _EMPTY_FIELD[separators].search(data)) is not None:
-            line = piece.first_line + data.count(b"\n", 0, empty.start())
-            raise SparseInputError(
-                source, f"line {line}", "a field is empty", "give every edge two vertices, and a weight or none"
-            )
+        _check_fields(data, separators, piece, source)
         data = data.translate(bytes.maketrans(b",;", b"  "))
     return Piece(data, piece.first_line)
+
+
+def _check_fields(data: bytes, separators: bytes, piece: Piece, source: str) -> None:
+    """Refuse lines in which nothing stands between two separators, or before the first, or behind the last."""
+    bare = b"\n" + data.translate(bytes.maketrans(separators, b"," * len(separators)), b" \r")
+    found = [at for pair in (b",,", b"\n,", b",\n") if (at := bare.find(pair)) >= 0]
+    if found:
+        at = min(found)
+        line = piece.first_line + bare.count(b"\n", 0, at + 1 if bare[at : at + 1] == b"\n" else at) - 1
+        raise SparseInputError(source, f"line {line}", "a field is empty", "give every edge two vertices, and a weight or none")
 
 
 def _check_widths(table: Numbers, width: int, piece: Piece, source: str) -> None:

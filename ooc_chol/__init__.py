@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import RatesWarning as RatesWarning
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
+    from ooc_chol.errors import SparseInputError as SparseInputError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
     from ooc_chol.inputs import input_bytes as input_bytes
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
+    from ooc_chol.sparse.block_csr import block_csr as block_csr
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
     from ooc_chol.sparse.generators import urand as urand
@@ -120,6 +123,7 @@ _NAMES = {
         "RatesWarning",
         "RefinementError",
         "ScheduleError",
+        "SparseInputError",
         "TierError",
         "UnsupportedTypeError",
     ),
@@ -134,6 +138,7 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
+    "sparse.block_csr": ("BlockCSR", "block_csr"),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, whole_pages
 from ooc_chol.dense.factor.sweeps import NOTHING, AbstractTeamSolver, AbstractTeamSweeps, Needs, PanelSums
-from ooc_chol.dense.passes import COMPUTES, COPIES, Pass, Track, device_for_a_pass, finish
+from ooc_chol.dense.passes import COMPUTES, COPIES, track_of_l
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays
 from ooc_chol.errors import BudgetError
 from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile, TileFunction
 from ooc_chol.kernels.interfaces import AbstractSolveKernels, TileDevice
 from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.runtime.passes import Pass, Track, device_for_a_pass, finish
+from ooc_chol.runtime.vectors import copy_columns_in, copy_columns_out, vector_arrays
 from ooc_chol.tasks.tiling import TileIndex
 
 #: Slots through which tiles pass that the device does not keep.
@@ -206,7 +207,7 @@ class DeviceSweeps(AbstractTeamSweeps):
         copied = self._copies.record()
         self._stream.wait(copied)
         nbytes = fmt.stored_bytes(self.grid.entries(*index))
-        self._track.ran("fetch", index, COPIES, (begun, copied), nbytes=nbytes, fmt=fmt, after=after)
+        self._track.ran("fetch", index, COPIES, (begun, copied), nbytes=nbytes, fmt=fmt.name, after=after)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
@@ -333,7 +334,7 @@ class DeviceSolver(AbstractTeamSolver):
     ) -> Iterator[DeviceSweeps]:
         """Sweeps on the device, which keeps tiles by ``ranks``; copies reach L and the arrays in place where they can."""
         with device_for_a_pass(self.open_device, self.reaching(store, [*needs.arrays, *needs.locked])) as device:
-            track = run.track(device.name)
+            track = track_of_l(run, device.name)
             sweeps = DeviceSweeps(device, store, budget_bytes=self.budget_bytes, needs=needs, track=track, ranks=ranks)
             try:
                 yield sweeps

@@ -33,10 +33,12 @@ from functools import cached_property
 from typing import Any
 
 from ooc_chol.config import whole_pages
-from ooc_chol.dense.stores.checksums import ALGORITHM, PIECE_BYTES, ChecksumTables, hash_bytes
+from ooc_chol.dense.stores.checksums import ChecksumTables
 from ooc_chol.dense.stores.layout import TILE_ALIGNMENT, TileLayout, mixed_formats
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
+from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
+from ooc_chol.memory.unfinished import Unfinished
 from ooc_chol.outputs import FileKind
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -48,6 +50,8 @@ COPY_MAGIC = b"OOCCOPY\n"
 FACTOR_FILES = FileKind(
     "factor of ooc_chol", MAGIC, endings=(".ooc",), hint='L.save("L.npy") writes a factor as a dense array of NumPy'
 )
+#: Such files while they are written.
+UNFINISHED = Unfinished(MAGIC, "factor", "load")
 #: Version of a file whose tiles are all FP64, without checksums.
 FP64_VERSION = 1
 #: Version of a file of several formats, without checksums.

@@ -105,9 +105,8 @@ def canonical(
     Canonical rows cost one reading of their bytes. Others are sorted row by row, and values of the same place added in float64,
     and rounded once where they were float32; whole numbers are added exactly.
     """
-    run = Rows(
-        first_row, starts, np.ascontiguousarray(columns), None if values is None else _known(np.ascontiguousarray(values), rules)
-    )
+    known = None if values is None else _known(np.ascontiguousarray(values), rules)
+    run = Rows(first_row, starts, _native(np.ascontiguousarray(columns)), known)
     _check_whole(run, rules)
     if not _is_ascending(run, rules):
         run = _merged(_with_int32(run), rules, counts)
@@ -125,10 +124,14 @@ def place_of(run: Rows, entry: int) -> tuple[int, int]:
     return run.first_row + int(np.searchsorted(run.starts, entry, side="right")) - 1, int(run.columns[entry])
 
 
+def _native(numbers: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in the machine's byte order."""
+    return numbers if numbers.dtype.isnative else numbers.astype(numbers.dtype.newbyteorder("="))
+
+
 def _known(values: NDArray[Any], rules: Rules) -> NDArray[Any]:
     """Values as float64, float32 or whole numbers, of the machine's byte order."""
-    if not values.dtype.isnative:
-        values = values.astype(values.dtype.newbyteorder("="))
+    values = _native(values)
     if values.dtype.kind == "b":
         whole: NDArray[np.int8] = np.not_equal(values.view(np.uint8), 0).view(np.int8)
         return whole
@@ -197,20 +200,29 @@ def _merged(run: Rows, rules: Rules, counts: RowCounts) -> Rows:
     single = Rows(run.first_row, np.searchsorted(heads, run.starts).astype(np.int64), columns[heads], None)
     if rules.repeated == "once":
         return single
-    return single._replace(values=_summed(values, heads, single, rules))
+    return single._replace(values=_summed(values, fresh, single, rules))
 
 
-def _summed(values: NDArray[Any], heads: NDArray[np.intp], run: Rows, rules: Rules) -> NDArray[Any]:
-    """Sums of values from each head to the next."""
+def _summed(values: NDArray[Any], fresh: NDArray[np.bool_], run: Rows, rules: Rules) -> NDArray[Any]:
+    """Sums of values from each that is fresh to the next, in their order."""
+    heads, others = np.flatnonzero(fresh), np.flatnonzero(~fresh)
+    into = np.searchsorted(heads, others) - 1
+
+    def added(dtype: type) -> NDArray[Any]:
+        sums: NDArray[Any] = values[heads].astype(dtype)
+        np.add.at(sums, into, values[others].astype(dtype))
+        return sums
+
     with np.errstate(all="ignore"):  # what is not finite is named later
-        sums = np.add.reduceat(values, heads, dtype=np.float64)
+        sums = added(np.float64)
         if values.dtype.kind == "f":
             return sums.astype(values.dtype, copy=False)
-    if np.abs(sums).max() >= _NEAR_WRAPPING:
-        row, col = place_of(run, int(np.argmax(np.abs(sums))))
-        problem = f"the sum of entries at A[{row}, {col}] is about {sums[np.argmax(np.abs(sums))]:.3g}, beyond 2^53"
+    if (largest := np.abs(sums)).max() >= _NEAR_WRAPPING:
+        entry = int(np.argmax(largest))
+        row, col = place_of(run, entry)
+        problem = f"the sum of entries at A[{row}, {col}] is about {sums[entry]:.3g}, beyond 2^53"
         raise SparseInputError(rules.name, f"row {row}", problem, "convert the values first, by A.astype(np.float64)")
-    return np.add.reduceat(values.astype(np.int64, copy=False), heads)
+    return added(np.int64)
 
 
 def _without_zeros(run: Rows, rules: Rules, counts: RowCounts) -> Rows:

@@ -62,8 +62,8 @@ def array_rows(matrix: Any, *, zeros: Zeros = "keep", name: str | None = None) -
         return _tensor_rows(matrix, source, zeros)
     if not issparse(matrix) and not (kind.__module__.startswith("cupyx.") and hasattr(matrix, "format")):
         raise TypeError(f"A is a {_full_name(kind)}, which is no sparse matrix: {_advice(matrix)}")
-    if matrix.ndim != 2:
-        raise SparseInputError(source, "", f"it has {matrix.ndim} dimensions", "a matrix has two: reshape it")
+    if len(matrix.shape) != 2:
+        raise SparseInputError(source, "", f"it has {len(matrix.shape)} dimensions", "a matrix has two: reshape it")
     if matrix.format not in _PARTS:
         matrix, source = matrix.tocsr(), name or f"{source}, converted to CSR"
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))

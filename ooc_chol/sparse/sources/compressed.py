@@ -90,7 +90,7 @@ class Compressed:
             )
 
 
-def cuts(starts: NDArray[np.int64], most: int = RUN_ENTRIES) -> Iterator[tuple[int, int]]:
+def cuts(starts: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows that have at most so many entries together, or are one row."""
     first, last = 0, starts.size - 1
     while first < last:
@@ -101,7 +101,7 @@ def cuts(starts: NDArray[np.int64], most: int = RUN_ENTRIES) -> Iterator[tuple[i
 
 def _cut(first: int, ends: NDArray[np.int64], indices: Take, data: Take | None) -> Iterator[Run]:
     """The entries of these rows, by runs."""
-    for start, stop in cuts(ends):
+    for start, stop in cuts(ends, RUN_ENTRIES):
         count = int(ends[stop] - ends[start])
         values = None if data is None else data(count)
         yield Run(first + start, ends[start : stop + 1] - ends[start], indices(count), values)

@@ -18,10 +18,6 @@ from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
 #: Vertices up to this number are taken as they are; of more, one in so many must have an edge.
 _FREE_VERTICES, _MOST_UNUSED = 1 << 24, 256
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*$")
-#: A field between commas (or tabulators) in which nothing stands.
-_EMPTY_FIELD = {
-    separators: re.compile(rb"(?m)(?:^|[%s])[ ]*(?=[%s])|[%s][ \r]*$" % ((separators,) * 3)) for separators in (b",;", b",;\t")
-}
 _HEADLINE = re.compile(rb"[ \t]*[\"'A-Za-z_]")
 
 
@@ -102,7 +98,7 @@ def _read(path: Path, source: str, base: int) -> Edges:
     """All edges."""
     vertices: list[NDArray[np.int32]] = []
     weights: list[NDArray[Any]] = []
-    separators = b",;\t" if ".tsv" in path.suffixes else b",;"
+    separators = b",;\t" if ".tsv" in _endings(path) else b",;"
     width = 0
     for piece in text_pieces(path, source):
         plain = _plain(piece, path, source, separators)
@@ -119,23 +115,33 @@ def _read(path: Path, source: str, base: int) -> Edges:
     return Edges(found, np.concatenate(weights) if weights else None)
 
 
+def _endings(path: Path) -> set[str]:
+    return {suffix.lower() for suffix in path.suffixes}
+
+
 def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
     """The piece with blanks between its numbers, and empty lines for comments."""
     data = piece.data
     if piece.first_line == 1:
         data = data.removeprefix(b"\xef\xbb\xbf")
-        if {".csv", ".tsv"} & set(path.suffixes) and _HEADLINE.match(data):
+        if _endings(path) & {".csv", ".tsv"} and _HEADLINE.match(data):
             data = data[data.index(b"\n") :]
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)
     if any(separator in data for separator in separators):
-        if (empty := _EMPTY_FIELD[separators].search(data)) is not None:
-            line = piece.first_line + data.count(b"\n", 0, empty.start())
-            raise SparseInputError(
-                source, f"line {line}", "a field is empty", "give every edge two vertices, and a weight or none"
-            )
+        _check_fields(data, separators, piece, source)
         data = data.translate(bytes.maketrans(b",;", b"  "))
     return Piece(data, piece.first_line)
+
+
+def _check_fields(data: bytes, separators: bytes, piece: Piece, source: str) -> None:
+    """Refuse lines in which nothing stands between two separators, or before the first, or behind the last."""
+    bare = b"\n" + data.translate(bytes.maketrans(separators, b"," * len(separators)), b" \r")
+    found = [at for pair in (b",,", b"\n,", b",\n") if (at := bare.find(pair)) >= 0]
+    if found:
+        at = min(found)
+        line = piece.first_line + bare.count(b"\n", 0, at + 1 if bare[at : at + 1] == b"\n" else at) - 1
+        raise SparseInputError(source, f"line {line}", "a field is empty", "give every edge two vertices, and a weight or none")
 
 
 def _check_widths(table: Numbers, width: int, piece: Piece, source: str) -> None:

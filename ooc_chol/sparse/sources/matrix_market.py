@@ -14,7 +14,7 @@ from ooc_chol.room import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.sources.coordinates import coordinate_rows
 from ooc_chol.sparse.sources.scattered import ScatteredRows
-from ooc_chol.sparse.sources.text import TextStream, opened_text
+from ooc_chol.sparse.sources.text import REAL, WHOLE, Piece, first_other, opened_text, text_pieces
 from ooc_chol.sparse.sources.vectors import ArrayVector
 
 #: Bytes in which the banner, comments and sizes stand.
@@ -23,6 +23,10 @@ _MOST_HEADER = 1 << 20
 _LEAST_LINE, _MOST_GROWTH, _ENTRY_BYTES = 4, 1032, 24
 _FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+
+#: Characters of whole numbers, and of real ones (and of the words nan and infinity, which are refused by name).
+_WHOLE, _REAL = WHOLE + b"+-", REAL + b"nNaAiIfFtTyY"
+_COMMENT = re.compile(rb"(?m)^[ \t]*%.*$")
 
 
 class Header(NamedTuple):
@@ -66,16 +70,15 @@ def matrix_market_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = 
     with opened_text(path, source) as stream:
         header = _header(stream.read(_MOST_HEADER), source)
     _check_size(header, path, source)
-    with opened_text(path, source) as stream:
-        try:
-            matrix = mmread(_Looked(stream, header, source))
-        except (ValueError, OverflowError) as error:
-            if isinstance(error, SparseInputError):
-                raise
-            place, _, problem = str(error).rpartition(": ")
-            raise SparseInputError(
-                source, place.lower(), problem.rstrip("."), "mend the line, or write it anew with scipy.io.mmwrite"
-            ) from error
+    try:
+        matrix = mmread(_Checked(path, header, source))
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, SparseInputError):
+            raise
+        place, _, problem = str(error).rpartition(": ")
+        raise SparseInputError(
+            source, place.lower(), problem.rstrip("."), "mend the line, or write it anew with scipy.io.mmwrite"
+        ) from error
     vectors = [
         ArrayVector(part, what, source) for part, what in ((matrix.row, "rows"), (matrix.col, "columns"), (matrix.data, "values"))
     ]
@@ -137,30 +140,39 @@ def _check_size(header: Header, path: Path, source: str) -> None:
 
 
 @final
-class _Looked:
-    """A stream that refuses real numbers where whole ones are promised: SciPy reads 1.5 as 1."""
+class _Checked:
+    """A file's text for SciPy's reader, which takes 1.5 for a whole number 1, and crashes where characters are no text."""
 
-    def __init__(self, stream: TextStream, header: Header, source: str) -> None:
-        self._stream, self._source, self._line = stream, source, 1
-        self._is_whole = "integer" in header.field
-        self._is_comment, self._skipped = False, header.nbytes
+    def __init__(self, path: Path, header: Header, source: str) -> None:
+        self._pieces = text_pieces(path, source)
+        self._header, self._source = header, source
+        self._text, self._at = b"", 0
+        self._allowed = _WHOLE if header.field in ("integer", "unsigned-integer", "pattern") else _REAL
 
     def read(self, count: int = -1) -> bytes:
-        """The next bytes."""
-        data = self._stream.read(count)
-        if self._is_whole:
-            self._look(data)
-        return data
+        """The next bytes, at most so many."""
+        if self._at == len(self._text):
+            piece = next(self._pieces, None)
+            if piece is None:
+                return b""
+            self._check(piece)
+            self._text, self._at = piece.data, 0
+        stop = len(self._text) if count < 0 else self._at + count
+        found = self._text[self._at : stop]
+        self._at += len(found)
+        return found
 
-    def _look(self, data: bytes) -> None:
-        """Look for a point or an exponent behind the header and outside of comments."""
-        skipped = min(self._skipped, len(data))
-        self._skipped -= skipped
-        found = re.search(rb"[.eE]", data[skipped:])
-        if found is not None and b"%" not in data[skipped:] and not self._is_comment:
-            line = self._line + data.count(b"\n", 0, skipped + found.start())
-            raise SparseInputError(
-                self._source, f"line {line}", "it holds no whole number, which the file promises", "call it real"
-            )
-        self._line += data.count(b"\n")
-        self._is_comment = b"%" in data[skipped:]
+    def _check(self, piece: Piece) -> None:
+        """Refuse characters that no number has behind the lines of the header, but for comments."""
+        begin = self._header.nbytes if piece.first_line == 1 else 0
+        head = piece.data[:begin]
+        if b"\0" in head:
+            line = 1 + head.count(b"\n", 0, head.index(b"\0"))
+            raise SparseInputError(self._source, f"line {line}", "it holds a null character", "it is no text: get the file again")
+        body = piece.data[begin:]
+        if b"%" in body:
+            body = _COMMENT.sub(lambda found: b" " * len(found[0]), body)
+        if (at := first_other(body, self._allowed)) is not None:
+            line = piece.first_line + head.count(b"\n") + body.count(b"\n", 0, at)
+            problem = f"{body[at : at + 1]!r:.20} stands in no {self._header.field} number"
+            raise SparseInputError(self._source, f"line {line}", problem, "mend the line, or write it anew with scipy.io.mmwrite")

@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from ooc_chol.errors import SparseInputError
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Rules, Zeros, canonical
 from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
-from ooc_chol.sparse.sources.compressed import RUN_ROWS, cuts
+from ooc_chol.sparse.sources.compressed import RUN_ENTRIES, RUN_ROWS, cuts
 
 #: Entries of a piece that a source hands over at a time.
 PIECE_ENTRIES = 1 << 21
@@ -75,11 +75,13 @@ class ScatteredRows(AbstractRows):
     def runs(self) -> Iterator[Rows]:
         """Its rows, gathered group by group."""
         self.counts = RowCounts()
+        zeros = np.zeros(min(RUN_ROWS, self.shape[0]) + 1, np.int64)  # shared by all runs without entries
+        zeros.flags.writeable = False
         for rows, count in self._groups():
             if count:
                 yield from self._gathered(rows, count)
             else:
-                yield from _empty(rows)
+                yield from _empty(rows, zeros)
 
     def _groups(self) -> Iterator[tuple[range, int]]:
         """Ranges of rows that are gathered at a time, and how many entries each has."""
@@ -120,7 +122,7 @@ class ScatteredRows(AbstractRows):
         sorted_ = matrix.tocsr()
         starts, pattern = sorted_.indptr.astype(np.int64), inside.values is None
         del inside, values, matrix
-        for first, stop in cuts(starts):
+        for first, stop in cuts(starts, RUN_ENTRIES):
             part = slice(starts[first], starts[stop])
             run = (rows.start + first, starts[first : stop + 1] - starts[first], sorted_.indices[part])
             yield canonical(*run, None if pattern else sorted_.data[part], self._rules, self.counts)
@@ -132,14 +134,15 @@ class ScatteredRows(AbstractRows):
         values: NDArray[Any] | None = None
         at = 0
         for piece in self._pieces():
-            mask = (piece.rows >= rows.start) & (piece.rows < rows.stop)
-            stop = at + int(np.count_nonzero(mask))
-            numbers[at:stop] = piece.rows[mask] - rows.start
-            columns[at:stop] = piece.columns[mask]
+            # Places once, then a gather from each vector: a mask in each would be three times as slow where rows are mixed.
+            inside = np.flatnonzero((piece.rows >= rows.start) & (piece.rows < rows.stop))
+            stop = at + inside.size
+            numbers[at:stop] = piece.rows[inside] - rows.start
+            columns[at:stop] = piece.columns[inside]
             if piece.values is not None:
                 if values is None:
                     values = np.empty(count, _sortable(piece.values.dtype))
-                values[at:stop] = piece.values[mask]
+                values[at:stop] = piece.values[inside]
             at = stop
         return Entries(numbers, columns, values)
 
@@ -149,8 +152,8 @@ def _sortable(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.kind == "f" and dtype.itemsize < 4 else dtype.newbyteorder("=")
 
 
-def _empty(rows: range) -> Iterator[Rows]:
+def _empty(rows: range, zeros: NDArray[np.int64]) -> Iterator[Rows]:
     """Runs of rows without entries."""
     for first in range(rows.start, rows.stop, RUN_ROWS):
-        starts = np.zeros(min(RUN_ROWS, rows.stop - first) + 1, np.int64)
-        yield Rows(first, starts, np.empty(0, np.int32), None)
+        count = min(RUN_ROWS, rows.stop - first)
+        yield Rows(first, zeros[: count + 1], np.empty(0, np.int32), None)

@@ -24,10 +24,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from ooc_chol import __version__
 from ooc_chol.config import PAGE_BYTES, format_bytes, whole_pages
 from ooc_chol.errors import ClosedError, DamagedFileError, TierError
 from ooc_chol.inputs import input_file, parse_json
+from ooc_chol.installation import package_version
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier
 from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes, pieces
@@ -121,7 +121,7 @@ class BlockFileWriter(AbstractBlockSink):
         header = {
             "kind": kind,
             "byte_order": sys.byteorder,
-            "created_by": __version__,
+            "created_by": package_version(),
             "checksum": ALGORITHM,
             "piece_bytes": PIECE_BYTES,
             "facts": facts,

@@ -76,16 +76,6 @@ PREFIX = struct.Struct("<8sQI")
 SIGNATURE = struct.Struct("<Q")
 
 
-def _package_version() -> str:
-    """Version of the package that writes, or ``"unknown"`` when it runs from a source tree that is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # it reads e-mail: 10 ms that a factor in memory need not take
-
-    try:
-        return version("ooc_chol")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 @dataclass(frozen=True)
 class FileHeader:
     """What a factor file says about itself."""

@@ -59,13 +59,3 @@ def _direct_url() -> str | None:
         return metadata.distribution("ooc_chol").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
         return None
-
-
-def package_version() -> str:
-    """Version of the package that writes, or ``"unknown"`` when it runs from a source tree that is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # it reads e-mail: 10 ms that what writes no file need not take
-
-    try:
-        return version("ooc_chol")
-    except PackageNotFoundError:
-        return "unknown"

@@ -27,11 +27,10 @@ from numpy.typing import NDArray
 from ooc_chol.config import PAGE_BYTES, format_bytes, whole_pages
 from ooc_chol.errors import ClosedError, DamagedFileError, TierError
 from ooc_chol.inputs import input_file, parse_json
-from ooc_chol.installation import package_version
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier
 from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes, pieces
-from ooc_chol.memory.files import file_errors_typed, read_fully, write_fully
+from ooc_chol.memory.files import file_errors_typed, package_version, read_fully, write_fully
 from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created, sync_directory
 from ooc_chol.outputs import AnyPath, FileKind, Output, check_outputs, permissions, refuse_strangers

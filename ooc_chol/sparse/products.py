@@ -366,12 +366,6 @@ class Products:
         for each in self.members:
             each.swap()
 
-    def run_ahead(self) -> None:
-        """Enqueue copies of the next product's first blocks, as many as the rings have room for."""
-        for each in self.members:
-            with each.device.current():
-                each.scan.run_ahead(each.order)
-
     def finish(self) -> None:
         """Wait for all devices."""
         for each in self.members:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -127,7 +128,7 @@ def test_work_groups_cover_all_and_depend_on_rows_alone():
             groups, counts = parts.groups.astype(np.int64), np.diff(parts.starts.astype(np.int64))
             assert groups[0].tolist() == [0, 0] and groups[-1].tolist() == [block.n_rows, block.n_entries]
             segments = 0
-            for (row, entry), (next_row, next_entry) in zip(groups, groups[1:], strict=False):
+            for (row, entry), (next_row, next_entry) in pairwise(groups):
                 if counts[row] > GROUP_ENTRIES:
                     assert next_entry - entry == SEGMENT_ENTRIES or next_entry == parts.starts[row + 1]
                     assert next_row == row + (next_entry == parts.starts[row + 1])
@@ -201,7 +202,7 @@ def test_a_column_twice():
 def test_starts_that_decrease():
     matrix = csr_array((np.ones(4), [0, 1, 0, 1], [0, 2, 2, 4]), shape=(3, 2))
     matrix.indptr[1:3] = 3, 1
-    with pytest.raises(oc.SparseInputError, match="row 1: .* decrease from 3 to 1"):
+    with pytest.raises(oc.SparseInputError, match=r"row 1: .* decrease from 3 to 1"):
         packed(matrix)
 
 

@@ -58,7 +58,7 @@ def with_header(data, change):
 
 def with_block(data, number, change):
     """The file with another block, signed as it should be."""
-    offset, header = header_of(data)
+    _, header = header_of(data)
     sizes = [size for size, _ in header["blocks"]]
     start = PAGE + sum(-(-size // PAGE) * PAGE for size in sizes[:number])
     block = np.frombuffer(data, np.uint8, sizes[number], start).copy()
@@ -130,7 +130,7 @@ def test_every_truncation_is_found(path):
     good, rng = path.read_bytes(), Random(2)
     for size in {0, 1, 8, 40, PAGE - 1, PAGE, PAGE + 1, len(good) - 1, *(rng.randrange(len(good)) for _ in range(60))}:
         path.write_bytes(good[:size])
-        with pytest.raises(oc.DamagedFileError, match="truncated|packed sparse matrix"):
+        with pytest.raises(oc.DamagedFileError, match=r"truncated|packed sparse matrix"):
             oc.block_csr(path)
     path.write_bytes(good + b"\0")
     with pytest.raises(oc.DamagedFileError, match="too long"):
@@ -180,7 +180,7 @@ def test_no_number_of_a_header_is_believed(path):
     changes += [lambda facts, bad=bad: facts["shape"].__setitem__(1, bad) for bad in (-1, 2**31, 1, None)]
     for change in changes:
         path.write_bytes(with_header(good, lambda header, change=change: change(header["facts"])))
-        with pytest.raises(oc.DamagedFileError, match="header|column"):
+        with pytest.raises(oc.DamagedFileError, match=r"header|column"):
             read_wholly(path)
     for bad in numbers(header["blocks"][0][0]):
         path.write_bytes(with_header(good, lambda header, bad=bad: header["blocks"][0].__setitem__(0, bad)))

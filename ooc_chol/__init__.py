@@ -77,6 +77,11 @@ if TYPE_CHECKING:
     from ooc_chol.room import check_room as check_room
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
     from ooc_chol.sparse.block_csr import block_csr as block_csr
+    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
+    from ooc_chol.sparse.generators import rmat as rmat
+    from ooc_chol.sparse.generators import urand as urand
+    from ooc_chol.sparse.operator import Operator as Operator
+    from ooc_chol.sparse.operator import laplacian as laplacian
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -136,6 +141,8 @@ _NAMES = {
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
     "sparse.block_csr": ("BlockCSR", "block_csr"),
+    "sparse.generators": ("RandomGraph", "rmat", "urand"),
+    "sparse.operator": ("Operator", "laplacian"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

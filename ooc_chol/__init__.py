@@ -75,6 +75,8 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
+    from ooc_chol.sparse.block_csr import block_csr as block_csr
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
     from ooc_chol.sparse.generators import urand as urand
@@ -138,8 +140,9 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
-    "sparse.operator": ("Operator", "laplacian"),
+    "sparse.block_csr": ("BlockCSR", "block_csr"),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
+    "sparse.operator": ("Operator", "laplacian"),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

@@ -252,7 +252,7 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
         result.execution = replace(before, seconds=before.seconds + salvage.seconds, norms=merged)
         return _after_pivot(result.plan, state, error, salvage)
     except NonFiniteError as error:
-        if precision is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
+        if precision is None or error.tile is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
             raise  # it is A's own entry, or FP64 says so, too
         result.execution = replace(before, seconds=before.seconds + salvage.seconds)
         return _Step(Escalation(Remedy.FP64, column=None, minor=None, threshold=None, work=1.0))

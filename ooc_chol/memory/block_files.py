@@ -1,10 +1,10 @@
 """Files of blocks of bytes: written once, one behind the other, with checksums that are checked whenever a block is read.
 
-1. The first page: :data:`MAGIC`, the version, where the header lies, how long it is, and its XXH3-64; zeros; and in the last 8 bytes
-   the XXH3-64 of the rest of the page. It is written last: until then only the magic bytes are there.
+1. The first page: :data:`MAGIC`, the version, where the header lies, how long it is, and its XXH3-64; zeros; and in the last
+   8 bytes the XXH3-64 of the rest of the page. It is written last: until then only the magic bytes are there.
 2. Blocks, each at a multiple of 4096 bytes, zeros behind it up to the next.
-3. The header, a JSON object, to the end of the file: what it is of (``kind``), the byte order of blocks, the bytes of each block and
-   the checksums of its pieces of 1 MiB, the last one with the zeros behind it, and the facts of whoever writes the file.
+3. The header, a JSON object, to the end of the file: what it is of (``kind``), the byte order of blocks, the bytes of each block
+   and the checksums of its pieces of 1 MiB, the last one with the zeros behind it, and the facts of whoever writes the file.
 
 Numbers of the first page are little-endian. So every byte of the file is checked by whoever reads all blocks.
 """
@@ -17,7 +17,6 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from importlib.metadata import version as version_of
 from typing import Any, final
@@ -208,7 +207,9 @@ class BlockFile(AbstractBlockTier):
             self.sizes, self._hashes = _blocks_of(header)
             self.facts: dict[str, Any] = _typed(header, "facts", dict)
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedFileError(f"{self.path}: its header is not that of a packed matrix ({error}); {_AGAIN}", self.path) from error
+            raise DamagedFileError(
+                f"{self.path}: its header is not that of a packed matrix ({error}); {_AGAIN}", self.path
+            ) from error
         self._offsets = [PAGE_BYTES]
         for size in self.sizes:
             self._offsets.append(self._offsets[-1] + whole_pages(size))
@@ -242,7 +243,7 @@ class BlockFile(AbstractBlockTier):
         offset, descriptor = self._offsets[number], self._file.fileno()
         piece = data[start:stop]
         read_fully(descriptor, piece.data, offset + start, self.path)
-        hasher = xxhash.xxh3_64(piece, number)
+        hasher = xxhash.xxh3_64(piece.data, number)
         if stop == data.size and (rest := whole_pages(stop) - stop):
             zeros = bytearray(rest)
             read_fully(descriptor, memoryview(zeros), offset + stop, self.path)
@@ -265,7 +266,7 @@ class BlockFile(AbstractBlockTier):
 
 
 def is_packed_file(path: AnyPath) -> bool:
-    """Whether there is a file of blocks at ``path``, or what another run is writing there: opening it says what is wrong with it."""
+    """Whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
     if os.path.isdir(path):
         return False
     if not os.path.exists(path):
@@ -302,19 +303,21 @@ def read_header(descriptor: int, path: str) -> tuple[int, dict[str, Any]]:
         raise DamagedFileError(f"{text}; {_AGAIN}", path, first=0, stop=PAGE_BYTES)
     _, version, _, offset, length, checksum = _FIRST.unpack_from(page)
     if version != VERSION:
-        raise TierError(f"{path}: it is of version {version}, but this version of ooc_chol reads {VERSION} only: pack the matrix again")
+        raise TierError(
+            f"{path}: it is of version {version}, but this version of ooc_chol reads {VERSION} only: pack the matrix again"
+        )
     if offset + length != size:
         what = "truncated" if offset + length > size else "too long"
         raise DamagedFileError(f"{path}: {what}, {size} bytes instead of {offset + length}; {_AGAIN}", path)
     if length > _MOST_HEADER_BYTES:
         most = format_bytes(_MOST_HEADER_BYTES)
         raise DamagedFileError(f"{path}: its header claims {length} bytes, but has at most {most}; {_AGAIN}", path)
-    text = bytearray(length)
-    read_fully(descriptor, memoryview(text), offset, path)
-    if (found := hash_bytes(text, 0)) != checksum:
+    raw = bytearray(length)
+    read_fully(descriptor, memoryview(raw), offset, path)
+    if (found := hash_bytes(raw, 0)) != checksum:
         said = f"{path}: its header is damaged (XXH3-64 {found:016x}, expected {checksum:016x}), bytes {offset} to {size - 1}"
         raise DamagedFileError(f"{said}; {_AGAIN}", path, first=offset, stop=size)
-    return offset, _parsed(bytes(text), path)
+    return offset, _parsed(bytes(raw), path)
 
 
 def _parsed(text: bytes, path: str) -> dict[str, Any]:

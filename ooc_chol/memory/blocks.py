@@ -9,7 +9,7 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.config import PAGE_BYTES, whole_pages
+from ooc_chol.config import whole_pages
 from ooc_chol.errors import BudgetError, ClosedError
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, AbstractTier, BlockIndex
 from ooc_chol.memory.host_memory import HostMemory

@@ -22,8 +22,9 @@ from ooc_chol.prints import one_line
 class HostMemory:
     """Memory for L that many factorizations use, one after the other: ``cholesky(A, store=memory)``.
 
-    It may hold the blocks of a sparse matrix as well: ``block_csr(A, store=memory)``. A factor gives the memory back when it is closed. It is allocated by the first factorization, in huge pages where the system
-    has them, and anew by one that needs more.
+    It may hold the blocks of a sparse matrix as well: ``block_csr(A, store=memory)``. A factor gives the memory back when it is
+    closed. It is allocated by the first factorization, in huge pages where the system has them, and anew by one that needs
+    more.
 
     Raises
     ------
@@ -88,7 +89,9 @@ class HostMemory:
             The system does not grant that many bytes.
         """
         if self._user is not None and self._user() is not None:
-            raise ValueError("this HostMemory holds the L of a factor, or a matrix, that is open: close that first, or give another")
+            raise ValueError(
+                "this HostMemory holds the L of a factor, or a matrix, that is open: close that first, or give another"
+            )
         if nbytes > self.nbytes:
             is_outgrown = bool(self._held)
             self.close()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -18,18 +17,18 @@ from scipy.sparse import csr_array
 from ooc_chol.config import PAGE_BYTES, format_bytes, parse_bytes
 from ooc_chol.errors import ClosedError
 from ooc_chol.memory.block_files import BlockFile, BlockFileWriter, is_packed_file
-from ooc_chol.memory.blocks import AbstractBlockTier, BlockMemory
+from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier, BlockMemory
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.outputs import AnyPath
 from ooc_chol.prints import one_line
 from ooc_chol.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.room import check_room
-from ooc_chol.sparse.packed_files import KIND, MOST_COLUMNS, Facts, facts_to_json, opened_packed
+from ooc_chol.sparse.packed_files import KIND, Facts, facts_to_json, opened_packed
 from ooc_chol.sparse.packing import Packer, default_block_bytes, expected_bytes, most_bytes
 from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
 from ooc_chol.sparse.sources import rows_of
 from ooc_chol.sparse.values import MOST_WHOLE
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS, BlockParts, RowBlock, RowBlocks, ValueKind
+from ooc_chol.tasks.row_blocks import CHUNK_ROWS, BlockParts, RowBlocks, ValueKind
 
 #: Fewest bytes of a block that may be asked for.
 _LEAST_BLOCK_BYTES = PAGE_BYTES
@@ -43,8 +42,8 @@ class BlockCSR:
 
     Notes
     -----
-    It is closed by :meth:`close`, at the end of a ``with`` block, or when nobody holds it any more. All of it can be read by several
-    threads at once. What it holds is never changed.
+    It is closed by :meth:`close`, at the end of a ``with`` block, or when nobody holds it any more. All of it can be read by
+    several threads at once. What it holds is never changed.
 
     Examples
     --------
@@ -188,7 +187,9 @@ class BlockCSR:
         """
         wanted = range(self.shape[0]) if rows is None else rows
         if wanted.step != 1 or wanted.start < 0 or wanted.stop > max(self.shape[0], wanted.start):
-            raise ValueError(f"rows is {rows!r:.80}; give consecutive rows within the {self.shape[0]} of the matrix, as range(0, 10)")
+            raise ValueError(
+                f"rows is {rows!r:.80}; give consecutive rows within the {self.shape[0]} of the matrix, as range(0, 10)"
+            )
         held = [number for number, block in enumerate(self.blocks.blocks) if _common(block.rows, wanted)]
         most = sum(self.blocks.blocks[number].n_entries for number in held)
         what = f"memory for {len(wanted)} rows in SciPy's form"
@@ -270,8 +271,8 @@ class BlockCSR:
         >>> print(oc.block_csr(csr_array([[1.0, 1.0], [0.0, 1.0]])).info())
         2 x 2 sparse matrix of float64 in host memory
         entries      3 stored, 75 % of all; longest row 2
-        blocks       1 of 512 B to 512 B, 512 B together; 170.7 bytes an entry
-          pattern    1 block, 3 entries, 512 B
+        blocks       1 of 384 B to 384 B, 384 B together; 128 bytes an entry
+          pattern    1 block, 3 entries, 384 B
         counted      0 duplicates added up, 0 zeros, 0 loops left out
         """
         blocks = self.blocks.blocks
@@ -370,8 +371,8 @@ def block_csr(
     ----------
     source : sparse matrix, str, PathLike, AbstractRows or BlockCSR
         What :func:`ooc_chol.sparse.sources.rows_of` takes: a matrix of SciPy or cupyx, files of several formats, a graph that
-        :func:`ooc_chol.rmat` makes; a packed matrix, which is packed anew; or the name of a packed file, which without ``store`` is
-        opened as it is.
+        :func:`ooc_chol.rmat` makes; a packed matrix, which is packed anew; or the name of a packed file, which without
+        ``store`` is opened as it is.
     store : str, PathLike or HostMemory, optional
         Name of a file to write, by convention ending in ``.oocsr``; it gets its name once it is complete. Or host memory that one
         matrix after the other takes. By default memory that is given up when the matrix is closed.
@@ -410,9 +411,9 @@ def block_csr(
 
     Notes
     -----
-    Values of a block are stored in the narrowest of four kinds that holds every one exactly: none at all where all are one number,
-    int8, float32, float64. Blocks are the same whatever runs the source hands over. Host memory is asked for at once, for as many
-    entries as the source expects, and what is not needed is never touched.
+    Values of a block are stored in the narrowest of four kinds that holds every one exactly: none at all where all are one
+    number, int8, float32, float64. Blocks are the same whatever runs the source hands over. Host memory is asked for at once,
+    for as many entries as the source expects, and what is not needed is never touched.
 
     Examples
     --------
@@ -442,9 +443,10 @@ def block_csr(
     rows = PackedRows(source) if isinstance(source, BlockCSR) else rows_of(source, zeros=zeros)
     read = source if isinstance(source, str | os.PathLike) else source.path if isinstance(source, BlockCSR) else None
     with progress_reporter(progress, "packing", "entry") as report:
+        how = How(size, number_type, report)
         if store is None or isinstance(store, HostMemory):
-            return _packed_in_memory(rows, store, size, number_type, report)
-        return _packed_in_file(rows, store, size, number_type, report, [("source", read)], replace_store)
+            return packed_in_memory(rows, store, how)
+        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace_store), how)
 
 
 def _number_type(dtype: DTypeLike | None) -> np.dtype[Any] | None:
@@ -454,54 +456,44 @@ def _number_type(dtype: DTypeLike | None) -> np.dtype[Any] | None:
     return found
 
 
-def _packer(
-    rows: AbstractRows, sink: Any, size: int, dtype: np.dtype[Any] | None, report: ProgressReporter, chunk_rows: int
-) -> Packer:
-    began = time.perf_counter()
+class How(NamedTuple):
+    """How a matrix is packed."""
 
-    def tell(done: int, total: int) -> None:
-        if report is not None:
-            report(done, total, time.perf_counter() - began)
-
-    return Packer(rows, sink, block_bytes=size, chunk_rows=chunk_rows, dtype=dtype, progress=tell)
+    block_bytes: int | None = None  #: None: a 64th of it
+    dtype: np.dtype[Any] | None = None
+    report: ProgressReporter = None
+    chunk_rows: int = CHUNK_ROWS
 
 
-def _packed_in_memory(
-    rows: AbstractRows,
-    memory: HostMemory | None,
-    size: int | None,
-    dtype: np.dtype[Any] | None,
-    report: ProgressReporter,
-    chunk_rows: int = CHUNK_ROWS,
-) -> BlockCSR:
-    """Pack into host memory, which is given back where that fails."""
-    block_bytes = size or default_block_bytes(expected_bytes(rows))
-    tier = BlockMemory(most_bytes(rows, block_bytes, chunk_rows), memory)
+def packed_in_memory(rows: AbstractRows, memory: HostMemory | None = None, how: How = How()) -> BlockCSR:  # noqa: B008 - it is constant
+    """Pack rows into host memory, which is given back where that fails."""
+    block_bytes = how.block_bytes or default_block_bytes(expected_bytes(rows))
+    tier = BlockMemory(most_bytes(rows, block_bytes, how.chunk_rows), memory)
     try:
-        packed = _packer(rows, tier, block_bytes, dtype, report, chunk_rows).pack()
+        return BlockCSR(tier, _packed(rows, tier, block_bytes, how))
     except BaseException:
         tier.close()
         raise
-    return BlockCSR(tier, Facts(packed.blocks, packed.dtype, rows.counts, packed.longest_row, packed.rounded))
 
 
-def _packed_in_file(
-    rows: AbstractRows,
-    path: AnyPath,
-    size: int | None,
-    dtype: np.dtype[Any] | None,
-    report: ProgressReporter,
-    inputs: list[tuple[str, AnyPath | None]],
-    replace: bool,
-    chunk_rows: int = CHUNK_ROWS,
-) -> BlockCSR:
-    """Pack into a file, which is removed where that fails, and open it."""
-    block_bytes = size or default_block_bytes(expected_bytes(rows))
-    writer = BlockFileWriter(path, inputs, replace=replace)
+def packed_in_file(rows: AbstractRows, writer: BlockFileWriter, how: How = How()) -> BlockCSR:  # noqa: B008 - it is constant
+    """Pack rows into a file, which is removed where that fails, and open it."""
     try:
-        packed = _packer(rows, writer, block_bytes, dtype, report, chunk_rows).pack()
-        facts = Facts(packed.blocks, packed.dtype, rows.counts, packed.longest_row, packed.rounded)
+        facts = _packed(rows, writer, how.block_bytes or default_block_bytes(expected_bytes(rows)), how)
         writer.complete(KIND, facts_to_json(facts))
     finally:
         writer.discard()
     return BlockCSR(*opened_packed(writer.path))
+
+
+def _packed(rows: AbstractRows, sink: AbstractBlockSink, block_bytes: int, how: How) -> Facts:
+    """Pack rows, and tell of it."""
+    began = time.perf_counter()
+
+    def tell(done: int, total: int) -> None:
+        if how.report is not None:
+            how.report(done, total, time.perf_counter() - began)
+
+    packer = Packer(rows, sink, block_bytes=block_bytes, chunk_rows=how.chunk_rows, dtype=how.dtype, progress=tell)
+    packed = packer.pack()
+    return Facts(packed.blocks, packed.dtype, rows.counts, packed.longest_row, packed.rounded)

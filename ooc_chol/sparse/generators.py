@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from numbers import Real
 from typing import final
 
 from ooc_chol.config import parse_bytes, whole_number
@@ -198,7 +199,7 @@ def _seed(seed: int) -> int:
 
 def _thresholds(a: float, b: float, c: float) -> tuple[int, int, int]:
     """The quadrants' probabilities, summed, in multiples of those of a draw."""
-    if not all(isinstance(each, int | float) and math.isfinite(each) and each >= 0 for each in (a, b, c)):
+    if not all(isinstance(each, Real) and math.isfinite(each) and each >= 0 for each in (a, b, c)):
         raise ValueError(f"a, b, c are {a!r}, {b!r}, {c!r}; give probabilities, finite numbers from 0 on")
     if a + b + c > 1 + 1e-9:
         raise ValueError(f"a + b + c is {a + b + c:g}, but the four quadrants' probabilities add to 1; give less for them")

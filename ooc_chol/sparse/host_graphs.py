@@ -19,8 +19,8 @@ from ooc_chol.team import ThreadTeam, cores
 
 #: Drawn entries of a bucket, about, and most of a run that is handed over unless one bucket has more.
 _BUCKET_ENTRIES, RUN_ENTRIES = 1 << 20, 1 << 25
-#: Least and most edges that one thread draws at once.
-_LEAST_EDGES, _MOST_EDGES = 1 << 16, 1 << 20
+#: Least and most edges that one thread draws at once, and bytes that each takes until its entries are sorted.
+_LEAST_EDGES, _MOST_EDGES, _BYTES_AN_EDGE = 1 << 16, 1 << 20, 32
 #: Bytes that a drawn entry of a group takes: its key, and as much again for what is being drawn, sorted and handed over.
 BYTES_AN_ENTRY = 16
 
@@ -41,13 +41,15 @@ def host_runs(draw: EdgeDraw, counts: RowCounts, memory_bytes: int, run_entries:
     Drawn entries are held for a group of buckets at a time, in at most ``memory_bytes``, and all edges are drawn once a group.
     """
     with closing(ThreadTeam(cores())) as team:
-        buckets = _Buckets(draw, memory_bytes // BYTES_AN_ENTRY)
-        for group in _groups(buckets, team, memory_bytes):
-            dealt = team.map(partial(_deal, buckets, group), _pieces(draw, team.size))
+        most = memory_bytes // BYTES_AN_ENTRY
+        buckets = _Buckets(draw, most)
+        pieces = _pieces(draw, team.size, memory_bytes)
+        for group in _groups(buckets, team, memory_bytes, pieces):
+            dealt = team.map(partial(_deal, buckets, group), pieces)
             counts.loops = sum(each.loops for each in dealt)  # every group meets them all
             sizes = np.sum([np.diff(each.bounds) for each in dealt], axis=0)
             counts.duplicates += int(sizes.sum())
-            for run in ranges_within(sizes, run_entries, first=group.start):
+            for run in ranges_within(sizes, min(run_entries, most // 4), first=group.start):
                 rows = _run(buckets, group, dealt, run, team)
                 counts.duplicates -= len(rows.columns)
                 yield rows
@@ -73,19 +75,20 @@ class _Buckets:
         return _row_keys(self.draw, self._rows * np.arange(buckets.start, buckets.stop + 1))
 
 
-def _pieces(draw: EdgeDraw, threads: int) -> list[range]:
-    """Edges in pieces for threads: several for each, so that nobody waits long for the last."""
-    size = min(max(draw.n_edges // (8 * threads), _LEAST_EDGES), _MOST_EDGES)
+def _pieces(draw: EdgeDraw, threads: int, memory_bytes: int) -> list[range]:
+    """Edges in pieces for threads: several for each, so that nobody waits long for the last, and within an eighth of memory."""
+    room = memory_bytes // (8 * threads * _BYTES_AN_EDGE)
+    size = max(min(draw.n_edges // (8 * threads), room, _MOST_EDGES), _LEAST_EDGES)
     edges = range(draw.n_edges)
     return [edges[start : start + size] for start in range(0, draw.n_edges, size)]
 
 
-def _groups(buckets: _Buckets, team: ThreadTeam, memory_bytes: int) -> list[range]:
+def _groups(buckets: _Buckets, team: ThreadTeam, memory_bytes: int, pieces: Sequence[range]) -> list[range]:
     """Buckets whose drawn entries are held at once: all where memory holds them, else as they are counted."""
     draw, most = buckets.draw, memory_bytes // BYTES_AN_ENTRY
     if draw.n_drawn <= most:
         return [range(buckets.count)]
-    counted: NDArray[np.int64] = np.sum(team.map(partial(graphs.counts, draw), _pieces(draw, team.size)), axis=0)
+    counted: NDArray[np.int64] = np.sum(team.map(partial(graphs.counts, draw), pieces), axis=0)
     sizes = counted.reshape(buckets.count, -1).sum(axis=1)
     if sizes.max() > most:
         advice = f"so many take the drawn entries of {len(buckets.rows(range(1)))} rows; give more, or fewer edges"

@@ -110,10 +110,12 @@ def _blocks_of(found: object, file: BlockFile) -> tuple[RowBlock, ...]:
     for number, (fields, size) in enumerate(zip(found, file.sizes, strict=True)):
         if type(fields) is not list or len(fields) != 7 or type(fields[6]) is not str:
             raise ValueError(f"block {number} is {fields!r:.80}")
-        first_row, *numbers = (_whole(field, f"a number of block {number}", _MOST_ROWS) for field in fields[:5])
+        first_row, n_rows, n_entries, n_groups, n_segments = (
+            _whole(each, f"a number of block {number}", _MOST_ROWS) for each in fields[:5]
+        )
         kind, value = ValueKind(fields[5]), float.fromhex(fields[6])
-        block = RowBlock(first_row, *numbers, kind, value, offset)
-        if max(numbers) > MOST_ENTRIES or block.n_rows < 1 or block.nbytes != size:
+        block = RowBlock(first_row, n_rows, n_entries, n_groups, n_segments, kind, value, offset)
+        if not 0 < n_rows <= MOST_ENTRIES or n_entries > MOST_ENTRIES or block.nbytes != size:
             raise ValueError(f"block {number} would have {block.nbytes} bytes, but has {size}")
         if not math.isfinite(value) or (kind is not ValueKind.PATTERN and value != 1.0):
             raise ValueError(f"block {number} has the value {value}")

@@ -1,9 +1,10 @@
 """Rows of a sparse matrix packed into blocks, as runs of them come.
 
-Rows of a chunk are cut into *pieces* of at most an eighth of a block, and of at most :data:`_MOST_PIECE_BYTES`, so that a piece is
-looked at while it lies in a core's cache. A piece ends where the next row does not fit, so that pieces depend on the rows alone and
-not on the runs in which they come; and so do blocks, which are whole pieces. Until a block is whole, nobody knows how many rows it
-has and of which kind its values are: pieces are views of the runs' arrays, and are copied once, when their block is made.
+Rows of a chunk are cut into *pieces* of at most an eighth of a block, and of at most :data:`_MOST_PIECE_BYTES`, so that a piece
+is looked at while it lies in a core's cache. A piece ends where the next row does not fit, so that pieces depend on the rows
+alone and not on the runs in which they come; and so do blocks, which are whole pieces. Until a block is whole, nobody knows how
+many rows it has and of which kind its values are: pieces are views of the runs' arrays, and are copied once, when their block
+is made.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Any, NamedTuple, cast, final
+from typing import Any, NamedTuple, TypeAlias, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +24,12 @@ from ooc_chol.errors import NonFiniteError, SparseInputError, UnsupportedTypeErr
 from ooc_chol.memory.blocks import AbstractBlockSink
 from ooc_chol.sparse.rows import AbstractRows, Rows
 from ooc_chol.sparse.values import NO_VALUES, BadValueError, Values, look_at
-from ooc_chol.tasks.row_blocks import ALIGNMENT, CHUNK_ROWS, MOST_ENTRIES, RowBlock, RowBlocks, ValueKind
+from ooc_chol.tasks.row_blocks import ALIGNMENT, CHUNK_ROWS, MOST_ENTRIES, BlockParts, RowBlock, RowBlocks, ValueKind
 from ooc_chol.tasks.work_groups import work_groups
 from ooc_chol.team import ThreadTeam, cores
 
 #: Bytes of a block, of which a matrix has about so many, unless that makes them smaller or larger than these.
 N_BLOCKS, LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 64, 16 << 20, 256 << 20
-#: Fewest bytes of a block that may be asked for: one page.
-_LEAST_ASKED = PAGE_BYTES
 #: Most bytes of a piece, counted with values of float64: such a piece stays in a core's cache.
 _MOST_PIECE_BYTES = 2 << 20
 #: Bytes of a row and of an entry, with values of float64, of which pieces are counted.
@@ -38,8 +37,8 @@ _ROW_BYTES, _ENTRY_BYTES = 4, 12
 #: Entries that a team of threads copies in one job.
 _COPIED_ENTRIES = 1 << 20
 
-#: ``progress(done, total, seconds)`` of entries.
-Progress = Callable[[int, int], None]
+#: ``progress(done, total)``, in entries.
+Progress: TypeAlias = Callable[[int, int], None]
 
 
 class Packed(NamedTuple):
@@ -62,7 +61,7 @@ def expected_bytes(rows: AbstractRows) -> int:
 
 
 def most_bytes(rows: AbstractRows, block_bytes: int, chunk_rows: int = CHUNK_ROWS) -> int:
-    """Upper bound of what the blocks of a matrix take, each at a page: two blocks of a chunk are more than one of the bytes asked."""
+    """Upper bound of what the blocks of a matrix take, each at a page: of two of a chunk the first one is at least half full."""
     nbytes = expected_bytes(rows)
     count = 2 * (nbytes // max(block_bytes // 2, 1)) + rows.shape[0] // chunk_rows + 2
     return nbytes + count * (PAGE_BYTES + 8 * ALIGNMENT)
@@ -124,7 +123,7 @@ class Packer:
     chunk_rows : int
         Rows of a chunk: a block has whole chunks, or part of one.
     dtype : dtype or None
-        float32 rounds all values to it once, before anything else is done with them; float64 keeps them; None is as the source is.
+        float32 rounds all values to it once, before anything else; float64 keeps them; None is as the source is.
     progress : callable or None
         Called with the entries packed so far, and those expected.
     """
@@ -159,7 +158,7 @@ class Packer:
         Raises
         ------
         SparseInputError
-            Rows are missing, or a column is outside of the matrix, twice in a row or not ascending, or a whole number is beyond 2^53.
+            Rows are missing, a column is not in the matrix, twice or not ascending in a row, or a whole number is beyond 2^53.
         NonFiniteError
             A value is NaN or infinite.
         UnsupportedTypeError
@@ -222,7 +221,9 @@ class Packer:
             self._longest_row = max(self._longest_row, int(counts.max()))
         if problem:
             raise SparseInputError(name, f"row {run.first_row}", problem, "mend the source")
-        if run.values is not None and (run.values.dtype.kind not in "fiub" or run.values.dtype.itemsize > 8 or run.values.dtype == "f2"):
+        if run.values is not None and (
+            run.values.dtype.kind not in "fiub" or run.values.dtype.itemsize > 8 or run.values.dtype == "f2"
+        ):
             advice = "convert its values to float64 first"
             raise UnsupportedTypeError(f"a sparse matrix ({name})", run.values.dtype.name, advice)
 
@@ -231,7 +232,7 @@ class Packer:
         n_rows = starts.size - 1
         weights = _ENTRY_BYTES * starts
         weights += _ROW_BYTES * np.arange(n_rows + 1)
-        view = cast(Sequence[int], memoryview(weights))
+        view = cast(Sequence[int], weights.data)
         at, weight = 0, self._piece.weight
         while at < n_rows:
             left = self._chunk_rows - (self._next_row + at) % self._chunk_rows
@@ -249,7 +250,9 @@ class Packer:
         """The rows of a cut, what their values are, and how many of these were rounded."""
         starts = run.starts[cut.start : cut.stop + 1]
         low, high = int(starts[0]), int(starts[-1])
-        part = Rows(run.first_row + cut.start, starts - low, run.columns[low:high], None if run.values is None else run.values[low:high])
+        part = Rows(
+            run.first_row + cut.start, starts - low, run.columns[low:high], None if run.values is None else run.values[low:high]
+        )
         check_columns(part, self._rows.shape[1], self._rows.name)
         rounded = 0
         try:
@@ -359,8 +362,8 @@ def _fill(
         for first in range(0, run.columns.size, _COPIED_ENTRIES):
             here = slice(first, min(first + _COPIED_ENTRIES, run.columns.size))
             there = slice(at + here.start, at + here.stop)
-            values = (None, None) if parts.values is None else (parts.values[there], run.values)
-            jobs.append(partial(_copy, parts.columns[there], run.columns, *values, here))
+            numbers = None if run.values is None else run.values[here]
+            jobs.append(partial(_copy, parts, there, run.columns[here], numbers))
         at += run.columns.size
     team.run(jobs)
     base = data.ctypes.data
@@ -370,13 +373,11 @@ def _fill(
             data[end : data.size if behind is None else behind.ctypes.data - base] = 0
 
 
-def _copy(
-    columns: NDArray[Any], source: NDArray[Any], values: NDArray[Any] | None, numbers: NDArray[Any] | None, here: slice
-) -> None:
-    """Copy columns and values, None being ones."""
-    columns[...] = source[here]
-    if values is not None:
-        np.copyto(values, 1 if numbers is None else numbers[here], casting="unsafe")
+def _copy(parts: BlockParts, there: slice, columns: NDArray[Any], numbers: NDArray[Any] | None) -> None:
+    """Copy columns and values of some entries, None being ones."""
+    parts.columns[there] = columns
+    if parts.values is not None:
+        np.copyto(parts.values[there], 1 if numbers is None else numbers, casting="unsafe")
 
 
 def check_columns(part: Rows, n_columns: int, name: str) -> None:
@@ -390,7 +391,9 @@ def check_columns(part: Rows, n_columns: int, name: str) -> None:
     if not ascends.all():
         row, column = _place(part, at := int(np.argmin(ascends)) + 1)
         what = "is there twice" if columns[at] == columns[at - 1] else f"comes behind column {columns[at - 1]}"
-        raise SparseInputError(name, f"row {row}", f"column {column} {what}", "columns of a row ascend: sort them, and add what is twice")
+        raise SparseInputError(
+            name, f"row {row}", f"column {column} {what}", "columns of a row ascend: sort them, and add what is twice"
+        )
     unsigned = columns.view(np.uint32)  # of negative numbers, larger than any column
     if unsigned.max() >= n_columns:
         row, column = _place(part, int(np.argmax(unsigned >= n_columns)))

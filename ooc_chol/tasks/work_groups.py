@@ -29,8 +29,8 @@ def work_groups(starts: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], int]:
 
     Notes
     -----
-    Rows are taken into a group for as long as they fit. So much is done in a loop of the interpreter: one bisection a group, which
-    has about 2,000 entries or rows.
+    Rows are taken into a group for as long as they fit. A loop of the interpreter does so, by one bisection a group, which has
+    about 2,000 entries or rows.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def work_groups(starts: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], int]:
 
 def _first_rows(starts: NDArray[np.uint32], ends: list[int]) -> list[int]:
     """First row of each group, those of long rows once; ``ends`` are all long rows, and the number of rows."""
-    entries = cast(Sequence[Any], memoryview(np.ascontiguousarray(starts)))  # a bisection of an array would take ten times as long
+    entries = cast(Sequence[Any], np.ascontiguousarray(starts).data)  # a bisection of an array would take ten times as long
     found: list[int] = []
     at = 0
     for end in ends:

@@ -44,8 +44,10 @@ def test_small_graphs_are_the_hosts(scale):
     for make in MAKERS.values():
         on_device, on_host = make(scale, 3, devices="cuda:0"), make(scale, 3, devices="host:0")
         assert same(joined(on_device.runs()), joined(on_host.runs()))
-    one_quadrant = [oc.rmat(scale, 3, 0.0, 1.0, 0.0, devices=device) for device in ("cuda:0", "host:0")]
-    assert same(*[joined(source.runs()) for source in one_quadrant])
+    for quadrants in [(0.0, 1.0, 0.0), (1.0, 0.0, 0.0)]:  # one edge, none
+        one = [oc.rmat(scale, 3, *quadrants, devices=device) for device in ("cuda:0", "host:0")]
+        assert same(*[joined(source.runs()) for source in one])
+        assert one[0].counts == one[1].counts
 
 
 def test_a_large_graph_is_made_on_a_gpu_unless_devices_are_named():

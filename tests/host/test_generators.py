@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import threading
 from contextlib import closing
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.kernels.host import graphs
 from ooc_chol.sparse.ahead import made_ahead
-from ooc_chol.sparse.host_graphs import host_runs
+from ooc_chol.sparse.host_graphs import host_runs, ranges_within
 from ooc_chol.sparse.rows import RowCounts
 from ooc_chol.tasks.random_graphs import MULTIPLIERS, SHIFTS, EdgeDraw, mix
 from tests.host.random_graphs import digest, joined, matrix, same
@@ -48,6 +51,16 @@ def test_the_graph_of_a_seed_is_recorded(name):
     source = MAKERS[name](10, seed=42)
     rows = joined(source.runs())
     assert (digest(*edges_of(source)), digest(rows.starts, rows.columns)) == RECORDED[name]
+
+
+def test_a_graph_is_packed_as_a_pattern(graph):
+    _, source, made = graph
+    with oc.block_csr(source, block_bytes="1 MiB") as packed:
+        assert len(packed.blocks.blocks) > 3 and {block.kind.value for block in packed.blocks.blocks} == {"pattern"}
+        assert packed.counts == source.counts
+        found = packed.tocsr()
+    assert np.array_equal(found.indptr, made.indptr) and np.array_equal(found.indices, made.indices)
+    assert np.all(found.data == 1)
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -173,6 +186,23 @@ def test_probabilities_of_one_quadrant_make_one_edge():
     assert made.nnz == 2 and abs(made - made.T).nnz == 0
 
 
+def test_a_graph_of_loops_has_no_entries():
+    source = oc.rmat(5, 4, 1.0, 0.0, np.float32(0))
+    rows = joined(source.runs())
+    assert rows.columns.size == 0 and np.array_equal(rows.starts, np.zeros(33))
+    assert source.counts == RowCounts(loops=128)
+
+
+@given(sizes=st.lists(st.integers(0, 9)), most=st.integers(1, 20), first=st.integers(0, 5))
+def test_ranges_cover_all_and_hold_no_more_than_they_may(sizes, most, first):
+    ranges = ranges_within(sizes, most, first)
+    assert [number for part in ranges for number in part] == list(range(first, first + len(sizes)))
+    for part, following in pairwise(ranges):
+        held = sum(sizes[part.start - first : part.stop - first])
+        assert held <= most or held == max(sizes[part.start - first : part.stop - first])
+        assert held + sizes[following.start - first] > most
+
+
 @pytest.mark.parametrize("scale", [1, 2, 3])
 def test_the_smallest_graphs(scale):
     for make in MAKERS.values():
@@ -182,7 +212,7 @@ def test_the_smallest_graphs(scale):
 
 
 def test_rows_can_be_had_once_more_and_dropped_on_the_way():
-    source = oc.rmat(17, seed=1, devices="host:0", memory_budget="32 MiB")
+    source = oc.rmat(14, seed=1, devices="host:0", memory_budget="4 MiB")
     before = threading.active_count()
     with closing(source.runs()) as runs:
         next(runs)
@@ -224,11 +254,11 @@ def test_wrong_arguments_are_refused(arguments, options, error, says):
 
 
 def test_a_budget_that_does_not_hold_a_bucket_says_what_would():
-    source = oc.rmat(16, devices="host:0", memory_budget="64 KiB")
+    source = oc.rmat(12, devices="host:0", memory_budget="4 KiB")
     with pytest.raises(oc.BudgetError, match="memory_budget of a random graph") as caught:
         list(source.runs())
     needed = caught.value.needed_bytes
-    assert same(joined(oc.rmat(16, devices="host:0", memory_budget=needed).runs()), joined(oc.rmat(16).runs()))
+    assert same(joined(oc.rmat(12, devices="host:0", memory_budget=needed).runs()), joined(oc.rmat(12).runs()))
 
 
 def test_what_is_made_ahead_comes_in_order_and_errors_come_where_they_belong():

@@ -22,7 +22,7 @@ _NOTHING = np.uint32(0xFFFFFFFF)
 
 @final
 class GraphKernels:
-    """Memory of its own that is given back when it is forgotten, and a stream; for one thread at a time.
+    """Memory of its own, which :meth:`close` gives back, and a stream; for one thread at a time.
 
     Drawn entries take 24 bytes each on the device: keys, as much again to sort them by radix, and columns.
     """
@@ -39,6 +39,12 @@ class GraphKernels:
         thresholds = draw.thresholds or (0, 0, 0)
         graph = (np.uint64(draw.key), *map(np.uint32, thresholds), *map(np.uint32, draw.offsets), np.uint64(draw.n_edges))
         self._graph: tuple[Any, ...] = graph
+
+    def close(self) -> None:
+        """Give back memory of the device, and the page-locked memory that no array has."""
+        with self._device:
+            self._memory.free_all_blocks()
+            self._locked.free_all_blocks()
 
     def counts(self) -> tuple[NDArray[np.int64], int]:
         """Drawn entries of each bucket of rows, without loops, and the number of loops."""
@@ -76,7 +82,8 @@ class GraphKernels:
 
     def _to_host(self, columns: Any, most: int) -> NDArray[np.int32]:
         locked = np.frombuffer(self._locked.malloc(4 * max(1, most)), np.int32, len(columns))
-        columns.get(out=locked)
+        if len(columns):
+            columns.get(out=locked)
         return locked
 
     def _launch(self, name: str, blocks: int, *arguments: Any) -> None:

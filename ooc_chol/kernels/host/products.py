@@ -103,10 +103,7 @@ class HostProductKernels(AbstractProductKernels):
         self._compute = precision.compute
         self._widens = precision.storage != precision.compute
         self._free: SimpleQueue[_Scratch] = SimpleQueue()
-        # Constants that products of segments read.
         self._segment_starts = np.arange(0, MOST_ENTRIES, SEGMENT_ENTRIES, dtype=np.int32)
-        self._in_order = np.arange(_MOST_SUMS + _MOST_SEGMENTS + 1, dtype=np.int32)
-        self._ones = np.ones(_MOST_SUMS + _MOST_SEGMENTS, self._compute)
         self._value: float | None = None  # what the run holds
         self._nb = self._used_columns = 0
         self._wide_of: dict[int, Floats] = {}  # widened panels by the addresses of what they are made of
@@ -219,22 +216,24 @@ class HostProductKernels(AbstractProductKernels):
         scratch: _Scratch,
         sums: Floats,
     ) -> None:
-        """``sums += A x``, the segments of long ``rows`` summed first: one product for the segments, one to add them up."""
-        begins, of_rows, at, shift = [], [], 0, 0
-        for row in rows:
-            begin, end = int(starts[row]), int(starts[row + 1])
-            inner = self._segment_starts[1 : -(-(end - begin) // SEGMENT_ENTRIES)] + begin
-            begins += [starts[at : row + 1], inner]
-            of_rows.append(self._in_order[at + shift : row + 1 + shift])
-            at, shift = row + 1, shift + len(inner)
-        begins.append(starts[at:])
-        of_rows.append(self._in_order[at + shift : len(starts) + shift])
-        count = len(starts) - 1 + shift
-        partial_sums = scratch.partial_sums[: count * x.shape[1]]
+        """``sums += A x``: one product whose rows are segments, where rows are long; sums of segments are added in order."""
+        b, begins, at = x.shape[1], [], 0
+        inner = [self._segment_starts[1 : -(-int(starts[row + 1] - starts[row]) // SEGMENT_ENTRIES)] for row in rows]
+        for row, own in zip(rows, inner, strict=True):
+            begins += [starts[at : row + 1], own + starts[row]]
+            at = row + 1
+        local = np.concatenate([*begins, starts[at:]])
+        partial_sums = scratch.partial_sums[: (len(local) - 1) * b].reshape(-1, b)
         partial_sums[...] = 0
-        self._add(np.concatenate(begins), columns, values, x, partial_sums)
-        ones, in_order = self._ones[:count], self._in_order[:count]
-        self._add(np.concatenate(of_rows), in_order, ones, partial_sums.reshape(count, -1), sums)
+        self._add(local, columns, values, x, partial_sums.reshape(-1))
+        made, at, shift = sums.reshape(-1, b), 0, 0
+        for row, own in zip(rows, inner, strict=True):
+            made[at:row] = partial_sums[at + shift : row + shift]
+            of_row = partial_sums[row + shift : row + shift + len(own) + 1]
+            of_row[0] += made[row]  # of earlier parts of the row
+            made[row] = np.add.accumulate(of_row, axis=0, out=of_row)[-1]
+            at, shift = row + 1, shift + len(own)
+        made[at:] = partial_sums[at + shift :]
 
     def _add(self, starts: NDArray[np.int32], columns: NDArray[np.int32], values: Floats, x: Floats, sums: Floats) -> None:
         """``sums += A x``, SciPy's."""

@@ -269,9 +269,9 @@ def is_packed_file(path: AnyPath) -> bool:
     """Whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
     if os.path.isdir(path):
         return False
-    if not os.path.exists(path):
-        return os.path.isfile(f"{os.path.realpath(path)}.partial")
-    return os.path.isfile(path) and (PACKED_FILES.has(path) or os.path.splitext(os.fspath(path))[1] in PACKED_FILES.endings)
+    if os.path.splitext(os.fspath(path))[1] in PACKED_FILES.endings or (os.path.isfile(path) and PACKED_FILES.has(path)):
+        return True
+    return not os.path.exists(path) and PACKED_FILES.has(f"{os.path.realpath(path)}.partial")
 
 
 def _opened(path: AnyPath, real: str) -> Any:

@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
     from ooc_chol.sparse.generators import urand as urand
+    from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -140,6 +141,7 @@ _NAMES = {
     "room": ("check_room",),
     "sparse.block_csr": ("BlockCSR", "block_csr"),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
+    "sparse.sources.edges": ("edge_list",),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import SparseInputError
+from ooc_chol.inputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows
 from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
@@ -28,8 +29,8 @@ class Edges(NamedTuple):
     weights: NDArray[Any] | None  #: Of int64 or float64
 
 
-def edge_rows(
-    path: Path,
+def edge_list(
+    path: AnyPath,
     *,
     base: int = 0,
     directed: bool = False,
@@ -37,13 +38,14 @@ def edge_rows(
     zeros: Zeros = "keep",
     name: str | None = None,
 ) -> ScatteredRows:
-    """The adjacency matrix of a list of edges: ``.txt``, ``.csv``, ``.tsv``, ``.edges`` or ``.el``, also with ``.gz``.
+    """The adjacency matrix of a list of edges in a file, for :func:`block_csr`: with options that the name of a file cannot say.
 
     Parameters
     ----------
-    path : Path
-        Name of the file: in each line two vertices, and a weight where the first line has one, between blanks, commas or
-        semicolons. Lines that begin with ``#`` or ``%`` are comments; the first line of ``.csv`` and ``.tsv`` may have names.
+    path : str or PathLike
+        Name of the file, text or, where it ends in ``.gz``, compressed text: in each line two vertices, and a weight where the
+        first line has one, between blanks, commas or semicolons. Lines that begin with ``#`` or ``%`` are comments; the first
+        line of a ``.csv`` or ``.tsv`` may have names.
     base : {0, 1}
         Number of the first vertex.
     directed : bool
@@ -57,15 +59,35 @@ def edge_rows(
 
     Returns
     -------
-    ScatteredRows
+    AbstractRows
         Its rows. An edge without weight that stands there more than once, also the other way round, is one entry of value 1;
-        weights of such edges are added. Both are counted.
+        weights of such edges are added. Both are counted. Edges are held in memory, in 8 bytes each, and 8 of a weight.
 
     Raises
     ------
     SparseInputError
         A line is not as the format has it, or vertices have such large numbers that hardly any has an edge.
+    TierError
+        The file cannot be read.
+    ValueError
+        ``base`` is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "triangle.txt")
+    ...     np.savetxt(path, [(1, 2), (2, 3), (3, 1)], fmt="%d")
+    ...     with oc.block_csr(oc.edge_list(path, base=1)) as A:
+    ...         print(A.tocsr().toarray())
+    [[0. 1. 1.]
+     [1. 0. 1.]
+     [1. 1. 0.]]
     """
+    path = Path(path)
     source = name or str(path)
     if base not in (0, 1) or isinstance(base, bool):
         raise ValueError(f"base is {base!r:.80}; vertices are counted from 0 or from 1")

@@ -132,7 +132,7 @@ def parsed(piece: Piece, source: str, *, real: bool = False) -> Numbers:
     begins = ~is_blank
     begins[1:] &= is_blank[:-1]
     ends = np.flatnonzero(data == ord("\n"))
-    counts = np.diff(np.cumsum(begins, dtype=np.int64)[ends], prepend=0)
+    counts = np.diff(np.cumsum(begins, dtype=np.int32)[ends], prepend=0).astype(np.int64)  # a piece has less than 2 GiB
     total = int(counts.sum())
     try:
         numbers = np.fromstring(piece.data, np.int64 if whole else np.float64, sep=" ") if total else np.empty(0, np.int64)

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
     from ooc_chol.sparse.planning import plan_multiply as plan_multiply
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
+    from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -159,6 +160,7 @@ _NAMES = {
     "sparse.plan": ("MultiplyPlan",),
     "sparse.planning": ("plan_multiply",),
     "sparse.report": ("MultiplyReport",),
+    "sparse.sources.edges": ("edge_list",),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

@@ -18,7 +18,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import version as version_of
 from typing import Any, final
 
 import numpy as np
@@ -31,7 +30,7 @@ from ooc_chol.inputs import input_file, parse_json
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier
 from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes, pieces
-from ooc_chol.memory.files import file_errors_typed, read_fully, write_fully
+from ooc_chol.memory.files import file_errors_typed, package_version, read_fully, write_fully
 from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created, sync_directory
 from ooc_chol.outputs import AnyPath, FileKind, Output, check_outputs, permissions, refuse_strangers
@@ -121,7 +120,7 @@ class BlockFileWriter(AbstractBlockSink):
         header = {
             "kind": kind,
             "byte_order": sys.byteorder,
-            "created_by": version_of("ooc_chol"),
+            "created_by": package_version(),
             "checksum": ALGORITHM,
             "piece_bytes": PIECE_BYTES,
             "facts": facts,
@@ -269,9 +268,9 @@ def is_packed_file(path: AnyPath) -> bool:
     """Whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
     if os.path.isdir(path):
         return False
-    if not os.path.exists(path):
-        return os.path.isfile(f"{os.path.realpath(path)}.partial")
-    return os.path.isfile(path) and (PACKED_FILES.has(path) or os.path.splitext(os.fspath(path))[1] in PACKED_FILES.endings)
+    if os.path.splitext(os.fspath(path))[1] in PACKED_FILES.endings or (os.path.isfile(path) and PACKED_FILES.has(path)):
+        return True
+    return not os.path.exists(path) and PACKED_FILES.has(f"{os.path.realpath(path)}.partial")
 
 
 def _opened(path: AnyPath, real: str) -> Any:

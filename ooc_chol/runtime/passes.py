@@ -147,13 +147,13 @@ class Pass:
     """One pass under way: a solve, a sum over the inverse, a product."""
 
     def __init__(self, title: str, columns: int = 0, *, is_traced: bool = False, lane: int = 0) -> None:
-        self.title, self.columns, self.lane, self._is_traced = title, columns, lane, is_traced
+        self.title, self.columns, self.lane, self.is_traced = title, columns, lane, is_traced
         self.seconds = 0.0
         self.tracks: list[Track] = []
 
     def track(self, device: str, blocks: BlockNames) -> Track:
         """What ``device`` will do with the blocks of a matrix."""
-        self.tracks.append(Track(self.title, device, blocks, lane=self.lane, is_traced=self._is_traced))
+        self.tracks.append(Track(self.title, device, blocks, lane=self.lane, is_traced=self.is_traced))
         return self.tracks[-1]
 
     @contextmanager

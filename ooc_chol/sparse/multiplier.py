@@ -165,7 +165,7 @@ def multiplier(
     >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
     >>> with oc.multiplier(path, devices="host:0") as m:
     ...     m.apply(np.array([1.0, 2.0, 3.0]), times=3)
-    array([ 8., 16.,  8.])
+    array([4., 8., 4.])
     """
     names = resolve_devices(devices)
     wanted = precision_of(precision)
@@ -384,12 +384,12 @@ class _Told:
         self._began = time.perf_counter()
         self._events: list[tuple[AbstractEvent, int]] = []
 
-    def note(self, widths: tuple[int, ...]) -> Callable[[int, AbstractEvent], None] | None:
-        """What takes the number of a block, and an event behind its product; None where nobody is told."""
+    def note(self, widths: tuple[int, ...]) -> Callable[[range, AbstractEvent], None] | None:
+        """What takes numbers of blocks, and an event behind their products; None where nobody is told."""
         if self._report is None:
             return None
         blocks, columns = self._plan.blocks.blocks, sum(widths)
-        return lambda number, event: self._events.append((event, columns * blocks[number].n_entries))
+        return lambda run, event: self._events.append((event, columns * sum(blocks[number].n_entries for number in run)))
 
     def tell(self) -> None:
         """Wait for the blocks, one after the other."""

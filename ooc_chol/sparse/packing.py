@@ -366,11 +366,12 @@ def _fill(
             jobs.append(partial(_copy, parts, there, run.columns[here], numbers))
         at += run.columns.size
     team.run(jobs)
-    base = data.ctypes.data
-    for part, behind in zip(parts, (*parts[1:], None), strict=True):
+    at = 0
+    for part in parts:
         if part is not None:
-            end = part.ctypes.data + part.nbytes - base
-            data[end : data.size if behind is None else behind.ctypes.data - base] = 0
+            end = at + part.nbytes
+            at = -(-end // ALIGNMENT) * ALIGNMENT
+            data[end:at] = 0
 
 
 def _copy(parts: BlockParts, there: slice, columns: NDArray[Any], numbers: NDArray[Any] | None) -> None:

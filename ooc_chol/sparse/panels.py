@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -10,9 +12,12 @@ from numpy.typing import NDArray
 from ooc_chol.formats import TYPES, PrecisionFormat
 from ooc_chol.interfaces import AbstractDevice, AbstractStream, AbstractTier, BlockIndex, Tile
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
+from ooc_chol.team import ThreadTeam
 
 #: Bytes that pass at once where the device has no slot to take as the measure.
 _PIECE_BYTES = 16 << 20
+#: Bytes that are worth a thread.
+_LEAST_SHARE = 1 << 20
 
 
 @final
@@ -53,6 +58,15 @@ class PanelRows(AbstractTier):
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             out[:, : part.shape[1]] = part
         out[:, part.shape[1] :] = 0
+
+    def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
+        """Copy rows to the panel, some by each thread: one alone converts 4 GB/s, and the link takes 55."""
+        ends = np.linspace(0, len(out), min(team.size, 1 + out.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
+        start = self.rows(index[0]).start
+        parts = [
+            PanelRows(self._x[start + low : start + high], self._first, self._dtype, high - low) for low, high in pairwise(ends)
+        ]
+        team.run([partial(part.read, (0, 0), out[low:high]) for part, (low, high) in zip(parts, pairwise(ends), strict=True)])
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Copy rows of the panel back."""

@@ -92,7 +92,7 @@ def _measured(name: str, sizes: _Sizes) -> PassRates:
     with (
         _stored(name, blocks) as tier,
         device_for_a_pass(
-            lambda: open_product_device(name, Precision.FFF, _COLUMNS, blocks[0][0].n_segments, threads), nullcontext()
+            lambda: open_product_device(name, Precision.FFF, _COLUMNS, blocks[0][0].segment_places, threads), nullcontext()
         ) as device,
     ):
         return _Bench(device, [block for block, _ in blocks], tier, sizes).rates()
@@ -155,8 +155,10 @@ class _Bench:
         copied = self._seconds(lambda: self._device.copy_between(self._stream, self._x[:half], self._x[half:]))
         wide = self._seconds(lambda: self._multiply(0, self._x, self._y))
         numbers, sums = self._x.reshape(-1)[: len(self._x)].reshape(-1, 1), self._y.reshape(-1)[: largest.n_rows].reshape(-1, 1)
+        self._multiply(1, numbers, sums[:1])  # compiled before it is captured
         narrow = self._seconds(lambda: self._multiply(0, numbers, sums))
-        launch = self._seconds(lambda: [self._multiply(1, numbers, sums[:1]) for _ in range(_LAUNCHES)]) / _LAUNCHES
+        many = self._device.captured(self._stream, lambda: self._multiply(1, numbers, sums[:1], times=_LAUNCHES))
+        launch = self._seconds(many) / _LAUNCHES
         finish(self._device, [self._stream])
         return PassRates(
             link=largest.nbytes / link,
@@ -171,9 +173,10 @@ class _Bench:
         ones = np.broadcast_to(np.ones(1, self._x.dtype), self._x.shape)
         bring_panel(self._device, self._stream, ones, 0, self._x, self._blocks[0].nbytes)
 
-    def _multiply(self, number: int, x: Tile, y: Tile) -> None:
+    def _multiply(self, number: int, x: Tile, y: Tile, *, times: int = 1) -> None:
         self._device.kernels.prepare(self._stream, x)
-        self._device.kernels.multiply(self._stream, self._blocks[number], self._data[number], x, y)
+        for _ in range(times):
+            self._device.kernels.multiply(self._stream, self._blocks[number], self._data[number], x, y)
 
     def _seconds(self, call: Callable[[], Any]) -> float:
         """Fastest of some calls behind one that warms up, by events of the stream."""

@@ -29,7 +29,7 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True)
 class PassRates:
-    """Rates of one device.
+    """Rates of one device; those of gathers are of columns spread at random, so that graphs with hubs take less.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class PassRates:
     single_gathers : float
         Numbers of 4 bytes per second that it gathers at random.
     launch : float
-        Seconds of the product of a block without entries.
+        Seconds of the product of a block without entries, enqueued as those of kept blocks are.
     """
 
     link: float

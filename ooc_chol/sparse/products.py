@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias, final
 
@@ -23,7 +24,8 @@ from ooc_chol.tasks.row_blocks import RowBlock
 BlockKey: TypeAlias = tuple[int, ...]
 #: The stream that copies from other devices.
 PEER = "peer"
-_DOUBLE = np.dtype(np.float64)
+#: In how many parts a device that keeps all its blocks hands its rows on: copies run beside the products of later parts.
+_EXCHANGES = 4
 
 
 @final
@@ -128,6 +130,9 @@ class DeviceProducts:
         self._made_from = 0 if n_rows == n_columns else share.rows.start
         #: Which of the two replicas is X, and parts of both by that and by the widths of panels, then by blocks.
         self._side = 0
+        self._is_traced = run.is_traced
+        self._compiled = set[tuple[int, ...]]()  # widths of panels that all blocks have met
+        self._captured: dict[tuple[int, tuple[int, ...], int], list[tuple[range, Callable[[], None]]]] = {}
         self._parts: dict[tuple[int, tuple[int, ...]], tuple[list[Tile], dict[int, _Parts]]] = {}
         self.order: list[BlockKey] = [(number, 0) for number in share.blocks]
         self.exchanged_bytes = 0  #: Bytes that came from other devices
@@ -203,19 +208,54 @@ class DeviceProducts:
                 kernels.scale(computing, right, x)  # x[i] *= right[i]
             kernels.prepare(computing, x)
 
-    def blocks(self, widths: Sequence[int]) -> Generator[int, None, None]:
-        """Enqueue one block after the other, ``y = shift y + left (A x)``; its number is yielded behind that."""
-        computing, kernels = self.streams.computing, self.device.kernels
-        xs, parts = self._parts.setdefault((self._side, tuple(widths)), (self.panels(0, widths), {}))
+    def blocks(self, widths: Sequence[int], run_blocks: int) -> Generator[range, None, None]:
+        """Enqueue one block after the other, ``y = shift y + left (A x)``; its number is yielded behind that.
+
+        Blocks that are kept, and are there since an earlier scan, are enqueued up to ``run_blocks`` at a time: kernels of a run
+        are captured once for each replica that is X. By then the ring has begun to fill.
+        """
+        may_capture = self._may_capture(widths)
+        if may_capture:
+            for run, enqueue in self._kept_runs(widths, run_blocks):
+                enqueue()
+                yield run
+        order = self.order[self.share.n_kept :] if may_capture else self.order
         columns = sum(widths)
-        with closing(self.scan.over(self.order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
+        with closing(self.scan.over(order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
             for (number, _), data in passing:
-                if number not in parts:
-                    parts[number] = self._parts_of(number, widths)
-                ys, left, shift = parts[number]
-                for x, y in zip(xs, ys, strict=True):
-                    kernels.multiply(computing, self._blocks[number], data, x, y, left=left, shift=shift)
-                yield number
+                self._multiply(number, data, widths)
+                yield range(number, number + 1)
+        self._compiled.add(tuple(widths))
+
+    def _multiply(self, number: int, data: Tile, widths: Sequence[int]) -> None:
+        """Enqueue the products of one block with all panels."""
+        xs, parts = self._parts.setdefault((self._side, tuple(widths)), (self.panels(0, widths), {}))
+        if number not in parts:
+            parts[number] = self._parts_of(number, widths)
+        ys, left, shift = parts[number]
+        for x, y in zip(xs, ys, strict=True):
+            self.device.kernels.multiply(self.streams.computing, self._blocks[number], data, x, y, left=left, shift=shift)
+
+    def _may_capture(self, widths: Sequence[int]) -> bool:
+        """Whether kept blocks are there, kernels for such panels are compiled, and nobody asks for the times of each."""
+        return tuple(widths) in self._compiled and self.share.n_kept > 0 and not self._is_traced
+
+    def _kept_runs(self, widths: Sequence[int], run_blocks: int) -> list[tuple[range, Callable[[], None]]]:
+        """Runs of kept blocks, and what enqueues the products of each."""
+        if order := self.order[self.share.n_kept :]:
+            self.scan.run_ahead(order)
+        key = self._side, tuple(widths), run_blocks
+        if key not in self._captured:
+            kept = self.share.blocks[: self.share.n_kept]
+            runs = [kept[at : at + run_blocks] for at in range(0, len(kept), run_blocks)]
+            self._captured[key] = [
+                (run, self.device.captured(self.streams.computing, partial(self._multiply_kept, run, widths))) for run in runs
+            ]
+        return self._captured[key]
+
+    def _multiply_kept(self, run: range, widths: Sequence[int]) -> None:
+        for number in run:
+            self._multiply(number, self._scanned.place((number, 0), None), widths)
 
     def _parts_of(self, number: int, widths: Sequence[int]) -> _Parts:
         """What a block makes of Y, and its rows of the diagonals; kept, since slicing takes longer than looking up."""
@@ -223,16 +263,16 @@ class DeviceProducts:
         left, shift = self._diagonals.of_rows(slice(block.rows.start - start, block.rows.stop - start))
         return _Parts([y[self.made(block.rows)] for y in self.panels(1, widths)], left, shift)
 
-    def pull(self, other: DeviceProducts, number: int, widths: Sequence[int], done: AbstractEvent) -> None:
-        """Enqueue: copy the rows of a block from the device that made them."""
+    def pull(self, other: DeviceProducts, run: range, widths: Sequence[int], done: AbstractEvent) -> None:
+        """Enqueue: copy the rows of some blocks from the device that made them."""
         self.peer.wait(done)
-        rows = self._blocks[number].rows
+        rows = range(self._blocks[run[0]].rows.start, self._blocks[run[-1]].rows.stop)
         for mine, theirs in zip(self.panels(1, widths), other.panels(1, widths), strict=True):
             target, begun = mine[self.made(rows)], self.track.now(self.peer)
             self.device.copy_between(self.peer, theirs[other.made(rows)], target)
             self.exchanged_bytes += target.nbytes
             if begun is not None:
-                self._tell_of_pull(number, (begun, self.peer.record()), target.nbytes)
+                self._tell_of_pull(run[0], (begun, self.peer.record()), target.nbytes)
 
     def _tell_of_pull(self, number: int, span: tuple[Any, AbstractEvent], nbytes: int) -> None:
         link = f"{PEER}->{self.device.name}"
@@ -288,11 +328,11 @@ class Products:
                 each.take_back(y, first, widths)
 
     def multiply(
-        self, widths: Sequence[int], *, exchange: bool, told: Callable[[int, AbstractEvent], None] | None = None
+        self, widths: Sequence[int], *, exchange: bool, told: Callable[[range, AbstractEvent], None] | None = None
     ) -> tuple[list[AbstractEvent], list[AbstractEvent]]:
         """Enqueue one product of the panels that are there; with ``exchange`` all devices get all rows of Y.
 
-        ``told`` gets the number of each block with an event behind its product. Returns events before and behind all, of each
+        ``told`` gets numbers of blocks with an event behind their products. Returns events before and behind all, of each
         device's computing stream.
         """
         begun: list[AbstractEvent] = []
@@ -304,13 +344,14 @@ class Products:
                 each.begin(widths)
         exchange = exchange and len(self.members) > 1
         with ExitStack() as stack:
-            passing = [stack.enter_context(closing(each.blocks(widths))) for each in self.members]
-            for numbers in zip_longest(*map(self._current, self.members, passing)):
-                for owner, number in zip(self.members, numbers, strict=True):
-                    if number is not None and (exchange or told is not None):
-                        done = self._hand_on(owner, number, widths, exchange=exchange)
+            parts = _EXCHANGES if exchange else 1
+            passing = [stack.enter_context(closing(each.blocks(widths, -(-len(each.order) // parts)))) for each in self.members]
+            for runs in zip_longest(*map(self._current, self.members, passing)):
+                for owner, run in zip(self.members, runs, strict=True):
+                    if run is not None and (exchange or told is not None):
+                        done = self._hand_on(owner, run, widths, exchange=exchange)
                         if told is not None:
-                            told(number, done)
+                            told(run, done)
         self.scans += 1
         self._arrived, ended = [], []
         for each in self.members:
@@ -325,12 +366,6 @@ class Products:
         for each in self.members:
             each.swap()
 
-    def run_ahead(self) -> None:
-        """Enqueue copies of the next product's first blocks, as many as the rings have room for."""
-        for each in self.members:
-            with each.device.current():
-                each.scan.run_ahead(each.order)
-
     def finish(self) -> None:
         """Wait for all devices."""
         for each in self.members:
@@ -343,22 +378,22 @@ class Products:
             each.streams.computing.wait(event)
 
     @staticmethod
-    def _current(each: DeviceProducts, passing: Generator[int, None, None]) -> Iterator[int]:
-        """Enqueue with the device current, one block at a time."""
+    def _current(each: DeviceProducts, passing: Generator[range, None, None]) -> Iterator[range]:
+        """Enqueue with the device current, one run of blocks at a time."""
         while True:
             with each.device.current():
-                number = next(passing, None)
-            if number is None:
+                run = next(passing, None)
+            if run is None:
                 return
-            yield number
+            yield run
 
-    def _hand_on(self, owner: DeviceProducts, number: int, widths: Sequence[int], *, exchange: bool) -> AbstractEvent:
-        """Record that a block's rows are made, and let the other devices copy them."""
+    def _hand_on(self, owner: DeviceProducts, run: range, widths: Sequence[int], *, exchange: bool) -> AbstractEvent:
+        """Record that some blocks' rows are made, and let the other devices copy them."""
         with owner.device.current():
             done = owner.streams.computing.record()
         if exchange:
             for other in self.members:
                 if other is not owner:
                     with other.device.current():
-                        other.pull(owner, number, widths, done)
+                        other.pull(owner, run, widths, done)
         return done

@@ -93,3 +93,19 @@ def test_two_gpus_give_the_bits_of_one(packed, columns):
             assert (m(x) == wanted).all()
             assert (m.apply(x, times=5) == power).all()
             assert m.report.executed == m.report.planned
+
+
+def test_captured_products_follow_what_lies_in_the_vectors(packed):
+    """Blocks that are kept are multiplied by graphs from the second scan on; these must read the X of each call."""
+    with oc.multiplier(packed, 8, devices="cuda:0") as m:
+        for seed, columns in ((1, 8), (2, 8), (3, 1), (4, 1), (5, 8), (6, 1)):
+            x = np.random.default_rng(seed).standard_normal((packed.shape[1], columns))
+            assert (m(x) == oc.multiply(packed, x, devices="cuda:0")).all()
+
+
+def test_rates_of_passes_are_measured_and_predict(packed, tmp_path, monkeypatch):
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
+    (rates,) = oc.measure_pass_rates("cuda:0", quick=True).values()
+    assert 1e9 < rates.link < 1e12
+    assert rates.launch < 1e-3
+    assert oc.plan_multiply(packed, devices="cuda:0").seconds > 0

@@ -53,6 +53,16 @@ def test_the_graph_of_a_seed_is_recorded(name):
     assert (digest(*edges_of(source)), digest(rows.starts, rows.columns)) == RECORDED[name]
 
 
+def test_a_graph_is_packed_as_a_pattern(graph):
+    _, source, made = graph
+    with oc.block_csr(source, block_bytes="1 MiB") as packed:
+        assert len(packed.blocks.blocks) > 3 and {block.kind.value for block in packed.blocks.blocks} == {"pattern"}
+        assert packed.counts == source.counts
+        found = packed.tocsr()
+    assert np.array_equal(found.indptr, made.indptr) and np.array_equal(found.indices, made.indices)
+    assert np.all(found.data == 1)
+
+
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("seed", [0, 1, 2**64 - 1, *thorough(7, 2**63, 12345)])
 def test_entries_are_the_same_from_one_range_and_from_seven(name, seed):

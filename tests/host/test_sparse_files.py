@@ -47,7 +47,7 @@ def graph(seed: int = 0, n: int = 25, weighted: bool = True) -> sp.csr_array:
 def refused(path: Path, said: str, **options: Any) -> oc.SparseInputError:
     """The error that reading raises, which names the file."""
     with pytest.raises(oc.SparseInputError, match=said) as caught:
-        list(rows_of(path, **options).runs())
+        list((oc.edge_list(path, **options) if options else rows_of(path)).runs())
     assert str(path) in str(caught.value) and caught.value.advice
     return caught.value
 
@@ -365,7 +365,7 @@ def test_lists_of_edges(tmp_path: Path) -> None:
     both = assembled(rows := rows_of(tmp_path / "a.txt"))
     assert both.toarray().tolist() == [[0, 1, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0]]
     assert rows.counts.duplicates == 2
-    one = assembled(rows_of(tmp_path / "a.txt", directed=True, shape=(4, 5)))
+    one = assembled(oc.edge_list(tmp_path / "a.txt", directed=True, shape=(4, 5)))
     assert one.toarray().tolist() == [[0, 1, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 1, 0, 0], [0, 1, 0, 0, 0]]
 
 
@@ -380,11 +380,11 @@ def test_weighted_edges_are_those_of_scipy(tmp_path: Path, ending: str, base: in
     head = ["source,target,weight"] if ending.startswith(".csv") else []
     data = "\r\n".join([*head, *lines]).encode()
     (tmp_path / f"a{ending}").write_bytes(gzip.compress(data) if ending.endswith("gz") else data)
-    rows = rows_of(tmp_path / f"a{ending}", directed=True, base=base, shape=(20, 20))
+    rows = oc.edge_list(tmp_path / f"a{ending}", directed=True, base=base, shape=(20, 20))
     assert same(assembled(rows), a)
     assert rows.counts.duplicates == 200 - a.tocsr().nnz
     loops = sp.coo_array((a.data * (a.row == a.col), (a.row, a.col)), shape=a.shape)
-    both = assembled(rows_of(tmp_path / f"a{ending}", base=base, shape=(20, 20)))
+    both = assembled(oc.edge_list(tmp_path / f"a{ending}", base=base, shape=(20, 20)))
     assert (both - (a.tocsr() + a.T.tocsr() - loops.tocsr())).count_nonzero() == 0
 
 
@@ -413,6 +413,19 @@ def test_weighted_edges_are_those_of_scipy(tmp_path: Path, ending: str, base: in
 def test_lists_of_edges_that_are_wrong(tmp_path: Path, content: str, options: dict[str, Any], said: str) -> None:
     (tmp_path / "a.txt").write_text(content)
     refused(tmp_path / "a.txt", said, **options)
+
+
+def test_zeros_of_rows_that_were_made_before_are_dropped(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("0 1 0\n1 2 5\n1 2 -5\n2 0 3\n")
+    rows = rows_of(oc.edge_list(tmp_path / "a.txt", directed=True), zeros="drop")
+    assert assembled(rows).nnz == 1
+    assert (rows.counts.duplicates, rows.counts.zeros) == (1, 2)
+
+
+@pytest.mark.parametrize("base", [2, -1, True, "0"])
+def test_counting_begins_at_0_or_1(tmp_path: Path, base: Any) -> None:
+    with pytest.raises(ValueError, match="vertices are counted from 0 or from 1"):
+        oc.edge_list(tmp_path / "a.txt", base=base)
 
 
 def test_an_infinite_weight_is_named(tmp_path: Path) -> None:

@@ -334,8 +334,6 @@ def test_vectors_are_refused() -> None:
 def test_options_that_mean_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="zeros is 'maybe'"):
         rows_of(entries(1), zeros="maybe")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="directed of coo_array"):
-        rows_of(entries(1), directed=True)
 
 
 @pytest.mark.package("torch")

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from typing import Any, cast, final
 
 import cupy as cp
@@ -146,6 +147,20 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         with self.current():
             once()
             self._device.synchronize()  # uploads, and whatever still fills an array of the user's on this device
+
+    def captured(self, stream: AbstractStream, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """Capture a graph, which takes the thread that enqueues some microseconds, however many kernels it has."""
+        cupy_stream = cuda_stream(stream).stream
+        # Of this thread alone: another one may page-lock memory meanwhile, which a capture of all threads would forbid.
+        cupy_stream.begin_capture(_runtime.streamCaptureModeThreadLocal)
+        try:
+            enqueue()
+        except BaseException:
+            with suppress(*driver_errors()):  # it is void, and the first error is the one to tell
+                cupy_stream.end_capture()
+            raise
+        graph = cupy_stream.end_capture()
+        return partial(graph.launch, cupy_stream)
 
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.

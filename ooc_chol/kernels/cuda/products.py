@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any, final
 
 import cupy as cp
 import numpy as np
 
 from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.cuda import modules
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.product_sizes import widest_panel, workspace_sizes
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
@@ -98,16 +98,15 @@ class CudaProductKernels(AbstractProductKernels):
         self._modules[of].get_function(name)((blocks,), (_THREADS,), arguments, stream=cupy_stream(stream))
 
     def _load(self, kind: ValueKind, width: int) -> Any:
-        """The compiled module; once per device, and kept on disk by CuPy."""
-        code = files("ooc_chol.kernels.cuda").joinpath("csr.cu").read_text(encoding="utf-8")
-        defines = {
-            "VALUE": "float" if kind.dtype is None else _C_TYPES[kind.dtype.name],
-            "IS_PATTERN": int(kind is ValueKind.PATTERN),
-            "VECTOR": _C_TYPES[self.precision.storage.name],
-            "SUM": _C_TYPES[self.precision.compute.name],
-            "COLUMNS": width,
-        }
-        return cp.RawModule(code=code, options=("--std=c++17", *(f"-D{name}={value}" for name, value in defines.items())))
+        """The compiled module of the current device."""
+        return modules.load(
+            "csr.cu",
+            VALUE="float" if kind.dtype is None else _C_TYPES[kind.dtype.name],
+            IS_PATTERN=int(kind is ValueKind.PATTERN),
+            VECTOR=_C_TYPES[self.precision.storage.name],
+            SUM=_C_TYPES[self.precision.compute.name],
+            COLUMNS=width,
+        )
 
     def _check_panel(self, name: str, x: Tile) -> None:
         storage = self.precision.storage

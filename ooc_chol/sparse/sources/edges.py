@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import SparseInputError
+from ooc_chol.inputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows
 from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
@@ -18,10 +19,6 @@ from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
 #: Vertices up to this number are taken as they are; of more, one in so many must have an edge.
 _FREE_VERTICES, _MOST_UNUSED = 1 << 24, 256
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*$")
-#: A field between commas (or tabulators) in which nothing stands.
-_EMPTY_FIELD = {
-    separators: re.compile(rb"(?m)(?:^|[%s])[ ]*(?=[%s])|[%s][ \r]*$" % ((separators,) * 3)) for separators in (b",;", b",;\t")
-}
 _HEADLINE = re.compile(rb"[ \t]*[\"'A-Za-z_]")
 
 
@@ -32,8 +29,8 @@ class Edges(NamedTuple):
     weights: NDArray[Any] | None  #: Of int64 or float64
 
 
-def edge_rows(
-    path: Path,
+def edge_list(
+    path: AnyPath,
     *,
     base: int = 0,
     directed: bool = False,
@@ -41,13 +38,14 @@ def edge_rows(
     zeros: Zeros = "keep",
     name: str | None = None,
 ) -> ScatteredRows:
-    """The adjacency matrix of a list of edges: ``.txt``, ``.csv``, ``.tsv``, ``.edges`` or ``.el``, also with ``.gz``.
+    """The adjacency matrix of a list of edges in a file, for :func:`block_csr`: with options that the name of a file cannot say.
 
     Parameters
     ----------
-    path : Path
-        Name of the file: in each line two vertices, and a weight where the first line has one, between blanks, commas or
-        semicolons. Lines that begin with ``#`` or ``%`` are comments; the first line of ``.csv`` and ``.tsv`` may have names.
+    path : str or PathLike
+        Name of the file, text or, where it ends in ``.gz``, compressed text: in each line two vertices, and a weight where the
+        first line has one, between blanks, commas or semicolons. Lines that begin with ``#`` or ``%`` are comments; the first
+        line of a ``.csv`` or ``.tsv`` may have names.
     base : {0, 1}
         Number of the first vertex.
     directed : bool
@@ -61,15 +59,35 @@ def edge_rows(
 
     Returns
     -------
-    ScatteredRows
+    AbstractRows
         Its rows. An edge without weight that stands there more than once, also the other way round, is one entry of value 1;
-        weights of such edges are added. Both are counted.
+        weights of such edges are added. Both are counted. Edges are held in memory, in 8 bytes each, and 8 of a weight.
 
     Raises
     ------
     SparseInputError
         A line is not as the format has it, or vertices have such large numbers that hardly any has an edge.
+    TierError
+        The file cannot be read.
+    ValueError
+        ``base`` is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "triangle.txt")
+    ...     np.savetxt(path, [(1, 2), (2, 3), (3, 1)], fmt="%d")
+    ...     with oc.block_csr(oc.edge_list(path, base=1)) as A:
+    ...         print(A.tocsr().toarray())
+    [[0. 1. 1.]
+     [1. 0. 1.]
+     [1. 1. 0.]]
     """
+    path = Path(path)
     source = name or str(path)
     if base not in (0, 1) or isinstance(base, bool):
         raise ValueError(f"base is {base!r:.80}; vertices are counted from 0 or from 1")
@@ -133,13 +151,19 @@ def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)
     if any(separator in data for separator in separators):
-        if (empty := _EMPTY_FIELD[separators].search(data)) is not None:
-            line = piece.first_line + data.count(b"\n", 0, empty.start())
-            raise SparseInputError(
-                source, f"line {line}", "a field is empty", "give every edge two vertices, and a weight or none"
-            )
+        _check_fields(data, separators, piece, source)
         data = data.translate(bytes.maketrans(b",;", b"  "))
     return Piece(data, piece.first_line)
+
+
+def _check_fields(data: bytes, separators: bytes, piece: Piece, source: str) -> None:
+    """Refuse lines in which nothing stands between two separators, or before the first, or behind the last."""
+    bare = b"\n" + data.translate(bytes.maketrans(separators, b"," * len(separators)), b" \r")
+    found = [at for pair in (b",,", b"\n,", b",\n") if (at := bare.find(pair)) >= 0]
+    if found:
+        at = min(found)
+        line = piece.first_line + bare.count(b"\n", 0, at + 1 if bare[at : at + 1] == b"\n" else at) - 1
+        raise SparseInputError(source, f"line {line}", "a field is empty", "give every edge two vertices, and a weight or none")
 
 
 def _check_widths(table: Numbers, width: int, piece: Piece, source: str) -> None:

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple, final
 
-import numpy as np
 from scipy.io import mmread
 
 from ooc_chol.errors import SparseInputError
@@ -15,7 +14,7 @@ from ooc_chol.room import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.sources.coordinates import coordinate_rows
 from ooc_chol.sparse.sources.scattered import ScatteredRows
-from ooc_chol.sparse.sources.text import Piece, character_table, opened_text, text_pieces
+from ooc_chol.sparse.sources.text import REAL, WHOLE, Piece, first_other, opened_text, text_pieces
 from ooc_chol.sparse.sources.vectors import ArrayVector
 
 #: Bytes in which the banner, comments and sizes stand.
@@ -26,7 +25,7 @@ _FIELDS = ("real", "double", "integer", "unsigned-integer", "pattern")
 _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 #: Characters of whole numbers, and of real ones (and of the words nan and infinity, which are refused by name).
-_WHOLE, _REAL = character_table(b" \t\r\n0123456789+-"), character_table(b" \t\r\n0123456789+-.eEnNaAiIfFtTyY")
+_WHOLE, _REAL = WHOLE + b"+-", REAL + b"nNaAiIfFtTyY"
 _COMMENT = re.compile(rb"(?m)^[ \t]*%.*$")
 
 
@@ -173,9 +172,7 @@ class _Checked:
         body = piece.data[begin:]
         if b"%" in body:
             body = _COMMENT.sub(lambda found: b" " * len(found[0]), body)
-        is_allowed = self._allowed[np.frombuffer(body, np.uint8)]
-        if not is_allowed.all():
-            at = int(np.argmin(is_allowed))
+        if (at := first_other(body, self._allowed)) is not None:
             line = piece.first_line + head.count(b"\n") + body.count(b"\n", 0, at)
             problem = f"{body[at : at + 1]!r:.20} stands in no {self._header.field} number"
             raise SparseInputError(self._source, f"line {line}", problem, "mend the line, or write it anew with scipy.io.mmwrite")

@@ -21,19 +21,18 @@ from ooc_chol.memory.files import file_errors_typed
 _PIECE_BYTES, _MOST_LINE = 1 << 22, 1 << 30
 #: Characters of a line that a message repeats.
 _MOST_SHOWN = 40
-_BLANKS, _DIGITS = b" \t\r\n\v\f", b"0123456789"
+#: Characters of whole numbers, and of real ones, with the blanks between them.
+WHOLE = b" \t\r\n\v\f0123456789"
+REAL = WHOLE + b"+-.eE"
 
 
-def character_table(characters: bytes) -> NDArray[np.bool_]:
-    """Whether each byte is one of these."""
-    table = np.zeros(256, bool)
-    table[list(characters)] = True
-    return table
-
-
-_IS_BLANK = character_table(_BLANKS)
-#: Characters of whole numbers, and of real ones.
-_WHOLE, _REAL = character_table(_BLANKS + _DIGITS), character_table(_BLANKS + _DIGITS + b"+-.eE")
+def first_other(data: bytes, characters: bytes) -> int | None:
+    """Where the first character stands that is none of these; None where all are."""
+    if not data.translate(None, characters):
+        return None
+    is_other = np.ones(256, bool)
+    is_other[list(characters)] = False
+    return int(np.argmax(is_other[np.frombuffer(data, np.uint8)]))
 
 
 @final
@@ -123,16 +122,17 @@ def parsed(piece: Piece, source: str, *, real: bool = False) -> Numbers:
     SparseInputError
         Something is no number; the message has the line.
     """
+    whole = (other := first_other(piece.data, WHOLE)) is None
+    if not whole and real:
+        other = first_other(piece.data, REAL)
+    if other is not None:
+        raise _no_number(piece, other, source)
     data = np.frombuffer(piece.data, np.uint8)
-    whole = bool(_WHOLE[data].all())
-    if not whole and not (real and _REAL[data].all()):
-        at = int(np.argmin((_REAL if real else _WHOLE)[data]))
-        raise _no_number(piece, at, source)
-    begins = ~_IS_BLANK[data]
-    n_bytes = begins.size
-    begins[1:] &= _IS_BLANK[data[: n_bytes - 1]]
-    ends = np.flatnonzero(data == ord("\n")) + 1
-    counts = np.add.reduceat(begins.view(np.uint8), np.concatenate([[0], ends[:-1]]), dtype=np.int64)
+    is_blank = data <= ord(" ")  # of the characters that are left
+    begins = ~is_blank
+    begins[1:] &= is_blank[:-1]
+    ends = np.flatnonzero(data == ord("\n"))
+    counts = np.diff(np.cumsum(begins, dtype=np.int32)[ends], prepend=0).astype(np.int64)  # a piece has less than 2 GiB
     total = int(counts.sum())
     try:
         numbers = np.fromstring(piece.data, np.int64 if whole else np.float64, sep=" ") if total else np.empty(0, np.int64)

@@ -44,15 +44,55 @@ class AbstractPanelKernels(ABC):
         """Enqueue ``out = V @ S``, (p b, q b) coefficients to q panels; ``out`` may be the first q panels of ``basis``."""
 
     @abstractmethod
-    def factor(self, stream: AbstractStream, g: Tile, r: Tile, inverse: Tile, dependent: Tile, *, tolerance: float) -> None:
-        """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it.
+    def factor_clamped(
+        self,
+        stream: AbstractStream,
+        g: Tile,
+        r: Tile,
+        inverse: Tile,
+        weak: Tile | None = None,
+        *,
+        tolerance: float,
+        last: Tile | None = None,
+        unless: Tile | None = None,
+    ) -> None:
+        """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it, no column given up.
 
-        A column depends on those before it where its pivot is not above ``tolerance`` times its own entry of G's diagonal, or not
-        finite: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0.
+        A pivot that is not above ``tolerance`` times its own entry of G's diagonal is taken for that: what is left of the column
+        keeps its direction in ``W @ inverse``, though it is shorter than 1 there. ``weak`` (one uint32) becomes 1 where there is
+        such a column, else 0. Where the entry of G is zero, or not finite, row and column j of ``inverse`` and row j of R are 0.
+
+        Columns j with ``last[j] != 0`` (uint32) come behind all others in the order in which columns are made orthogonal; R has
+        its entries above the diagonal of that order.
         """
 
     @abstractmethod
-    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile) -> None:
+    def factor(
+        self,
+        stream: AbstractStream,
+        g: Tile,
+        r: Tile,
+        inverse: Tile,
+        dependent: Tile,
+        *,
+        tolerance: float,
+        scale: Tile | None = None,
+        before: Tile | None = None,
+        roundoff: float = 0.0,
+        weak: Tile | None = None,
+    ) -> None:
+        """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it.
+
+        A column depends on those before it where its pivot is not above ``tolerance`` times its own entry of G's diagonal, or not
+        finite: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0. Else it becomes 0.
+
+        With ``scale`` and ``before``, both (b, b), it also does where the pivot times ``scale[j, j]**2`` is not above
+        ``roundoff**2 * before[j, j]``: a column that was divided by the first, and had the second as squared norm in the
+        beginning. ``weak`` (one uint32) becomes 1 where any column depends, and stays as it is else.
+        """
+
+    @abstractmethod
+    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile, *, unless: Tile | None = None) -> None:
         """Enqueue ``out = W @ inverse``, (b, b); ``out`` may be ``w``."""
 
     @abstractmethod
@@ -64,4 +104,4 @@ class AbstractPanelKernels(ABC):
 
     @abstractmethod
     def fell(self, stream: AbstractStream, before: Tile, after: Tile, flag: Tile, *, share: float) -> None:
-        """Enqueue: set ``flag`` to 1 where a column's squared norm ``after[j, j]`` fell below ``share**2 * before[j, j]``."""
+        """Enqueue: ``flag`` becomes 1 where any squared norm ``after[j, j]`` is below ``share**2 * before[j, j]``, else 0."""

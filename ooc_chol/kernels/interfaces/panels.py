@@ -16,14 +16,19 @@ from ooc_chol.precision.triples import Precision
 class AbstractPanelKernels(ABC):
     """Kernels of one precision on the current device. Coefficients are float64, or float32 where the precision computes in it.
 
-    Nothing here reads a number back to the host. ``unless`` is a one-entry uint32 array on the device: kernels that are given it
-    do nothing where it is 0, so that a second pass of orthogonalization is enqueued always and costs nothing where the first one
-    was enough.
+    Basis, W and what is written are contiguous and row-major. Nothing here reads a number back to the host. ``unless`` is a
+    one-entry uint32 array on the device: kernels that are given it do nothing where it is 0, so that a second pass of
+    orthogonalization is enqueued always and costs nothing where the first one was enough.
     """
 
     precision: Precision
+    #: Columns of a panel: 1, 2, 4 or 8.
+    block: int
     #: Rows of a chunk.
     chunk_rows: int
+
+    def close(self) -> None:  # noqa: B027 - devices whose kernels hold nothing need none
+        """End threads; a second call does nothing."""
 
     @abstractmethod
     def gram(self, stream: AbstractStream, basis: Tile, w: Tile, partial: Tile, *, unless: Tile | None = None) -> None:
@@ -41,7 +46,10 @@ class AbstractPanelKernels(ABC):
 
     @abstractmethod
     def combine(self, stream: AbstractStream, basis: Tile, coefficients: Tile, out: Tile) -> None:
-        """Enqueue ``out = V @ S``, (p b, q b) coefficients to q panels; ``out`` may be the first q panels of ``basis``."""
+        """Enqueue ``out = V @ S``, (p b, q b) coefficients to q panels; ``out`` may be the first q panels of ``basis``.
+
+        Otherwise the two share no memory.
+        """
 
     @abstractmethod
     def factor_clamped(
@@ -93,7 +101,10 @@ class AbstractPanelKernels(ABC):
 
     @abstractmethod
     def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile, *, unless: Tile | None = None) -> None:
-        """Enqueue ``out = W @ inverse``, (b, b); ``out`` may be ``w``."""
+        """Enqueue ``out = W @ inverse``, (b, b); ``out`` may be ``w``.
+
+        A column of W whose row of ``inverse`` is 0 is not read: what is not finite there goes nowhere.
+        """
 
     @abstractmethod
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
@@ -104,4 +115,7 @@ class AbstractPanelKernels(ABC):
 
     @abstractmethod
     def fell(self, stream: AbstractStream, before: Tile, after: Tile, flag: Tile, *, share: float) -> None:
-        """Enqueue: ``flag`` becomes 1 where any squared norm ``after[j, j]`` is below ``share**2 * before[j, j]``, else 0."""
+        """Enqueue: ``flag`` becomes 1 if a column's squared norm fell, and else 0.
+
+        That is if ``after[j, j] < share**2 * before[j, j]`` for any j.
+        """

@@ -53,3 +53,16 @@ def check_wide(kernels: AbstractPanelKernels, name: str, out: Tile, rows: int, f
             f"{name} is {out.dtype} of shape {out.shape}, but columns of a panel from {first} on are widened to row-major "
             f"float64 of {rows} rows and up to {kernels.block - first} columns"
         )
+
+
+def check_small(kernels: AbstractPanelKernels, **given: Tile | None) -> None:
+    """Refuse what is no (block, block) array of coefficients."""
+    for name, each in given.items():
+        if each is not None:
+            check_coefficients(kernels, name, each, (kernels.block, kernels.block))
+
+
+def check_together(scale: Tile | None, before: Tile | None) -> None:
+    """Refuse one without the other."""
+    if (scale is None) != (before is None):
+        raise ValueError("scale and before are given together, or neither is")

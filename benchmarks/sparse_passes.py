@@ -41,7 +41,7 @@ RESULTS = Path(__file__).parent / "results" / "sparse"
 #: Random numbers that X repeats, and bytes that are read at once where a file is.
 DISTINCT, READ_BYTES = 1 << 20, 8 << 20
 #: Budget of a product from a file, as a part of its bytes beside vectors, and blocks in which such a file is packed.
-FILE_SHARE, FILE_BLOCKS = 8, 96
+FILE_SHARE, FILE_BLOCKS = 8, 32
 
 
 @final

@@ -159,7 +159,7 @@ def test_documents_show_the_tables_of_the_files():
     assert {"README.md", "ablation.md", "measurements.md"} <= {path.name for path in documents}
     for path in documents:
         text = path.read_text(encoding="utf-8")
-        up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path), table.load_calls()))
+        up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path), table.load_calls(), table.load_passes()))
         assert text == up_to_date, f"run: python benchmarks/table.py --update {path.relative_to(ROOT)}"
 
 
@@ -278,7 +278,7 @@ def test_documents_have_a_row_for_each_line_of_whole_calls():
 def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
     with pytest.raises(ValueError, match="no place"):
         table.updated("<!-- results -->\nnever closed\n", {})
-    with pytest.raises(ValueError, match="no table gpus; there are short, wall, gpu, predicted, policies, peers, host"):
+    with pytest.raises(ValueError, match="no table gpus; there are short, wall, gpu, predicted, policies, peers, host, passes"):
         table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
 
 

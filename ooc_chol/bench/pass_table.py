@@ -13,7 +13,8 @@ NOTE = """\
 - *pass*: median of the products that count, by events on the devices; *entries*: those of the matrix times columns.
 - *streamed*: bytes of blocks that a pass brings to devices, planned and executed; the others stay there, or are read in place.
 - *beside*: share of the rate of page-locked copies in the same run. From a file: of what the disk, or the system's cache, and the
-  same product in core allow. In core: how many times the rate of SciPy's product on one thread, or of cuSPARSE's, in float64."""
+  same product in core allow. In core: how many times the fastest rate of another library in the type of computing, with as many
+  columns at once or fewer."""
 
 
 def pass_lines(folder: Path) -> list[dict[str, Any]]:
@@ -24,7 +25,7 @@ def pass_lines(folder: Path) -> list[dict[str, Any]]:
         if "passes" not in content:
             continue
         with result_named(path):
-            about = {name: content[name] for name in ("case", "matrix", "entries", "machine", "peers")}
+            about = {name: content[name] for name in ("case", "matrix", "kinds", "entries", "peers")}
             found = [about | line for line in content["passes"]]
             for line in found:
                 for _, cell in pass_columns(""):
@@ -36,7 +37,7 @@ def pass_lines(folder: Path) -> list[dict[str, Any]]:
 def pass_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]:
     """Headings and cells; ``link`` is the folder of the files as the document sees it."""
     return [
-        ("matrix", lambda line: f"[{line['matrix']}]({link}/{line['case']}.json)"),
+        ("matrix", lambda line: f"[{line['matrix']}, {', '.join(line['kinds'])}]({link}/{line['case']}.json)"),
         ("devices", lambda line: ", ".join(line["devices"])),
         ("budget of each", _budget),
         ("columns", lambda line: f"{line['columns']}, {line['precision']}"),
@@ -64,12 +65,14 @@ def _beside(line: dict[str, Any]) -> str:
         return f"**{line['share_of_bound']:.2f}** of {'disk' if line['is_cold'] else 'cache'} and product"
     if line["bytes_a_pass"]:
         return f"**{line['share_of_link']:.3f}** of the link" if "share_of_link" in line else ""
-    peers = [
-        peer
-        for peer in line["peers"]
-        if "seconds" in peer and peer["columns"] == line["columns"] and peer.get("dtype", "float64") == "float64"
-    ]
-    return f"**{min(peers[0]['seconds']) / line['pass_seconds']:.2f}** x {peers[0]['peer']}" if peers else ""
+    compute = "float32" if line["precision"] == "FFF" else "float64"
+    others = [peer for peer in line["peers"] if "seconds" in peer and peer["columns"] <= line["columns"]]
+    a_vector = {
+        peer["peer"]: min(peer["seconds"]) / peer["columns"]
+        for peer in sorted(others, key=lambda peer: -min(peer["seconds"]) / peer["columns"])
+        if peer.get("dtype", "float64") == compute
+    }  # the fastest of each name last
+    return ", ".join(f"**{each * line['columns'] / line['pass_seconds']:.2f}** x {name}" for name, each in a_vector.items())
 
 
 def _time(seconds: float) -> str:

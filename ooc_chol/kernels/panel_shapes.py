@@ -26,14 +26,14 @@ def check_panel(kernels: AbstractPanelKernels, name: str, w: Tile) -> None:
 def check_basis(kernels: AbstractPanelKernels, basis: Tile, w: Tile) -> None:
     """Refuse a basis that is no (p, rows, block), and a panel W, or an array of panels, of other rows."""
     storage = kernels.precision.storage
-    for name, each in (("basis", basis), ("w", w)) if w.ndim == 2 else (("basis", basis), ("out", w)):
+    if basis.ndim != 3 or w.ndim not in (2, 3):
+        raise ValueError(f"a basis is of shape (p, rows, {kernels.block}), but this one is of shape {basis.shape}")
+    for name, each in (("basis", basis), ("w" if w.ndim == 2 else "out", w)):
         if each.dtype != storage or each.shape[-2:] != (basis.shape[1], kernels.block) or not each.flags.c_contiguous:
             raise ValueError(
                 f"{name} is {each.dtype} of shape {each.shape}, but here panels in {kernels.precision.value} are row-major "
                 f"{storage} of shape {(basis.shape[1], kernels.block)}"
             )
-    if basis.ndim != 3 or w.ndim not in (2, 3):
-        raise ValueError(f"a basis is of shape (p, rows, {kernels.block}), but this one is of shape {basis.shape}")
 
 
 def check_coefficients(kernels: AbstractPanelKernels, name: str, given: Tile, shape: tuple[int, ...]) -> None:

@@ -92,7 +92,7 @@ class DeviceSpace(AbstractSpace):
     """
 
     def __init__(self, operator: Operator, plan: SpacePlan, *, trace: bool = False) -> None:
-        self.plan = plan
+        self.plan, self._operator = plan, operator  # which is not collected, nor closed, as long as it is used
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
         self.passes = 0
         self.seconds = SpaceSeconds()
@@ -523,8 +523,13 @@ class DeviceSpace(AbstractSpace):
 
     @property
     def exchanged_bytes(self) -> int:
-        """Bytes that devices copied from each other."""
-        return sum(each.products.exchanged_bytes for each in self._devices)
+        """Bytes of panels that devices copied from each other."""
+        return sum(each.products.exchanged_bytes for each in self._devices) - self.sum_bytes
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of partial sums that devices copied from each other."""
+        return sum(each.sum_bytes for each in self._devices)
 
     @property
     def brought_bytes(self) -> int:

@@ -79,6 +79,7 @@ class SpaceDevice:
         self._slot = share.slot_bytes
         self.brought_bytes = 0  #: Bytes from the host
         self.returned_bytes = 0  #: Bytes to the host
+        self.sum_bytes = 0  #: Bytes of partial sums of other devices
         self.bring(np.zeros((plan.block, plan.block)), self.small.zeros)
 
     @property
@@ -143,6 +144,7 @@ class SpaceDevice:
             target = other.own(mine)
             source, flat = other.own(other.section(section, dtype, width)), (len(target), -1)
             self.products.copy_from(source.reshape(flat), target.reshape(flat), "pull sums")
+            self.sum_bytes += target.nbytes
 
     # numbers of the host
 

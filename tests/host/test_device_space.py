@@ -167,7 +167,7 @@ def test_a_trace_names_the_work_on_panels(stored):
         moved = sum(record.nbytes for record in trace.records if record.kind == "fetch")
         pulled = sum(record.nbytes for record in trace.records if record.kind == "pull")
         assert moved == sum(space.copied_bytes.values()) + space.ahead_bytes
-        assert pulled == space.exchanged_bytes
+        assert pulled == space.exchanged_bytes + space.sum_bytes
         labels = {record.label for record in trace.records if record.kind == "compute"}
         assert {"project 0-1", "orthonormalize 2", "fill W"} <= labels
         assert "host:1" in trace.summary()

@@ -63,9 +63,9 @@ def test_bits_and_bytes_from_three_blocks_to_all(packed, precision, block, tmp_p
     for budget in (least, least + (4 << 20), 4 << 30):
         with check.opened(packed, block, precision, "cuda:0", memory_budget=budget) as space:
             check.bits_and_bytes(space, wanted)
-    with block_csr(packed, store=tmp_path / "a.oocsr", block_bytes="1 MiB") as stored:
-        with check.opened(stored, block, precision, "cuda:0", memory_budget=least) as space:
-            check.bits_and_bytes(space, wanted)
+    stored = block_csr(packed, store=tmp_path / "a.oocsr", block_bytes="1 MiB")
+    with stored, check.opened(stored, block, precision, "cuda:0", memory_budget=least) as space:
+        check.bits_and_bytes(space, wanted)
 
 
 @pytest.mark.multigpu

@@ -13,7 +13,7 @@ from ooc_chol.kernels.cuda.panel_sizes import CLUSTER, PANELS, PRODUCTS, DeviceF
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_panels import panel_key, random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
-from tests.panel_arrays import as_matrix, vectors
+from tests.panel_arrays import Host, as_matrix, clamped, vectors
 from tests.plan.test_cuda_csr import ON_THE_HOST
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
@@ -88,14 +88,15 @@ static void launch(void (*what)(), unsigned blocks, unsigned threads, const void
 PANEL_KERNELS = {
     "gram": "S*S*C*liiu*",
     "add_partials": "C*C*luiu*",
-    "factor": "C*C*C*u*C",
+    "factor": "C*C*C*u*CC*C*du*",
+    "factor_clamped": "C*C*C*u*Cu*u*",
     "fell": "C*C*u*C",
-    "multiply_right": "S*C*S*l",
+    "multiply_right": "S*C*S*lu*",
     "fill_random": "S*lllu*",
 }
 PRODUCT_KERNELS = {"product": "S*C*S*liiiiiu*"}
-WORDS = {"S": "STORE", "C": "SUM", "u": "u32", "l": "u64", "i": "int"}
-C_TYPES = {"u": ctypes.c_uint32, "l": ctypes.c_uint64, "i": ctypes.c_int}
+WORDS = {"S": "STORE", "C": "SUM", "u": "u32", "l": "u64", "i": "int", "d": "double"}
+C_TYPES = {"u": ctypes.c_uint32, "l": ctypes.c_uint64, "i": ctypes.c_int, "d": ctypes.c_double}
 
 
 def types_of(signature):
@@ -223,11 +224,11 @@ def test_small_matrices_and_random_panels(case, tmp_path):
     w[:, 2], w[:, 5] = w[:, 1], np.nan
     w[:, 6] *= 1e-20
     g, r, inverse, dependent = w.T @ w, np.empty((8, 8)), np.empty((8, 8)), np.empty(8, np.uint32)
-    kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13)
+    kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, None, None, 0.0, None)
     assert dependent.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]
     kept = np.flatnonzero(dependent == 0)
     stored = w.astype(np.float32)
-    kernels.launch("multiply_right", (2, 256), stored, inverse, stored, 400)
+    kernels.launch("multiply_right", (2, 256), stored, inverse, stored, 400, None)
     q = stored[:, kept].astype(float)
     assert np.abs(q.T @ q - np.eye(6)).max() < 1e-6
     assert not stored[:, [2, 5]].any()
@@ -241,6 +242,46 @@ def test_small_matrices_and_random_panels(case, tmp_path):
     out = np.zeros((16, 8))
     kernels.launch("add_partials", (2, 64), partial, out, 37, 128, 1, None)
     assert np.array_equal(out, np.add.accumulate(partial)[-1])
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("case", [(DDD, 8, OLD), (FFF, 4, OLD), (DDD, 1, OLD)], ids=name_of)
+def test_clamped_factors_are_those_of_the_host(case, tmp_path):
+    precision, block, _ = case
+    kernels, compute = OnTheHost(tmp_path, *case), precision.compute
+    w = vectors((400, block), precision).astype(float)
+    if block > 2:
+        w[:, 2], w[:, 3] = w[:, 0], 0.0
+    if block > 5:
+        w[:, 5], w[:, 6] = np.nan, w[:, 0] - w[:, 1]
+    g, tolerance = (w.T @ w).astype(compute), 100 * float(np.finfo(compute).eps)
+    for last in (None, np.arange(block) % 3 == 0):
+        behind = None if last is None else last.astype(np.uint32)
+        wanted = clamped(Host(), precision, g, tolerance, last)
+        r, inverse, weak = (
+            np.full((block, block), np.nan, compute),
+            np.full((block, block), np.nan, compute),
+            np.array([7], np.uint32),
+        )
+        kernels.launch("factor_clamped", (1, 32), g, r, inverse, weak, tolerance, behind, np.zeros(1, np.uint32))
+        assert weak[0] == 7 and np.isnan(r).all()
+        kernels.launch("factor_clamped", (1, 32), g, r, inverse, weak, tolerance, behind, None)
+        assert weak[0] == wanted[2] == (block > 2)
+        noise = 20 * np.finfo(compute).eps * len(w) ** 0.5 / tolerance**0.5  # of rows whose pivot was clamped
+        assert np.allclose(r, wanted[0], rtol=1e-3, atol=noise)
+        assert np.allclose(inverse @ r, wanted[1] @ wanted[0], atol=1e-4)
+
+
+@pytest.mark.nvcc
+def test_columns_are_measured_by_what_they_were(tmp_path):
+    kernels = OnTheHost(tmp_path, DDD, 4, OLD)
+    scale, before, g = np.diag(10.0 ** -np.arange(4)), np.eye(4), np.eye(4)
+    for roundoff, expected in ((0.05, [0, 0, 1, 1]), (1e-20, [0, 0, 0, 0])):
+        r, inverse, dependent, weak = np.empty((4, 4)), np.empty((4, 4)), np.empty(4, np.uint32), np.zeros(1, np.uint32)
+        kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, scale, before, roundoff**2, weak)
+        assert dependent.tolist() == expected
+        assert weak[0] == any(expected)
+        assert np.array_equal(np.diag(r), 1.0 - np.array(expected))
 
 
 def test_thread_blocks_of_inner_products():

@@ -138,6 +138,16 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
         list(rows.runs())
 
 
+def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "_PIECE_BYTES", 8)
+    (path := tmp_path / "a.txt").write_text("0 1\n1 2\n2 3\n3 4\n")
+    pieces = text.text_pieces(path, str(path))
+    next(pieces)
+    path.write_text("0 1\n1 2\n2 3\n3 4\n5 6\n")
+    with pytest.raises(oc.TierError, match=r"a\.txt: it went from 16 to 20 bytes"):
+        list(pieces)
+
+
 # npz
 
 

@@ -13,9 +13,10 @@ from typing import Any, BinaryIO, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import SparseInputError
+from ooc_chol.errors import SparseInputError, TierError
 from ooc_chol.inputs import input_file
 from ooc_chol.memory.files import file_errors_typed
+from ooc_chol.memory.sources.file import FileState
 
 #: Bytes of a piece; of a line, that of a vertex with a hundred million neighbours.
 _PIECE_BYTES, _MOST_LINE = 1 << 22, 1 << 30
@@ -41,6 +42,7 @@ class TextStream:
 
     def __init__(self, file: BinaryIO, path: Path, source: str) -> None:
         self._file, self._path, self._source = file, path, source
+        self._state = FileState.of(file.fileno())
         self._stream: Any = gzip.GzipFile(fileobj=file) if path.suffix.lower() == ".gz" else file
 
     def read(self, count: int = -1) -> bytes:
@@ -53,6 +55,11 @@ class TextStream:
                 raise
             place, problem = f"byte {self._file.tell()}", f"its compressed data are damaged or cut short there ({error!s:.200})"
             raise SparseInputError(self._source, place, problem, "compress it anew, or get it again") from error
+
+    def check_unchanged(self) -> None:
+        """Refuse what was read of a file that another has written to meanwhile."""
+        if change := self._state.changes_to(FileState.of(self._file.fileno())):
+            raise TierError(f"{self._path}: {change} while the matrix was read: let nothing write to it, or give a copy of it")
 
 
 @contextmanager
@@ -89,6 +96,7 @@ def text_pieces(path: Path, source: str) -> Iterator[Piece]:
                     raise SparseInputError(
                         source, f"line {line}", "it has more than 1 GiB", "it is no text of lines with numbers"
                     )
+        stream.check_unchanged()
         if rest := b"".join(begun):
             yield Piece(rest + b"\n", line)
 

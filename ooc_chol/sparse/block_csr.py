@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -362,7 +363,9 @@ class BlockCSR:
         self.close()
 
     def __del__(self) -> None:
-        with suppress(Exception):  # at the end of the process there may be nothing left to close with
+        if sys.is_finalizing() and not isinstance(self._tier, BlockFile):
+            return  # the memory goes with the process, and no thread can be started that would unlock it
+        with suppress(Exception):  # one whose making failed has no tier
             self.close()
 
 

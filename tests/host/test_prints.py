@@ -90,6 +90,7 @@ def public_objects(factors):
         "HostMemory": [oc.HostMemory()],
         "RandomGraph": [oc.rmat(5)],
         "Operator": [oc.laplacian(csr_array(np.ones((5, 5))), normalized=True)],
+        "Precision": [oc.Precision("FDF")],
         "BlockCSR": [oc.block_csr(csr_array(np.eye(5)))],
         "FileKind": [oc.TRACE_FILES, oc.FileKind(HOSTILE * 9, b"\0" * 999)],
         "Output": [oc.Output("--output", "x" * 999, oc.TRACE_FILES, HOSTILE * 9)],

@@ -97,7 +97,6 @@ def public_objects(factors):
         "HostMemory": [oc.HostMemory()],
         "RandomGraph": [oc.rmat(5)],
         "Operator": [oc.laplacian(csr_array(np.ones((5, 5))), normalized=True)],
-        "Precision": [oc.Precision("FDF")],
         "BlockCSR": [oc.block_csr(csr_array(np.eye(5)))],
         "Multiplier": [multiplied()],
         "MultiplyReport": [multiplied().report, oc.multiplier(csr_array(np.eye(5)), devices="host:0").report],

@@ -345,7 +345,7 @@ class DeviceSpace(AbstractSpace):
         with self._working(f"rotate {_text(panels)}"):
             for each in self._all():
                 s = each.scratch(*shape)
-                each.bring(given, s)
+                each.bring(given.reshape(-1, 1), s.reshape(-1, 1))  # rows of S may be longer than a staging buffer
                 each.kernels.combine(each.computing, each.panels(panels), s, each.panels(into))
 
     def read(self) -> dict[str, NDArray[np.float64]]:

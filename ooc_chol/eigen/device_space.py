@@ -268,7 +268,8 @@ class DeviceSpace(AbstractSpace):
         """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``.
 
         A column that depends on those before it (of a norm below the roundoff of what it was) has a zero row in R, and becomes a
-        random vector orthonormal to all else, ``against`` included; zeros where there is no such vector. W is spoilt.
+        random vector orthonormal to all else, ``against`` included; zeros where there is no such vector. W has been projected
+        against these before, and is spoilt.
 
         Notes
         -----

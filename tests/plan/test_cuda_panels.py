@@ -21,9 +21,18 @@ from tests.tolerances import sparse_product_bound
 FFF, FDF, DDD = Precision
 H200 = DeviceFacts(90, 132, 232448)
 A100, OLD = DeviceFacts(80, 108, 166912), DeviceFacts(75, 40, 65536)
-CASES = [(FDF, 8, A100), (FFF, 1, H200)]
+CASES = [(FDF, 8, A100)]
 MORE_CASES = [
-    *((DDD, 1, A100), (FFF, 8, H200), (FDF, 2, A100), (DDD, 4, A100), (DDD, 8, OLD), (FDF, 1, OLD), (FFF, 4, H200)),
+    *(
+        (FFF, 1, H200),
+        (DDD, 1, A100),
+        (FFF, 8, H200),
+        (FDF, 2, A100),
+        (DDD, 4, A100),
+        (DDD, 8, OLD),
+        (FDF, 1, OLD),
+        (FFF, 4, H200),
+    ),
     (DDD, 2, OLD),
 ]
 COMPILED = [(FDF, 8, H200), *thorough((DDD, 1, H200), (FFF, 8, H200), (FDF, 2, A100), (DDD, 4, OLD), (FFF, 1, H200))]
@@ -36,6 +45,7 @@ using std::sqrt;
 #define __align__(n) alignas(n)
 #undef __restrict__
 #define __restrict__
+#define __cluster_dims__(...)
 struct alignas(16) double2 { double x, y; };
 static double of_lane(double x, unsigned lane) {
     const unsigned warp = threadIdx.x / 32;
@@ -61,6 +71,22 @@ template <class A> static void multiply_add(A& c, double a0, double a1, double b
         for (int e = 0; e < 2; ++e)
             for (int at = 0; at < 4; ++at) c[tile][e] += left[warp][tile][m][at] * right[warp][at][2 * k + e];
     wait_for(of_warp[warp], 32);
+}
+"""
+#: A cluster, whose thread blocks run one after the other, twice: the second time all find what each had the first time.
+CLUSTERED = r"""
+template <class T> T sum_of(const T* sums, int strip, int at);
+template <class T> void meet_with(const T* sums);
+#define meet() meet_with(sums)
+"""
+SUMS = r"""
+static SUM held[64][MOST_SUMS];
+template <class T> void meet_with(const T* sums) {
+    __syncthreads();
+    std::memcpy(held[blockIdx.x], sums, sizeof held[0]);
+}
+template <class T> T sum_of(const T*, int strip, int at) {
+    return held[blockIdx.x / CLUSTER * CLUSTER + strip][at];
 }
 """
 LAUNCH = r"""
@@ -117,10 +143,10 @@ def called(kernels):
 
 
 class OnTheHost:
-    """Kernels of a precision, a width and a device, whose launches run here: of CLUSTER 1, since nobody shares memory."""
+    """Kernels of a precision, a width and a device, whose launches run here."""
 
-    def __init__(self, folder, precision, block, facts):
-        self.precision, self.block, self.facts = precision, block, facts
+    def __init__(self, folder, precision, block, facts, cluster=1):
+        self.precision, self.block, self.facts, self.cluster = precision, block, facts, cluster
         self._folder, self._libraries = folder, {}
 
     def launch(self, name, shape, *arguments, files=PANELS, extra=()):
@@ -141,10 +167,11 @@ class OnTheHost:
     def _library(self, files, kernels, extra):
         key = files, extra
         if key not in self._libraries:
-            macros = defines(self.facts, self.precision, self.block, files) | {"CLUSTER": 1} | dict(extra)
+            macros = defines(self.facts, self.precision, self.block, files) | {"CLUSTER": self.cluster} | dict(extra)
             text = code(*files, **macros).replace("extern __shared__ __align__(16) unsigned char memory[]", MEMORY)
             source = self._folder / f"kernels{len(self._libraries)}.cpp"
-            source.write_text(ON_THE_HOST + MORE_ON_THE_HOST + text + called(kernels), encoding="utf-8")
+            begin, end = (CLUSTERED, SUMS) if self.cluster > 1 and files is PANELS else ("", "")
+            source.write_text(ON_THE_HOST + MORE_ON_THE_HOST + begin + text + end + called(kernels), encoding="utf-8")
             words = ["-O1", "-shared", "-Xcompiler", "-fPIC,-w,-ffp-contract=off,-fno-strict-aliasing"]
             compiled([*words, "-o", str(source.with_suffix(".so")), str(source)])
             self._libraries[key] = ctypes.CDLL(str(source.with_suffix(".so")))
@@ -197,20 +224,41 @@ def test_the_arithmetic_is_within_its_bounds(case, tmp_path):
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("kept", [11, 4])
-def test_warps_that_share_rows_read_all_before_they_write(kept, tmp_path):
+@pytest.mark.parametrize("block", [8, *thorough(1, 4)])
+def test_thread_blocks_of_a_cluster_and_one_alone_make_the_same_bits(block, tmp_path):
+    """However many tiles each has: two groups of tiles, or one."""
+    rows, p = 8192 + 77, 24 // block
+    basis, w = vectors((p, rows, block), FDF), vectors((rows, block), FDF, 1)
+    made = []
+    for cluster, groups in ((1, (3,)), (CLUSTER, (2, 1))):
+        (folder := tmp_path / str(cluster)).mkdir()
+        kernels = OnTheHost(folder, FDF, block, H200, cluster)
+        for tiles in groups if block > 1 else (1,):  # of single columns a thread block has one tile
+            partial = np.full((1, p * block, block), np.nan)
+            for _ in range(1 + (cluster > 1)):
+                kernels.launch("gram", (cluster * -(-3 // tiles), 256), basis, w, partial, rows, p, tiles, None)
+            made.append(partial.tobytes())
+    assert len(set(made)) == 1
+    exact, size = as_matrix(basis).T @ w.astype(np.longdouble), np.abs(as_matrix(basis)).T @ np.abs(w)
+    assert np.all(np.abs(partial[0] - exact) <= sparse_product_bound(rows, size, float))
+
+
+@pytest.mark.nvcc
+def test_warps_that_share_rows_read_all_before_they_write(tmp_path):
     """More columns than a warp makes, in place, with all coefficients in shared memory or some at a time."""
     kernels = OnTheHost(tmp_path, FDF, 8, A100)
     basis = vectors((11, 200, 8), FDF)
     coefficients = vectors((88, 80), DDD, 1)
     shape = product_shape(A100, FDF, 8, 11, 10)
     assert shape.across == 2
-    v, out = as_matrix(basis), basis.copy()
-    arguments = (out, coefficients, out, 200, 11, 10, shape.across, kept, 0, None)
-    kernels.launch("product", (3, 32 * shape.warps), *arguments, files=PRODUCTS, extra=shape.defines)
+    v = as_matrix(basis)
     exact, size = v @ coefficients, np.abs(v) @ np.abs(coefficients)
-    assert np.all(np.abs(as_matrix(out[:10]) - exact) <= sparse_product_bound(88, size, float, exact, np.float32))
-    assert np.array_equal(out[10], basis[10])
+    for kept in (11, 4):
+        out = basis.copy()
+        arguments = (out, coefficients, out, 200, 11, 10, shape.across, kept, 0, None)
+        kernels.launch("product", (3, 32 * shape.warps), *arguments, files=PRODUCTS, extra=shape.defines)
+        assert np.all(np.abs(as_matrix(out[:10]) - exact) <= sparse_product_bound(88, size, float, exact, np.float32))
+        assert np.array_equal(out[10], basis[10])
 
 
 def inner_products(kernels, basis, w):

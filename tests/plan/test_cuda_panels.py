@@ -13,8 +13,8 @@ from ooc_chol.kernels.cuda.panel_sizes import CLUSTER, PANELS, PRODUCTS, DeviceF
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_panels import panel_key, random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from tests.cuda_threads import ON_THE_HOST
 from tests.panel_arrays import Host, as_matrix, clamped, vectors
-from tests.plan.test_cuda_csr import ON_THE_HOST
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
 

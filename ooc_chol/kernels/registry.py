@@ -50,9 +50,9 @@ def product_workspace_bytes(
 ) -> int:
     """Bytes that :func:`product_kernels` of that device take for panels of ``nb`` rows; asks for no device and no CuPy."""
     if kind_of(name) is CUDA:
-        from ooc_chol.kernels.cuda.product_sizes import LANES, workspace_sizes
+        from ooc_chol.kernels.cuda.product_sizes import workspace_sizes
 
-        return LANES * sum(workspace_sizes(precision, columns, most_segments))
+        return sum(workspace_sizes(precision, columns, most_segments))
     return product_kernels(name, precision, columns, most_segments, threads).workspace_bytes(nb)
 
 

@@ -151,8 +151,6 @@ class DeviceProducts:
             self.track = run.track(device.name, names)
             self.track.resident_bytes = share.peak_bytes
             self.streams, self.peer = ScanStreams.of(device), device.create_stream(PEER)
-            #: Where kept blocks are multiplied by turns: the first threads of one run beside the last ones of the block before.
-            self._lanes = [self.streams.computing, *(device.create_stream(f"lane {lane}") for lane in range(1, kernels.lanes))]
             self.scan = BlockScan(device, self._scanned, slots=share.ring_slots, streams=self.streams, track=self.track)
             self._diagonals = self._bring_diagonals(operator, arena.arrays[2:])
         #: Which of the two replicas is X, and parts of both by that and by the widths of panels, then by blocks.
@@ -290,7 +288,7 @@ class DeviceProducts:
         """Blocks that pass in the next product."""
         return self._streamed if self._has_runs else self.order
 
-    def _multiply(self, number: int, data: Tile, widths: Sequence[int], lane: int = 0) -> None:
+    def _multiply(self, number: int, data: Tile, widths: Sequence[int]) -> None:
         """Enqueue the products of one block with all panels."""
         key, kernels = (self._view, self._side, tuple(widths)), self.kernels
         xs, parts = self._parts.setdefault(key, (self.panels(0, widths), {}))
@@ -298,7 +296,7 @@ class DeviceProducts:
             parts[number] = self._parts_of(number, widths)
         ys, left, shift = parts[number]
         for x, y in zip(xs, ys, strict=True):
-            kernels.multiply(self._lanes[lane], self._blocks[number], data, x, y, left=left, shift=shift, lane=lane)
+            kernels.multiply(self.streams.computing, self._blocks[number], data, x, y, left=left, shift=shift)
 
     def _kept_runs(self, widths: Sequence[int], run_blocks: int) -> list[tuple[range, Callable[[], None]]]:
         """Runs of kept blocks, and what enqueues the products of each: captured once kernels for such panels are compiled."""
@@ -314,15 +312,8 @@ class DeviceProducts:
         return self._captured[key]
 
     def _multiply_kept(self, run: range, widths: Sequence[int]) -> None:
-        """Enqueue the products of some kept blocks, which make different rows: by turns in lanes, for which all wait."""
-        first, *others = self._lanes[: len(run)]
-        begun = first.record()
-        for lane in others:
-            lane.wait(begun)
-        for at, number in enumerate(run):
-            self._multiply(number, self._scanned.place((number, 0), None), widths, at % (1 + len(others)))
-        for lane in others:
-            first.wait(lane.record())
+        for number in run:
+            self._multiply(number, self._scanned.place((number, 0), None), widths)
 
     def _parts_of(self, number: int, widths: Sequence[int]) -> _Parts:
         """What a block makes of Y, and its rows of the diagonals; kept, since slicing takes longer than looking up."""

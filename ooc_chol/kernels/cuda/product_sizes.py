@@ -6,8 +6,6 @@ from ooc_chol.config import whole_pages
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 
-#: Products of blocks that may run at once, each with sums of its own: the last thread blocks of one leave processors to the next.
-LANES = 2
 #: Bytes of a count of those segments of a long row whose sums are there.
 _COUNT_BYTES = 4
 

@@ -10,7 +10,7 @@ import numpy as np
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda import modules
 from ooc_chol.kernels.cuda.handles import cupy_stream
-from ooc_chol.kernels.cuda.product_sizes import LANES, widest_panel, workspace_sizes
+from ooc_chol.kernels.cuda.product_sizes import widest_panel, workspace_sizes
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import RowBlock, ValueKind
@@ -40,27 +40,22 @@ class CudaProductKernels(AbstractProductKernels):
     second, and kept on disk by CuPy.
     """
 
-    lanes = LANES
-
     def __init__(self, precision: Precision, columns: int, most_segments: int) -> None:
         self.precision, self.columns, self.most_segments = precision, columns, most_segments
         self._panel = widest_panel(columns)
         self._modules: dict[tuple[ValueKind, int], Any] = {}
-        self._sizes = workspace_sizes(precision, columns, most_segments)
-        #: Addresses of counts and sums of each lane.
-        self._places: list[tuple[int, int]] = []
+        self._arrived = self._sums = 0
 
     def workspace_bytes(self, nb: int) -> int:
         """Sums of the segments of long rows, and how many of each row are there; nothing where no row is long."""
-        return LANES * sum(self._sizes)
+        return sum(workspace_sizes(self.precision, self.columns, self.most_segments))
 
     def bind(self, nb: int, workspace: int) -> None:
         """No segment has been added: that is cleared on the default stream, for which the device waits."""
-        counts, sums = self._sizes
-        starts = [workspace + lane * (counts + sums) for lane in range(LANES)]
-        self._places = [(start, start + counts) for start in starts]
-        for start in starts if counts else ():
-            cp.cuda.runtime.memsetAsync(start, 0, counts, cp.cuda.Stream.null.ptr)
+        counts, _ = workspace_sizes(self.precision, self.columns, self.most_segments)
+        self._arrived, self._sums = workspace, workspace + counts
+        if counts:
+            cp.cuda.runtime.memsetAsync(workspace, 0, counts, cp.cuda.Stream.null.ptr)
 
     def close(self) -> None:
         self._modules.clear()
@@ -75,14 +70,13 @@ class CudaProductKernels(AbstractProductKernels):
         *,
         left: Tile | float = 1.0,
         shift: Tile | float = 0.0,
-        lane: int = 0,
     ) -> None:
         self._check(block, data, x, y)
         if not block.n_groups:
             return
         starts, groups, columns, values = (0 if part is None else part.data.ptr for part in block.parts(data))
         operands = (starts, groups, columns, values, np.float64(block.value), x.data.ptr, y.data.ptr)
-        ends = (*_diagonal(left, block), *_diagonal(shift, block), *self._places[lane])
+        ends = (*_diagonal(left, block), *_diagonal(shift, block), self._arrived, self._sums)
         self._launch("multiply", (block.kind, x.shape[1]), stream, block.n_groups, (*operands, *ends))
 
     def scale(self, stream: AbstractStream, factors: Tile, x: Tile) -> None:

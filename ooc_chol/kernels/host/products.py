@@ -148,7 +148,6 @@ class HostProductKernels(AbstractProductKernels):
         *,
         left: Tile | float = 1.0,
         shift: Tile | float = 0.0,
-        lane: int = 0,
     ) -> None:
         left, shift = (float(number) if isinstance(number, int) else number for number in (left, shift))
         self._check(block, data, x, y, left, shift)

@@ -22,8 +22,6 @@ class AbstractProductKernels(AbstractDeviceKernels):
     """
 
     precision: Precision
-    #: Products that may run at once; the workspace has room for the sums of each.
-    lanes: int = 1
     #: Most columns of all panels that are prepared at a time, and most places for sums of segments in a block
     #: (:attr:`RowBlock.segment_places`), for which there is workspace.
     columns: int
@@ -46,7 +44,6 @@ class AbstractProductKernels(AbstractDeviceKernels):
         *,
         left: Tile | float = 1.0,
         shift: Tile | float = 0.0,
-        lane: int = 0,
     ) -> None:
         """Enqueue ``y = shift * y + left * (A x)`` for the rows of one block, rounded once; with ``shift`` 0.0 y is only written.
 
@@ -63,8 +60,6 @@ class AbstractProductKernels(AbstractDeviceKernels):
             The panel's rows that the block makes.
         left, shift : float or (block.n_rows,) float64 Tile
             One number for all rows, or one for each row of the block.
-        lane : int
-            Which workspace it uses, below :attr:`lanes`: products that may run at once, in streams beside each other, take two.
         """
 
     @abstractmethod

@@ -160,7 +160,9 @@ class DeviceProducts:
         self._has_scanned = False  # so that blocks which are kept are there, or on their way
         self._captured: dict[tuple[_Panels, int], list[tuple[range, Callable[[], None]]]] = {}
         self._parts: dict[_Panels, tuple[list[Tile], dict[int, _Parts]]] = {}
-        self.order: list[BlockKey] = [(number, 0) for number in share.blocks]
+        self._streamed: list[BlockKey] = [(number, 0) for number in share.blocks[share.n_kept :]]
+        #: All its blocks, in the order in which they are multiplied.
+        self.order: list[BlockKey] = interleaved(self._streamed, [(number, 0) for number in share.blocks[: share.n_kept]])
         self.exchanged_bytes = 0  #: Bytes that came from other devices
         self.brought_bytes = 0  #: Bytes of X
         self.returned_bytes = 0  #: Bytes of Y
@@ -252,19 +254,22 @@ class DeviceProducts:
     def blocks(self, widths: Sequence[int], run_blocks: int) -> Generator[range, None, None]:
         """Enqueue one block after the other, ``y = shift y + left (A x)``; its number is yielded behind that.
 
-        Blocks that are kept, and are there since an earlier scan, are enqueued up to ``run_blocks`` at a time: kernels of a run
-        are captured once for each replica that is X. By then the ring has begun to fill.
+        Blocks that are kept, and are there since an earlier scan, are enqueued up to ``run_blocks`` at a time, between those that
+        pass: kernels of a run are captured once for each replica that is X, and the link goes on meanwhile.
         """
+        runs, passed = list[tuple[range, Callable[[], None]]](), 0
         if self._has_runs:
             self.run_ahead()
-            for run, enqueue in self._kept_runs(widths, run_blocks):
-                enqueue()
-                yield run
-        columns = sum(widths)
-        with closing(self.scan.over(self._order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
-            for (number, _), data in passing:
+            runs = self._kept_runs(widths, min(run_blocks, -(-self.share.n_kept // max(1, len(self._streamed)))))
+        order, columns, done = self._order, sum(widths), 0
+        with closing(self.scan.over(order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
+            for passed, ((number, _), data) in enumerate(passing, 1):
                 self._multiply(number, data, widths)
                 yield range(number, number + 1)
+                due = passed * len(runs) // len(order)
+                yield from _enqueued(runs[done:due])
+                done = due
+        yield from _enqueued(runs[done:])
         self._compiled.add((self._view, tuple(widths)))
         self._has_scanned = True
 
@@ -281,7 +286,7 @@ class DeviceProducts:
     @property
     def _order(self) -> list[BlockKey]:
         """Blocks that pass in the next product."""
-        return self.order[self.share.n_kept :] if self._has_runs else self.order
+        return self._streamed if self._has_runs else self.order
 
     def _multiply(self, number: int, data: Tile, widths: Sequence[int]) -> None:
         """Enqueue the products of one block with all panels."""
@@ -338,6 +343,29 @@ class DeviceProducts:
         """Wait for all streams; raise what went wrong on the way."""
         finish(self.device, [self.peer])
         self.scan.finish()
+
+
+def _enqueued(runs: Sequence[tuple[range, Callable[[], None]]]) -> Iterator[range]:
+    """Enqueue runs of kept blocks, and yield each behind that."""
+    for run, enqueue in runs:
+        enqueue()
+        yield run
+
+
+def interleaved(streamed: Sequence[BlockKey], kept: Sequence[BlockKey]) -> list[BlockKey]:
+    """Blocks that pass, with those that are kept spread among them: the link never waits for a run of kept ones.
+
+    Examples
+    --------
+    >>> interleaved([(2, 0), (3, 0)], [(0, 0), (1, 0)])
+    [(2, 0), (0, 0), (3, 0), (1, 0)]
+    """
+    order, done = list[BlockKey](), 0
+    for passed, key in enumerate(streamed, 1):
+        due = passed * len(kept) // len(streamed)
+        order += [key, *kept[done:due]]
+        done = due
+    return [*order, *kept[done:]]
 
 
 def _firsts(first: int, widths: Sequence[int]) -> Iterator[int]:

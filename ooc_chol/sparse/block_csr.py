@@ -24,6 +24,9 @@ from ooc_chol.outputs import AnyPath
 from ooc_chol.prints import one_line
 from ooc_chol.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.room import check_room
+from ooc_chol.sparse.order import check_order
+from ooc_chol.sparse.ordered_parts import in_order, ordered_csr, ordered_runs
+from ooc_chol.sparse.ordered_rows import OrderedRows
 from ooc_chol.sparse.packed_files import KIND, Facts, facts_to_json, opened_packed
 from ooc_chol.sparse.packing import Packer, default_block_bytes, expected_bytes, most_bytes
 from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
@@ -119,6 +122,14 @@ class BlockCSR:
         return self._facts.rounded
 
     @property
+    def order(self) -> NDArray[np.int32] | None:
+        """The row and column that each one of the packed blocks is, (n,), where they were numbered anew; None where not.
+
+        :attr:`blocks`, :attr:`tier` and :meth:`parts` are of packed rows; all else is in the numbers of the source.
+        """
+        return self._facts.order
+
+    @property
     def closed(self) -> bool:
         """Whether it is closed."""
         return self._tier is None
@@ -201,6 +212,12 @@ class BlockCSR:
             raise ValueError(
                 f"rows is {rows!r:.80}; give consecutive rows within the {self.shape[0]} of the matrix, as range(0, 10)"
             )
+        if self.order is not None:
+            return ordered_csr(self, self.order, wanted)
+        return self._packed_csr(wanted)
+
+    def _packed_csr(self, wanted: range) -> csr_array:
+        """Some rows as they are packed."""
         held = [number for number, block in enumerate(self.blocks.blocks) if _common(block.rows, wanted)]
         most = sum(self.blocks.blocks[number].n_entries for number in held)
         what = f"memory for {len(wanted)} rows in SciPy's form"
@@ -249,10 +266,20 @@ class BlockCSR:
                 np.multiply(counts, block.value, out=out)  # exact, as the sum is
             else:
                 _add_rows(parts, block.value, out)
-        return sums
+        return sums if self.order is None else in_order(sums, self.order)
 
     def runs(self) -> Iterator[Rows]:
-        """Its rows, block by block, as sources hand them over.
+        """Its rows, as sources hand them over; those that were numbered anew take several readings of all blocks.
+
+        Yields
+        ------
+        Rows
+            The rows of a block, or of a part of all; columns may be views of what the matrix holds.
+        """
+        return self.packed_runs() if self.order is None else ordered_runs(self, self.order)
+
+    def packed_runs(self) -> Iterator[Rows]:
+        """Rows block by block, in the order and the numbers in which they are packed.
 
         Yields
         ------
@@ -305,6 +332,8 @@ class BlockCSR:
                 lines.append(f"  {kind.value:<10} {len(own)} block{plural}, {entries} entries, {format_bytes(nbytes)}")
         counts = self.counts
         lines.append(f"counted      {counts.duplicates} duplicates merged, {counts.zeros} zeros, {counts.loops} loops left out")
+        if self.order is not None:
+            lines.append("order        by degree: rows and columns of blocks are numbered anew")
         if self.rounded:
             lines.append(f"rounded      {self.rounded} values, to {self.dtype.name}")
         return "\n".join(lines)
@@ -396,16 +425,17 @@ def _add_rows(parts: BlockParts, value: float, out: NDArray[np.float64]) -> None
 
 @final
 class PackedRows(AbstractRows):
-    """The rows of a packed matrix, to be packed anew."""
+    """The rows of a packed matrix, to be packed anew: in their order, if they have one."""
 
     def __init__(self, matrix: BlockCSR) -> None:
         self.name = matrix.path or type(matrix).__name__
         self.shape, self.expected_entries, self.counts = matrix.shape, matrix.nnz, matrix.counts
+        self.order = matrix.order
         self._matrix = matrix
 
     def runs(self) -> Iterator[Rows]:
         """Block by block."""
-        return self._matrix.runs()
+        return self._matrix.packed_runs()
 
 
 def block_csr(
@@ -415,6 +445,7 @@ def block_csr(
     block_bytes: int | str | None = None,
     zeros: Literal["keep", "drop"] = "keep",
     dtype: DTypeLike | None = None,
+    order: Literal["degree"] | None = None,
     replace_store: bool = False,
     progress: bool | Callable[[int, int, float], None] | None = None,
 ) -> BlockCSR:
@@ -437,6 +468,11 @@ def block_csr(
     dtype : dtype, optional
         float32 rounds every value to it once; float64 says that the matrix is of that, whatever its source is of. By default the
         source's, float64 where that is no type of floats.
+    order : {"degree"}, optional
+        ``"degree"`` numbers rows and columns of a square matrix by descending entries of their columns, for products: the rows
+        of X that most entries read are adjacent then, and stay in a cache. The matrix keeps the order, in 4 bytes a row, and all
+        that takes or gives rows or columns of it speaks the numbers of the source. By default a packed matrix keeps the order
+        that it has, and any other source is packed as it is.
     replace_store : bool
         Whether a file at ``store`` that is no packed matrix is replaced, too.
     progress : bool or callable, optional
@@ -464,6 +500,9 @@ def block_csr(
 
     Notes
     -----
+    An order is found by one reading of the source, and rows in that order by another one where the source is CSR in memory or a
+    random graph, by up to nine else. Vertices of the same degree stay in their order, so that it depends on the matrix alone.
+
     Values of a block are stored in the narrowest of four kinds that holds every one exactly: none at all where all are one
     number, int8, float32, float64. Blocks are the same whatever runs the source hands over. Host memory is asked for at once,
     for as many entries as the source expects, and what is not needed is never touched.
@@ -477,19 +516,18 @@ def block_csr(
     ...     (packed.tocsr() != A.tocsr()).nnz
     0
     """
-    number_type = _number_type(dtype)
+    number_type, order = _number_type(dtype), check_order(order)
     size = None if block_bytes is None else parse_bytes(block_bytes, "block_bytes")
     if size is not None and size < _LEAST_BLOCK_BYTES:
         raise ValueError(f"block_bytes is {block_bytes!r:.80}; give at least {_LEAST_BLOCK_BYTES}")
     if isinstance(source, str | os.PathLike) and is_packed_file(source):
         if store is None:
-            if size is not None or number_type is not None or zeros != "keep":
+            if size is not None or number_type is not None or zeros != "keep" or order is not None:
                 raise ValueError(f"{source} is a packed matrix, which is opened as it is: leave the options out, or give store=")
             return BlockCSR(*opened_packed(source))
+        options = {"zeros": zeros, "dtype": dtype, "order": order, "replace_store": replace_store, "progress": progress}
         with BlockCSR(*opened_packed(source)) as opened:
-            return block_csr(
-                opened, store=store, block_bytes=size, zeros=zeros, dtype=dtype, replace_store=replace_store, progress=progress
-            )
+            return block_csr(opened, store=store, block_bytes=size, **options)  # type: ignore[arg-type] # each is of its type
     if isinstance(source, BlockCSR | AbstractRows) and zeros != "keep":
         kind = type(source).__name__
         raise ValueError(f"zeros={zeros!r:.20} is chosen where a {kind} is made: give the source that it was made of")
@@ -497,9 +535,25 @@ def block_csr(
     read = source if isinstance(source, str | os.PathLike) else source.path if isinstance(source, BlockCSR) else None
     with progress_reporter(progress, "packing", "entry") as report:
         how = How(size, number_type, report)
+        if order is not None and not (isinstance(rows, PackedRows) and rows.order is not None):
+            rows = _by_degree(rows)
         if store is None or isinstance(store, HostMemory):
             return packed_in_memory(rows, store, how)
         return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace_store), how)
+
+
+def _by_degree(rows: AbstractRows) -> AbstractRows:
+    """Rows numbered by degree; as they are where there are none."""
+    n_rows, n_columns = rows.shape
+    if n_rows != n_columns:
+        problem = f"order='degree' numbers rows and columns alike, but the matrix is {n_rows} x {n_columns}"
+        raise ValueError(f"{problem}: leave it out where the matrix is not square")
+    return OrderedRows(rows) if n_rows else rows
+
+
+def _order_of(rows: AbstractRows) -> NDArray[np.int32] | None:
+    """The numbers in the source of rows that were numbered anew."""
+    return rows.order if isinstance(rows, OrderedRows | PackedRows) else None
 
 
 def _number_type(dtype: DTypeLike | None) -> np.dtype[Any] | None:
@@ -533,6 +587,10 @@ def packed_in_file(rows: AbstractRows, writer: BlockFileWriter, how: How = How()
     """Pack rows into a file, which is removed where that fails, and open it."""
     try:
         facts = _packed(rows, writer, how.block_bytes or default_block_bytes(expected_bytes(rows)), how)
+        if facts.order is not None:
+            data = writer.room(facts.order.nbytes)
+            data[...] = facts.order.view(np.uint8)
+            writer.put(data)
         writer.complete(KIND, facts_to_json(facts))
     finally:
         writer.discard()
@@ -547,6 +605,7 @@ def _packed(rows: AbstractRows, sink: AbstractBlockSink, block_bytes: int, how: 
         if how.report is not None:
             how.report(done, total, time.perf_counter() - began)
 
-    packer = Packer(rows, sink, block_bytes=block_bytes, chunk_rows=how.chunk_rows, dtype=how.dtype, progress=tell)
+    order = _order_of(rows)
+    packer = Packer(rows, sink, block_bytes=block_bytes, chunk_rows=how.chunk_rows, dtype=how.dtype, progress=tell, order=order)
     packed = packer.pack()
-    return Facts(packed.blocks, packed.dtype, rows.counts, packed.longest_row, packed.rounded)
+    return Facts(packed.blocks, packed.dtype, rows.counts, packed.longest_row, packed.rounded, order)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import driver_errors_typed, memory_info
 from ooc_chol.sparse.ahead import made_ahead
-from ooc_chol.sparse.host_graphs import ranges_within
+from ooc_chol.sparse.host_graphs import Numbering, ranges_within
 from ooc_chol.sparse.rows import RowCounts, Rows
 from ooc_chol.tasks.random_graphs import EdgeDraw
 
@@ -36,12 +36,18 @@ class _Range(NamedTuple):
 
 
 def device_runs(
-    draw: EdgeDraw, counts: RowCounts, devices: Sequence[str], memory_bytes: int | None, run_entries: int = RUN_ENTRIES
+    draw: EdgeDraw,
+    counts: RowCounts,
+    devices: Sequence[str],
+    memory_bytes: int | None,
+    run_entries: int = RUN_ENTRIES,
+    *,
+    numbering: Numbering = None,
 ) -> Iterator[Rows]:
     """Runs of at most ``run_entries`` entries, or those of one bucket; what was met on the way is added to ``counts``."""
-    budget = min(memory_bytes or memory_info(name)[0] // 2 for name in devices)
     with ExitStack() as stack:
-        makers = [stack.enter_context(closing(_open(name, draw))) for name in devices]
+        makers = [stack.enter_context(closing(_open(name, draw, numbering))) for name in devices]
+        budget = min(memory_bytes or memory_info(name)[0] // 2 for name in devices)
         with driver_errors_typed(devices[0], _STEP):
             sizes, counts.loops = makers[0].counts()
         jobs = _jobs(draw, sizes, budget, devices[0], run_entries)
@@ -63,11 +69,17 @@ def _jobs(draw: EdgeDraw, sizes: NDArray[np.int64], budget: int, device: str, ru
     return [_Range(range(rows * part.start, rows * part.stop), n, max(drawn)) for part, n in zip(ranges, drawn, strict=True)]
 
 
-def _open(name: str, draw: EdgeDraw) -> GraphKernels:
+def _open(name: str, draw: EdgeDraw, numbering: Numbering) -> GraphKernels:
     from ooc_chol.kernels.cuda.graphs import GraphKernels
 
     with driver_errors_typed(name, _STEP):
-        return GraphKernels(name, draw)
+        kernels = GraphKernels(name, draw, is_numbered=numbering is not None)
+        try:
+            kernels.number(None if isinstance(numbering, str) else numbering)
+        except BaseException:
+            kernels.close()
+            raise
+        return kernels
 
 
 def _maker(name: str, kernels: GraphKernels) -> Callable[[_Range], Rows]:

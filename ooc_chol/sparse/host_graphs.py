@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
 from ooc_chol.kernels.host import graphs
+from ooc_chol.sparse.order import Vertices, by_degree, inverse
 from ooc_chol.sparse.rows import RowCounts, Rows
 from ooc_chol.tasks.random_graphs import EdgeDraw
 from ooc_chol.team import ThreadTeam, cores
@@ -25,6 +27,8 @@ _LEAST_EDGES, _MOST_EDGES, _BYTES_AN_EDGE = 1 << 16, 1 << 20, 32
 BYTES_AN_ENTRY = 16
 
 Keys = NDArray[np.uint64]
+#: How vertices are numbered once they are drawn: by degree, by a number for each, or as they are.
+Numbering: TypeAlias = Literal["degree"] | Vertices | None
 
 
 class _Dealt(NamedTuple):
@@ -35,15 +39,17 @@ class _Dealt(NamedTuple):
     loops: int
 
 
-def host_runs(draw: EdgeDraw, counts: RowCounts, memory_bytes: int, run_entries: int = RUN_ENTRIES) -> Iterator[Rows]:
+def host_runs(
+    draw: EdgeDraw, counts: RowCounts, memory_bytes: int, run_entries: int = RUN_ENTRIES, *, numbering: Numbering = None
+) -> Iterator[Rows]:
     """Runs of about ``run_entries`` entries, in order; what was met on the way is added to ``counts``.
 
     Drawn entries are held for a group of buckets at a time, in at most ``memory_bytes``, and all edges are drawn once a group.
     """
     with closing(ThreadTeam(cores())) as team:
         most = memory_bytes // BYTES_AN_ENTRY
-        buckets = _Buckets(draw, most)
         pieces = _pieces(draw, team.size, memory_bytes)
+        buckets = _Buckets(draw, most, numbers_by_degree(draw, team, pieces) if isinstance(numbering, str) else numbering)
         for group in _groups(buckets, team, memory_bytes, pieces):
             dealt = team.map(partial(_deal, buckets, group), pieces)
             counts.loops = sum(each.loops for each in dealt)  # every group meets them all
@@ -60,8 +66,8 @@ def host_runs(draw: EdgeDraw, counts: RowCounts, memory_bytes: int, run_entries:
 class _Buckets:
     """Equal ranges of rows, each a power of two: the smallest there are where more than ``most`` entries are drawn."""
 
-    def __init__(self, draw: EdgeDraw, most: int) -> None:
-        self.draw = draw
+    def __init__(self, draw: EdgeDraw, most: int, numbers: Vertices | None) -> None:
+        self.draw, self.numbers = draw, numbers
         bits = (draw.n_drawn // _BUCKET_ENTRIES).bit_length() if draw.n_drawn <= most else draw.bucket_bits
         self.count = 1 << min(draw.bucket_bits, bits)
         self._rows = draw.n_vertices // self.count
@@ -83,12 +89,28 @@ def _pieces(draw: EdgeDraw, threads: int, memory_bytes: int) -> list[range]:
     return [edges[start : start + size] for start in range(0, draw.n_edges, size)]
 
 
+def numbers_by_degree(draw: EdgeDraw, team: ThreadTeam, pieces: Sequence[range]) -> Vertices:
+    """The number of each vertex where they are numbered by degree: all edges are drawn once."""
+    degrees, lock = np.zeros(draw.n_vertices, np.int64), threading.Lock()
+
+    def count(numbers: range) -> None:
+        ends = graphs.read_ends(draw, numbers)
+        ends.sort()
+        first = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1]])) if ends.size else np.empty(0, np.intp)
+        times = np.diff(first, append=ends.size)
+        with lock:
+            degrees[ends[first]] += times
+
+    team.run([partial(count, piece) for piece in pieces])
+    return inverse(by_degree(degrees))
+
+
 def _groups(buckets: _Buckets, team: ThreadTeam, memory_bytes: int, pieces: Sequence[range]) -> list[range]:
     """Buckets whose drawn entries are held at once: all where memory holds them, else as they are counted."""
     draw, most = buckets.draw, memory_bytes // BYTES_AN_ENTRY
     if draw.n_drawn <= most:
         return [range(buckets.count)]
-    counted: NDArray[np.int64] = np.sum(team.map(partial(graphs.counts, draw), pieces), axis=0)
+    counted: NDArray[np.int64] = np.sum(team.map(partial(graphs.counts, draw, numbering=buckets.numbers), pieces), axis=0)
     sizes = counted.reshape(buckets.count, -1).sum(axis=1)
     if sizes.max() > most:
         advice = f"so many take the drawn entries of {len(buckets.rows(range(1)))} rows; give more, or fewer edges"
@@ -109,7 +131,7 @@ def ranges_within(sizes: Sequence[int] | NDArray[Any], most: int, first: int = 0
 
 def _deal(buckets: _Buckets, group: range, numbers: range) -> _Dealt:
     """Draw some edges and sort their entries of the group."""
-    keys, loops = graphs.entries(buckets.draw, numbers, buckets.rows(group))
+    keys, loops = graphs.entries(buckets.draw, numbers, buckets.rows(group), buckets.numbers)
     keys = np.sort(keys)  # a copy: there was room for the entries of other groups
     return _Dealt(keys, np.searchsorted(keys, buckets.bounds(group)), loops)
 

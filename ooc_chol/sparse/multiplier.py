@@ -30,6 +30,7 @@ from ooc_chol.runtime.passes import Pass
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR, block_csr
 from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.order import Vertices, inverse, rows_taken
 from ooc_chol.sparse.plan import MultiplyPlan, panel_groups, panel_widths
 from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_of, tier_name
 from ooc_chol.sparse.products import DeviceProducts, Products, lock_blocks
@@ -230,6 +231,7 @@ class Multiplier:
         self._run = Pass("multiply", plan.columns, is_traced=trace)
         self._seconds: list[float] = []  # of each product, by its events
         self._columns_done = 0
+        self._numbers: Vertices | None = None
         self._products = Products(plan, _opened(operator, plan, self._run, stack))
         self._stack: ExitStack | None = stack.pop_all()
 
@@ -300,13 +302,23 @@ class Multiplier:
                 f"columns={columns.shape[1]}"
             )
         y = np.zeros((n_rows, columns.shape[1]), self.dtype)
+        order = self._operator.matrix.order
         with self._lock:
             if self._stack is None:
                 raise ClosedError("this multiplier is closed: make another one")
             if y.size and columns.size:
+                x = columns if order is None else rows_taken(columns, order, self.dtype)
                 with self._closed_by_failure():
-                    self._apply(columns, y, panel_groups(widths, self._plan.room), times)
+                    self._apply(x, y, panel_groups(widths, self._plan.room), times)
+            if order is not None:
+                y = rows_taken(y, self._numbers_of(order), self.dtype)
         return y.reshape(n_rows, *given.shape[1:])
+
+    def _numbers_of(self, order: Vertices) -> Vertices:
+        """The packed row of each of the caller's, made once."""
+        if self._numbers is None:
+            self._numbers = inverse(order)
+        return self._numbers
 
     def _apply(self, x: NDArray[Any], y: NDArray[Any], groups: tuple[tuple[int, ...], ...], times: int) -> None:
         """Enqueue all products, and wait for them."""

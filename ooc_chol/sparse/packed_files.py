@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import DamagedFileError
 from ooc_chol.memory.block_files import BlockFile
 from ooc_chol.outputs import AnyPath
+from ooc_chol.sparse.order import Vertices, is_permutation
 from ooc_chol.sparse.rows import RowCounts
 from ooc_chol.tasks.row_blocks import BLOCK_ALIGNMENT, MOST_ENTRIES, RowBlock, RowBlocks, ValueKind
 from ooc_chol.tasks.work_groups import work_groups
@@ -33,6 +34,8 @@ class Facts:
     counts: RowCounts  #: What the source counted
     longest_row: int = 0  #: Entries of the longest row
     rounded: int = 0  #: Values that packing has rounded to another type
+    #: The caller's row and column that each one is, where they were numbered anew; an array of its own, read-only
+    order: Vertices | None = field(default=None, compare=False)
 
 
 def facts_to_json(facts: Facts) -> dict[str, Any]:
@@ -44,12 +47,13 @@ def facts_to_json(facts: Facts) -> dict[str, Any]:
         "counts": asdict(facts.counts),
         "longest_row": facts.longest_row,
         "rounded": facts.rounded,
+        "order": None if facts.order is None else "degree",
         "blocks": [[*block[:5], block.kind.value, block.value.hex()] for block in facts.blocks.blocks],
     }
 
 
 def opened_packed(path: AnyPath) -> tuple[BlockFile, Facts]:
-    """Open a packed file: its header is checked wholly, and each block when it is first read.
+    """Open a packed file: its header is checked wholly, and an order of its rows; and each block when it is first read.
 
     Raises
     ------
@@ -61,6 +65,8 @@ def opened_packed(path: AnyPath) -> tuple[BlockFile, Facts]:
     file = BlockFile(path, KIND)
     try:
         facts = _facts_of(file)
+        if file.facts["order"] is not None:
+            facts = replace(facts, order=_order_of(file, facts.blocks))
         file.check_block = block_checker(file, facts.blocks)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         file.close()
@@ -83,7 +89,9 @@ def _facts_of(file: BlockFile) -> Facts:
     if facts["dtype"] not in ("float32", "float64"):
         raise ValueError(f"dtype is {facts['dtype']!r:.80}")
     counts = {name: _whole(facts["counts"][name], name, _MOST_ROWS) for name in ("duplicates", "zeros", "loops")}
-    blocks = _blocks_of(facts["blocks"], file)
+    if facts["order"] not in (None, "degree") or (facts["order"] is not None and not 0 < n_rows == n_columns):
+        raise ValueError(f"order is {facts['order']!r:.80} of a {n_rows} x {n_columns} matrix")
+    blocks = _blocks_of(facts["blocks"], file.sizes[: len(file.sizes) - (facts["order"] is not None)])
     _check_cover(blocks, n_rows, chunk_rows)
     return Facts(
         RowBlocks((n_rows, n_columns), blocks, chunk_rows),
@@ -101,13 +109,30 @@ def _whole(value: object, name: str, most: int) -> int:
     return value
 
 
-def _blocks_of(found: object, file: BlockFile) -> tuple[RowBlock, ...]:
+def _order_of(file: BlockFile, blocks: RowBlocks) -> Vertices:
+    """The order of rows and columns, which is the block behind those of rows; DamagedFileError where it is no permutation."""
+    number, n = len(blocks.blocks), blocks.shape[0]
+    first, stop = file.span(number)
+    problem = f"the order of rows has {stop - first} bytes, but {n} rows take {4 * n}" if stop - first != 4 * n else ""
+    if not problem:
+        data = np.empty(4 * n, np.uint8)
+        file.read_stored((number, 0), data)
+        order: Vertices = data.view(np.int32)
+        order.flags.writeable = False
+        problem = "" if is_permutation(order) else f"the order of rows has not each of 0 to {n - 1} once"
+    if problem:
+        text = f"{file.path}: {problem}, bytes {first} to {stop - 1} of the file; {_AGAIN}"
+        raise DamagedFileError(text, file.path, tile=(number, 0), first=first, stop=stop)
+    return order
+
+
+def _blocks_of(found: object, sizes: Sequence[int]) -> tuple[RowBlock, ...]:
     """The blocks, each of as many bytes as the file has of it, which bounds all of its numbers."""
-    if type(found) is not list or len(found) != len(file.sizes):
-        raise ValueError(f"blocks are {found!r:.80}, but must be a list of {len(file.sizes)}")
+    if type(found) is not list or len(found) != len(sizes):
+        raise ValueError(f"blocks are {found!r:.80}, but must be a list of {len(sizes)}")
     blocks = []
     offset = 0
-    for number, (fields, size) in enumerate(zip(found, file.sizes, strict=True)):
+    for number, (fields, size) in enumerate(zip(found, sizes, strict=True)):
         if type(fields) is not list or len(fields) != 7 or type(fields[6]) is not str:
             raise ValueError(f"block {number} is {fields!r:.80}")
         first_row, n_rows, n_entries, n_groups, n_segments = (

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES
-from ooc_chol.errors import NonFiniteError, SparseInputError, UnsupportedTypeError
+from ooc_chol.errors import NonFiniteError, OocCholError, SparseInputError, UnsupportedTypeError
 from ooc_chol.memory.blocks import AbstractBlockSink
 from ooc_chol.sparse.rows import AbstractRows, Rows
 from ooc_chol.sparse.values import NO_VALUES, BadValueError, Values, look_at
@@ -126,6 +126,8 @@ class Packer:
         float32 rounds all values to it once, before anything else; float64 keeps them; None is as the source is.
     progress : callable or None
         Called with the entries packed so far, and those expected.
+    order : (n,) array or None
+        The row and column, to whoever reads a message, that each one is; None where they are the same.
     """
 
     def __init__(
@@ -137,7 +139,9 @@ class Packer:
         chunk_rows: int = CHUNK_ROWS,
         dtype: np.dtype[Any] | None = None,
         progress: Progress | None = None,
+        order: NDArray[np.int32] | None = None,
     ) -> None:
+        self._order = order
         self._rows, self._sink, self._dtype, self._progress = rows, sink, dtype, progress
         self._block_bytes, self._chunk_rows = block_bytes, chunk_rows
         self._piece_bytes = min(block_bytes // 8, _MOST_PIECE_BYTES)
@@ -203,29 +207,15 @@ class Packer:
 
     def _check(self, run: Rows) -> None:
         """Refuse a run that is none: this is about the shape of its arrays."""
-        n_rows, name = run.starts.size - 1, self._rows.name
-        problem = ""
-        if run.first_row != self._next_row or run.first_row + n_rows > self._rows.shape[0]:
-            problem = f"rows {run.first_row} to {run.first_row + n_rows - 1} came where row {self._next_row} is next"
-        elif run.starts[0] != 0 or run.starts[-1] != run.columns.size:
-            problem = f"its run has {run.columns.size} entries, but starts from {run.starts[0]} to {run.starts[-1]}"
-        elif run.values is not None and run.values.size != run.columns.size:
-            problem = f"its run has {run.columns.size} columns, but {run.values.size} values"
-        elif run.columns.dtype != np.int32:
-            problem = f"its columns are of type {run.columns.dtype}, not int32"
-        elif (counts := np.diff(run.starts)).size and (least := int(counts.min())) < 0:
-            at = int(np.argmin(counts))
-            problem = f"its entries are {least}: starts of rows decrease from {run.starts[at]} to {run.starts[at + 1]}"
-            raise SparseInputError(name, f"row {run.first_row + at}", problem, "mend the source")
-        elif counts.size:
-            self._longest_row = max(self._longest_row, int(counts.max()))
-        if problem:
-            raise SparseInputError(name, f"row {run.first_row}", problem, "mend the source")
+        if problem := run_problem(run, self._next_row, self._rows):
+            raise problem
+        if run.starts.size > 1:
+            self._longest_row = max(self._longest_row, int(np.diff(run.starts).max()))
         if run.values is not None and (
             run.values.dtype.kind not in "fiub" or run.values.dtype.itemsize > 8 or run.values.dtype == "f2"
         ):
             advice = "convert its values to float64 first"
-            raise UnsupportedTypeError(f"a sparse matrix ({name})", run.values.dtype.name, advice)
+            raise UnsupportedTypeError(f"a sparse matrix ({self._rows.name})", run.values.dtype.name, advice)
 
     def _cuts(self, starts: NDArray[np.int64]) -> Iterator[_Cut]:
         """Where pieces and chunks end within a run, the first going on with the piece that is there."""
@@ -260,7 +250,7 @@ class Packer:
                 part, rounded = self._rounded_part(part)
             return part, look_at(part.values, part.columns.size), rounded
         except BadValueError as error:
-            raise self._refusal(part, error) from None
+            raise refusal(part, error, self._rows.name, self._place(part, error.at)) from None
 
     def _rounded_part(self, part: Rows) -> tuple[Rows, int]:
         """The same in float32."""
@@ -271,17 +261,15 @@ class Packer:
         infinite = np.isinf(narrow)
         if infinite.any():
             at = int(np.argmax(infinite))
-            row, column = _place(part, at)
+            row, column = self._place(part, at)
             advice = f"A[{row}, {column}] is {part.values[at]}, beyond float32: leave dtype out, or scale the matrix"
             raise UnsupportedTypeError("dtype=float32", part.values.dtype.name, advice)
         return part._replace(values=narrow), int(np.count_nonzero(narrow != part.values.astype(np.float64, copy=False)))
 
-    def _refusal(self, part: Rows, error: BadValueError) -> NonFiniteError | SparseInputError:
-        row, column = _place(part, error.at)
-        if part.values is not None and part.values.dtype.kind == "f":
-            return NonFiniteError(row, column, None)
-        problem = f"A[{row}, {column}] is {error.value}, a whole number beyond 2^53, which float64 does not hold exactly"
-        return SparseInputError(self._rows.name, f"row {row}", problem, "convert the values first, by A.astype(np.float64)")
+    def _place(self, part: Rows, entry: int) -> tuple[int, int]:
+        """Row and column of an entry, as the source numbers them."""
+        row, column = _place(part, entry)
+        return (row, column) if self._order is None else (int(self._order[row]), int(self._order[column]))
 
     def _end_piece(self, team: ThreadTeam) -> None:
         """Add the piece to its chunk, once there is room."""
@@ -379,6 +367,34 @@ def _copy(parts: BlockParts, there: slice, columns: NDArray[Any], numbers: NDArr
     parts.columns[there] = columns
     if parts.values is not None:
         np.copyto(parts.values[there], 1 if numbers is None else numbers, casting="unsafe")
+
+
+def run_problem(run: Rows, next_row: int, rows: AbstractRows) -> SparseInputError | None:
+    """What is wrong with the shape of a run's arrays, where ``next_row`` is its first row."""
+    n_rows, name = run.starts.size - 1, rows.name
+    problem = ""
+    if run.first_row != next_row or run.first_row + n_rows > rows.shape[0]:
+        problem = f"rows {run.first_row} to {run.first_row + n_rows - 1} came where row {next_row} is next"
+    elif run.starts[0] != 0 or run.starts[-1] != run.columns.size:
+        problem = f"its run has {run.columns.size} entries, but starts from {run.starts[0]} to {run.starts[-1]}"
+    elif run.values is not None and run.values.size != run.columns.size:
+        problem = f"its run has {run.columns.size} columns, but {run.values.size} values"
+    elif run.columns.dtype != np.int32:
+        problem = f"its columns are of type {run.columns.dtype}, not int32"
+    elif (counts := np.diff(run.starts)).size and (least := int(counts.min())) < 0:
+        at = int(np.argmin(counts))
+        problem = f"its entries are {least}: starts of rows decrease from {run.starts[at]} to {run.starts[at + 1]}"
+        return SparseInputError(name, f"row {run.first_row + at}", problem, "mend the source")
+    return SparseInputError(name, f"row {run.first_row}", problem, "mend the source") if problem else None
+
+
+def refusal(run: Rows, error: BadValueError, name: str, place: tuple[int, int] | None = None) -> OocCholError:
+    """What is raised for a value of a run that cannot be stored, at this row and column unless they are the run's."""
+    row, column = place or _place(run, error.at)
+    if run.values is not None and run.values.dtype.kind == "f":
+        return NonFiniteError(row, column, None)
+    problem = f"A[{row}, {column}] is {error.value}, a whole number beyond 2^53, which float64 does not hold exactly"
+    return SparseInputError(name, f"row {row}", problem, "convert the values first, by A.astype(np.float64)")
 
 
 def check_columns(part: Rows, n_columns: int, name: str) -> None:

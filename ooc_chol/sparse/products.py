@@ -169,13 +169,13 @@ class DeviceProducts:
 
     def _bring_diagonals(self, operator: Operator, arrays: Sequence[Tile]) -> _Diagonals:
         """Copy those that are vectors to the device."""
-        own, there = slice(self.share.rows.start, self.share.rows.stop), iter(arrays)
+        own, there, order = slice(self.share.rows.start, self.share.rows.stop), iter(arrays), operator.matrix.order
 
         def brought(part: Any, rows: slice) -> Tile | float:
             if isinstance(part, float):
                 return part
             vector = next(there)
-            host: NDArray[np.float64] = part[rows].reshape(-1, 1)
+            host: NDArray[np.float64] = part[rows if order is None else order[rows]].reshape(-1, 1)
             bring_panel(self.device, self.streams.computing, host, 0, vector.reshape(-1, 1), self.share.slot_bytes)
             return vector
 

@@ -39,6 +39,30 @@ def test_entries_of_scale_20_are_the_hosts(name):
     assert on_device.counts == on_host.counts
 
 
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("directed", [False, True])
+def test_vertices_are_numbered_by_degree_as_the_host_numbers_them(name, directed):
+    # 2^18 vertices are four chunks of rows, to which they are dealt.
+    on_host, on_device = (
+        MAKERS[name](18, 4, seed=2, directed=directed, order="degree", devices=device) for device in ("host:0", "cuda:0")
+    )
+    assert same(joined(on_device.runs()), joined(on_host.runs()))
+    assert on_device.counts == on_host.counts
+    parts = oc.rmat(16, seed=2, order="degree", devices="cuda:0", memory_budget="16 MiB")
+    assert same(joined(parts.runs()), joined(oc.rmat(16, seed=2, order="degree", devices="host:0").runs()))
+
+
+def test_a_graph_is_packed_in_the_order_of_its_degrees():
+    packed = [oc.block_csr(oc.rmat(18, 4, devices=device), order="degree") for device in ("host:0", "cuda:0")]
+    assert np.array_equal(packed[0].order, packed[1].order)
+    assert all(np.array_equal(*pair) for pair in zip(*(matrix.parts(0)[:3] for matrix in packed), strict=True))
+    x = np.random.default_rng(1).standard_normal((2**18, 3))
+    with oc.block_csr(oc.rmat(18, 4)) as plain:
+        for precision in ("DDD", "FDF"):
+            y, wanted = (oc.multiply(a, x, precision=precision, devices="cuda:0") for a in (packed[1], plain))
+            assert np.allclose(y, wanted, rtol=1e-5 if precision == "FDF" else 1e-12, atol=1e-5 if precision == "FDF" else 1e-12)
+
+
 @pytest.mark.parametrize("scale", [1, 2, 5, 11, 12, 13])
 def test_small_graphs_are_the_hosts(scale):
     for make in MAKERS.values():

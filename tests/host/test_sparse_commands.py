@@ -65,6 +65,7 @@ def assert_same(one, other):
             lambda: oc.rmat(6, 4, 0.4, 0.3, 0.2, seed=3, directed=True),
         ),
         (["urand", "--scale", 6, "--degree", 3, "--seed", 5], lambda: oc.urand(6, 3, 5)),
+        (["rmat", "--scale", 7, "--order", "degree"], lambda: oc.rmat(7, order="degree")),
     ],
 )
 def test_a_graph_that_is_made_is_that_of_python(capsys, folder, words, graph):
@@ -81,6 +82,15 @@ def test_packing_rounds_and_drops_where_asked(capsys, folder):
     assert kept["dtype"] == "float64" and kept["rounded"] == 0
     assert packed("dropped.oocsr").dtype == np.float32 and dropped["rounded"] > 300
     np.testing.assert_array_equal(packed("dropped.oocsr").toarray(), packed("kept.oocsr").toarray().astype(np.float32))
+
+
+def test_packing_by_degree_changes_no_answer(capsys, folder):
+    assert answer(capsys, "pack", "graph.oocsr", "-o", "ordered.oocsr", "--order", "degree")["order"] == "degree"
+    assert answer(capsys, "info", "graph.oocsr")["order"] is None
+    assert_same(packed("ordered.oocsr"), packed("graph.oocsr"))
+    for name in ("graph", "ordered"):
+        answer(capsys, "multiply", f"{name}.oocsr", "x.npy", "-o", f"{name}.npy", "--devices", "host:0")
+    np.testing.assert_allclose(np.load("ordered.npy"), np.load("graph.npy"), rtol=1e-12, atol=1e-12)
 
 
 def test_a_list_of_edges_says_how_it_counts(capsys, folder):

@@ -6,7 +6,7 @@ import argparse
 
 import ooc_chol as oc
 from ooc_chol.cli.parsers import examples
-from ooc_chol.cli.sparse.options import add_devices, add_packed_output, check_packed_output, figures
+from ooc_chol.cli.sparse.options import add_devices, add_order, add_packed_output, check_packed_output, figures
 
 NAME = "make"
 #: Probabilities of R-MAT's first three quadrants that the GAP benchmark suite has.
@@ -22,6 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "ooc-chol sparse make rmat --scale 20 --output graph.oocsr",
         "ooc-chol sparse make urand --scale 18 --degree 8 --seed 3 --directed -o uniform.oocsr",
+        "ooc-chol sparse make rmat --scale 20 --order degree -o hubs-first.oocsr",
     )
     parser.add_argument("graph", choices=("rmat", "urand"), help="degrees that follow a power law, or uniform random edges")
     parser.add_argument("--scale", type=int, required=True, help="base-2 logarithm of the number of vertices")
@@ -30,6 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--directed", action="store_true", help="an edge is one entry; else the matrix is symmetric")
     quadrants = f"probabilities of R-MAT's quadrants (default: {','.join(map(str, _QUADRANTS))})"
     parser.add_argument("--quadrants", type=_three_numbers, metavar="A,B,C", help=quadrants)
+    add_order(parser)
     add_packed_output(parser)
     add_devices(parser)
     parser.set_defaults(run=_run)
@@ -58,6 +60,7 @@ def _graph(arguments: argparse.Namespace) -> oc.RandomGraph:
             arguments.degree,
             arguments.seed,
             directed=arguments.directed,
+            order=arguments.order,
             devices=arguments.devices,
             memory_budget=arguments.memory_budget,
         )
@@ -70,6 +73,7 @@ def _graph(arguments: argparse.Namespace) -> oc.RandomGraph:
         c,
         seed=arguments.seed,
         directed=arguments.directed,
+        order=arguments.order,
         devices=arguments.devices,
         memory_budget=arguments.memory_budget,
     )

@@ -36,6 +36,12 @@ def check_packed_output(arguments: argparse.Namespace, source: Path | None = Non
     oc.check_outputs([output], [("SOURCE", source)], replace=arguments.force, ask=FORCE)
 
 
+def add_order(parser: argparse.ArgumentParser) -> None:
+    """Add how rows and columns are numbered."""
+    text = "number rows and columns by descending degree, for faster products (default: as they are)"
+    parser.add_argument("--order", choices=("degree",), help=text)
+
+
 def add_source_options(parser: argparse.ArgumentParser) -> None:
     """Add what is to be known of some sources."""
     group = parser.add_argument_group("what the source leaves open")
@@ -100,4 +106,5 @@ def figures(matrix: oc.BlockCSR) -> dict[str, Any]:
         },
         "counts": asdict(matrix.counts),
         "rounded": matrix.rounded,
+        "order": None if matrix.order is None else "degree",
     }

@@ -9,6 +9,7 @@ import ooc_chol as oc
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import (
     SOURCE_HELP,
+    add_order,
     add_packed_output,
     add_source_options,
     check_packed_output,
@@ -29,8 +30,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "ooc-chol sparse pack matrix.mtx --output matrix.oocsr",
         "ooc-chol sparse pack edges.txt.gz --one-based --directed -o edges.oocsr",
         "ooc-chol sparse pack matrix.npz --dtype float32 --zeros drop -o single.oocsr",
+        "ooc-chol sparse pack graph.npz --order degree -o hubs-first.oocsr",
     )
     parser.add_argument("source", type=Path, metavar="SOURCE", help=SOURCE_HELP)
+    add_order(parser)
     add_packed_output(parser)
     parser.add_argument(
         "--dtype", choices=("float32", "float64"), help="float32 rounds every value to it (default: the source's)"
@@ -46,6 +49,7 @@ def _run(arguments: argparse.Namespace) -> None:
         store=arguments.output,
         block_bytes=arguments.block_bytes,
         dtype=arguments.dtype,
+        order=arguments.order,
         replace_store=arguments.force,
         progress=not arguments.quiet,
     ) as matrix:

@@ -10,12 +10,13 @@ from ooc_chol.tasks.random_graphs import DRAW_BITS, DRAWS, GOLDEN, MULTIPLIERS, 
 THREADS, ENTRIES = 256, 4096
 
 
-def source(draw: EdgeDraw) -> str:
-    """CUDA C for graphs of this scale and kind; seed and thresholds are arguments of its kernels."""
+def source(draw: EdgeDraw, *, is_numbered: bool = False) -> str:
+    """CUDA C for graphs of this scale and kind, with other numbers of vertices or none; seed and thresholds are arguments."""
     names: dict[str, int | str] = {
         "SCALE": draw.scale,
         "IS_RMAT": int(draw.thresholds is not None),
         "IS_DIRECTED": int(draw.directed),
+        "IS_NUMBERED": int(is_numbered),
         "BUCKET_BITS": draw.bucket_bits,
         "FOLD": draw.fold,
         "WORDS": WORDS,

@@ -1,5 +1,5 @@
 // Entries of random graphs: the same whole numbers as on the host, see tasks/random_graphs.py, which has the constants, too.
-// Defined before: SCALE, IS_RMAT, IS_DIRECTED, BUCKET_BITS, FOLD, and those constants.
+// Defined before: SCALE, IS_RMAT, IS_DIRECTED, IS_NUMBERED, BUCKET_BITS, FOLD, and those constants.
 
 typedef unsigned long long word;
 typedef unsigned int u32;
@@ -13,14 +13,15 @@ struct Graph {
     word key;
     u32 a, ab, abc;     // thresholds of R-MAT's quadrants
     u32 offsets[4];     // of the rounds of relabelling
+    const u32* numbers; // of vertices, where these are numbered by a table
 };
 
 struct Ends {
     u32 u, v;
 };
 
-#define GRAPH word key, u32 a, u32 ab, u32 abc, u32 offset0, u32 offset1, u32 offset2, u32 offset3
-#define MAKE_GRAPH {key, a, ab, abc, {offset0, offset1, offset2, offset3}}
+#define GRAPH word key, u32 a, u32 ab, u32 abc, u32 offset0, u32 offset1, u32 offset2, u32 offset3, const u32* numbers
+#define MAKE_GRAPH {key, a, ab, abc, {offset0, offset1, offset2, offset3}, numbers}
 
 __device__ __forceinline__ word mixed(word x) {
     x = (x ^ (x >> SHIFT_0)) * MULTIPLIER_0;
@@ -38,7 +39,8 @@ __device__ __forceinline__ u32 relabelled(u32 x, const Graph& graph) {
     return x;
 }
 
-__device__ __forceinline__ Ends drawn(word edge, const Graph& graph) {
+// Both ends as they are drawn, in numbers that no table has changed.
+__device__ __forceinline__ Ends unnumbered(word edge, const Graph& graph) {
     word x = graph.key + (WORDS * edge + 1) * GOLDEN;
 #if IS_RMAT
     u32 u = 0, v = 0;
@@ -60,6 +62,27 @@ __device__ __forceinline__ Ends drawn(word edge, const Graph& graph) {
     const word bits = mixed(x);
     return {(u32)(bits >> 32) >> (32 - SCALE), (u32)bits >> (32 - SCALE)};
 #endif
+}
+
+__device__ __forceinline__ Ends drawn(word edge, const Graph& graph) {
+    const Ends ends = unnumbered(edge, graph);
+#if IS_NUMBERED
+    return {__ldg(&graph.numbers[ends.u]), __ldg(&graph.numbers[ends.v])};
+#else
+    return ends;
+#endif
+}
+
+// degrees[vertex] += entries of its column, duplicates among them, in numbers that no table has changed. Any number of blocks.
+extern "C" __global__ void count_degrees(GRAPH, word n_edges, u32* degrees) {
+    const Graph graph = MAKE_GRAPH;
+    for (word edge = (word)blockIdx.x * blockDim.x + threadIdx.x; edge < n_edges; edge += (word)gridDim.x * blockDim.x) {
+        const Ends ends = unnumbered(edge, graph);
+        if (ends.u != ends.v) {
+            atomicAdd(&degrees[ends.v], 1u);
+            if (!IS_DIRECTED) atomicAdd(&degrees[ends.u], 1u);
+        }
+    }
 }
 
 // counts[bucket] += entries of the bucket's rows; counts[2^BUCKET_BITS] += loops. Any number of blocks.

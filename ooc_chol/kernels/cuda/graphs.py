@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.hardware.cuda import device_number
 from ooc_chol.kernels.cuda.graph_source import ENTRIES, THREADS, source
+from ooc_chol.tasks.degree_order import dealt
 from ooc_chol.tasks.random_graphs import EdgeDraw
 
 #: Blocks of threads on each multiprocessor.
@@ -24,24 +25,57 @@ _NOTHING = np.uint32(0xFFFFFFFF)
 class GraphKernels:
     """Memory of its own, which :meth:`close` gives back, and a stream; for one thread at a time.
 
-    Drawn entries take 24 bytes each on the device: keys, as much again to sort them by radix, and columns.
+    Drawn entries take 24 bytes each on the device: keys, as much again to sort them by radix, and columns. Where vertices are to
+    be numbered, :meth:`number` comes before all else.
     """
 
-    def __init__(self, device: str, draw: EdgeDraw) -> None:
+    def __init__(self, device: str, draw: EdgeDraw, *, is_numbered: bool = False) -> None:
         self._draw = draw
         self._device = cp.cuda.Device(device_number(device))
         self._memory, self._locked = cp.cuda.MemoryPool(), cp.cuda.PinnedMemoryPool()
         with self._device:
             self._stream = cp.cuda.Stream(non_blocking=True)
             self._blocks = _BLOCKS * self._device.attributes["MultiProcessorCount"]
-            self._module = cp.RawModule(code=source(draw), options=("--std=c++17",))
+            self._module = cp.RawModule(code=source(draw, is_numbered=is_numbered), options=("--std=c++17",))
             self._module.compile()
         thresholds = draw.thresholds or (0, 0, 0)
-        graph = (np.uint64(draw.key), *map(np.uint32, thresholds), *map(np.uint32, draw.offsets), np.uint64(draw.n_edges))
-        self._graph: tuple[Any, ...] = graph
+        self._is_numbered = is_numbered
+        self._numbers: Any = None
+        self._draws = np.uint64(draw.key), *map(np.uint32, thresholds), *map(np.uint32, draw.offsets)
+
+    @property
+    def _graph(self) -> tuple[Any, ...]:
+        """The first arguments of each kernel."""
+        numbers = np.uint64(0) if self._numbers is None else self._numbers
+        return *self._draws, numbers, np.uint64(self._draw.n_edges)
+
+    def number(self, numbers: NDArray[np.int32] | None) -> None:
+        """Let vertex i be ``numbers[i]``; without these, number vertices by degree, if they are to be numbered at all."""
+        if not self._is_numbered:
+            return
+        with self._current():
+            self._numbers = self._by_degree() if numbers is None else cp.asarray(numbers.view(np.uint32))
+        with self._device:
+            self._memory.free_all_blocks()
+
+    def _by_degree(self) -> Any:
+        """The number of each vertex by degree, as the host has it: ``kernels.host.graphs.read_ends`` says what is counted."""
+        n = self._draw.n_vertices
+        degrees = cp.zeros(n, np.uint32)
+        self._launch("count_degrees", self._blocks, *self._graph, degrees)
+        keys = cp.left_shift((degrees.max() - degrees).astype(np.uint64), np.uint64(32))
+        del degrees
+        keys |= cp.arange(n, dtype=np.uint64)
+        keys.sort()
+        by_degree, order = keys.astype(np.uint32), cp.empty(n, np.uint32)
+        del keys
+        dealt(by_degree, order)
+        by_degree[order] = cp.arange(n, dtype=np.uint32)
+        return by_degree
 
     def close(self) -> None:
         """Give back memory of the device, and the page-locked memory that no array has."""
+        self._numbers = None
         with self._device:
             self._memory.free_all_blocks()
             self._locked.free_all_blocks()

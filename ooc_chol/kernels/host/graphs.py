@@ -35,12 +35,27 @@ def relabelled(draw: EdgeDraw, vertices: Vertices) -> Vertices:
     return vertices
 
 
-def entries(draw: EdgeDraw, numbers: range, rows: range) -> tuple[NDArray[np.uint64], int]:
-    """Entries in ``rows`` of these edges as unsorted keys ``row * 2**scale + column``, and the loops left out of all rows."""
+def read_ends(draw: EdgeDraw, numbers: range) -> Vertices:
+    """The vertices that a product reads for these edges, loops left out: the columns of their entries."""
+    found = [np.empty(0, np.uint32)]
+    for block in _blocks(numbers):
+        u, v = _block(draw, block)
+        proper = u != v
+        found += [v[proper]] if draw.directed else [u[proper], v[proper]]
+    return np.concatenate(found)
+
+
+def entries(
+    draw: EdgeDraw, numbers: range, rows: range, numbering: NDArray[np.int32] | None = None
+) -> tuple[NDArray[np.uint64], int]:
+    """Entries in ``rows`` of these edges as unsorted keys ``row * 2**scale + column``, and the loops left out of all rows.
+
+    Where there is a ``numbering``, vertex i is ``numbering[i]``.
+    """
     keys = np.empty(len(numbers) * (1 if draw.directed else 2), np.uint64)
     stop = loops = 0
     for block in _blocks(numbers):
-        u, v = _block(draw, block)
+        u, v = _numbered(_block(draw, block), numbering)
         proper = u != v
         loops += len(block) - int(np.count_nonzero(proper))
         for row, column in [(u, v)] if draw.directed else [(u, v), (v, u)]:
@@ -48,16 +63,21 @@ def entries(draw: EdgeDraw, numbers: range, rows: range) -> tuple[NDArray[np.uin
     return keys[:stop], loops
 
 
-def counts(draw: EdgeDraw, numbers: range) -> NDArray[np.int64]:
+def counts(draw: EdgeDraw, numbers: range, numbering: NDArray[np.int32] | None = None) -> NDArray[np.int64]:
     """How many entries of these edges lie in each bucket of rows, duplicates among them."""
     found = np.zeros(1 << draw.bucket_bits, np.int64)
     shift = np.uint32(draw.scale - draw.bucket_bits)
     for block in _blocks(numbers):
-        u, v = _block(draw, block)
+        u, v = _numbered(_block(draw, block), numbering)
         proper = u != v
         for row in (u,) if draw.directed else (u, v):
             found += np.bincount(row[proper] >> shift, minlength=len(found))
     return found
+
+
+def _numbered(ends: Vertices, numbering: NDArray[np.int32] | None) -> Vertices:
+    """Both ends in other numbers."""
+    return ends if numbering is None else np.take(numbering.view(np.uint32), ends)
 
 
 def _append_keys(

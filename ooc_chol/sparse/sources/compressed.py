@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import SparseInputError
 from ooc_chol.sparse.canonical import Rules, Zeros, canonical, check_index_type, check_value_type
 from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
-from ooc_chol.sparse.sources.vectors import AbstractVector, Take
+from ooc_chol.sparse.sources.vectors import AbstractVector, ArrayVector, Take
 
 #: Rows and entries of a run; one row may have more entries.
 RUN_ROWS, RUN_ENTRIES = 1 << 20, 1 << 23
@@ -26,6 +26,14 @@ class Run(NamedTuple):
     starts: NDArray[np.int64]  #: Entries of the run before each
     indices: NDArray[Any]
     values: NDArray[Any] | None
+
+
+class HostCSR(NamedTuple):
+    """The arrays of a matrix in CSR form in host memory."""
+
+    indptr: NDArray[Any]
+    indices: NDArray[Any]
+    data: NDArray[Any] | None
 
 
 @dataclass(frozen=True)
@@ -117,10 +125,18 @@ class CompressedRows(AbstractRows):
         self.counts = RowCounts()
         #: Weights of vertices, where the source is a graph whose file has some
         self.vertex_weights: NDArray[np.int64] | None = None
-        self._compressed, self._rules = compressed, Rules(compressed.name, shape[1], zeros)
+        self._compressed, self.rules = compressed, Rules(compressed.name, shape[1], zeros)
 
     def runs(self) -> Iterator[Rows]:
         """Its rows; what is canonical is handed over where it lies."""
         self.counts = RowCounts()
         for run in self._compressed.runs():
-            yield canonical(*run, self._rules, self.counts)
+            yield canonical(*run, self.rules, self.counts)
+
+    def in_memory(self) -> HostCSR | None:
+        """Its arrays, where all of them lie in host memory; they may hold what no matrix does until all runs were made once."""
+        vectors = self._compressed.indptr, self._compressed.indices, self._compressed.data
+        arrays = [each.in_memory if isinstance(each, ArrayVector) else None for each in vectors]
+        if arrays[0] is None or arrays[1] is None or (vectors[2] is not None and arrays[2] is None):
+            return None
+        return HostCSR(arrays[0], arrays[1], arrays[2])

@@ -72,6 +72,18 @@ class ScatteredRows(AbstractRows):
                 name, "", problem, f"number its rows anew: beyond {MOST_COLUMNS}, one in 64 must have an entry"
             )
 
+    def mapped(self, change: Callable[[Entries], Entries]) -> ScatteredRows:
+        """Rows of the same entries, each piece changed: a matrix of the same shape and as many entries."""
+        pieces, rules = self._pieces, self._rules
+        return ScatteredRows(
+            self.name,
+            self.shape,
+            lambda: map(change, pieces()),
+            self.expected_entries,
+            zeros=rules.zeros,
+            repeated=rules.repeated,
+        )
+
     def runs(self) -> Iterator[Rows]:
         """Its rows, gathered group by group."""
         self.counts = RowCounts()

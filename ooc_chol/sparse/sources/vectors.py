@@ -44,6 +44,11 @@ class ArrayVector(AbstractVector):
         self.name, self.size = name, int(self._array.size)
         self.dtype = np.dtype(str(self._array.dtype)) if self._kind is not None else self._array.dtype
 
+    @property
+    def in_memory(self) -> NDArray[Any] | None:
+        """All of it, where it lies; None on a GPU."""
+        return self._array if self._kind is None else None
+
     @contextmanager
     def opened(self) -> Iterator[Take]:
         """Views of an array on the host; copies of what lies on a GPU."""

@@ -1,0 +1,116 @@
+"""Products with R-MAT graphs whose vertices are numbered by degree, in one run of rows or in stripes, beside those as drawn.
+
+    python benchmarks/sparse_order.py --name NAME [--devices cuda:0] [--scales 22 25] [--stripes 1 8 24 512] [--repeats 5]
+
+Every graph is packed in host memory and multiplied in core, by ``oc.multiplier``: seconds of a product are those between events,
+the least of all; beside them seconds of the processor, for hosts that others use, too. Then there are seconds of packing; of a
+call with X and Y on the host, which a matrix that keeps an order (``block_csr(order="degree")``) permutes; and the largest of the
+shares of 2 to 8 devices, times their number. Each scale is a result file, ``benchmarks/results/sparse/NAME-SCALE.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.sparse.order import by_degree, count_into, inverse
+
+RESULTS = Path(__file__).parent / "results" / "sparse"
+#: Precision and columns.
+CASES = [("FDF", 1), ("FDF", 8), ("DDD", 1), ("DDD", 4)]
+
+
+def packed(make: Callable[[], oc.BlockCSR]) -> tuple[oc.BlockCSR, float, float]:
+    """A matrix, and the seconds of packing it, of the clock and of the processor."""
+    began, used = time.perf_counter(), time.process_time()
+    matrix = make()
+    return matrix, time.perf_counter() - began, time.process_time() - used
+
+
+def products(matrix: oc.BlockCSR, devices: str, repeats: int) -> Iterator[dict[str, Any]]:
+    """Least seconds of products and of whole calls; of the processor, what three more products take in one call."""
+    for precision, columns in CASES:
+        x = np.random.default_rng(1).random((matrix.shape[1], columns))
+        clock: dict[int, list[float]] = {1: [], 4: []}
+        used: dict[int, list[float]] = {1: [], 4: []}
+        with oc.multiplier(matrix, columns, precision=precision, devices=devices) as m:
+            m(x)
+            for _ in range(repeats):
+                for times in clock:
+                    began, worked = time.perf_counter(), time.process_time()
+                    m.apply(x, times=times)
+                    clock[times].append(time.perf_counter() - began)
+                    used[times].append(time.process_time() - worked)
+            found = {"seconds": min(m.report.scan_seconds[1:]), "call_seconds": min(clock[1])}
+            found["processor_seconds"] = (min(used[4]) - min(used[1])) / 3
+        told = ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in found.items())
+        print(f"  {precision} b = {columns}: {told}", flush=True)
+        yield {"precision": precision, "columns": columns, **found}
+
+
+def shares(matrix: oc.BlockCSR) -> dict[str, float]:
+    """The largest share of so many devices, times their number: 1 is even."""
+    blocks = matrix.blocks
+    most = {
+        count: max(sum(block.n_entries for block in blocks.blocks[span.start : span.stop]) for span in blocks.shares(count))
+        for count in range(2, 9)
+    }
+    return {str(count): round(count * entries / matrix.nnz, 4) for count, entries in most.items()}
+
+
+def numbered(graph: oc.RandomGraph, stripes: Sequence[int]) -> Iterator[tuple[str, Callable[[], oc.BlockCSR]]]:
+    """The graph as it is drawn, then numbered by degree in so many stripes, then packed with an order."""
+    yield "as drawn", lambda: oc.block_csr(graph)
+    degrees = np.zeros(graph.shape[0], np.int64)
+    for run in graph.runs():
+        count_into(degrees, run.columns)
+    for count in stripes:
+        table = inverse(by_degree(degrees.copy(), count))
+        yield f"{count} stripes", lambda table=table: oc.block_csr(graph.numbered(table))
+    yield 'rmat(order="degree")', lambda: oc.block_csr(oc.rmat(graph.draw.scale, seed=graph.draw.seed, order="degree"))
+    yield 'block_csr(order="degree")', lambda: oc.block_csr(graph, order="degree")
+
+
+def cases(graph: oc.RandomGraph, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All numberings of a graph."""
+    for name, make in numbered(graph, given.stripes):
+        matrix, seconds, used = packed(make)
+        print(f"{name}: packed in {seconds:.2f} s, {used:.2f} of the processor, {len(matrix.blocks.blocks)} blocks", flush=True)
+        with matrix:
+            about = {"packing_seconds": seconds, "packing_processor_seconds": used, "shares": shares(matrix)}
+            yield {"numbering": name, **about, "products": list(products(matrix, given.devices, given.repeats))}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", required=True, help="beginning of the names of the result files")
+    parser.add_argument("--devices", default="cuda:0")
+    parser.add_argument("--scales", nargs="+", type=int, default=[22, 25])
+    parser.add_argument("--stripes", nargs="+", type=int, default=[1, 8, 24, 512])
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args(words)
+    for scale in given.scales:
+        graph = oc.rmat(scale, seed=1)
+        content = {
+            "case": f"{given.name}-{scale}",
+            "commit": commit(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(given.devices.startswith("cuda")),
+            "matrix": graph.name,
+            "devices": given.devices,
+            "cases": list(cases(graph, given)),
+        }
+        print(write_json(content, RESULTS / f"{given.name}-{scale}.json"), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -16,8 +16,8 @@ import numpy as np
 import ooc_chol as oc
 from ooc_chol.bench.call_table import call_columns, call_lines
 from ooc_chol.bench.paper_tables import documented
-from ooc_chol.dense.rates.lookup import machine_identity
 from ooc_chol.dense.rates.stored import rates_problem
+from ooc_chol.kernels.identity import machine_identity
 from tests.fuzz import attacks, tables
 from tests.fuzz.mutations import BLIND, TEXT, Mutator, json_changed, json_lines_changed
 

@@ -115,6 +115,7 @@ def public_objects(factors):
         "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
         "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],
         "UnsupportedTypeError": [oc.UnsupportedTypeError("refine=True", "complex64", HOSTILE * 9)],
+        "SparseInputError": [oc.SparseInputError(HOSTILE * 9, "row 3", "column 7 is outside", "mend it")],
         "TierError": [oc.TierError(HOSTILE * 9)],
     }
 

@@ -14,7 +14,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.planning import precision_of
 
 #: Smallest tol that converged pairs reach, by precision; and the one that is taken where none is given.
-FLOORS = {Precision.FFF: 1e-6, Precision.FDF: 5e-8, Precision.DDD: 1e-12}
+FLOORS = {Precision.FFF: 1e-6, Precision.FDF: 1e-7, Precision.DDD: 1e-12}
 DEFAULT_TOL = {Precision.FFF: 1e-5, Precision.FDF: 1e-6, Precision.DDD: 1e-10}
 #: Columns of a panel that there are kernels for.
 BLOCKS = (8, 4, 2, 1)

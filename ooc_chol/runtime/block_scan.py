@@ -113,6 +113,11 @@ class BlockScan(Generic[KeyT]):
         self._announced: Sequence[KeyT] = ()  # the first blocks of the next scan, looked at already
         self._was_left = False  # the last scan, before its end
 
+    @property
+    def ahead_bytes(self) -> int:
+        """Bytes of copies, among those counted, whose blocks were not used yet."""
+        return sum(self._scanned.nbytes(copy.key) for copy in self._coming)
+
     def run_ahead(self, order: Sequence[KeyT]) -> None:
         """Enqueue copies for the next scan, as many as the ring has room for: they run while other work is done.
 

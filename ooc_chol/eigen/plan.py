@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ooc_chol.config import format_bytes, whole_number
+from ooc_chol.config import format_bytes
+from ooc_chol.eigen.asked import CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Sizes, sizes_of, wanted_of
 from ooc_chol.eigen.predictions import PassSeconds, pass_seconds, wanted_ring
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.errors import BudgetError
@@ -22,10 +23,6 @@ from ooc_chol.sparse.plan import NO_DIAGONALS, RING_SLOTS, Diagonals, device_tex
 from ooc_chol.sparse.planning import Devices, Facts, assumed_blocks, diagonals_of, precision_of, tier_name
 from ooc_chol.tasks.row_blocks import RowBlocks, ValueKind
 
-#: Columns of the basis beyond the wanted ones, where memory holds them.
-MORE_COLUMNS = 96
-#: Panels of the basis beyond those of the wanted vectors: at least these, and so many for a block that is chosen.
-LEAST_PANELS, CHOSEN_PANELS = 4, 12
 #: Passes with blocks of so many columns, of those with single vectors (measured: decision 55).
 PASSES_OF_BLOCK = {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.31}
 #: Columns of a panel where no rates are known: on GPUs and from files, and in host memory.
@@ -55,22 +52,22 @@ class EigshProblem(NamedTuple):
         is_in_core = self.tier == "memory" and device_kind(self.devices[0]).is_in_host_memory
         return _HOST_BLOCK if is_in_core else _STREAMED_BLOCK
 
-    def space(self, block: int, capacity: int, kept: int) -> SpacePlan:
-        """The plan of a space, with a ring as deep as the link needs it and memory holds it; BudgetError where it finds no room."""
-        least = self._space(block, capacity, RING_SLOTS)
-        for slots in range(wanted_ring(least, kept), RING_SLOTS, -1):
+    def space(self, sizes: Sizes, kept_panels: int) -> SpacePlan:
+        """The plan of a space, its ring as deep as the link needs and memory holds; BudgetError where there is no room."""
+        least = self._space(sizes, RING_SLOTS)
+        for slots in range(wanted_ring(least, kept_panels), RING_SLOTS, -1):
             try:
-                return self._space(block, capacity, slots)
+                return self._space(sizes, slots)
             except BudgetError:
                 continue
         return least
 
-    def _space(self, block: int, capacity: int, ring_slots: int) -> SpacePlan:
+    def _space(self, sizes: Sizes, ring_slots: int) -> SpacePlan:
         return plan_space(
             self.blocks,
             precision=self.precision,
-            block=block,
-            capacity=capacity,
+            block=sizes.block,
+            capacity=sizes.panels + 1,
             devices=self.devices,
             memory_budget=self.memory_budget,
             tier=self.tier,
@@ -79,16 +76,15 @@ class EigshProblem(NamedTuple):
         )
 
 
-def least_capacity(k: int, block: int) -> int:
+def least_panels(k: int, block: int) -> int:
     """Fewest panels with which ``k`` pairs are looked for."""
     return -(-k // block) + LEAST_PANELS
 
 
-def kept_panels(k: int, block: int, capacity: int) -> int:
-    """Panels that a restart keeps: ``k + (ncv - k) / 2`` columns, and room for at least one product."""
-    wanted = -(-k // block)
-    columns = (capacity - 1) * block
-    return max(wanted, min(-(-(k + max(0, columns - k) // 2) // block), capacity - 2))
+def kept_panels(k: int, sizes: Sizes) -> int:
+    """Panels that a restart keeps: ``k + (ncv - k) / 2`` columns, and room for at least one product more."""
+    wanted = -(-k // sizes.block)
+    return max(wanted, min(-(-(k + max(0, sizes.columns - k) // 2) // sizes.block), sizes.panels - 1))
 
 
 @dataclass(frozen=True)
@@ -175,8 +171,8 @@ class EigshPlan:
 
     @property
     def ncv(self) -> int:
-        """Columns of the basis."""
-        return self.problem.n if self.choice is None else self.block * self.capacity
+        """Columns of the basis; there is one panel more for what a product leaves."""
+        return self.problem.n if self.choice is None else self.block * (self.capacity - 1)
 
     @property
     def kept(self) -> int:
@@ -353,7 +349,7 @@ def plan_eigsh(
     precision : Precision or str, optional
         ``"DDD"``, ``"FDF"`` or ``"FFF"``; by default FDF of a matrix of float32, DDD of any other.
     ncv : int, optional
-        Columns of the basis, rounded down to whole panels; by default ``k + 96`` where memory holds it, else what it holds.
+        Columns of the basis, rounded up to whole panels; by default ``k + 96`` where memory holds it, else what it holds.
     block : int, optional
         Columns of a panel: 1, 2, 4 or 8; by default what is predicted to be fastest among those with ``12 block <= ncv - k``.
     devices : str, sequence of str, or int, optional
@@ -410,90 +406,80 @@ def _packed(a: object) -> BlockCSR:
 
 def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None = None, block: int | None = None) -> EigshPlan:
     """The plan for a problem whose devices and precision are known."""
-    n = problem.n
-    check_sizes(problem.blocks.shape, k, ncv, block)
-    if (k + MORE_COLUMNS if ncv is None else ncv) >= n or least_capacity(k, block or 1) * (block or 1) > n:
+    n, n_columns = problem.blocks.shape
+    if n != n_columns:
+        raise ValueError(
+            f"A is {n} x {n_columns}, but only square matrices have eigenvalues: give a symmetric one, or take oc.svds"
+        )
+    wanted_of(k, which, None, problem.precision, n)
+    asked = sizes_of(ncv, block, k, n)
+    if asked.columns + asked.block > n:
         return EigshPlan(problem, k, which, "dense", None)
     found = _choices(problem, k, ncv, block)
+    if not found:
+        raise _too_small(problem, k, ncv, block or 1)
     chosen = _best(problem, found)
     return EigshPlan(problem, k, which, "lanczos", chosen, tuple(each for each in found if each is not chosen))
 
 
-def check_sizes(shape: tuple[int, int], k: int, ncv: int | None, block: int | None) -> None:
-    """Refuse numbers of eigenpairs, of columns of the basis and of panels that make no sense."""
-    n = shape[0]
-    if n != shape[1]:
-        raise ValueError(f"A is {n} x {shape[1]}, but only square matrices have eigenpairs; oc.svds has singular triplets")
-    if not 1 <= whole_number(k, "k") <= n:
-        raise ValueError(
-            f"k is {k}, but a matrix of order {n} has 1 to {n} eigenpairs" if n else "a matrix of order 0 has no eigenpairs"
-        )
-    if block is not None and whole_number(block, "block") not in PANEL_COLUMNS:
-        raise ValueError(f"block is {block}; panels have {', '.join(map(str, PANEL_COLUMNS))} columns")
-    width = block or 1
-    least = least_capacity(k, width) * width
-    if ncv is not None and whole_number(ncv, "ncv") < min(least, n):
-        raise ValueError(
-            f"ncv is {ncv}, but {k} eigenpairs with panels of {width} need a basis of at least {min(least, n)}; give more"
-        )
-
-
 def _choices(problem: EigshProblem, k: int, ncv: int | None, block: int | None) -> list[BlockChoice]:
-    """What fits, for each number of columns of a panel that may be chosen."""
+    """What memory holds, for each number of columns of a panel that may be chosen."""
     found = []
     for width in PANEL_COLUMNS if block is None else (block,):
-        least = least_capacity(k, width)
-        most = min((k + MORE_COLUMNS + width - 1) // width if ncv is None else ncv // width, problem.n // width)
-        may_be_chosen = width == 1 or block is not None or CHOSEN_PANELS * width <= most * width - k
-        if most < least or not may_be_chosen:
+        columns = k + EXTRA_COLUMNS if ncv is None else ncv
+        sizes = Sizes(width, min(-(-columns // width), problem.n // width - 1))
+        if block is None and not _may_be_chosen(sizes, k):
             continue
-        capacity = _largest(problem, k, width, least if ncv is None else most, most)
-        is_wide_enough = width == 1 or block is not None or CHOSEN_PANELS * width <= capacity * width - k
-        if capacity and is_wide_enough:
-            kept = kept_panels(k, width, capacity)
-            space = problem.space(width, capacity, kept)
+        held = _held(problem, k, sizes) if ncv is None else sizes if _fits(problem, k, sizes) else None
+        if held is not None and (block is not None or _may_be_chosen(held, k)):
+            kept = kept_panels(k, held)
+            space = problem.space(held, kept)
             found.append(BlockChoice(width, space, kept, pass_seconds(space, kept)))
-    if not found:
-        raise _too_small(problem, k, ncv, block or 1)
     return found
 
 
-def _largest(problem: EigshProblem, k: int, block: int, least: int, most: int) -> int:
-    """The largest number of panels from ``least`` to ``most`` that memory holds; 0 where not even the least finds room."""
-    if _fits(problem, k, block, most):
-        return most
-    if least >= most or not _fits(problem, k, block, least):
-        return 0
-    low, high = least, most  # what fits, and what does not
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if _fits(problem, k, block, middle) else (low, middle)
+def _may_be_chosen(sizes: Sizes, k: int) -> bool:
+    """Whether the basis has enough panels beside the wanted columns; that of single vectors always has."""
+    return sizes.block == 1 or sizes.columns - k >= CHOSEN_PANELS * sizes.block
+
+
+def _held(problem: EigshProblem, k: int, sizes: Sizes) -> Sizes | None:
+    """The largest basis up to ``sizes`` that memory holds; None where not even the least finds room."""
+    least = Sizes(sizes.block, least_panels(k, sizes.block))
+    if _fits(problem, k, sizes):
+        return sizes
+    if least.panels >= sizes.panels or not _fits(problem, k, least):
+        return None
+    low, high = least, sizes  # what fits, and what does not
+    while high.panels - low.panels > 1:
+        middle = Sizes(sizes.block, (low.panels + high.panels) // 2)
+        low, high = (middle, high) if _fits(problem, k, middle) else (low, middle)
     return low
 
 
-def _fits(problem: EigshProblem, k: int, block: int, capacity: int) -> bool:
+def _fits(problem: EigshProblem, k: int, sizes: Sizes) -> bool:
     try:
-        problem.space(block, capacity, kept_panels(k, block, capacity))
+        problem.space(sizes, kept_panels(k, sizes))
     except BudgetError:
         return False
     return True
 
 
 def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> BudgetError:
-    """What is said where no basis finds room, or not the one that was asked for: bytes, and the basis that would fit."""
-    least = least_capacity(k, block)
-    wanted = least if ncv is None else max(least, ncv // block)
+    """What is said where the basis that was asked for finds no room, or none does: bytes, and the basis that would fit."""
+    least = Sizes(block, least_panels(k, block))
+    wanted = least if ncv is None else Sizes(block, -(-ncv // block))
     try:
-        problem.space(block, wanted, kept_panels(k, block, wanted))
+        problem.space(wanted, kept_panels(k, wanted))
     except BudgetError as error:
-        held = 0 if ncv is None else _largest(problem, k, block, least, wanted)
-        more = f"with panels of {block}"
+        held = None if ncv is None else _held(problem, k, wanted)
+        panels = f"with panels of {block}"
         fits = (
-            f"; ncv={held * block} would fit {more}" if held else f"; not even ncv={least * block}, the least {more}, would fit"
+            f"or ncv={held.columns}, which fits {panels}" if held else f"not even ncv={least.columns}, the least {panels}, fits"
         )
-        needed = f"a basis of {wanted * block} vectors" + ("" if ncv is not None else ", the least")
-        advice = f"give a larger memory_budget, more devices, or smaller blocks of A{fits}"
-        return BudgetError(f"{needed}, on {problem.devices[0]}", error.needed_bytes, error.budget_bytes, advice)
+        advice = f"give a larger memory_budget, more devices, smaller blocks of A{', ' if held else '; '}{fits}"
+        what = f"a basis of {wanted.columns} vectors on {problem.devices[0]}"
+        return BudgetError(what, error.needed_bytes, error.budget_bytes, advice)
     raise AssertionError("a basis that fits was not taken")
 
 

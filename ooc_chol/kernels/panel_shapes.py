@@ -43,3 +43,13 @@ def check_coefficients(kernels: AbstractPanelKernels, name: str, given: Tile, sh
         raise ValueError(
             f"{name} is {given.dtype} of shape {given.shape}, but coefficients here are row-major {compute} of shape {shape}"
         )
+
+
+def check_wide(kernels: AbstractPanelKernels, name: str, out: Tile, rows: int, first: int) -> None:
+    """Refuse what cannot become columns of a panel from ``first`` on, in float64."""
+    is_inside = out.ndim == 2 and len(out) == rows and 0 <= first <= kernels.block - out.shape[1]
+    if out.dtype != "float64" or not is_inside or not out.flags.c_contiguous:
+        raise ValueError(
+            f"{name} is {out.dtype} of shape {out.shape}, but columns of a panel from {first} on are widened to row-major "
+            f"float64 of {rows} rows and up to {kernels.block - first} columns"
+        )

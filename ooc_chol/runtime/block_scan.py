@@ -70,6 +70,7 @@ class _Copy(NamedTuple):
     slot: int | None  #: None in a place of its own
     done: AbstractEvent
     step: int | None  #: In the trace
+    nbytes: int
 
 
 @final
@@ -116,7 +117,7 @@ class BlockScan(Generic[KeyT]):
     @property
     def ahead_bytes(self) -> int:
         """Bytes of copies, among those counted, whose blocks were not used yet."""
-        return sum(self._scanned.nbytes(copy.key) for copy in self._coming)
+        return sum(copy.nbytes for copy in self._coming)
 
     def run_ahead(self, order: Sequence[KeyT]) -> None:
         """Enqueue copies for the next scan, as many as the ring has room for: they run while other work is done.
@@ -234,7 +235,7 @@ class BlockScan(Generic[KeyT]):
         self.copied_bytes += nbytes
         fmt = "" if begun is None else self._scanned.format_of(key)  # for the trace alone
         step = self._track.ran("fetch", key, self._copies, (begun, done), nbytes=nbytes, fmt=fmt, after=after)
-        self._coming.append(_Copy(key, tile, slot, done, step))
+        self._coming.append(_Copy(key, tile, slot, done, step, nbytes))
         if slot is None:
             self._kept[key] = tile
 

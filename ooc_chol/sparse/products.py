@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.interfaces import AbstractEvent, AbstractTier, ArraySpec, Tile
-from ooc_chol.kernels.interfaces.products import AbstractProductKernels, ProductDevice
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interfaces import AbstractEvent, AbstractTier, AnyDevice, ArraySpec, Tile
+from ooc_chol.kernels.interfaces.products import AbstractProductKernels
+from ooc_chol.memory.blocks import BlockMemory
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
 from ooc_chol.runtime.passes import BlockNames, Pass, finish
 from ooc_chol.sparse.operator import Operator
@@ -34,7 +36,7 @@ _EXCHANGES = 4
 class _PackedBlocks(AbstractScanned[BlockKey]):
     """The blocks of one device: the first ones stay in one array, tightly packed, and the others pass through slots."""
 
-    def __init__(self, device: ProductDevice, plan: MultiplyPlan, share: DeviceShare, tier: AbstractTier, kept: Tile) -> None:
+    def __init__(self, device: AnyDevice, plan: MultiplyPlan, share: DeviceShare, tier: AbstractTier, kept: Tile) -> None:
         self._device, self._share, self._tier, self._kept = device, share, tier, kept
         self._blocks: Sequence[RowBlock] = plan.blocks.blocks
         self._offsets = dict[int, int]()
@@ -106,8 +108,8 @@ class DeviceProducts:
 
     Parameters
     ----------
-    device : ProductDevice
-        Open, with product kernels.
+    device : AbstractDevice
+        Open, with kernels that it allocates workspace for.
     plan : MultiplyPlan
         What is done.
     share : DeviceShare
@@ -116,11 +118,20 @@ class DeviceProducts:
         The matrix and its diagonals.
     run : Pass
         Is told what is done.
+    kernels : AbstractProductKernels
+        Kernels for products there: those of the device, or a part of them.
     """
 
-    def __init__(self, device: ProductDevice, plan: MultiplyPlan, share: DeviceShare, operator: Operator, run: Pass) -> None:
+    def __init__(
+        self,
+        device: AnyDevice,
+        plan: MultiplyPlan,
+        share: DeviceShare,
+        operator: Operator,
+        run: Pass,
+        kernels: AbstractProductKernels,
+    ) -> None:
         self.device, self.share = device, share
-        kernels = device.kernels
         self._plan, self._blocks = plan, plan.blocks.blocks
         tier: AbstractTier = operator.matrix.tier
         kept = [ArraySpec(np.dtype(np.uint8), (share.kept_bytes,))] if share.kept_bytes else []
@@ -442,3 +453,12 @@ class Products:
                     with other.device.current():
                         other.pull(owner, run, widths, done)
         return done
+
+
+def lock_blocks(operator: Operator, plan: MultiplyPlan, members: Sequence[DeviceProducts]) -> None:
+    """Page-lock blocks in host memory for devices that copy them from there, in the order in which they are needed."""
+    if not members or plan.tier != "memory":
+        return
+    registrar, tier = device_kind(plan.devices[0]).registrar(plan.devices[0]), operator.matrix.tier
+    if registrar is not None and isinstance(tier, BlockMemory):
+        tier.lock(registrar, [key for keys in zip_longest(*(each.order for each in members)) for key in keys if key])

@@ -51,11 +51,12 @@ def random_rows(seed: int, first_row: int, rows: int, columns: int) -> NDArray[n
     >>> random_rows(1, 0, 2, 1).ravel().tolist() == [float(random_rows(1, i, 1, 8)[0, 0]) for i in (0, 1)]
     True
     """
-    entries = np.arange(first_row, first_row + rows, dtype=np.uint64)[:, None] * np.uint64(ROW_WORDS)
-    entries = entries + np.arange(1, columns + 1, dtype=np.uint64)
-    words = np.uint64(panel_key(seed)) + entries * np.uint64(GOLDEN)
+    row = np.arange(first_row, first_row + rows, dtype=np.uint64)[:, None]
+    entries = row * np.uint64(ROW_WORDS) + np.arange(1, columns + 1, dtype=np.uint64)
+    words: NDArray[np.uint64] = np.uint64(panel_key(seed)) + entries * np.uint64(GOLDEN)
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         words ^= words >> np.uint64(shift)
         words *= np.uint64(multiplier)
     words ^= words >> np.uint64(SHIFTS[-1])
-    return (words >> np.uint64(64 - NUMBER_BITS)).astype(np.float64) * 2.0 ** (1 - NUMBER_BITS) - 1
+    numbers: NDArray[np.float64] = (words >> np.uint64(64 - NUMBER_BITS)).astype(np.float64) * 2.0 ** (1 - NUMBER_BITS) - 1
+    return numbers

@@ -18,7 +18,7 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
-from ooc_chol.kernels.panel_shapes import check_basis, check_block, check_coefficients, check_panel
+from ooc_chol.kernels.panel_shapes import check_basis, check_block, check_coefficients, check_panel, check_wide
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_panels import random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
@@ -184,6 +184,16 @@ class HostPanelKernels(AbstractPanelKernels):
             flag[0] = np.any(after.diagonal() < self._compute.type(share * share) * before.diagonal())
 
         self._enqueue(stream, run)
+
+    def widen(self, stream: AbstractStream, w: Tile, first: int, out: Tile) -> None:
+        check_panel(self, "w", w)
+        check_wide(self, "out", out, len(w), first)
+        chosen = slice(first, first + out.shape[1])
+
+        def copy(_: int, rows: slice) -> None:
+            out[rows] = w[rows, chosen]
+
+        self._enqueue(stream, partial(self._by_strips, copy, _strips(len(w))))
 
     # the arithmetic, on the stream's thread and the team's
 

@@ -119,3 +119,7 @@ class AbstractPanelKernels(ABC):
 
         That is if ``after[j, j] < share**2 * before[j, j]`` for any j.
         """
+
+    @abstractmethod
+    def widen(self, stream: AbstractStream, w: Tile, first: int, out: Tile) -> None:
+        """Enqueue: ``out`` (rows, c), float64, becomes columns ``first`` to ``first + c - 1`` of a panel."""

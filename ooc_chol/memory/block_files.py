@@ -226,6 +226,8 @@ class BlockFile(AbstractBlockTier):
             raise ClosedError(f"{self.path} was closed: open it again, or keep it open for as long as it is used")
         number = index[0]
         data = out[: self.sizes[number]]
+        if hasattr(os, "posix_fadvise"):  # all of it at once: a disk is not asked for a piece only when that is waited for
+            os.posix_fadvise(self._file.fileno(), self._offsets[number], data.size, os.POSIX_FADV_WILLNEED)
         jobs = [partial(self._read_piece, number, span, data) for span in pieces(data.size)]
         if data.size < _LEAST_SHARED:
             for job in jobs:

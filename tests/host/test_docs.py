@@ -74,7 +74,7 @@ def commands_of(capsys, *words):
 
 
 def test_every_command_has_its_help_in_the_reference(capsys):
-    groups = {"bench", "geostat", "trace"}
+    groups = {"bench", "geostat", "sparse", "trace"}
     top = commands_of(capsys)
     assert groups < top
     wanted = (top - groups) | {f"{group} {name}" for group in groups for name in commands_of(capsys, group)}

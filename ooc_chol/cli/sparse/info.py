@@ -17,9 +17,9 @@ NAME = "info"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.description = (
-        "Print a page on a sparse matrix: blocks by kind, bytes, and what its source counted. Of a packed file the header is enough; "
-        "anything else is packed in host memory first. With --verify the exit status is 0 where every byte is as it was written, and "
-        "1 where the file is damaged."
+        "Print a page on a sparse matrix: blocks by kind, bytes, and what its source counted. Of a packed file the header is "
+        "enough; anything else is packed in host memory first. With --verify the exit status is 0 where every byte is as it was "
+        "written, and 1 where the file is damaged."
     )
     parser.epilog = examples("ooc-chol sparse info graph.oocsr", "ooc-chol sparse info graph.oocsr --verify --json --quiet")
     parser.add_argument("source", type=Path, metavar="SOURCE", help=SOURCE_HELP)

@@ -16,8 +16,8 @@ _QUADRANTS = (0.57, 0.19, 0.19)
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.description = (
-        "Make the adjacency matrix of a random graph, packed. It depends on the first options alone: the host and GPUs make the same "
-        "one, of however many blocks."
+        "Make the adjacency matrix of a random graph, packed. It depends on the first options alone: the host and GPUs make "
+        "the same one."
     )
     parser.epilog = examples(
         "ooc-chol sparse make rmat --scale 20 --output graph.oocsr",
@@ -61,10 +61,13 @@ def _graph(arguments: argparse.Namespace) -> oc.RandomGraph:
             devices=arguments.devices,
             memory_budget=arguments.memory_budget,
         )
+    a, b, c = arguments.quadrants or _QUADRANTS
     return oc.rmat(
         arguments.scale,
         arguments.degree,
-        *(arguments.quadrants or _QUADRANTS),
+        a,
+        b,
+        c,
         seed=arguments.seed,
         directed=arguments.directed,
         devices=arguments.devices,

@@ -23,8 +23,8 @@ NAME = "multiply"
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command to its parser."""
     parser.description = (
-        "Multiply a sparse matrix with vectors, Y = A X. The matrix may be larger than the devices: blocks for which there is no room "
-        "are streamed in every product. Without X random columns are multiplied, and the norm of Y is told."
+        "Multiply a sparse matrix with vectors, Y = A X. The matrix may be larger than the devices: blocks for which there is no "
+        "room are streamed in every product. Without X random columns are multiplied, and the norm of Y is told."
     )
     parser.epilog = examples(
         "ooc-chol sparse multiply graph.oocsr X.npy --output Y.npy",

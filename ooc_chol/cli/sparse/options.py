@@ -71,7 +71,9 @@ def source_of(arguments: argparse.Namespace, source: Path) -> Any:
         return source
     if not source.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
-    return rows_of(source, zeros=arguments.zeros, base=int(arguments.one_based), directed=arguments.directed)
+    if arguments.one_based or arguments.directed:
+        return oc.edge_list(source, base=int(arguments.one_based), directed=arguments.directed, zeros=arguments.zeros)
+    return rows_of(source, zeros=arguments.zeros)
 
 
 def figures(matrix: oc.BlockCSR) -> dict[str, Any]:

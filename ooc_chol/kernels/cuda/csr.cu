@@ -86,9 +86,6 @@ struct Group {
     alignas(16) SUM product[GROUP_ENTRIES * COLUMNS];
 #else
     int column[GROUP_ENTRIES];
-#if !IS_PATTERN
-    VALUE value[GROUP_ENTRIES];
-#endif
     SUM partial[MOST_PARTIAL * COLUMNS];
 #endif
     // Rows that 4 or 16 lanes add: row, first entry, entries.
@@ -131,7 +128,7 @@ __device__ __forceinline__ void add_entries(SUM (&sum)[WIDTH], const Group& grou
             if (is_there) {
                 found[u] = gather(entries.x, group.column[first + at], part);
 #if !IS_PATTERN
-                value[u] = (SUM)group.value[first + at];
+                value[u] = (SUM)__ldg(entries.values + first + at);
 #endif
             }
         }
@@ -348,10 +345,6 @@ multiply(const u32* __restrict__ starts, const uint2* __restrict__ table, const 
 #pragma unroll
     for (int r = 0; r < ROUNDS; ++r)
         if (r * THREADS + thread < n_entries) group.column[r * THREADS + thread] = column[r];
-#if !IS_PATTERN
-#pragma unroll 4
-    for (int at = thread; at < n_entries; at += THREADS) group.value[at] = __ldcs(entries.values + at);
-#endif
 #endif
     __syncthreads();
     for (int row = thread; row < n_rows; row += THREADS) {

@@ -223,7 +223,9 @@ extern "C" __global__ void add_partials(const SUM* __restrict__ partial, SUM* ou
 }
 
 // G = R.T R by one warp: lane j has column j. A row of R that a dependent column would have is 0, as is its row of the inverse.
-extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* dependent, SUM tolerance) {
+// A column also depends whose pivot times scale^2 is not above floor times what it was before; then weak becomes 1.
+extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* dependent, SUM tolerance, const SUM* scale,
+                                  const SUM* before, double floor, u32* weak) {
     __shared__ SUM root[B][B], solved[B][B];
     __shared__ int is_kept[B];
     const int lane = threadIdx.x;
@@ -234,7 +236,12 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
             for (int k = 0; k < j; ++k) sum -= root[k][j] * root[k][lane];
         }
         const SUM pivot = __shfl_sync(0xffffffffu, sum, j);
-        const bool keeps = isfinite(pivot) && pivot > tolerance * g[j * B + j];
+        const int diagonal_at = j * B + j;
+        bool keeps = isfinite(pivot) && pivot > tolerance * g[diagonal_at];
+        if (keeps && scale) {
+            const double was = scale[diagonal_at];
+            keeps = !((double)pivot <= floor * (double)before[diagonal_at] / (was * was));
+        }
         const SUM diagonal = keeps ? sqrt(pivot) : 1;
         if (lane < B) root[j][lane] = !keeps || lane < j ? 0 : lane == j ? diagonal : sum / diagonal;
         if (lane == j) is_kept[j] = keeps;
@@ -252,6 +259,53 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
         inverse[i * B + lane] = solved[i][lane];
     }
     dependent[lane] = !is_kept[lane];
+    if (weak && !is_kept[lane]) *weak = 1;
+}
+
+// The same in an order of columns, those that come last behind all others, with no pivot below tolerance times its entry of G's
+// diagonal; weak = whether there was one.
+extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u32* weak, SUM tolerance, const u32* last,
+                                          const u32* unless) {
+    if (unless && !*unless) return;
+    __shared__ SUM root[B][B], solved[B][B];
+    __shared__ int order[B], is_good[B];
+    const int lane = threadIdx.x;
+    if (lane == 0) {
+        int count = 0;
+        for (int pass = 0; pass < 2; ++pass)
+            for (int j = 0; j < B; ++j)
+                if ((last && last[j]) == pass) order[count++] = j;
+    }
+    __syncwarp();
+    if (lane < B) {
+        const SUM diagonal = g[order[lane] * (B + 1)];
+        is_good[lane] = isfinite(diagonal) && diagonal > 0;
+    }
+    __syncwarp();
+    bool is_clamped = false;
+    for (int j = 0; j < B; ++j) {
+        SUM sum = 0;
+        if (lane < B && is_good[j] && is_good[lane]) {
+            sum = g[order[j] * B + order[lane]];
+            for (int k = 0; k < j; ++k) sum -= root[k][j] * root[k][lane];
+        }
+        const SUM pivot = __shfl_sync(0xffffffffu, sum, j), least = tolerance * g[order[j] * (B + 1)];
+        is_clamped |= is_good[j] && !(pivot > least);
+        const SUM diagonal = is_good[j] ? sqrt(pivot > least ? pivot : least) : 1;
+        if (lane < B) root[j][lane] = !is_good[j] || lane < j ? 0 : lane == j ? diagonal : sum / diagonal;
+        __syncwarp();
+    }
+    if (lane == 0 && weak) *weak = is_clamped;
+    if (lane >= B) return;
+    for (int i = B - 1; i >= 0; --i) {
+        SUM sum = i == lane ? 1 : 0;
+        for (int k = i + 1; k <= lane; ++k) sum -= root[i][k] * solved[k][lane];
+        solved[i][lane] = i <= lane && is_good[i] && is_good[lane] ? sum / root[i][i] : 0;
+    }
+    for (int i = 0; i < B; ++i) {
+        r[order[i] * B + order[lane]] = root[i][lane];
+        inverse[order[i] * B + order[lane]] = solved[i][lane];
+    }
 }
 
 // flag = whether the square of a column's norm fell below a share of what it was.
@@ -263,7 +317,9 @@ extern "C" __global__ void fell(const SUM* before, const SUM* after, u32* flag, 
 }
 
 // out = W inverse, upper triangular; columns of W whose row of the inverse is 0 are not taken. A thread has a row.
-extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict__ inverse, STORE* out, u64 rows) {
+extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict__ inverse, STORE* out, u64 rows,
+                                          const u32* unless) {
+    if (unless && !*unless) return;
     __shared__ SUM factor[B][B];
     __shared__ int is_kept[B];
     if (threadIdx.x < B * B) factor[threadIdx.x / B][threadIdx.x % B] = inverse[threadIdx.x];

@@ -35,7 +35,9 @@ def matrix() -> scipy.sparse.csr_array:
 
 def solved(checkpoint, **options):
     """The pairs that every run here is for."""
-    return oc.eigsh(matrix(), **({"k": 4, "which": "LA", "ncv": 20, "block": 2, "devices": "host:0"} | options), checkpoint=checkpoint)
+    return oc.eigsh(
+        matrix(), **({"k": 4, "which": "LA", "ncv": 20, "block": 2, "devices": "host:0"} | options), checkpoint=checkpoint
+    )
 
 
 def digest(pairs: oc.Eigenpairs) -> str:
@@ -113,7 +115,10 @@ def main(folder: Path) -> None:
         if (later := in_child(resumed)) != 0:
             raise SystemExit(f"{what} {number}: the run that goes on ended with {later}")
         left = sorted(each.name for each in folder.glob(f"{path.name}*"))
-        found.append({"what": what, "number": number, "status": status, "was_there": was_there, "left": left} | json.loads(told.read_text()))
+        found.append(
+            {"what": what, "number": number, "status": status, "was_there": was_there, "left": left}
+            | json.loads(told.read_text())
+        )
     print(json.dumps(found))
 
 

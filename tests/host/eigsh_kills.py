@@ -38,7 +38,9 @@ def matrix() -> scipy.sparse.csr_array:
 def solved(checkpoint, **options):
     """The pairs that every run here is for."""
     return oc.eigsh(
-        matrix(), **({"k": 4, "which": "LA", "ncv": 28, "tol": 1e-6, "block": 2, "devices": "host:0"} | options), checkpoint=checkpoint
+        matrix(),
+        **({"k": 4, "which": "LA", "ncv": 28, "tol": 1e-6, "block": 2, "devices": "host:0"} | options),
+        checkpoint=checkpoint,
     )
 
 

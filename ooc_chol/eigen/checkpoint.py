@@ -77,6 +77,11 @@ class Checkpoint:
         self.resumed_passes = 0  #: Products of the run that was gone on from
         self.written = 0  #: Checkpoints that were written
 
+    @property
+    def is_there(self) -> bool:
+        """Whether this run has written a checkpoint, or went on from one."""
+        return bool(self.written or self.resumed_passes)
+
     def resume(self, run: Lanczos) -> bool:
         """Let a run that was not begun go on from the file.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import final
 
 import numpy as np
@@ -33,6 +35,8 @@ class Session:
         The plan, where there is one.
     checkpoint : Checkpoint, optional
         Where each restart is kept.
+    method : str
+        Name of the method, for the report.
     show : callable, optional
         Is told of passes, of the worst residual as a note, and of seconds.
     """
@@ -44,10 +48,11 @@ class Session:
         *,
         plan: EigshPlan | None = None,
         checkpoint: Checkpoint | None = None,
+        method: str = "lanczos",
         show: OpenReporter = None,
     ) -> None:
         self.wanted, self.precision, self.plan, self.checkpoint = wanted, precision, plan, checkpoint
-        self._show, self._since = show, time.perf_counter()
+        self._show, self._since, self._method = show, time.perf_counter(), method
         self._checkpoint_seconds, self._first_scan = 0.0, 0
 
     def begin(self, run: Lanczos) -> None:
@@ -56,6 +61,16 @@ class Session:
         if self.checkpoint is not None and self.checkpoint.resume(run):
             self._first_scan = run.space.passes
         self._checkpoint_seconds += time.perf_counter() - since
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Say, in a note to whatever ends the block otherwise, that the same call goes on from the last restart."""
+        try:
+            yield
+        except BaseException as error:
+            if self.checkpoint is not None and self.checkpoint.is_there:
+                error.add_note(f"{self.checkpoint.path} holds what the last restart left: the same call goes on from it")
+            raise
 
     def at_restart(self, run: Lanczos, residual: float) -> None:
         """Keep what the run is, and show it: what :class:`Lanczos` takes as ``at_restart``."""
@@ -92,7 +107,7 @@ class Session:
             n=n,
             k=self.wanted.k,
             which=self.wanted.which,
-            method="dense" if space is None else "lanczos",
+            method="dense" if space is None else self._method,
             precision=self.precision,
             tol=self.wanted.tol,
             floor=FLOORS[self.precision],

@@ -241,7 +241,8 @@ def _restarted(
     """Block Lanczos, and the vectors it ended with, the most wanted first."""
     run = Lanczos(space, wanted, max_passes=max_passes, check=check, at_restart=session.at_restart)
     session.begin(run)
-    found = run.run(start)
+    with session.watching():
+        found = run.run(start)
     vectors = space.take(range(-(-wanted.k // space.block)))[:, : wanted.k]
     return found, vectors.astype(space.precision.storage, copy=False)
 

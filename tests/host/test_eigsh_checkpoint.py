@@ -42,8 +42,9 @@ def interrupted(path, monkeypatch, product=25, **options):
 
     with monkeypatch.context() as patch:
         patch.setattr(DeviceSpace, "product", product_of)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as told:
             solved(path, **options)
+    assert "the same call goes on from it" in told.value.__notes__[0]
     assert path.exists()
     return path
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import RatesWarning as RatesWarning
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
+    from ooc_chol.errors import SparseInputError as SparseInputError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
     from ooc_chol.inputs import input_bytes as input_bytes
@@ -71,9 +72,26 @@ if TYPE_CHECKING:
     from ooc_chol.outputs import output_file as output_file
     from ooc_chol.outputs import output_folder as output_folder
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
+    from ooc_chol.precision.triples import Precision as Precision
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
+    from ooc_chol.sparse.block_csr import block_csr as block_csr
+    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
+    from ooc_chol.sparse.generators import rmat as rmat
+    from ooc_chol.sparse.generators import urand as urand
+    from ooc_chol.sparse.multiplier import Multiplier as Multiplier
+    from ooc_chol.sparse.multiplier import multiplier as multiplier
+    from ooc_chol.sparse.multiplier import multiply as multiply
+    from ooc_chol.sparse.operator import Operator as Operator
+    from ooc_chol.sparse.operator import laplacian as laplacian
+    from ooc_chol.sparse.pass_measuring import measure_pass_rates as measure_pass_rates
+    from ooc_chol.sparse.pass_rates import PassRates as PassRates
+    from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
+    from ooc_chol.sparse.planning import plan_multiply as plan_multiply
+    from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
+    from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
@@ -117,6 +135,7 @@ _NAMES = {
         "RatesWarning",
         "RefinementError",
         "ScheduleError",
+        "SparseInputError",
         "TierError",
         "UnsupportedTypeError",
     ),
@@ -129,8 +148,19 @@ _NAMES = {
     "memory.sources": ("from_function",),
     "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
+    "precision.triples": ("Precision",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
+    "sparse.block_csr": ("BlockCSR", "block_csr"),
+    "sparse.generators": ("RandomGraph", "rmat", "urand"),
+    "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
+    "sparse.operator": ("Operator", "laplacian"),
+    "sparse.pass_measuring": ("measure_pass_rates",),
+    "sparse.pass_rates": ("PassRates",),
+    "sparse.plan": ("MultiplyPlan",),
+    "sparse.planning": ("plan_multiply",),
+    "sparse.report": ("MultiplyReport",),
+    "sparse.sources.edges": ("edge_list",),
     "team": ("map_in_threads",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),

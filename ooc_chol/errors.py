@@ -80,8 +80,8 @@ class NonFiniteError(OocCholError, ValueError):
     ----------
     row, col : int
         Row and column of the entry in A, counted from zero.
-    tile : (int, int)
-        Tile ``(i, j)`` that holds the entry.
+    tile : (int, int) or None
+        Tile ``(i, j)`` that holds the entry; None for a sparse matrix, all entries of which are read.
     held : str, optional
         What stands there, where it is no number: ``"masked"``, or an object in words.
     triangle : {"lower", "upper"}
@@ -94,7 +94,7 @@ class NonFiniteError(OocCholError, ValueError):
         self,
         row: int,
         col: int,
-        tile: tuple[int, int],
+        tile: tuple[int, int] | None,
         held: str | None = None,
         triangle: str = "lower",
         matrix: int | None = None,
@@ -106,13 +106,39 @@ class NonFiniteError(OocCholError, ValueError):
         self.triangle = triangle
         self.matrix = matrix
         where = f"A[{row}, {col}] (in tile {tile})" if matrix is None else f"A[{matrix}, {row}, {col}]"
-        super().__init__(
-            f"{where} is {held or 'NaN or infinite'}; only the {triangle} triangle is read, and all "
-            "must be finite: mend the entry, or drop its row and column"
-        )
+        rule = f"only the {triangle} triangle is read, and all must be finite: mend the entry, or drop its row and column"
+        if tile is None:
+            where, rule = f"A[{row}, {col}]", "all entries must be finite: mend it, or leave it out"
+        super().__init__(f"{where} is {held or 'NaN or infinite'}; {rule}")
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
+
+
+class SparseInputError(OocCholError, ValueError):
+    """A sparse matrix, or a file that should hold one, is not what it should be.
+
+    Parameters
+    ----------
+    source : str
+        What was given: the name of a file, or of a type.
+    place : str
+        Where in it, such as ``"line 7"``, ``"byte 128 of indices.npy"`` or ``"row 5"``; empty where it is the whole.
+    problem : str
+        What is wrong there, with its numbers.
+    advice : str
+        What the user can do, as the end of the message.
+    """
+
+    def __init__(self, source: str, place: str, problem: str, advice: str) -> None:
+        self.source = source
+        self.place = place
+        self.problem = problem
+        self.advice = advice
+        super().__init__(f"{source}{f', {place}' if place else ''}: {problem}; {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+        return type(self), (self.source, self.place, self.problem, self.advice)
 
 
 class NotHermitianError(OocCholError, ValueError):

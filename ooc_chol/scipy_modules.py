@@ -1,4 +1,4 @@
-"""Compiled modules of SciPy's ``linalg``, each by itself: importing the package around them takes 130 ms, they take 10."""
+"""Compiled modules of SciPy's packages, each by itself: importing ``linalg`` around them takes 130 ms, they take 10."""
 
 from __future__ import annotations
 
@@ -32,11 +32,23 @@ def linalg_module(name: str) -> ModuleType:
     BudgetError
         The process may not map enough memory for the library: OpenBLAS would ask for ever.
     """
-    full = f"scipy.linalg.{name}"
-    file = _file_of(name)
-    if file is None or "scipy.linalg" in sys.modules:
+    if "scipy.linalg" not in sys.modules:
+        _check_room()
+    return _module("linalg", name)
+
+
+@cache
+def sparse_tools() -> ModuleType:
+    """The compiled module ``scipy.sparse._sparsetools``, by itself as :func:`linalg_module`; it uses no BLAS."""
+    return _module("sparse", "_sparsetools")
+
+
+def _module(package: str, name: str) -> ModuleType:
+    """The compiled module ``scipy.<package>.<name>``."""
+    full = f"scipy.{package}.{name}"
+    file = _file_of(package, name)
+    if file is None or f"scipy.{package}" in sys.modules:
         return importlib.import_module(full)
-    _check_room()
     spec = spec_from_file_location(full, file, loader=ExtensionFileLoader(full, str(file)))
     assert spec is not None and spec.loader is not None  # they were made of a file and a loader
     module = module_from_spec(spec)
@@ -53,7 +65,7 @@ def _check_room() -> None:
     check_room(_LIBRARY_BYTES + threads * (_BUFFER_BYTES + stack_bytes()), "SciPy's BLAS", advice)
 
 
-def _file_of(name: str) -> Path | None:
-    """The file of a compiled module of ``scipy.linalg``; None where there is none."""
-    folder = Path(scipy.__file__).parent / "linalg"
+def _file_of(package: str, name: str) -> Path | None:
+    """The file of a compiled module of a package of SciPy; None where there is none."""
+    folder = Path(scipy.__file__).parent / package
     return next((file for suffix in EXTENSION_SUFFIXES if (file := folder / f"{name}{suffix}").is_file()), None)

@@ -18,12 +18,14 @@ from ooc_chol.config import format_bytes, parse_devices
 from ooc_chol.dense.options import count
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates.folders import USUAL_TILE_SIZE, measure_folder
-from ooc_chol.dense.rates.lookup import machine_identity
 from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates
-from ooc_chol.dense.rates.stored import kernels_of_type, rates_path, rates_problem, read_rates
+from ooc_chol.dense.rates.stored import kernels_of_type, rates_problem
 from ooc_chol.dense.rates.together import pulled_from
 from ooc_chol.formats import TYPES
+from ooc_chol.hardware.rates_file import rates_path, read_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.kernels.identity import machine_identity
+from ooc_chol.sparse.pass_measuring import measure_pass_rates
 
 _RESULTS = Path("benchmarks/results")
 _LINKS = Path("benchmarks/links")
@@ -63,9 +65,11 @@ def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     rates.add_argument("--warm-seconds", type=float, help=warm)
     folder = "measure the disk under this folder instead, for stores of L there: tiles read and written past the page cache"
     rates.add_argument("--folder", type=Path, metavar="DIR", help=folder)
+    passes = "measure passes over sparse matrices instead: link, memory, gathers, launches, for plans of products"
+    rates.add_argument("--passes", action="store_true", help=passes)
     rates.epilog = (
         "examples:\n  ooc-chol bench rates\n  ooc-chol bench rates --quick --tile-size 2048\n"
-        "  ooc-chol bench rates --folder /data/factors"
+        "  ooc-chol bench rates --folder /data/factors\n  ooc-chol bench rates --passes"
     )
     rates.set_defaults(run=_rates)
 
@@ -139,6 +143,9 @@ def _rates(options: argparse.Namespace) -> None:
     if options.folder is not None:
         _folder_rates(options)
         return
+    if options.passes:
+        _pass_rates(options)
+        return
     devices = resolve_devices(None)[:1] if options.device is None else resolve_devices(options.device)
     if (problem := rates_problem()) is not None:
         print(f"ooc-chol: {problem}: ignored, and measured anew", file=sys.stderr)
@@ -170,6 +177,20 @@ def _folder_rates(options: argparse.Namespace) -> None:
     found = measure_folder(options.folder, tile_size, quick=options.quick)
     options.answer = {"stored_in": rates_path(), "folder": asdict(found)}
     print(found)
+    print(f"stored in {rates_path()}")
+
+
+def _pass_rates(options: argparse.Namespace) -> None:
+    """Measure passes over sparse matrices."""
+    beside = [
+        f"--{name.replace('_', '-')}" for name in ("tile_size", "moduli", "warm_seconds") if getattr(options, name) is not None
+    ]
+    if beside:
+        raise ValueError(f"--passes measures no tiles: leave {', '.join(beside)} out")
+    found = measure_pass_rates(options.device, quick=options.quick)
+    options.answer = {"stored_in": rates_path(), "passes": {name: asdict(rates) for name, rates in found.items()}}
+    for name, rates in found.items():
+        print(f"{name}: {rates}")
     print(f"stored in {rates_path()}")
 
 

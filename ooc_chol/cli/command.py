@@ -103,6 +103,12 @@ def _completion(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser, make_parser)
 
 
+def _sparse(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.sparse import add_commands
+
+    add_commands(parser)
+
+
 def _bench(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.bench.commands import add_commands
 
@@ -129,6 +135,7 @@ _COMMANDS = {
     "plan": _Command("say what a factorization would move, need and take; runs nothing", _plan),
     "factor": _Command("factor a .npy file into a file that ooc_chol.load opens", _factor),
     "verify": _Command("read factor files, and say whether every byte is what was written", _verify),
+    "sparse": _Command("pack sparse matrices larger than a device, and multiply with them", _sparse),
     "trace": _Command("look at the trace of a run: in the Perfetto viewer, or as a text", _trace),
     "devices": _Command("list the devices and their memory", _devices),
     "bench": _Command("measure this machine, and this package on it", _bench),
@@ -145,6 +152,7 @@ def make_parser() -> argparse.ArgumentParser:
         epilog=examples(
             "ooc-chol plan --n 160000 --memory-budget '80 GB'    # bytes, memory and seconds; runs nothing",
             "ooc-chol factor covariance.npy --store covariance.factor",
+            "ooc-chol sparse multiply graph.mtx --columns 8 --times 3",
             "ooc-chol geostat fit soil.csv --x east --y north --value zinc --output zinc.json",
             "ooc-chol COMMAND --help    # every command has examples",
         ),

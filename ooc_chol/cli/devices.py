@@ -7,7 +7,9 @@ from dataclasses import asdict
 
 import ooc_chol as oc
 from ooc_chol.cli.parsers import examples
-from ooc_chol.dense.rates.stored import REMEDY, rates_problem
+from ooc_chol.dense.rates.stored import rates_problem
+from ooc_chol.hardware.rates_file import REMEDY
+from ooc_chol.sparse.pass_rates import pass_rates_problem
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    found, problem = oc.devices(), rates_problem()
+    found, problem = oc.devices(), rates_problem() or pass_rates_problem()
     arguments.answer = {**asdict(found), "rates_problem": problem}
     print(found)
     if problem is not None:

@@ -28,7 +28,6 @@ from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective,
 from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import excess_of_budget
-from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Place, Progress, Request, place_of_checkpoint, problem_of_order, rates_of_request
 from ooc_chol.dense.resuming import own_plan_and_store
@@ -41,6 +40,7 @@ from ooc_chol.memory.sources import triangle_source
 from ooc_chol.memory.sources.base import entries_named
 from ooc_chol.memory.sources.symmetry import find_asymmetry
 from ooc_chol.precision.escalation import Escalations
+from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.room import memory_errors_typed
 from ooc_chol.runtime.sharing import HOST_PROMISES
 from ooc_chol.tracing.trace import Trace

@@ -17,7 +17,6 @@ from ooc_chol.dense.planner import make_whole_plan, whole_device
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import budget_of
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
@@ -29,6 +28,7 @@ from ooc_chol.kernels.interfaces import largest_imaginary
 from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.base import AbstractSource, unchanged
+from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.tasks.tiling import TileGrid
 
 

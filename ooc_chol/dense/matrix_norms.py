@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.passes import Pass, Track, finish
+from ooc_chol.dense.passes import track_of_a
 from ooc_chol.dense.probing import ProbedSums, form_of_matrix, probe_arrays
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
@@ -17,6 +17,7 @@ from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
 from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.runtime.passes import Pass, Track, finish
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 from ooc_chol.threads import OwnThread, start
@@ -41,7 +42,7 @@ def measure_matrix(
     """
     step = sample_step(grid) if samples else None
     told = run or Pass("norms of A")
-    tracks = [told.track(device.name, "A") for device in devices]
+    tracks = [track_of_a(told, device.name) for device in devices]
     surveys: dict[int, AbstractSurvey] = {}
     products: dict[int, ProbedSums] = {}
     forms: dict[int, NDArray[np.float64]] = {}

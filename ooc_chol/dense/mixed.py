@@ -20,7 +20,6 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan, mixed_engine, rest_of_residue_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import form_of_factor
-from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.resuming import Resumption, resumed, save_record
 from ooc_chol.dense.store_opening import own_store
@@ -43,6 +42,7 @@ from ooc_chol.precision.escalation import (
 )
 from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
+from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.tasks.tiling import TileGrid
 
 #: How many times the norms of tiles may grow until the formats of a matrix before, once they had to be widened, are so again.
@@ -252,7 +252,7 @@ def _attempt(request: Request, result: MixedResult, state: EscalationState, norm
         result.execution = replace(before, seconds=before.seconds + salvage.seconds, norms=merged)
         return _after_pivot(result.plan, state, error, salvage)
     except NonFiniteError as error:
-        if precision is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
+        if precision is None or error.tile is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
             raise  # it is A's own entry, or FP64 says so, too
         result.execution = replace(before, seconds=before.seconds + salvage.seconds)
         return _Step(Escalation(Remedy.FP64, column=None, minor=None, threshold=None, work=1.0))

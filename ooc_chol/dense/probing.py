@@ -12,9 +12,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, ArraySpec, Tile
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.runtime.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
 from ooc_chol.tasks.tiling import TileGrid
 
 

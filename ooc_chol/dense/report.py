@@ -8,7 +8,6 @@ from functools import cached_property
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.exposed_copies import exposed_copy_ns
-from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.tier_page import FILE_WORDS, host_text
 from ooc_chol.dense.report_picture import report_picture
@@ -18,6 +17,7 @@ from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.prints import one_line
+from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.operations import FileLink, Link
 
 #: Lines of a printed report that say what was computed again.

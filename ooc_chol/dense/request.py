@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from ooc_chol.dense.fingerprint import Fingerprint, fingerprint_of
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.planner import Problem
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
@@ -24,6 +23,7 @@ from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 

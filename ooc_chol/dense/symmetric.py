@@ -10,13 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.config import PAGE_BYTES, parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
-from ooc_chol.dense.passes import device_for_a_pass, finish, on_each_device
-from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import default_budget, device_kind, page_locked, resolve_devices
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
+from ooc_chol.runtime.passes import device_for_a_pass, finish, on_each_device
+from ooc_chol.runtime.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
 from ooc_chol.team import map_in_threads
 
 #: Rows and columns of the tiles that the host and a GPU make at once.

@@ -125,6 +125,14 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
     def create_stream(self, name: str, *, is_urgent: bool = False) -> AbstractStream:
         """Make a stream of that name; kernels of an urgent one get free processors first, if the device can do that."""
 
+    def captured(self, stream: AbstractStream, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """What enqueues on ``stream``, each time it is called, the kernels that ``enqueue()`` would, at the least cost.
+
+        ``enqueue`` has been called before, so that all is compiled; it enqueues kernels only, and allocates nothing. A device
+        that captures them calls it once more, now, without running anything.
+        """
+        return enqueue
+
     @abstractmethod
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue: read block ``index`` of ``tier`` into ``tile``."""

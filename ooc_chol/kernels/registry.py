@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind, open_device
 from ooc_chol.kernels.cuda.kind import CudaKernelKind
 from ooc_chol.kernels.host.kind import HostKernelKind
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.interfaces.products import AbstractProductKernels, ProductDevice
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
+from ooc_chol.precision.triples import Precision
 
 HOST, CUDA = HostKernelKind(), CudaKernelKind()
 _KINDS: dict[str, AbstractKernelKind] = {kind.name: kind for kind in (HOST, CUDA)}
@@ -23,6 +26,38 @@ def kind_of(name: str) -> AbstractKernelKind:
 def open_tile_device(name: str, threads: int = 1, moduli: int | None = None, fmt: PrecisionFormat = FP64) -> TileDevice:
     """Open a device with its tile kernels, for one run: with ``threads`` on the host, and ``moduli`` for residues."""
     return open_device(name, kind_of(name).create(threads, moduli, fmt))
+
+
+def product_kernels(
+    name: str, precision: Precision, columns: int, most_segments: int, threads: int = 1
+) -> AbstractProductKernels:
+    """Kernels for products of packed row blocks on a device of that name, not yet bound to it; their module is imported now.
+
+    ``columns`` counts those of all panels that are prepared at a time; ``threads`` are those of a host device.
+    """
+    if kind_of(name) is CUDA:
+        module = import_module("ooc_chol.kernels.cuda.products")
+        kernels: AbstractProductKernels = module.CudaProductKernels(precision, columns, most_segments)
+        return kernels
+    from ooc_chol.kernels.host.products import HostProductKernels
+
+    return HostProductKernels(precision, columns, most_segments, threads)
+
+
+def product_workspace_bytes(
+    name: str, precision: Precision, columns: int, *, most_segments: int, nb: int, threads: int = 1
+) -> int:
+    """Bytes that :func:`product_kernels` of that device take for panels of ``nb`` rows; asks for no device and no CuPy."""
+    if kind_of(name) is CUDA:
+        from ooc_chol.kernels.cuda.product_sizes import workspace_sizes
+
+        return sum(workspace_sizes(precision, columns, most_segments))
+    return product_kernels(name, precision, columns, most_segments, threads).workspace_bytes(nb)
+
+
+def open_product_device(name: str, precision: Precision, columns: int, most_segments: int, threads: int = 1) -> ProductDevice:
+    """Open a device with the kernels of :func:`product_kernels`; a plan asks these for ``workspace_bytes`` without a device."""
+    return open_device(name, product_kernels(name, precision, columns, most_segments, threads))
 
 
 def kernel_facts(names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:

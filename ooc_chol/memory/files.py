@@ -124,3 +124,13 @@ def _file_is_too_large(path: str) -> str:
     if limit == resource.RLIM_INFINITY:
         return ": that is more than the largest file of this file system (`ulimit -f` sets no limit); name a path on another one"
     return f": the largest file that this process may write has {limit} bytes; raise that with `ulimit -f`"
+
+
+def package_version() -> str:
+    """Version of the package that writes, or ``"unknown"`` when it runs from a source tree that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # it reads e-mail: 10 ms that a factor in memory need not take
+
+    try:
+        return version("ooc_chol")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,4 +1,4 @@
-"""Host memory that one factor after the other takes for L."""
+"""Host memory that one factor after the other takes for L, or one matrix after the other for its blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.config import format_bytes
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
 from ooc_chol.memory.locking import PieceLocks
-from ooc_chol.memory.pages import allocate_aligned
+from ooc_chol.memory.pages import FOR_L, Purpose, allocate_aligned
 from ooc_chol.memory.release import RELEASER, MemoryBlock
 from ooc_chol.prints import one_line
 
@@ -22,8 +22,9 @@ from ooc_chol.prints import one_line
 class HostMemory:
     """Memory for L that many factorizations use, one after the other: ``cholesky(A, store=memory)``.
 
-    A factor gives the memory back when it is closed. It is allocated by the first factorization, in huge pages where the system
-    has them, and anew by one that needs more.
+    It may hold the blocks of a sparse matrix as well: ``block_csr(A, store=memory)``. A factor gives the memory back when it is
+    closed. It is allocated by the first factorization, in huge pages where the system has them, and anew by one that needs
+    more.
 
     Raises
     ------
@@ -63,15 +64,17 @@ class HostMemory:
         """Bytes allocated now; 0 before the first factorization and after :meth:`close`."""
         return sum(block.nbytes for block in self._held)
 
-    def take(self, user: object, nbytes: int) -> NDArray[np.uint8]:
-        """Lend memory to ``user``, until it gives it back or is forgotten; ``cholesky`` does this.
+    def take(self, user: object, nbytes: int, purpose: Purpose = FOR_L) -> NDArray[np.uint8]:
+        """Lend memory to ``user``, until it gives it back or is forgotten; ``cholesky`` and ``block_csr`` do this.
 
         Parameters
         ----------
         user : object
             The store that takes the memory; only a weak reference to it is kept.
         nbytes : int
-            Bytes that it needs.
+            Bytes that it needs; those that it never touches take no memory.
+        purpose : Purpose
+            What they are for, in the words of the error.
 
         Returns
         -------
@@ -86,14 +89,16 @@ class HostMemory:
             The system does not grant that many bytes.
         """
         if self._user is not None and self._user() is not None:
-            raise ValueError("this HostMemory holds the L of a factor that is open: close that first, or give another")
+            raise ValueError(
+                "this HostMemory holds the L of a factor, or a matrix, that is open: close that first, or give another"
+            )
         if nbytes > self.nbytes:
             is_outgrown = bool(self._held)
             self.close()
             if not RELEASER.take_back(nbytes, self._held):
                 if is_outgrown:
                     RELEASER.release_now()  # it is what the system may lack
-                block = MemoryBlock(allocate_aligned(nbytes))
+                block = MemoryBlock(allocate_aligned(nbytes, purpose))
                 block.holder = self._held
                 self._held.append(block)
         self._user = weakref.ref(user)

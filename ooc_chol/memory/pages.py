@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,18 @@ HUGE_PAGE_BYTES = 2 << 20
 _LEAST_HUGE_BYTES = 4 * HUGE_PAGE_BYTES
 
 
-def allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
+class Purpose(NamedTuple):
+    """What host memory is for, in the words of an error."""
+
+    what: str  #: Such as ``"host memory for L"``
+    advice: str  #: What else the user can do
+
+
+#: L of a factorization.
+FOR_L = Purpose("host memory for L", "keep L in a file (store=) or over A (overwrite=True)")
+
+
+def allocate_aligned(nbytes: int, purpose: Purpose = FOR_L) -> NDArray[np.uint8]:
     """``nbytes`` uninitialised bytes that start at a page: at a huge one, where there are enough of them.
 
     Raises
@@ -36,8 +48,7 @@ def allocate_aligned(nbytes: int) -> NDArray[np.uint8]:
         return _aligned(np.empty(nbytes + PAGE_BYTES, dtype=np.uint8), nbytes, PAGE_BYTES)
     except (MemoryError, OSError) as error:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        advice = "keep L in a file (store=) or over A (overwrite=True)"
-        raise BudgetError("host memory for L", nbytes, free, advice) from error
+        raise BudgetError(purpose.what, nbytes, free, purpose.advice) from error
 
 
 def _mapped(nbytes: int) -> NDArray[np.uint8]:

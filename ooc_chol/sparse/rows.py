@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 
 class Rows(NamedTuple):
-    """A run of rows: columns ascending in each row, none twice, each inside the matrix, all values finite."""
+    """A run of rows: columns ascending in each row, none twice, each inside the matrix, all values finite.
+
+    Whoever takes a run may keep its arrays: whoever hands it over changes them no more.
+    """
 
     first_row: int
     starts: NDArray[np.int64]  #: (n_rows + 1,) entries of the run before each row

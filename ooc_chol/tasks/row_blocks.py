@@ -88,6 +88,15 @@ class RowBlock(NamedTuple):
         return range(self.first_row, self.first_row + self.n_rows)
 
     @property
+    def segment_places(self) -> int:
+        """Places for sums of segments of long rows: where a row has its own follows from where in the block it begins.
+
+        Those of a row are numbered from ``first_entry // GROUP_ENTRIES`` on. A row of more than :data:`GROUP_ENTRIES` entries has
+        a segment for each :data:`SEGMENT_ENTRIES`, which is twice as many, so that no two rows share a place.
+        """
+        return self.n_entries // GROUP_ENTRIES if self.n_segments else 0
+
+    @property
     def _sizes(self) -> tuple[int, int, int, int]:
         return 4 * (self.n_rows + 1), 8 * (self.n_groups + 1), 4 * self.n_entries, self.kind.itemsize * self.n_entries
 
@@ -147,8 +156,8 @@ class RowBlocks:
 
     @cached_property
     def most_segments(self) -> int:
-        """Most segments of long rows in one block: so many partial sums a column wait to be added."""
-        return max((block.n_segments for block in self.blocks), default=0)
+        """Most places for sums of segments of long rows in one block: so many partial sums a column may wait to be added."""
+        return max((block.segment_places for block in self.blocks), default=0)
 
     @property
     def dense_entries(self) -> int:

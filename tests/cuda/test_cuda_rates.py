@@ -13,12 +13,13 @@ from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.dense.programs.cost import Rates, ResidueRates
 from ooc_chol.dense.rates import generation, measuring
 from ooc_chol.dense.rates.gpus import CAPABILITIES
-from ooc_chol.dense.rates.lookup import machine_identity, stored_rates
+from ooc_chol.dense.rates.lookup import stored_rates
 from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.dense.rates.nominal import nominal_rates
-from ooc_chol.dense.rates.stored import rates_path
 from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32
+from ooc_chol.hardware.rates_file import rates_path
 from ooc_chol.hardware.registry import CUDA
+from ooc_chol.kernels.identity import machine_identity
 from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.cuda

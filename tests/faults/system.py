@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ooc_chol.dense.rates.stored import rates_path
+from ooc_chol.hardware.rates_file import rates_path
 from tests.faults.injector import Injector
 
 #: Functions of :mod:`os` that touch files, by the kinds of calls that they are.

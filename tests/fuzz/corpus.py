@@ -12,12 +12,13 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from ooc_chol.bench.call_table import call_columns, call_lines
 from ooc_chol.bench.paper_tables import documented
-from ooc_chol.dense.rates.lookup import machine_identity
 from ooc_chol.dense.rates.stored import rates_problem
+from ooc_chol.kernels.identity import machine_identity
 from tests.fuzz import attacks, tables
 from tests.fuzz.mutations import BLIND, TEXT, Mutator, json_changed, json_lines_changed
 
@@ -60,6 +61,18 @@ def _factor(path: Path) -> None:
 def _factor_mixed(path: Path) -> None:
     with oc.cholesky(path, 1e-3, tile_size=8) as factor:
         assert factor.n == 0 or factor.report.certified_bound is not None
+
+
+# packed sparse matrices
+
+
+def _write_packed(path: Path) -> None:
+    oc.block_csr(csr_array(attacks.matrix(12)), store=path).close()
+
+
+def _read_packed(path: Path) -> str:
+    with oc.block_csr(path) as packed:
+        return packed.info().partition("blocks")[2] + packed.tocsr().data.tobytes().hex()
 
 
 # rates
@@ -166,6 +179,7 @@ def readers() -> tuple[Reader, ...]:
     return (
         Reader("npy", "a.npy", _write_matrix, _factor, npy, attacks.of_npy),
         Reader("npy-mixed", "a.npy", _write_matrix, _factor_mixed, npy),
+        Reader("packed", "a.oocsr", _write_packed, _read_packed, BLIND, exact=True),
         Reader("rates", "rates.json", _write_rates, _plan_with_rates, json, attacks.of_json),
         Reader("trace", "a.pftrace", _write_trace, _look_at_trace, (*BLIND, *attacks.TRACE_MUTATORS), attacks.of_trace),
         Reader("trace-gz", "a.pftrace.gz", _write_trace, _look_at_trace, attacks.GZIP_MUTATORS, attacks.of_gzip, factor=1100),

@@ -14,7 +14,8 @@ from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.rates.folders import disk_rates, disk_rates_of, file_system_of, measure_folder
 from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.dense.rates.rows import ROW_TILES, rate_by_rows
-from ooc_chol.dense.rates.stored import DISKS, disk_figures, rates_path, rates_problem
+from ooc_chol.dense.rates.stored import DISKS, disk_figures, rates_problem
+from ooc_chol.hardware.rates_file import rates_path
 from ooc_chol.tasks.operations import FileLink
 from tests.host.escalation_cases import CASES as ESCALATIONS
 from tests.host.matrices import upper_poisoned

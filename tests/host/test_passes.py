@@ -17,9 +17,9 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.dense.factor.inverse import inverse_diagonal
 from ooc_chol.dense.factor.solves import solve
-from ooc_chol.dense.passes import Passes
 from ooc_chol.formats import FP64
 from ooc_chol.precision.norms import PROBES
+from ooc_chol.runtime.passes import Passes
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import device_solver
@@ -309,7 +309,7 @@ def test_a_fork_while_another_thread_adds_leaves_the_child_able_to_solve():
 
 def test_time_between_panels_is_the_callers(monkeypatch):
     passes, clock = Passes(), Clock()
-    monkeypatch.setattr("ooc_chol.dense.passes.time", clock)
+    monkeypatch.setattr("ooc_chol.runtime.passes.time", clock)
     with passes.running("inverse panels") as run:
         clock.seconds += 2.0
         with run.paused():

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from ooc_chol.cli import main
@@ -87,6 +88,8 @@ def public_objects(factors):
         "FactorReport": [factor.report for factor in factors.values() if factor.report is not None],
         "Trace": [native.trace, factors["mixed"].trace, oc.Trace(()), oc.Trace((), metadata={"n": HOSTILE})],
         "HostMemory": [oc.HostMemory()],
+        "RandomGraph": [oc.rmat(5)],
+        "BlockCSR": [oc.block_csr(csr_array(np.eye(5)))],
         "FileKind": [oc.TRACE_FILES, oc.FileKind(HOSTILE * 9, b"\0" * 999)],
         "Output": [oc.Output("--output", "x" * 999, oc.TRACE_FILES, HOSTILE * 9)],
         "Drawing": [oc.Drawing(10, 10, HOSTILE)],
@@ -115,6 +118,7 @@ def public_objects(factors):
         "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
         "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],
         "UnsupportedTypeError": [oc.UnsupportedTypeError("refine=True", "complex64", HOSTILE * 9)],
+        "SparseInputError": [oc.SparseInputError(HOSTILE * 9, "row 3", "column 7 is outside", "mend it")],
         "TierError": [oc.TierError(HOSTILE * 9)],
     }
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.lock_holder import lock_holder
 from ooc_chol.hardware.registry import default_budget
+from ooc_chol.memory.lock_holder import lock_holder
 from ooc_chol.runtime import forks
 from ooc_chol.runtime.sharing import HOST_PROMISES, Promises
 from tests.builders import host_device

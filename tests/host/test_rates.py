@@ -16,10 +16,12 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.cli import main
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import generation, lookup, measuring
-from ooc_chol.dense.rates.lookup import machine_identity, stored_rates
+from ooc_chol.dense.rates import generation, measuring
+from ooc_chol.dense.rates.lookup import stored_rates
 from ooc_chol.dense.rates.measuring import measure_rates
-from ooc_chol.dense.rates.stored import rates_path
+from ooc_chol.hardware.rates_file import rates_path
+from ooc_chol.kernels import identity
+from ooc_chol.kernels.identity import machine_identity
 from ooc_chol.tasks.tiling import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -69,18 +71,18 @@ def test_each_kind_of_source_and_store_has_rates_of_its_own():
 def test_rates_belong_to_one_tile_size_and_one_machine(monkeypatch):
     measure_rates(64)
     assert stored_rates(TileGrid(320, 65), "array", "memory") is None
-    monkeypatch.setattr(lookup, "machine_identity", lambda *_: "another machine")
+    monkeypatch.setattr(identity, "machine_identity", lambda *_: "another machine")
     assert stored_rates(GRID, "array", "memory") is None
 
 
 def test_rates_belong_to_the_kernels_with_which_they_were_measured(monkeypatch):
     measure_rates(64)
-    facts = lookup.kernel_facts(["host:0"])
+    facts = identity.kernel_facts(["host:0"])
     for name in ("trsm", "kernels", "library"):
         other = dataclasses.replace(facts, **{name: "another way"})
-        monkeypatch.setattr(lookup, "kernel_facts", lambda *_, other=other: other)
+        monkeypatch.setattr(identity, "kernel_facts", lambda *_, other=other: other)
         assert stored_rates(GRID, "array", "memory") is None
-    monkeypatch.setattr(lookup, "kernel_facts", lambda *_: facts)
+    monkeypatch.setattr(identity, "kernel_facts", lambda *_: facts)
     assert stored_rates(GRID, "array", "memory") is not None
 
 
@@ -88,9 +90,9 @@ def test_measuring_keeps_what_was_measured_before(monkeypatch):
     machine = machine_identity()
     first = measure_rates(64)
     measure_rates(32)
-    monkeypatch.setattr(lookup, "machine_identity", lambda *_: "another machine")
+    monkeypatch.setattr(identity, "machine_identity", lambda *_: "another machine")
     measure_rates(64)
-    monkeypatch.setattr(lookup, "machine_identity", lambda *_: machine)
+    monkeypatch.setattr(identity, "machine_identity", lambda *_: machine)
     stored = json.loads(rates_path().read_text())
     assert {name: sorted(sizes) for name, sizes in stored.items()} == {machine: ["32", "64"], "another machine": ["64"]}
     assert stored_rates(GRID, "array", "memory") == first

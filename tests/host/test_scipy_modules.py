@@ -36,7 +36,22 @@ for name in ("cython_blas", "cython_lapack", "_flapack", "_fblas"):
 """
 
 
-@pytest.mark.parametrize("program", [BEFORE, BEFORE + AFTER, OTHER_WAY_ROUND], ids=["alone", "package after", "package before"])
+SPARSE = """
+import sys
+import numpy as np
+from ooc_chol.scipy_modules import sparse_tools
+starts, columns, y = np.array([0, 2], np.int32), np.array([0, 1], np.int32), np.zeros(1)
+sparse_tools().csr_matvec(1, 2, starts, columns, np.array([3.0, 4.0]), np.array([1.0, 10.0]), y)
+assert y[0] == 43
+assert not [name for name in sys.modules if name.startswith("scipy.sparse")]
+import scipy.sparse, scipy.sparse.csgraph, scipy.sparse.linalg
+a = scipy.sparse.csr_array((np.array([3.0, 4.0]), columns, starts), shape=(1, 2))
+assert (a @ np.array([1.0, 10.0]))[0] == 43 and scipy.sparse._sparsetools.csr_matvec
+"""
+PROGRAMS = {"alone": BEFORE, "package after": BEFORE + AFTER, "package before": OTHER_WAY_ROUND, "sparse": SPARSE}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_the_package_is_whole_whatever_is_imported_first(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -13,12 +13,13 @@ import ooc_chol as oc
 from ooc_chol.bench.problem import CUDA_CODE
 from ooc_chol.formats import FORMATS, FP64, decode
 from ooc_chol.kernels.cuda import triangular_source
+from ooc_chol.kernels.cuda.modules import code
 from tests.host.narrow_tiles import KINDS, expected_norms, rounded, same, stored_bytes
 from tests.products import thorough
 
 SOURCES = {
-    "formats.cu": files("ooc_chol.kernels.cuda").joinpath("formats.cu").read_text(encoding="utf-8"),
-    "tiles.cu": files("ooc_chol.kernels.cuda").joinpath("tiles.cu").read_text(encoding="utf-8"),
+    "formats.cu": code("formats.cu"),
+    "tiles.cu": code("tiles.cu"),
     "matern.cu": files("ooc_chol.apps.geostat.covariances").joinpath("matern.cu").read_text(encoding="utf-8"),
     "benchmark covariance": CUDA_CODE,
 }
@@ -45,9 +46,9 @@ def test_cuda_sources_compile_without_warnings(name, tmp_path):
     ],
 )
 def test_triangular_kernels_of_every_generation_compile_without_warnings(options, tmp_path):
-    code = tmp_path / "triangular.cu"
-    code.write_text(triangular_source.source(), encoding="utf-8")
-    words = ["nvcc", "-std=c++17", *options, "-Werror", "all-warnings", "-o", str(tmp_path / "out"), str(code)]
+    source = tmp_path / "triangular.cu"
+    source.write_text(triangular_source.source(), encoding="utf-8")
+    words = ["nvcc", "-std=c++17", *options, "-Werror", "all-warnings", "-o", str(tmp_path / "out"), str(source)]
     ran = subprocess.run(words, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
 
@@ -179,3 +180,10 @@ def test_the_host_has_no_names_of_gpus_and_runs_no_kernels():
         oc.run_cuda_blocks("", "f", [np.zeros((2, 1))], [((), np.float64)], devices="host:0")
     with pytest.raises(ValueError, match="there is no device"):
         oc.cuda_names("cuda:99")
+
+
+def test_macros_stand_in_front_of_files():
+    text = code("strips.cu", "solves.cu", THREADS=256, REAL="float")
+    assert text == "#define THREADS 256\n#define REAL float\n\n" + code("strips.cu") + "\n" + code("solves.cu")
+    with pytest.raises(FileNotFoundError, match=r"none\.cu"):
+        code("none.cu")

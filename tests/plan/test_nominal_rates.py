@@ -17,10 +17,11 @@ from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
 from ooc_chol.dense.rates import lookup
 from ooc_chol.dense.rates.gpus import DATA_SHEETS, ceilings_of
 from ooc_chol.dense.rates.nominal import nominal_rates, nominal_rates_of
-from ooc_chol.dense.rates.stored import rates_path
 from ooc_chol.formats import FP32, FP64
 from ooc_chol.hardware.gpu_facts import GpuFacts
+from ooc_chol.hardware.rates_file import rates_path
 from ooc_chol.hardware.registry import CUDA
+from ooc_chol.kernels import identity
 from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
 from ooc_chol.tasks.tiling import TileGrid
 from tests.products import thorough
@@ -48,7 +49,7 @@ def gpus_here(monkeypatch, tmp_path):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
     monkeypatch.setattr(type(CUDA), "names", lambda self: ("cuda:0", "cuda:1"))
     monkeypatch.setattr(type(CUDA), "gpu_facts", lambda self, name: H200)
-    monkeypatch.setattr(lookup, "machine_identity", lambda devices: f"a machine with {len(devices)}")
+    monkeypatch.setattr(identity, "machine_identity", lambda devices: f"a machine with {len(devices)}")
     lookup.say_nominal.cache_clear()
     yield
     lookup.say_nominal.cache_clear()

@@ -13,7 +13,6 @@ from ooc_chol.dense.execution.executor import Execution, Salvage, execute
 from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
 from ooc_chol.dense.keeping import flushed
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.dense.stores.array import OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
@@ -22,6 +21,7 @@ from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import kind_of, open_tile_device
 from ooc_chol.memory.sources.base import AbstractSource, unchanged
+from ooc_chol.progress_bar import ProgressReporter
 from ooc_chol.tasks.tiling import TileGrid
 
 

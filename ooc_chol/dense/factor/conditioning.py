@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
-from ooc_chol.dense.passes import Pass
+from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import blas_threads
+from ooc_chol.runtime.passes import Pass
 
 Vectors: TypeAlias = NDArray[np.float64]
 #: A product or a solve: of a complex matrix its columns are complex
@@ -104,7 +105,7 @@ def _are_parallel(signs: NDArray[Any], before: NDArray[Any]) -> bool:
 
 def row_norms(store: AbstractStore, run: Pass) -> Vectors:
     """Norms of the rows of L, ``sqrt(A_ii)``: one reading of L on the host."""
-    grid, track = store.grid, run.track(HOST_NAME)
+    grid, track = store.grid, track_of_l(run, HOST_NAME)
     squares = np.zeros(grid.n)
     with closing(stream_tiles(store, list(grid.tiles()), track, 1)) as tiles:
         for (i, _), l_ij in tiles:

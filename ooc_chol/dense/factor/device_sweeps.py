@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, whole_pages
 from ooc_chol.dense.factor.sweeps import NOTHING, AbstractTeamSolver, AbstractTeamSweeps, Needs, PanelSums
-from ooc_chol.dense.passes import COMPUTES, COPIES, Pass, Track, device_for_a_pass, finish
+from ooc_chol.dense.passes import COMPUTES, COPIES, track_of_l
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.vectors import copy_columns_in, copy_columns_out, vector_arrays
 from ooc_chol.errors import BudgetError
-from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, Tile, TileFunction
+from ooc_chol.interfaces import NARROW_BUFFERS, AbstractArena, AbstractEvent, AbstractStream, Tile, TileFunction
 from ooc_chol.kernels.interfaces import AbstractSolveKernels, TileDevice
 from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
+from ooc_chol.runtime.passes import Pass, Track, device_for_a_pass, finish
+from ooc_chol.runtime.vectors import copy_columns_in, copy_columns_out, vector_arrays
 from ooc_chol.tasks.tiling import TileIndex
 
 #: Slots through which tiles pass that the device does not keep.
@@ -62,13 +64,43 @@ def _needed_bytes(device: TileDevice, store: AbstractStore) -> int:
 
 
 class _Room(NamedTuple):
-    """The device's memory (slots in transit, those of tiles that are kept, arrays), and the kernels that use it."""
+    """The device's memory: slots in transit, those of tiles that are kept, arrays; and what uses it."""
 
-    arena: AbstractArena
-    n_held: int
     entries: Tile
     scratch: tuple[Tile, ...]
     kernels: AbstractSolveKernels  #: Made once the device has memory: they need its workspace
+    scan: BlockScan[TileIndex]  #: Of tiles of L
+
+
+@final
+class _Tiles(AbstractScanned[TileIndex]):
+    """Tiles of L in slots of an arena: first those in transit, behind them those that are kept, by their ranks."""
+
+    def __init__(
+        self, device: TileDevice, store: AbstractStore, arena: AbstractArena, ranks: Mapping[TileIndex, int] | None
+    ) -> None:
+        self._device, self._store, self._arena, self._ranks = device, store, arena, ranks
+        self._n_held = arena.n_slots - IN_TRANSIT
+
+    def _rank(self, index: TileIndex) -> int:
+        n_tiles = self._store.grid.n_tiles
+        return n_tiles - 1 - self._store.grid.packed(*index) if self._ranks is None else self._ranks.get(index, n_tiles)
+
+    def is_kept(self, key: TileIndex) -> bool:
+        return self._rank(key) < self._n_held
+
+    def place(self, key: TileIndex, slot: int | None) -> Tile:
+        number = IN_TRANSIT + self._rank(key) if slot is None else slot
+        return self._arena.tile(number, self._store.grid.shape(*key), self._store.fmt.dtype.name)
+
+    def bring(self, stream: AbstractStream, key: TileIndex, tile: Tile) -> None:
+        self._device.copy_in(stream, self._store, key, tile)
+
+    def nbytes(self, key: TileIndex) -> int:
+        return self._store.format_of(key).stored_bytes(self._store.grid.entries(*key))
+
+    def format_of(self, key: TileIndex) -> str:
+        return self._store.format_of(key).name
 
 
 @final
@@ -92,12 +124,9 @@ class DeviceSweeps(AbstractTeamSweeps):
         self.grid, self.block_rows = store.grid, store.grid.size(0)
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
         self._arrays, self._sums = needs.arrays, needs.sums
-        self._stream, self._copies = device.create_stream(COMPUTES), device.create_stream(COPIES)
+        self._streams = ScanStreams.of(device, COMPUTES, COPIES)
+        self._stream = self._streams.computing
         self._ranks = ranks  # which tile is kept first, second, and so on; the last in stored order where none is given
-        self._held: set[TileIndex] = set()
-        #: Behind the last use of each slot in transit, and the step that it was.
-        self._used: list[tuple[AbstractEvent, int | None] | None] = [None] * IN_TRANSIT
-        self._next = 0
         self._room: _Room | None = None
 
     # room
@@ -134,7 +163,9 @@ class DeviceSweeps(AbstractTeamSweeps):
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)
         entries, *others = arena.arrays
-        self._room = _Room(arena, n_held, entries, tuple(others[: len(scratch)]), self._device.kernels.create_solves())
+        tiles_of_l = _Tiles(self._device, self._store, arena, self._ranks)
+        scan = BlockScan(self._device, tiles_of_l, slots=IN_TRANSIT, streams=self._streams, track=self._track)
+        self._room = _Room(entries, tuple(others[: len(scratch)]), self._device.kernels.create_solves(), scan)
         there = iter(others[len(scratch) :])
         tiles = tuple(next(there) if array.size else array for array in self._arrays)
         for array, tile in zip(self._arrays, tiles, strict=True):
@@ -144,6 +175,8 @@ class DeviceSweeps(AbstractTeamSweeps):
 
     def close(self) -> None:
         """Let go of the device's memory, which would outlive it in the traceback of an error."""
+        if self._room is not None:
+            self._room.scan.close()
         self._room = None
 
     @property
@@ -163,50 +196,11 @@ class DeviceSweeps(AbstractTeamSweeps):
 
     def tiles(self, order: Sequence[TileIndex], columns: int) -> Generator[tuple[TileIndex, Tile], None, None]:
         """Tiles that the stream may use."""
-        for index in order:
-            slot, tile = self._fetch(index)
-            begun = self._track.now(self._stream)
-            yield index, tile
-            step = None
-            if begun is not None:
-                flops = (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns * self._store.fmt.flops_factor
-                step = self._track.ran("compute", index, COMPUTES, (begun, self._track.now(self._stream)), flops=flops)
-            if slot is not None:
-                self._used[slot] = self._stream.record(), step
 
-    def _fetch(self, index: TileIndex) -> tuple[int | None, Tile]:
-        """A tile, and the slot in transit that it is in; None where it is kept."""
-        shape, dtype = self.grid.shape(*index), self._store.fmt.dtype.name
-        room = self._allocated
-        kept = self._rank(index)
-        if kept < room.n_held:
-            tile = room.arena.tile(IN_TRANSIT + kept, shape, dtype)
-            if index not in self._held:
-                self._held.add(index)
-                self._copy(index, tile)
-            return None, tile
-        slot = self._next
-        self._next = (slot + 1) % IN_TRANSIT
-        after = None
-        if (used := self._used[slot]) is not None:
-            self._copies.wait(used[0])
-            after = used[1]
-        tile = room.arena.tile(slot, shape, dtype)
-        self._copy(index, tile, after)
-        return slot, tile
+        def flops(index: TileIndex) -> int:
+            return (1 if index.i == index.j else 2) * self.grid.entries(*index) * columns * self._store.fmt.flops_factor
 
-    def _rank(self, index: TileIndex) -> int:
-        if self._ranks is not None:
-            return self._ranks.get(index, self.grid.n_tiles)
-        return self.grid.n_tiles - 1 - self.grid.packed(*index)
-
-    def _copy(self, index: TileIndex, tile: Tile, after: int | None = None) -> None:
-        begun, fmt = self._track.now(self._copies), self._store.format_of(index)
-        self._device.copy_in(self._copies, self._store, index, tile)
-        copied = self._copies.record()
-        self._stream.wait(copied)
-        nbytes = fmt.stored_bytes(self.grid.entries(*index))
-        self._track.ran("fetch", index, COPIES, (begun, copied), nbytes=nbytes, fmt=fmt, after=after)
+        return self._allocated.scan.over(order, flops)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
         """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
@@ -294,7 +288,7 @@ class DeviceSweeps(AbstractTeamSweeps):
 
     def finish(self) -> None:
         """Wait until the stream has done everything."""
-        finish(self._device, [self._stream])
+        finish(self._device, [self._stream, self._streams.copying])
         self._track.settle()
 
 
@@ -333,7 +327,7 @@ class DeviceSolver(AbstractTeamSolver):
     ) -> Iterator[DeviceSweeps]:
         """Sweeps on the device, which keeps tiles by ``ranks``; copies reach L and the arrays in place where they can."""
         with device_for_a_pass(self.open_device, self.reaching(store, [*needs.arrays, *needs.locked])) as device:
-            track = run.track(device.name)
+            track = track_of_l(run, device.name)
             sweeps = DeviceSweeps(device, store, budget_bytes=self.budget_bytes, needs=needs, track=track, ranks=ranks)
             try:
                 yield sweeps

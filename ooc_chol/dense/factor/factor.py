@@ -13,11 +13,11 @@ from ooc_chol.dense.factor.saving import check_target
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.factor.summed import AbstractSummedFactor
 from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
-from ooc_chol.dense.progress_bar import progress_reporter
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.errors import DowndateError, TierError
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.progress_bar import progress_reporter
 
 if TYPE_CHECKING:
     from ooc_chol.dense.request import Progress

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import NOTHING, AbstractSolver, AbstractSweeps, Needs, PanelSums
-from ooc_chol.dense.passes import Pass, Track
+from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.kernels.host.solves import put, substitute
 from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.runtime.passes import Pass, Track
 from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import map_in_threads
@@ -137,4 +138,4 @@ class HostSolver(AbstractSolver):
     @contextmanager
     def opened(self, store: AbstractStore, run: Pass, needs: Needs = NOTHING) -> Iterator[HostSweeps]:
         """Sweeps over the store in place."""
-        yield HostSweeps(store, needs.arrays, run.track(HOST_NAME))
+        yield HostSweeps(store, needs.arrays, track_of_l(run, HOST_NAME))

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, Needs
 from ooc_chol.dense.factor.team_sweeps import by_all
-from ooc_chol.dense.passes import Pass, Passes
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile
+from ooc_chol.runtime.passes import Pass, Passes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Bytes of a panel when its width is left open, and the share of all columns that it holds at most unless a tile has more: zeros

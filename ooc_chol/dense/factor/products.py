@@ -9,14 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.device_sweeps import largest_narrow_bytes
-from ooc_chol.dense.passes import Pass, Track, finish
+from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros
 from ooc_chol.interfaces import AbstractArena, AbstractEvent, Tile
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.runtime.passes import Pass, Track, finish
 from ooc_chol.runtime.shutdown import devices_closed
+from ooc_chol.runtime.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros
 
 #: Streams of a device, each with tile columns of its own: one copies while the other multiplies.
 LANES = 2
@@ -37,7 +38,7 @@ def gram_of_transpose(
     """
     run = run or Pass("certificate")
     with collector_off(), devices_closed(devices, ()):
-        tracks = [run.track(device.name) for device in devices]
+        tracks = [track_of_l(run, device.name) for device in devices]
         lanes = [lane for device, track in zip(devices, tracks, strict=True) for lane in _open(device, store, vectors, track)]
         for column in range(store.grid.nt):  # the longest columns first, dealt back and forth
             turn, place = divmod(column, len(lanes))
@@ -109,5 +110,5 @@ class _Lane:
         fmt = self._store.format_of((i, k))
         self.device.copy_in(self.stream, self._store, (i, k), tile)
         nbytes = fmt.stored_bytes(self._grid.entries(i, k))
-        self._track.ran("fetch", (i, k), self._name, (begun, self._track.now(self.stream)), nbytes=nbytes, fmt=fmt)
+        self._track.ran("fetch", (i, k), self._name, (begun, self._track.now(self.stream)), nbytes=nbytes, fmt=fmt.name)
         return tile

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.passes import COMPUTES, COPIES, Moment, Pass, Track
+from ooc_chol.dense.passes import COMPUTES, COPIES, track_of_l
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.runtime.passes import Moment, Pass, Track
 from ooc_chol.tasks.tiling import Index, TileIndex
 from ooc_chol.threads import OwnThread, start, take, wait_out
 
@@ -42,7 +43,7 @@ def stream_tiles(
     if store.formats is not None or store.view(order[0]) is None:
         yield from read_ahead(store, order, track, columns)
         return
-    track = track or Pass("tiles").track(HOST_NAME)
+    track = track or track_of_l(Pass("tiles"), HOST_NAME)
     for index in order:
         tile = store.view(index)
         assert tile is not None  # a store has all its FP64 tiles in memory, or none
@@ -60,7 +61,7 @@ def read_ahead(
     grid = tier.grid
     largest = max(grid.entries(*index) for index in order)
     buffers = [np.empty(largest, tier.fmt.dtype), np.empty(largest, tier.fmt.dtype)]
-    track = track or Pass("tiles").track(HOST_NAME)
+    track = track or track_of_l(Pass("tiles"), HOST_NAME)
     track.resident_bytes = sum(buffer.nbytes for buffer in buffers)
 
     def read(position: int) -> _Read:
@@ -90,7 +91,7 @@ def read_ahead(
             if found.is_copied:
                 fmt = tier.format_of(index)
                 nbytes, span = fmt.stored_bytes(found.tile.size), (found.begun, found.ended)
-                track.ran("fetch", index, COPIES, span, nbytes=nbytes, fmt=fmt, after=steps[position % 2])
+                track.ran("fetch", index, COPIES, span, nbytes=nbytes, fmt=fmt.name, after=steps[position % 2])
             else:
                 track.nbytes += found.tile.nbytes
             if found.check is not None:  # here, as the reading thread is the slower one

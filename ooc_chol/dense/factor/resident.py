@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.passes import Pass, Passes
+from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.arrays import device_of, like
@@ -16,6 +16,7 @@ from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels
 from ooc_chol.kernels.registry import kind_of
+from ooc_chol.runtime.passes import Pass, Passes
 from ooc_chol.tasks.tiling import Index
 
 #: Rows whose squares are made at once.
@@ -95,7 +96,7 @@ class ResidentTile(NamedTuple):
                 return self._where(b, result)
 
     def _count(self, run: Pass, readings: int) -> None:
-        run.track(self.device).nbytes += readings * self.tile.nbytes
+        track_of_l(run, self.device).nbytes += readings * self.tile.nbytes
 
     def _where(self, b: Any, result: Tile) -> NDArray[Any]:
         """The result in the memory that ``b`` lies in; the host waits for what it gets."""

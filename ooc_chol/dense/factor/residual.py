@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol import blas_buffers
-from ooc_chol.dense.progress_bar import ProgressReporter
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.formats import FP64, TYPES
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.prints import brief_repr
+from ooc_chol.progress_bar import ProgressReporter
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam, cores
 

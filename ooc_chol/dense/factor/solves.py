@@ -13,11 +13,12 @@ from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractTeamSolver, Needs
 from ooc_chol.dense.factor.team_sweeps import opened_team
-from ooc_chol.dense.passes import Pass
+from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.arrays import numbers_of
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
+from ooc_chol.runtime.passes import Pass
 
 
 def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = FP64) -> tuple[NDArray[Any], tuple[int, ...]]:
@@ -114,7 +115,7 @@ def multiply(store: AbstractStore, z: NDArray[Any], run: Pass, *, transposed: bo
 
     Cost ``n**2 m`` flops and one reading of L in the order in which it is stored.
     """
-    grid, track = store.grid, run.track(HOST_NAME)
+    grid, track = store.grid, track_of_l(run, HOST_NAME)
     y = np.zeros_like(z)
     conjugates = transposed and store.fmt.is_complex  # L.H @ z is conj(L.T @ conj(z)), and no tile is copied
     z = z.conj() if conjugates else z

@@ -22,12 +22,12 @@ from ooc_chol.dense.factor.picture import factor_picture
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.resident import dense_on_device
 from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
-from ooc_chol.dense.passes import Passes
 from ooc_chol.dense.stores.file import AbstractStore, FileStore
 from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.trace import Trace
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractEvent, Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.runtime.passes import Pass
 from ooc_chol.schedulers.triangular import TriangularScheduler
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 

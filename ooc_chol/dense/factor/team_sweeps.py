@@ -14,9 +14,9 @@ from typing import Any, TypeVar, final
 from numpy.typing import NDArray
 
 from ooc_chol.dense.factor.sweeps import AbstractTeamSolver, AbstractTeamSweeps
-from ooc_chol.dense.passes import Pass, on_each_device
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractEvent
+from ooc_chol.runtime.passes import Pass, on_each_device
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 _Result = TypeVar("_Result")

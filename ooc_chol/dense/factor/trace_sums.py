@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from ooc_chol.dense.factor.inverse import ALONE, PANEL_BYTES, Turn, panel_width, panels_of
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs, PanelSums
 from ooc_chol.dense.factor.team_sweeps import by_all
-from ooc_chol.dense.passes import Pass
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource, check_function
 from ooc_chol.prints import brief_repr
+from ooc_chol.runtime.passes import Pass
 
 
 class InverseTraces(NamedTuple):

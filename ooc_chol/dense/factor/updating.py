@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ooc_chol import blas_buffers
 from ooc_chol.dense.factor.conditioning import signs_of
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
-from ooc_chol.dense.passes import Pass
+from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.file import FileStore, MemoryStore
@@ -33,6 +33,7 @@ from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.runtime.passes import Pass
 from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 from ooc_chol.team import ThreadTeam, cores
@@ -83,7 +84,7 @@ def sweep(store: AbstractStore, target: AbstractStore, v: Matrix, *, downdate: b
     Cost ``4 n**2 k`` flops for k columns, ``36 n**2`` at least; one reading and one writing of L. Beside ``v`` it takes three
     tiles and the orthogonal matrices of a tile column.
     """
-    grid, track = store.grid, run.track(HOST_NAME)
+    grid, track = store.grid, track_of_l(run, HOST_NAME)
     order = [TileIndex(i, j) for j in range(grid.nt) for i in range(j, grid.nt)]
     buffer, steps = np.empty(grid.size(0) ** 2, store.fmt.dtype), list[_Update | _Downdate]()
     with (

@@ -19,8 +19,9 @@ import numpy as np
 from ooc_chol.config import format_bytes, whole_pages
 from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.rates.rows import RowRates, measured_rows, rate_by_rows, rows_text
-from ooc_chol.dense.rates.stored import DISKS, check_writable, disk_figures, kept_rates, write_rates
+from ooc_chol.dense.rates.stored import DISKS, disk_figures
 from ooc_chol.errors import MissingFolderError, TierError
+from ooc_chol.hardware.rates_file import check_writable, kept_rates, write_rates
 from ooc_chol.memory.access import AbstractAccess, drop_pages, opened_access
 from ooc_chol.memory.files import preallocate, write_error
 from ooc_chol.team import ThreadTeam

@@ -9,24 +9,17 @@ from functools import cache
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin
 from ooc_chol.dense.rates.nearby import rates_nearby
 from ooc_chol.dense.rates.nominal import nominal_rates
-from ooc_chol.dense.rates.stored import usable_rates, warn_of
 from ooc_chol.dense.rates.types import scaled_to, single_speed, typed_rates_of
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.rates_file import usable_rates, warn_of
 from ooc_chol.hardware.registry import is_here
-from ooc_chol.kernels.registry import kernel_facts, kind_of
+from ooc_chol.kernels import identity
+from ooc_chol.kernels.identity import as_names
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Order of what a tile function makes to be measured, where the matrix is one tile: that would take as long as making it.
 _MOST_SAMPLED = 512
-
-
-def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
-    """What the rates belong to: model, library, kernels, number of devices; of the host its cores and the threads on a tile."""
-    names = as_names(devices)
-    facts = kernel_facts(names)
-    several = f" devices={len(names)}" if len(names) > 1 else ""
-    return f"{facts.model} {facts.library}, {facts.trsm}, {facts.kernels}{kind_of(names[0]).rate_facts()}{several}"
 
 
 def stored_rates(
@@ -37,7 +30,9 @@ def stored_rates(
     if not all(map(is_here, names)) or source == "slices":
         return None  # what is behind slices brings A as fast as it does
     everything = usable_rates()
-    measured = [everything.get(machine_identity(those), {}).get(str(grid.nb)) for those in dict.fromkeys((names, names[:1]))]
+    measured = [
+        everything.get(identity.machine_identity(those), {}).get(str(grid.nb)) for those in dict.fromkeys((names, names[:1]))
+    ]
     figures = next((found for found in measured if found is not None), None)
     try:
         return None if figures is None else typed_rates_of(figures, grid.nb, source, store, fmt, names[0])
@@ -58,7 +53,7 @@ def nearby_rates(
         try:
             measured = {
                 int(nb): typed_rates_of(found, int(nb), source, store, fmt, those[0])
-                for nb, found in everything.get(machine_identity(those), {}).items()
+                for nb, found in everything.get(identity.machine_identity(those), {}).items()
             }
         except ValueError as error:
             warn_of(error)
@@ -115,8 +110,3 @@ def say_nominal(model: str) -> None:
     logging.getLogger("ooc_chol").warning(
         "ooc_chol: plans and predicted seconds follow nominal rates of %s; `ooc-chol bench rates` measures this machine's", model
     )
-
-
-def as_names(devices: str | Sequence[str]) -> tuple[str, ...]:
-    """One or more names as a tuple."""
-    return (devices,) if isinstance(devices, str) else tuple(devices)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import lookup
 from ooc_chol.dense.rates.lookup import stored_rates
-from ooc_chol.dense.rates.stored import TYPES_FIGURES, check_writable, kept_rates, write_rates
+from ooc_chol.dense.rates.stored import TYPES_FIGURES
 from ooc_chol.dense.rates.together import Measurement, measure_at_once, measure_types, pulled_from
+from ooc_chol.hardware.rates_file import check_writable, kept_rates, write_rates
 from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.kernels import identity
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.moduli import TENSOR_MULTIPLE, ResidueBasis
@@ -74,7 +75,7 @@ def measure_rates(
     names = resolve_devices(devices)
     moduli = _checked(tile_size, names, moduli)
     check_writable()
-    identity, threads = lookup.machine_identity(names), host_threads(1)
+    belongs_to, threads = identity.machine_identity(names), host_threads(1)
     seconds, link_seconds, warm = _lengths(names[0], warm_seconds, quick=quick)
     with blas_threads(1):
         what = Measurement(
@@ -90,7 +91,7 @@ def measure_rates(
         figures = measure_at_once(what) | {TYPES_FIGURES: measure_types(what)}
     everything = kept_rates()
     about: dict[str, object] = {"pulled_from": pulled_from(names)} | ({"quick": True} if quick else {})
-    everything.setdefault(identity, {})[str(tile_size)] = figures | about
+    everything.setdefault(belongs_to, {})[str(tile_size)] = figures | about
     write_rates(everything)
     rates = stored_rates(TileGrid(tile_size, tile_size), "array", "memory", names)
     assert rates is not None

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 from ooc_chol.dense.programs.cost import Rates, RatesOrigin
 from ooc_chol.dense.rates.gpus import ceilings_of
-from ooc_chol.dense.rates.stored import COPIED_SHARE, Figures, kernels_of_type, rates_of
+from ooc_chol.dense.rates.stored import COPIED_SHARE, kernels_of_type, rates_of
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.hardware.rates_file import Figures
 from ooc_chol.hardware.registry import device_kind
 
 #: Flops in single precision for one in double where nothing was measured: on a host, whose vectors hold twice as many numbers,

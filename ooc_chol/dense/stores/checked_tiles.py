@@ -10,20 +10,13 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.stores.checksums import (
-    NOT_WRITTEN,
-    PIECE_BYTES,
-    ChecksumTables,
-    combined,
-    hash_bytes,
-    pieces,
-    tile_seed,
-)
+from ooc_chol.dense.stores.checksums import NOT_WRITTEN, ChecksumTables, combined, tile_seed
 from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, TierError
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.access import AbstractAccess, CachedAccess
+from ooc_chol.memory.checksums import PIECE_BYTES, hash_bytes, pieces
 from ooc_chol.memory.files import read_fully, write_fully
 from ooc_chol.tasks.tiling import TileIndex
 from ooc_chol.team import ThreadTeam

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
@@ -22,12 +21,9 @@ from ooc_chol.config import whole_pages
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import BlockIndex
+from ooc_chol.memory.checksums import PIECE_BYTES, hash_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
-#: Name of the checksums in headers.
-ALGORITHM = "xxh3-64"
-#: Bytes that have a checksum of their own: what a core's cache holds while they are read or written.
-PIECE_BYTES = 1 << 20
 #: Entry of a tile that was not written.
 NOT_WRITTEN = 0
 
@@ -37,20 +33,9 @@ _PLACE = struct.Struct("<4Q")
 _ENTRY = np.dtype("<u8")
 
 
-def hash_bytes(data: Any, seed: int) -> int:
-    """XXH3-64 of the bytes of a buffer, the interpreter lock released; 1 for 0."""
-    return int(xxhash.xxh3_64_intdigest(data, seed)) or 1
-
-
 def tile_seed(grid: TileGrid, index: BlockIndex, fmt: PrecisionFormat) -> int:
     """The seed that binds checksums to a tile: to where it stands in which matrix, and to its format."""
     return int(xxhash.xxh3_64_intdigest(_PLACE.pack(grid.n, grid.nb, index[0], index[1]) + fmt.name.encode()))
-
-
-def pieces(nbytes: int) -> Iterator[tuple[int, int]]:
-    """First byte of each piece of so many bytes, and the byte behind its last."""
-    for start in range(0, nbytes, PIECE_BYTES):
-        yield start, min(start + PIECE_BYTES, nbytes)
 
 
 @final

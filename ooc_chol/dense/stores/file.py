@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
 from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile, TileStates
-from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, FileHeader
+from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, UNFINISHED, FileHeader
 from ooc_chol.dense.stores.header_reading import NothingToGoOnFromError, read_header, read_unfinished_header
 from ooc_chol.dense.stores.layout import TileLayout
-from ooc_chol.dense.stores.unfinished import create_locked, forget_created, open_locked, sync_directory
 from ooc_chol.errors import DamagedFileError, OutputError, TierError
 from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
 from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_error, write_fully
+from ooc_chol.memory.unfinished import create_locked, forget_created, open_locked, sync_directory
 from ooc_chol.outputs import Output, check_outputs, permissions, why_not_replaced
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.tasks.tiling import TileGrid
@@ -100,7 +100,7 @@ class FileStore(AbstractStore):
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
         partial = final_path + ".partial"
         with file_errors_typed(partial, "creating it"):
-            descriptor = create_locked(partial, permissions(final_path))
+            descriptor = create_locked(partial, permissions(final_path), UNFINISHED)
             try:
                 store = cls(final_path, descriptor, header)
             except BaseException:
@@ -149,7 +149,7 @@ class FileStore(AbstractStore):
         final_path = os.path.realpath(path)
         partial = final_path + ".partial"
         with file_errors_typed(partial, "opening it"):
-            descriptor = open_locked(partial)
+            descriptor = open_locked(partial, UNFINISHED)
             try:
                 if not os.fstat(descriptor).st_size:
                     raise FileNotFoundError(errno.ENOENT, "nothing is in it", partial)
@@ -177,7 +177,7 @@ class FileStore(AbstractStore):
         partial = os.path.realpath(path) + ".partial"
         try:
             with file_errors_typed(partial, "opening it"):
-                descriptor = open_locked(partial)
+                descriptor = open_locked(partial, UNFINISHED)
                 try:
                     is_kept = read_unfinished_header(descriptor, partial).checkpoint is not None
                 finally:
@@ -500,7 +500,7 @@ class FileStore(AbstractStore):
         # From here on another run may have a file of the partial name, which is not this one's to remove.
         self.path, self.header = name, header
         self._cache_again(descriptor)
-        sync_directory(self.path)
+        sync_directory(self.path, UNFINISHED)
         if refusal is not None:
             text = f"{wanted} {refusal}, and is not replaced; the finished factor is in {name}: load it from there, or rename it"
             raise OutputError(text, "store", wanted)

@@ -33,10 +33,13 @@ from functools import cached_property
 from typing import Any
 
 from ooc_chol.config import whole_pages
-from ooc_chol.dense.stores.checksums import ALGORITHM, PIECE_BYTES, ChecksumTables, hash_bytes
+from ooc_chol.dense.stores.checksums import ChecksumTables
 from ooc_chol.dense.stores.layout import TILE_ALIGNMENT, TileLayout, mixed_formats
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
+from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
+from ooc_chol.memory.files import package_version
+from ooc_chol.memory.unfinished import Unfinished
 from ooc_chol.outputs import FileKind
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -48,6 +51,8 @@ COPY_MAGIC = b"OOCCOPY\n"
 FACTOR_FILES = FileKind(
     "factor of ooc_chol", MAGIC, endings=(".ooc",), hint='L.save("L.npy") writes a factor as a dense array of NumPy'
 )
+#: Such files while they are written.
+UNFINISHED = Unfinished(MAGIC, "factor", "load")
 #: Version of a file whose tiles are all FP64, without checksums.
 FP64_VERSION = 1
 #: Version of a file of several formats, without checksums.
@@ -72,16 +77,6 @@ PREFIX = struct.Struct("<8sQI")
 SIGNATURE = struct.Struct("<Q")
 
 
-def _package_version() -> str:
-    """Version of the package that writes, or ``"unknown"`` when it runs from a source tree that is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # it reads e-mail: 10 ms that a factor in memory need not take
-
-    try:
-        return version("ooc_chol")
-    except PackageNotFoundError:
-        return "unknown"
-
-
 @dataclass(frozen=True)
 class FileHeader:
     """What a factor file says about itself."""
@@ -90,7 +85,7 @@ class FileHeader:
     arithmetic_key: Mapping[str, Any]  #: Everything that the bits of L depend on, as a JSON object
     complete: bool = False  #: Whether all tiles are in the file
     data_offset: int = 0  #: First byte of the first tile; 0 is behind the tables of checksums
-    created_by: str = field(default_factory=_package_version)  #: Version of the package that wrote the file
+    created_by: str = field(default_factory=package_version)  #: Version of the package that wrote the file
     #: Format of every tile in packed order when the file was made; None when all are of ``fmt``
     formats: tuple[PrecisionFormat, ...] | None = None
     widened: tuple[tuple[int, int], ...] = ()  #: Tiles that became FP64 later, as in :class:`TileLayout`

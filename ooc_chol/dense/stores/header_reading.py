@@ -9,7 +9,6 @@ import zlib
 from typing import Any
 
 from ooc_chol.config import format_bytes
-from ooc_chol.dense.stores.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
 from ooc_chol.dense.stores.header import (
     COPY_MAGIC,
     FP64_VERSION,
@@ -28,6 +27,7 @@ from ooc_chol.dense.stores.header import (
 from ooc_chol.dense.stores.layout import TILE_ALIGNMENT
 from ooc_chol.errors import DamagedFileError, TierError
 from ooc_chol.formats import FORMATS, FP64, TYPES, PrecisionFormat
+from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
 from ooc_chol.memory.files import read_fully, read_up_to
 from ooc_chol.tasks.tiling import TileGrid
 

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
+from functools import partial
 from typing import Any, cast, final
 
 import cupy as cp
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from nvmath.bindings import cublas
 
 from ooc_chol.config import format_bytes
-from ooc_chol.errors import BudgetError, OocCholError
+from ooc_chol.errors import BudgetError, OocCholError, ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.cuda.arena import CudaArena
 from ooc_chol.hardware.cuda.copies import allow_peer, copy_rows, has_adjacent_entries, planes
@@ -59,11 +60,8 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     driver_errors = driver_errors()
 
     def __init__(self, name: str, kernels: KernelSetT_co) -> None:
-        if not isinstance(kernels, AbstractStorageKernels):
-            raise TypeError(f"{name} widens and rounds stored blocks by its kernels, but {type(kernels).__name__} cannot do that")
         self.name = name
         self.kernels = kernels
-        self._storage: AbstractStorageKernels = kernels
         self.error: BaseException | None = None
         self._device = cp.cuda.Device(device_number(name))
         self._streams: list[CudaStream] = []
@@ -150,6 +148,20 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             once()
             self._device.synchronize()  # uploads, and whatever still fills an array of the user's on this device
 
+    def captured(self, stream: AbstractStream, enqueue: Callable[[], None]) -> Callable[[], None]:
+        """Capture a graph, which takes the thread that enqueues some microseconds, however many kernels it has."""
+        cupy_stream = cuda_stream(stream).stream
+        # Of this thread alone: another one may page-lock memory meanwhile, which a capture of all threads would forbid.
+        cupy_stream.begin_capture(_runtime.streamCaptureModeThreadLocal)
+        try:
+            enqueue()
+        except BaseException:
+            with suppress(*driver_errors()):  # it is void, and the first error is the one to tell
+                cupy_stream.end_capture()
+            raise
+        graph = cupy_stream.end_capture()
+        return partial(graph.launch, cupy_stream)
+
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
         """Enqueue a copy from page-locked memory, else a read into a staging buffer and a copy from there.
 
@@ -173,11 +185,11 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     def _copy_narrow_in(
         self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile, fmt: PrecisionFormat
     ) -> None:
-        nbytes = fmt.stored_bytes(tile.size)
+        storage, nbytes = self._storage(index, fmt, tile), fmt.stored_bytes(tile.size)
         buffer = self._narrow.of(stream, nbytes)
         # The copy and the kernel, and all later uses of the buffer, are in the order of this stream.
         self._copy_bytes_in(stream, tier, index, buffer, nbytes)
-        self._storage.widen(stream, buffer, fmt, tile)
+        storage.widen(stream, buffer, fmt, tile)
 
     def copy_stored(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, target: Tile) -> None:
         """Enqueue a copy of stored bytes from page-locked memory, else a read into a staging buffer and a copy from there."""
@@ -220,16 +232,16 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     def _copy_narrow_out(
         self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, fmt: PrecisionFormat
     ) -> None:
-        nbytes, cupy_stream = fmt.stored_bytes(tile.size), cuda_stream(stream).stream
+        storage, nbytes, cupy_stream = self._storage(index, fmt, tile), fmt.stored_bytes(tile.size), cuda_stream(stream).stream
         buffer = self._narrow.of(stream, nbytes)
         if (address := self._on_device(tier, index)) is not None:
-            self._storage.encode(stream, tile, fmt, buffer)
+            storage.encode(stream, tile, fmt, buffer)
             _runtime.memcpyAsync(address, buffer, nbytes, _runtime.memcpyDefault, cupy_stream.ptr)
             return
         stored = self._stored_in_place(tier, index)
         target = self._stage(stream, nbytes) if stored is None else stored
         # The kernel and the copy, and all later uses of the two buffers, are in the order of this stream.
-        self._storage.encode(stream, tile, fmt, buffer)
+        storage.encode(stream, tile, fmt, buffer)
         _runtime.memcpyAsync(target.ctypes.data, buffer, nbytes, _runtime.memcpyDeviceToHost, cupy_stream.ptr)
         if stored is None:
             self._on_host(cupy_stream, lambda: tier.write_stored(index, target))
@@ -306,6 +318,14 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self._narrow = NarrowBuffers()
         self._spare_events.clear()
 
+    def _storage(self, index: BlockIndex, fmt: PrecisionFormat, tile: Tile) -> AbstractStorageKernels:
+        """The kernels, which must be able to widen and round a block of another format than the tile's type."""
+        if not isinstance(self.kernels, AbstractStorageKernels):
+            change = f"block {tuple(index)} is stored in {fmt.name}, its tile on {self.name} is {tile.dtype}"
+            advice = "copy its stored bytes (copy_stored), or open the device with kernels that do (AbstractStorageKernels)"
+            raise TypeError(f"{change}: {type(self.kernels).__name__} cannot widen or round it; {advice}")
+        return self.kernels
+
     def _on_device(self, tier: AbstractTier, index: BlockIndex) -> int | None:
         """Address of the bytes of block ``index`` on a GPU, this one or another, whose memory copies then reach."""
         block = tier.on_device(index)
@@ -334,6 +354,10 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     def _stage(self, stream: AbstractStream, nbytes: int) -> NDArray[np.uint8]:
         """The first bytes of the stream's page-locked buffer; uses of it are in stream order."""
         key = id(stream)
+        if nbytes > self._staging_bytes:
+            raise ScheduleError(
+                f"a block has {nbytes} bytes, but the staging buffers of {self.name} {self._staging_bytes} bytes each"
+            )
         if key not in self._staging:
             self._staging[key] = np.frombuffer(
                 cp.cuda.alloc_pinned_memory(self._staging_bytes), dtype=np.uint8, count=self._staging_bytes

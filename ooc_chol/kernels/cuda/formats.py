@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any, final
 
 import cupy as cp
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces import NORM_COLUMNS, AbstractTileNorms, FinalTile
 
 _runtime = cp.cuda.runtime
@@ -74,9 +74,7 @@ class FormatKernels:
     """
 
     def __init__(self) -> None:
-        code = files("ooc_chol.kernels.cuda").joinpath("formats.cu").read_text(encoding="utf-8")
-        # Compiled once per device, and kept on disk by CuPy.
-        module = cp.RawModule(code=code, options=("--std=c++17",))
+        module = load("formats.cu")
         names = ["largest_magnitude", "largest_sums", *(f"finish_{name}" for name in FORMATS)]
         names += [f"{verb}_{name}" for name in FORMATS if name != FP64.name for verb in ("encode", "widen")]
         self._functions: dict[str, Any] = {name: module.get_function(name) for name in names}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.resources import files
 
 import numpy as np
 
 from ooc_chol.formats import FP64, PrecisionFormat
+from ooc_chol.kernels.cuda.modules import code
 from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
 
 #: Threads of a block.
@@ -29,9 +29,8 @@ _ENTRIES = {
 def source(basis: ResidueBasis, fmt: PrecisionFormat = FP64) -> str:
     """CUDA C of the kernels for one basis and tiles of one format: tables, what all kernels share, and the kernels."""
     kernels = ("residue_numbers.cu", "residues_complex.cu" if fmt.is_complex else "residues.cu")
-    texts = [files("ooc_chol.kernels.cuda").joinpath(name).read_text(encoding="utf-8") for name in kernels]
     entry, beside = _ENTRIES[fmt.name]
-    return "\n".join([tables(basis), f"#define ENTRY {entry}", beside, "", *texts])
+    return "\n".join([tables(basis), f"#define ENTRY {entry}", beside, "", code(*kernels)])
 
 
 def tables(basis: ResidueBasis) -> str:

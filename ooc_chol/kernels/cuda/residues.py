@@ -15,6 +15,7 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.fp8 import Fp8Products
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
+from ooc_chol.kernels.cuda.modules import compiled
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
 from ooc_chol.kernels.interfaces import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
@@ -78,7 +79,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         """Take the device's cuBLAS, and compile the kernels for the current device; once, before a run."""
         self._device = cp.cuda.Device()
         self._products = Int8Products(blas)
-        module = cp.RawModule(code=source(self.basis, self._fmt), options=("--std=c++17", "--device-int128"))
+        module = compiled(source(self.basis, self._fmt), "--device-int128")
         names = [*_KERNELS, *(_MIXED_KERNELS if self._fmt == FP64 else ())]
         self._functions = {name: module.get_function(name) for name in names}
         self._blas = blas

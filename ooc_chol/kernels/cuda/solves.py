@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any, final
 
-import cupy as cp
 import numpy as np
 from nvmath.bindings import cublas
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces import AbstractSolveKernels
 
 _NO_TRANSPOSE, _TRANSPOSE = 0, 1
@@ -30,10 +29,8 @@ class CudaSolveKernels(AbstractSolveKernels):
     """
 
     def __init__(self, blas: BlasHandle) -> None:
-        code = files("ooc_chol.kernels.cuda").joinpath("solves.cu").read_text(encoding="utf-8")
-        module = cp.RawModule(code=code, options=("--std=c++17",))
         self._blas = blas
-        self._add_column_squares: Any = module.get_function("add_column_squares")
+        self._add_column_squares: Any = load("solves.cu").get_function("add_column_squares")
 
     def lend(self, stream: AbstractStream, workspace: Tile) -> None:
         self._blas.lend(stream, int(workspace.data.ptr))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any, final
 
 import cupy as cp
@@ -13,6 +12,7 @@ from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces import AbstractSurvey, FinalTile
 from ooc_chol.precision.norms import sample_starts
 from ooc_chol.tasks.tiling import TileGrid
@@ -31,8 +31,7 @@ class CudaSurvey(AbstractSurvey):
     """
 
     def __init__(self, formats: FormatKernels, grid: TileGrid, step: int | None) -> None:
-        code = files("ooc_chol.kernels.cuda").joinpath("survey.cu").read_text(encoding="utf-8")
-        module = cp.RawModule(code=code, options=("--std=c++17",))
+        module = load("survey.cu")
         self._mirror_lower, self._sample_tile = module.get_function("mirror_lower"), module.get_function("sample_tile")
         self._formats, self._grid, self._step = formats, grid, step
         self._norms = CudaNorms(grid.n_tiles)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from importlib.resources import files
 from typing import Any, NamedTuple, cast, final
 
 import cupy as cp
@@ -17,6 +16,7 @@ from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.inverses import InvertedBlocks
+from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.cuda.residues import CudaResidueKernels
 from ooc_chol.kernels.cuda.solves import CudaSolveKernels
 from ooc_chol.kernels.cuda.survey import CudaSurvey
@@ -32,12 +32,6 @@ _NO_POSITION = np.iinfo(np.uint64).max
 _NO_PIVOT = np.iinfo(np.int32).max
 _THREADS = 256
 _MOST_BLOCKS = 4096
-
-
-def module() -> Any:
-    """The compiled kernels of ``tiles.cu``; compiled once per device and kept on disk by CuPy."""
-    code = files("ooc_chol.kernels.cuda").joinpath("tiles.cu").read_text(encoding="utf-8")
-    return cp.RawModule(code=code, options=("--std=c++17",))
 
 
 @final
@@ -131,7 +125,7 @@ class CudaKernels(AbstractKernelSet, AbstractStorageKernels):
     def bind(self, nb: int, workspace: int) -> None:
         """Create the cuBLAS handle and load the kernels, on the current device, with workspace at address ``workspace``."""
         self._device = cp.cuda.Device()
-        self._workspace, self._check_finite = workspace, module().get_function("check_finite")
+        self._workspace, self._check_finite = workspace, load("tiles.cu").get_function("check_finite")
         self._blas = BlasHandle([self._of_stream(number) for number in range(self._n_streams)])
         for number in range(self._n_streams):
             cp.cuda.runtime.memset(self._of_potrf(number), 0, sizes.potrf_workspace_bytes())  # its counters start at zero

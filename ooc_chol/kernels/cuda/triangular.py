@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, final
 
-import cupy as cp
 import numpy as np
 
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.modules import compiled
 from ooc_chol.kernels.cuda.triangular_source import ROWS, SHARED_BYTES, THREADS, potrf_blocks, source
 
 
@@ -22,11 +22,10 @@ class TriangularKernels:
     """The kernels, loaded for the current device."""
 
     def __init__(self, *options: str) -> None:
-        # Compiled once per device, and kept on disk by CuPy.
-        compiled = cp.RawModule(code=source(), options=("--std=c++17", *options))
+        module = compiled(source(), *options)
         self._functions: dict[str, Any] = {}
         for name, nbytes in SHARED_BYTES.items():
-            function = compiled.get_function(name)
+            function = module.get_function(name)
             function.max_dynamic_shared_size_bytes = nbytes
             self._functions[name] = function
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
-
 from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.cuda.modules import code
 
 #: Rows of a strip that one thread block computes, columns of K in a stage, stages in flight, threads of a block.
 ROWS, DEPTH, STAGES, THREADS = 64, 16, 3, 256
@@ -34,9 +33,7 @@ def source() -> str:
         "PADDING": PADDING,
         "SMALL": SMALL,
     }
-    macros = "".join(f"#define {name} {value}\n" for name, value in numbers.items())
-    folder = files("ooc_chol.kernels.cuda")
-    return "\n".join([macros, *(folder.joinpath(name).read_text(encoding="utf-8") for name in FILES)])
+    return code(*FILES, **numbers)
 
 
 def potrf_blocks(n: int) -> int:

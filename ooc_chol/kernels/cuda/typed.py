@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from importlib.resources import files
 from typing import Any, NamedTuple, NoReturn, cast, final
 
 import cupy as cp
@@ -15,6 +14,7 @@ from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import AbstractStorageKernels, AbstractStream, Tile
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
+from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.cuda.residues import CudaResidueKernels
 from ooc_chol.kernels.cuda.tiles import CudaFlags, cuda_flags
 from ooc_chol.kernels.interfaces import (
@@ -52,12 +52,6 @@ def _routines(dtype: np.dtype[Any]) -> _Routines:
         "complex64": lambda: _Routines(cublas.cgemm, cublas.cherk, cublas.ctrsm),
         "complex128": lambda: _Routines(cublas.zgemm, cublas.zherk, cublas.ztrsm),
     }[dtype.name]()
-
-
-def _module() -> Any:
-    """The compiled kernels of ``typed.cu``; compiled once per device and kept on disk by CuPy."""
-    code = files("ooc_chol.kernels.cuda").joinpath("typed.cu").read_text(encoding="utf-8")
-    return cp.RawModule(code=code, options=("--std=c++17",))
 
 
 class _TypedBlas:
@@ -153,7 +147,7 @@ class TypedCudaKernels(AbstractKernelSet, AbstractStorageKernels):
 
     def bind(self, nb: int, workspace: int) -> None:
         """Take a cuBLAS handle and load the kernels, on the current device, with workspace at address ``workspace``."""
-        self._device, compiled = cp.cuda.Device(), _module()
+        self._device, compiled = cp.cuda.Device(), load("typed.cu")
         names = [*_KERNELS, *(_COMPLEX_KERNELS if self._dtype.kind == "c" else ())]
         self._functions = {name: compiled.get_function(f"{name}_{self._dtype.name}") for name in names}
         step, first = sizes.CUBLAS_WORKSPACE_BYTES, -(-workspace // sizes.CUBLAS_ALIGNMENT) * sizes.CUBLAS_ALIGNMENT

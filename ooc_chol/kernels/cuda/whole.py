@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from functools import cache
-from importlib.resources import files
 from typing import Any, cast, final
 
 import cupy as cp
@@ -17,6 +15,7 @@ from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware import cuda
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.interfaces import Tile
+from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces.whole import (
     AbstractResidentKernels,
     AbstractWholeKernels,
@@ -36,13 +35,6 @@ _THREADS, _MOST_ROWS = 256, 65535
 _MOST_STAGED = 32 << 20
 #: Row-major lower is, for cuSOLVER and cuBLAS, column-major upper.
 _UPPER = cublas.CUBLAS_FILL_MODE_UPPER
-
-
-@cache
-def _module(device: int) -> Any:
-    """The compiled kernel of ``whole.cu``; kept on disk by CuPy."""
-    code = files("ooc_chol.kernels.cuda").joinpath("whole.cu").read_text(encoding="utf-8")
-    return cp.RawModule(code=code, options=("--std=c++17",))
 
 
 @final
@@ -109,7 +101,7 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
         work, found = self._allocate((lwork,)), cp.empty(2, np.uint32)
         _runtime.memsetAsync(found.data.ptr, 0xFF, found.nbytes, cp.cuda.get_current_stream().ptr)
         getattr(cusolver, f"{self._letter}potrf")(handle, _UPPER, n, tile.data.ptr, n, work.data.ptr, lwork, found.data.ptr)
-        kernel = _module(self._device.id).get_function(f"finish_lower_{self._fmt.dtype.name}")
+        kernel = load("whole.cu").get_function(f"finish_lower_{self._fmt.dtype.name}")
         kernel((-(-n // _THREADS), min(n, _MOST_ROWS)), (_THREADS,), (tile, np.int32(n), found[1:]))
         info, pivot = found.get()
         failed = int(info.view(np.int32))

@@ -16,13 +16,22 @@ PANEL_COLUMNS = (1, 2, 4, 8)
 class AbstractProductKernels(AbstractDeviceKernels):
     """Products of one precision; a panel is a row-major array of 1, 2, 4 or 8 columns of the type of storage.
 
-    Workspace, :meth:`workspace_bytes`, is what partial sums of segments of long rows take in the largest block, for one stream.
+    Workspace is for one stream. ``workspace_bytes(nb)`` is what kernels need to multiply panels x of ``nb`` rows, as many as the
+    matrix has columns: partial sums of segments of long rows in the largest block, or what is made of x by :meth:`prepare`. Who
+    opens a device gives the same ``nb`` to ``allocate``, and counts these bytes in its plan.
     """
 
     precision: Precision
-    #: Most columns of a panel, and most segments of a block, for which there is workspace.
+    #: Most columns of all panels that are prepared at a time, and most places for sums of segments in a block
+    #: (:attr:`RowBlock.segment_places`), for which there is workspace.
     columns: int
     most_segments: int
+
+    def prepare(self, stream: AbstractStream, x: Tile) -> None:
+        """Enqueue what is to be done once with a panel, before the products of all blocks with it, and again when it has changed.
+
+        Panels of up to ``columns`` columns together stay prepared; more than that take the place of all earlier ones.
+        """
 
     @abstractmethod
     def multiply(
@@ -38,12 +47,15 @@ class AbstractProductKernels(AbstractDeviceKernels):
     ) -> None:
         """Enqueue ``y = shift * y + left * (A x)`` for the rows of one block, rounded once; with ``shift`` 0.0 y is only written.
 
+        Every entry is multiplied by its value, also in a pattern whose value is not 1: the bits do not depend on the kind in
+        which the values of a block happen to be stored.
+
         Parameters
         ----------
         data : (nbytes,) uint8
             The bytes of the block.
         x : (n_columns, b) Tile
-            A panel with a row for each column of the matrix.
+            A panel with a row for each column of the matrix, as it was when it was given to :meth:`prepare`.
         y : (block.n_rows, b) Tile
             The panel's rows that the block makes.
         left, shift : float or (block.n_rows,) float64 Tile

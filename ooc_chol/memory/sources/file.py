@@ -242,13 +242,19 @@ def _bytes_of(a: NDArray[Any]) -> memoryview:
     return a.view(np.uint8).data.cast("B")
 
 
+def npy_header(head: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether columns lie together, and type of what stands in a ``.npy`` file; a damaged header may raise anything."""
+    shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(head)](head)
+    return shape, is_fortran, dtype
+
+
 def npy_layout(path: str | os.PathLike[str]) -> MatrixLayout:
     """Find where the entries lie in a ``.npy`` file."""
     path = Path(path)
     with file_errors_typed(path, "opening it"), input_file(path) as file:
         head = BytesIO(file.read(_MOST_HEADER))  # what the header says of its own length is not believed
         try:
-            shape, is_fortran, dtype = _HEADER_READERS[np.lib.format.read_magic(head)](head)
+            shape, is_fortran, dtype = npy_header(head)
         except Exception as error:  # the parser of a damaged header may raise anything
             raise TierError(f"{path} is not a complete .npy file ({error!s:.300}): write it anew with np.save") from error
         offset, state = head.tell(), FileState.of(file.fileno())

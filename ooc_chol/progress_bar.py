@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, TypeAlias, final
 
-#: ``reporter(flops_done, flops_total, seconds)``.
+#: ``reporter(done, total, seconds)``, both in units of the work, such as flops or entries.
 ProgressReporter: TypeAlias = Callable[[int, int, float], None] | None
 
 
@@ -40,7 +40,7 @@ class Display:
 
 @contextmanager
 def progress_reporter(
-    progress: bool | Callable[[int, int, float], None] | None, name: str = "cholesky"
+    progress: bool | Callable[[int, int, float], None] | None, name: str = "cholesky", unit: str = "flop"
 ) -> Iterator[ProgressReporter]:
     """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end."""
     if progress is None or progress is False:
@@ -48,7 +48,7 @@ def progress_reporter(
     elif callable(progress):
         yield progress
     elif progress is True:
-        with _bar_class()(file=Display(sys.stderr), desc=name, unit="flop", unit_scale=True, leave=False) as bar:
+        with _bar_class()(file=Display(sys.stderr), desc=name, unit=unit, unit_scale=True, leave=False) as bar:
 
             def show(done: int, total: int, seconds: float) -> None:
                 bar.total = total

@@ -1,4 +1,4 @@
-"""Vectors by the side of tiles: (n, s) arrays on a device, brought there and back in blocks of rows."""
+"""Vectors by the side of blocks: (n, s) arrays on a device, brought there and back in blocks of rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64, TYPES, PrecisionFormat
-from ooc_chol.interfaces import AbstractStream, AbstractTier, ArraySpec, BlockIndex, Tile
-from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.interfaces import AbstractStream, AbstractTier, AnyDevice, ArraySpec, BlockIndex, Tile
 
 
 @final
@@ -61,7 +60,7 @@ class Columns(AbstractTier):
 
 
 def vector_arrays(shape: tuple[int, ...], count: int, fmt: PrecisionFormat = FP64) -> tuple[ArraySpec, ...]:
-    """What :meth:`~ooc_chol.interfaces.TileDevice.allocate` takes for ``count`` arrays of one shape and format."""
+    """What :meth:`~ooc_chol.interfaces.AbstractDevice.allocate` takes for ``count`` arrays of one shape and format."""
     return (ArraySpec(fmt.dtype, shape),) * count
 
 
@@ -71,7 +70,7 @@ def zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
 
 
 def copy_columns_in(
-    device: TileDevice,
+    device: AnyDevice,
     stream: AbstractStream,
     x: NDArray[Any],
     target: Tile,
@@ -86,7 +85,7 @@ def copy_columns_in(
 
 
 def copy_columns_out(
-    device: TileDevice,
+    device: AnyDevice,
     stream: AbstractStream,
     part: Tile,
     x: NDArray[Any],
@@ -104,7 +103,7 @@ def _blocks(x: NDArray[Any], columns: slice, tile: Tile, slot_bytes: int) -> Col
     return Columns(x, columns, max(1, slot_bytes // (x.itemsize * tile.shape[1])))
 
 
-def summed_vectors(device: TileDevice, arrays: Sequence[Tile], slot_bytes: int) -> NDArray[np.float64]:
+def summed_vectors(device: AnyDevice, arrays: Sequence[Tile], slot_bytes: int) -> NDArray[np.float64]:
     """Copy arrays of one shape to the host, one after the other, and add them in order."""
     total, part, stream = np.zeros(arrays[0].shape), np.empty(arrays[0].shape), device.create_stream("vectors")
     for array in arrays:

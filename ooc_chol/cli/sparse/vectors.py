@@ -1,0 +1,51 @@
+"""Vectors in ``.npy`` files, which commands read and write."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.memory.files import file_errors_typed
+from ooc_chol.memory.sources.file import npy_header
+from ooc_chol.sparse.sources.npy import MOST_HEADER
+
+#: Files of NumPy's, which a new one may replace.
+NPY_FILES = oc.FileKind("array of NumPy", b"\x93NUMPY", endings=(".npy",))
+
+
+def read_vectors(path: Path) -> NDArray[Any]:
+    """A vector, or vectors as columns, of real numbers: as many as the file has bytes for, never pickled ones.
+
+    Raises
+    ------
+    TierError
+        It is not a complete ``.npy`` file, or cannot be read.
+    TypeError, ValueError
+        It holds no real numbers, or an array of three dimensions.
+    BudgetError
+        There is no room for it.
+    """
+    with file_errors_typed(path, "opening it"), oc.input_file(path) as file:
+        head = BytesIO(file.read(MOST_HEADER))  # what the header says of its own length is not believed
+        try:
+            shape, is_fortran, dtype = npy_header(head)
+        except Exception as error:  # the parser of a damaged header may raise anything
+            raise oc.TierError(f"{path} is not a complete .npy file ({error!s:.200}): write it anew with numpy.save") from error
+        if dtype.kind not in "biuf":
+            raise TypeError(f"{path} holds {dtype}, but X has real numbers: convert it")
+        if len(shape) not in (1, 2):
+            raise ValueError(f"{path} has shape {shape}: give a vector (n,), or vectors as columns (n, m)")
+        count, rest = prod(shape), path.stat().st_size - head.tell()
+        if rest != count * dtype.itemsize:
+            text = f"{rest} bytes for {count} numbers of {dtype}"
+            raise oc.TierError(f"{path} is not a complete .npy file ({text}): write it anew with numpy.save")
+        oc.check_room(rest, f"memory for {path}", "multiply fewer columns at a time")
+        file.seek(head.tell())
+        numbers = np.fromfile(file, dtype, count)
+    return numbers.reshape(shape, order="F" if is_fortran else "C")

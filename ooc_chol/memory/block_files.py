@@ -1,0 +1,363 @@
+"""Files of blocks of bytes: written once, one behind the other, with checksums that are checked whenever a block is read.
+
+1. The first page: :data:`MAGIC`, the version, where the header lies, how long it is, and its XXH3-64; zeros; and in the last
+   8 bytes the XXH3-64 of the rest of the page. It is written last: until then only the magic bytes are there.
+2. Blocks, each at a multiple of 4096 bytes, zeros behind it up to the next.
+3. The header, a JSON object, to the end of the file: what it is of (``kind``), the byte order of blocks, the bytes of each block
+   and the checksums of its pieces of 1 MiB, the last one with the zeros behind it, and the facts of whoever writes the file.
+
+Numbers of the first page are little-endian. So every byte of the file is checked by whoever reads all blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from ooc_chol.config import PAGE_BYTES, format_bytes, whole_pages
+from ooc_chol.errors import ClosedError, DamagedFileError, TierError
+from ooc_chol.inputs import input_file, parse_json
+from ooc_chol.interfaces import BlockIndex
+from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier
+from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes, pieces
+from ooc_chol.memory.files import file_errors_typed, package_version, read_fully, write_fully
+from ooc_chol.memory.pages import allocate_aligned
+from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created, sync_directory
+from ooc_chol.outputs import AnyPath, FileKind, Output, check_outputs, permissions, refuse_strangers
+from ooc_chol.team import ThreadTeam, cores
+
+#: First bytes of every file of blocks.
+MAGIC = b"OOCROWS\n"
+#: Version that is written; a reader refuses any other.
+VERSION = 1
+#: Files that a new one may replace.
+PACKED_FILES = FileKind("packed sparse matrix of ooc_chol", MAGIC, endings=(".oocsr",))
+#: Such files while they are written.
+_UNFINISHED = Unfinished(MAGIC, "packed matrix", "block_csr")
+#: Magic bytes, version, four bytes of nothing, place of the header, its bytes, and their checksum.
+_FIRST = struct.Struct("<8sIIQQQ")
+_SIGNATURE = struct.Struct("<Q")
+#: Most bytes of a header: that of a file of 15 TB.
+_MOST_HEADER_BYTES = 256 << 20
+#: Digits of a checksum in the header.
+_DIGITS = 16
+#: Threads that read one block, and fewest bytes for which a second one is asked.
+_READERS, _LEAST_SHARED = 4, 8 << 20
+_AGAIN = "copy the file again, or pack the matrix again"
+
+
+@final
+class BlockFileWriter(AbstractBlockSink):
+    """A file of blocks while it is written, under ``path + ".partial"`` and a lock; :meth:`complete` gives it its name.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the file.
+    inputs : sequence of (str, path)
+        Files that are read meanwhile, each behind the argument that names it: none of them is written.
+    replace : bool
+        Whether a file that is no packed matrix may be replaced.
+
+    Raises
+    ------
+    OutputError
+        ``path`` is one of ``inputs``, or a file of another kind, and ``replace`` is false.
+    MissingFolderError
+        There is no folder for it.
+    TierError
+        Another run is writing it, or it cannot be created.
+    """
+
+    def __init__(self, path: AnyPath, inputs: Sequence[tuple[str, AnyPath | None]] = (), *, replace: bool = False) -> None:
+        self._output, self._name, self._may_replace = Output("store", path, PACKED_FILES), os.fspath(path), replace
+        check_outputs([self._output], inputs, replace=replace, ask="replace_store=True")
+        self.path = os.path.realpath(path)
+        self._partial = f"{self.path}.partial"
+        self._blocks: list[tuple[int, str]] = []
+        self._end = PAGE_BYTES
+        self._buffer: NDArray[np.uint8] = np.zeros(0, np.uint8)
+        with file_errors_typed(self._partial, "creating it"):
+            self._descriptor: int | None = create_locked(self._partial, permissions(self.path), _UNFINISHED)
+            try:
+                write_fully(self._descriptor, MAGIC.ljust(PAGE_BYTES, b"\0"), 0, self._partial)
+            except BaseException:
+                self.discard()
+                raise
+
+    def room(self, nbytes: int) -> NDArray[np.uint8]:
+        """A buffer, the same for all blocks."""
+        if self._buffer.size < nbytes:
+            self._buffer = allocate_aligned(whole_pages(nbytes))
+        return self._buffer[:nbytes]
+
+    def put(self, data: NDArray[np.uint8]) -> None:
+        """Write the block behind the last one, hashed piece by piece, and zeros up to the next page."""
+        descriptor, seed = self._open(), len(self._blocks)
+        whole = self._buffer[: whole_pages(data.size)]
+        whole[data.size :] = 0
+        hashes = []
+        for start, stop in pieces(data.size):
+            piece = whole[start : stop if stop < data.size else whole.size]
+            hashes.append(f"{hash_bytes(piece, seed):0{_DIGITS}x}")
+            write_fully(descriptor, piece.data, self._end + start, self._partial)
+        self._blocks.append((data.size, "".join(hashes)))
+        self._end += whole.size
+
+    def complete(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Write the header with ``facts``, a JSON object, let all of it reach the disk, and give the file its name."""
+        descriptor = self._open()
+        header = {
+            "kind": kind,
+            "byte_order": sys.byteorder,
+            "created_by": package_version(),
+            "checksum": ALGORITHM,
+            "piece_bytes": PIECE_BYTES,
+            "facts": facts,
+            "blocks": self._blocks,
+        }
+        text = json.dumps(header, allow_nan=False).encode()
+        with file_errors_typed(self._partial, "completing it"):
+            write_fully(descriptor, text, self._end, self._partial)
+            os.fsync(descriptor)
+            write_fully(descriptor, first_page(self._end, text), 0, self._partial)
+            os.fsync(descriptor)
+            refuse_strangers(self._output, self._name, replace=self._may_replace)  # one may have come meanwhile
+            os.replace(self._partial, self.path)
+            self._descriptor = None
+            os.close(descriptor)
+            sync_directory(self.path, _UNFINISHED)
+
+    def discard(self) -> None:
+        """Remove the file unless it is complete; a second call does nothing."""
+        if self._descriptor is not None:
+            descriptor, self._descriptor = self._descriptor, None
+            forget_created(descriptor, self._partial)
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            raise ClosedError(f"{self.path} is not being written any more")
+        return self._descriptor
+
+
+def first_page(header_offset: int, header: bytes) -> bytes:
+    """The first page of a file whose header lies there."""
+    start = _FIRST.pack(MAGIC, VERSION, 0, header_offset, len(header), hash_bytes(header, 0))
+    page = start.ljust(PAGE_BYTES - _SIGNATURE.size, b"\0")
+    return page + _SIGNATURE.pack(hash_bytes(page, 0))
+
+
+@final
+class BlockFile(AbstractBlockTier):
+    """A complete file of blocks, opened for reading by ``pread``, never mapped.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the file.
+    kind : str
+        What the file must be of.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    DamagedFileError
+        It is no file of blocks, or not as it was written.
+    TierError
+        It is of another version, kind or byte order; or it is being written.
+
+    Notes
+    -----
+    Every piece is compared with its checksum whenever it is read, while it is in the core's cache. Blocks of 8 MiB and more are
+    read by up to four threads.
+    """
+
+    name = "file"
+
+    def __init__(self, path: AnyPath, kind: str) -> None:
+        self.path = os.path.realpath(path)
+        #: What looks at a block that this opening reads for the first time, if it is to: it raises what is wrong with its bytes.
+        self.check_block: Callable[[int, NDArray[np.uint8]], None] | None = None
+        self._looked_at: set[int] = set()
+        self._team, self._starting = ThreadTeam(min(_READERS, cores())), threading.Lock()
+        with file_errors_typed(os.fspath(path), "opening it"):
+            self._file = _opened(path, self.path)
+            try:
+                self._read_header(kind)
+            except BaseException:
+                self._file.close()
+                raise
+
+    def _read_header(self, kind: str) -> None:
+        offset, header = read_header(self._file.fileno(), self.path)
+        _check_words(header, kind, self.path)
+        try:
+            self.sizes, self._hashes = _blocks_of(header)
+            self.facts: dict[str, Any] = _typed(header, "facts", dict)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedFileError(
+                f"{self.path}: its header is not that of a packed matrix ({error}); {_AGAIN}", self.path
+            ) from error
+        self._offsets = [PAGE_BYTES]
+        for size in self.sizes:
+            self._offsets.append(self._offsets[-1] + whole_pages(size))
+        if self._offsets[-1] != offset:
+            text = f"its blocks end at byte {self._offsets[-1]}, but its header begins at {offset}"
+            raise DamagedFileError(f"{self.path}: {text}; {_AGAIN}", self.path)
+
+    def reads_file(self, index: BlockIndex) -> bool:
+        """Always: no block is elsewhere."""
+        return True
+
+    def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
+        """Fill the first bytes of ``out`` with a block, each piece compared with its checksum."""
+        if self._file.closed:
+            raise ClosedError(f"{self.path} was closed: open it again, or keep it open for as long as it is used")
+        number = index[0]
+        data = out[: self.sizes[number]]
+        if hasattr(os, "posix_fadvise"):  # all of it at once: a disk is not asked for a piece only when that is waited for
+            os.posix_fadvise(self._file.fileno(), self._offsets[number], data.size, os.POSIX_FADV_WILLNEED)
+        jobs = [partial(self._read_piece, number, span, data) for span in pieces(data.size)]
+        if data.size < _LEAST_SHARED:
+            for job in jobs:
+                job()
+        else:
+            self._team.run(jobs)
+        if self.check_block is not None and number not in self._looked_at:
+            self.check_block(number, data)
+            self._looked_at.add(number)
+
+    def _read_piece(self, number: int, span: tuple[int, int], data: NDArray[np.uint8]) -> None:
+        """Read some bytes of a block, with the zeros behind its last ones, and compare."""
+        start, stop = span
+        offset, descriptor = self._offsets[number], self._file.fileno()
+        piece = data[start:stop]
+        read_fully(descriptor, piece.data, offset + start, self.path)
+        hasher = xxhash.xxh3_64(piece.data, number)
+        if stop == data.size and (rest := whole_pages(stop) - stop):
+            zeros = bytearray(rest)
+            read_fully(descriptor, memoryview(zeros), offset + stop, self.path)
+            hasher.update(zeros)
+        place = start // PIECE_BYTES * _DIGITS
+        expected, found = self._hashes[number][place : place + _DIGITS], f"{hasher.intdigest() or 1:0{_DIGITS}x}"
+        if found != expected:
+            first, last = offset + start, offset + stop - 1
+            text = f"block {number} is damaged: its bytes {first} to {last} of the file have XXH3-64 {found}, expected {expected}"
+            raise DamagedFileError(f"{self.path}: {text}; {_AGAIN}", self.path, tile=(number, 0), first=first, stop=last + 1)
+
+    def span(self, number: int) -> tuple[int, int]:
+        """First byte of a block in the file, and the byte behind its last."""
+        return self._offsets[number], self._offsets[number] + self.sizes[number]
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        self._team.close()
+        self._file.close()
+
+
+def is_packed_file(path: AnyPath) -> bool:
+    """Whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
+    if os.path.isdir(path):
+        return False
+    if os.path.splitext(os.fspath(path))[1] in PACKED_FILES.endings or (os.path.isfile(path) and PACKED_FILES.has(path)):
+        return True
+    return not os.path.exists(path) and PACKED_FILES.has(f"{os.path.realpath(path)}.partial")
+
+
+def _opened(path: AnyPath, real: str) -> Any:
+    """The file, open for reading; TierError where it is only being written."""
+    try:
+        return input_file(path)
+    except FileNotFoundError:
+        if os.path.isfile(partial_name := f"{real}.partial") and PACKED_FILES.has(partial_name):
+            text = "is being written, or its writing was ended: wait for it, or pack the matrix again"
+            raise TierError(f"{os.fspath(path)} {text} (it is {partial_name} until it is complete)") from None
+        raise
+
+
+def read_header(descriptor: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Where the header of an open file of blocks begins, and the JSON object that it is."""
+    size = os.fstat(descriptor).st_size
+    page = bytearray(min(size, PAGE_BYTES))
+    read_fully(descriptor, memoryview(page), 0, path)
+    if page[: len(MAGIC)] != MAGIC:
+        text = f"begins with {bytes(page[: len(MAGIC)])!r} instead of {MAGIC!r}: it is no packed sparse matrix of ooc_chol"
+        raise DamagedFileError(f"{path} {text}", path)
+    if len(page) < PAGE_BYTES:
+        raise DamagedFileError(f"{path}: truncated inside its first page, at {size} bytes; {_AGAIN}", path)
+    if not any(page[len(MAGIC) :]):
+        raise TierError(f"{path}: its writing was ended before it was complete; pack the matrix again")
+    found, expected = hash_bytes(page[: -_SIGNATURE.size], 0), _SIGNATURE.unpack(page[-_SIGNATURE.size :])[0]
+    if found != expected:
+        text = f"{path}: its first page is damaged (XXH3-64 {found:016x}, expected {expected:016x})"
+        raise DamagedFileError(f"{text}; {_AGAIN}", path, first=0, stop=PAGE_BYTES)
+    _, version, _, offset, length, checksum = _FIRST.unpack_from(page)
+    if version != VERSION:
+        raise TierError(
+            f"{path}: it is of version {version}, but this version of ooc_chol reads {VERSION} only: pack the matrix again"
+        )
+    if offset + length != size:
+        what = "truncated" if offset + length > size else "too long"
+        raise DamagedFileError(f"{path}: {what}, {size} bytes instead of {offset + length}; {_AGAIN}", path)
+    if length > _MOST_HEADER_BYTES:
+        most = format_bytes(_MOST_HEADER_BYTES)
+        raise DamagedFileError(f"{path}: its header claims {length} bytes, but has at most {most}; {_AGAIN}", path)
+    raw = bytearray(length)
+    read_fully(descriptor, memoryview(raw), offset, path)
+    if (found := hash_bytes(raw, 0)) != checksum:
+        said = f"{path}: its header is damaged (XXH3-64 {found:016x}, expected {checksum:016x}), bytes {offset} to {size - 1}"
+        raise DamagedFileError(f"{said}; {_AGAIN}", path, first=offset, stop=size)
+    return offset, _parsed(bytes(raw), path)
+
+
+def _parsed(text: bytes, path: str) -> dict[str, Any]:
+    try:
+        found = parse_json(text.decode())
+    except ValueError as error:
+        raise DamagedFileError(f"{path}: its header is no JSON object ({error}); {_AGAIN}", path) from error
+    if not isinstance(found, dict):
+        raise DamagedFileError(f"{path}: its header is no JSON object, but a {type(found).__name__}; {_AGAIN}", path)
+    return found
+
+
+def _check_words(header: dict[str, Any], kind: str, path: str) -> None:
+    """Raise TierError unless this version of ooc_chol on this machine reads such blocks."""
+    known = {"kind": kind, "byte_order": sys.byteorder, "checksum": ALGORITHM, "piece_bytes": PIECE_BYTES}
+    for name, readable in known.items():
+        said = header.get(name)
+        if type(said) is not type(readable) or said != readable:
+            what = f"its header says {name} = {said!r:.80}, but here only {readable!r} is read"
+            advice = "pack the matrix again on a machine like this" if name == "byte_order" else "pack the matrix again"
+            raise TierError(f"{path}: {what}; {advice}")
+
+
+def _blocks_of(header: dict[str, Any]) -> tuple[list[int], list[str]]:
+    """Bytes and checksums of all blocks; ValueError or TypeError where they make no sense."""
+    sizes, hashes = [], []
+    for number, block in enumerate(_typed(header, "blocks", list)):
+        if type(block) is not list or len(block) != 2 or type(block[0]) is not int or type(block[1]) is not str:
+            raise ValueError(f"block {number} is {block!r:.80}")
+        size, digits = block
+        if not 0 < size < 1 << 62 or len(digits) != _DIGITS * -(-size // PIECE_BYTES):
+            raise ValueError(f"block {number} has {size} bytes and {len(digits)} digits of checksums")
+        sizes.append(size)
+        hashes.append(digits)
+    return sizes, hashes
+
+
+def _typed(fields: dict[str, Any], name: str, kind: type) -> Any:
+    """A field of a type of JSON; TypeError when it is of another."""
+    if type(fields.get(name)) is not kind:
+        raise TypeError(f"{name} is {fields.get(name)!r:.80}, but must be of type {kind.__name__}")
+    return fields[name]

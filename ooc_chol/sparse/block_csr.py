@@ -1,0 +1,542 @@
+"""A sparse matrix in packed row blocks, in host memory or in a file, and what packs or opens one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+from scipy.sparse import csr_array
+
+from ooc_chol.config import PAGE_BYTES, format_bytes, parse_bytes
+from ooc_chol.errors import ClosedError
+from ooc_chol.memory.block_files import BlockFile, BlockFileWriter, is_packed_file
+from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier, BlockMemory
+from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.outputs import AnyPath
+from ooc_chol.prints import one_line
+from ooc_chol.progress_bar import ProgressReporter, progress_reporter
+from ooc_chol.room import check_room
+from ooc_chol.sparse.packed_files import KIND, Facts, facts_to_json, opened_packed
+from ooc_chol.sparse.packing import Packer, default_block_bytes, expected_bytes, most_bytes
+from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
+from ooc_chol.sparse.sources import rows_of
+from ooc_chol.sparse.values import MOST_WHOLE
+from ooc_chol.tasks.row_blocks import CHUNK_ROWS, BlockParts, RowBlocks, ValueKind
+
+#: Fewest bytes of a block that may be asked for.
+_LEAST_BLOCK_BYTES = PAGE_BYTES
+if TYPE_CHECKING:
+    from ooc_chol.sparse.linear_operator import PackedLinearOperator
+
+#: Entries whose values are made float64 in one go, to be added.
+_ADDED_ENTRIES = 1 << 18
+
+
+@final
+class BlockCSR:
+    """A sparse matrix in packed row blocks; :func:`block_csr` makes one.
+
+    Notes
+    -----
+    It is closed by :meth:`close`, at the end of a ``with`` block, or when nobody holds it any more. All of it can be read by
+    several threads at once. What it holds is never changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from scipy.sparse import csr_array
+    >>> A = oc.block_csr(csr_array(np.array([[0.0, 2.0], [1.0, 3.0]])))
+    >>> A
+    BlockCSR(shape=(2, 2), nnz=3, blocks=1, kinds='int8', nbytes='512 B', tier='memory')
+    >>> A.row_sums()
+    array([2., 4.])
+    >>> A.close()
+    """
+
+    def __init__(self, tier: AbstractBlockTier, facts: Facts) -> None:
+        self._tier: AbstractBlockTier | None = tier
+        self._facts = facts
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self._facts.blocks.shape
+
+    @property
+    def nnz(self) -> int:
+        """Entries that are stored, zeros among them."""
+        return self._facts.blocks.n_entries
+
+    @property
+    def ndim(self) -> int:
+        """Two, as SciPy's matrices say it."""
+        return 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values that were packed: float32, or float64, also where they were whole numbers or all 1."""
+        return self._facts.dtype
+
+    @property
+    def blocks(self) -> RowBlocks:
+        """Which rows each block has, and where its parts lie in its bytes."""
+        return self._facts.blocks
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all blocks."""
+        return self._facts.blocks.nbytes
+
+    @property
+    def counts(self) -> RowCounts:
+        """What the source counted: duplicates that were added up, zeros, loops that were left out."""
+        return self._facts.counts
+
+    @property
+    def longest_row(self) -> int:
+        """Entries of the longest row."""
+        return self._facts.longest_row
+
+    @property
+    def rounded(self) -> int:
+        """Values that ``dtype=np.float32`` has changed."""
+        return self._facts.rounded
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._tier is None
+
+    @property
+    def tier(self) -> AbstractBlockTier:
+        """What holds the bytes of block b as ``stored((b, 0))``, in place, or ``read_stored((b, 0), out)``.
+
+        Raises
+        ------
+        ClosedError
+            The matrix is closed.
+        """
+        if self._tier is None:
+            raise ClosedError("this matrix is closed: pack or open it again, or keep it open for as long as it is used")
+        return self._tier
+
+    @property
+    def path(self) -> str | None:
+        """Name of its file; None in host memory."""
+        return self._tier.path if isinstance(self._tier, BlockFile) else None
+
+    def parts(self, number: int) -> BlockParts:
+        """The parts of a block: in place in host memory, else a copy of them.
+
+        Parameters
+        ----------
+        number : int
+            Number of the block, from 0 on.
+
+        Returns
+        -------
+        BlockParts
+            Starts of rows, work groups, columns and values.
+
+        Raises
+        ------
+        DamagedFileError
+            The block is not as it was written.
+        ClosedError
+            The matrix is closed.
+        """
+        tier, block = self.tier, self.blocks.blocks[number]
+        data = tier.stored((number, 0))
+        if data is None:
+            data = np.empty(block.nbytes, np.uint8)
+            tier.read_stored((number, 0), data)
+        return block.parts(data)
+
+    def tocsr(self, rows: range | None = None) -> csr_array:
+        """The matrix, or some rows of it, as one of SciPy's.
+
+        Parameters
+        ----------
+        rows : range, optional
+            Consecutive rows; all by default.
+
+        Returns
+        -------
+        csr_array
+            Of :attr:`dtype`, with the values that were packed, to the bit; canonical.
+
+        Raises
+        ------
+        BudgetError
+            The system has no room for it.
+        DamagedFileError
+            A block is not as it was written.
+
+        Examples
+        --------
+        >>> import ooc_chol as oc
+        >>> from scipy.sparse import eye_array
+        >>> oc.block_csr(eye_array(5).tocsr()).tocsr(rows=range(1, 3)).toarray()
+        array([[0., 1., 0., 0., 0.],
+               [0., 0., 1., 0., 0.]])
+        """
+        wanted = range(self.shape[0]) if rows is None else rows
+        if wanted.step != 1 or wanted.start < 0 or wanted.stop > max(self.shape[0], wanted.start):
+            raise ValueError(
+                f"rows is {rows!r:.80}; give consecutive rows within the {self.shape[0]} of the matrix, as range(0, 10)"
+            )
+        held = [number for number, block in enumerate(self.blocks.blocks) if _common(block.rows, wanted)]
+        most = sum(self.blocks.blocks[number].n_entries for number in held)
+        what = f"memory for {len(wanted)} rows in SciPy's form"
+        check_room((4 + self.dtype.itemsize) * most + 8 * len(wanted), what, "take fewer of them at a time: tocsr(rows=)")
+        indices, values = np.empty(most, np.int32), np.empty(most, self.dtype)
+        indptr = np.zeros(len(wanted) + 1, np.int64)
+        at = 0
+        for number in held:
+            block, parts = self.blocks.blocks[number], self.parts(number)
+            common = _common(block.rows, wanted)
+            low, high = common.start - block.first_row, common.stop - block.first_row
+            starts = parts.starts[low : high + 1].astype(np.int64)
+            here = slice(int(starts[0]), int(starts[-1]))
+            there = slice(at, at + here.stop - here.start)
+            indptr[common.start - wanted.start : common.stop - wanted.start + 1] = starts - starts[0] + at
+            indices[there] = parts.columns[here]
+            values[there] = block.value if parts.values is None else parts.values[here]
+            at = there.stop
+        index_type = np.int32 if max(at, self.shape[1]) <= np.iinfo(np.int32).max else np.int64
+        arrays = values[:at], indices[:at].astype(index_type, copy=False), indptr.astype(index_type, copy=False)
+        found = csr_array(arrays, shape=(len(wanted), self.shape[1]))
+        found.has_canonical_format = True
+        return found
+
+    def row_sums(self) -> NDArray[np.float64]:
+        """Sum of each row, such as the degrees of a graph.
+
+        Returns
+        -------
+        (n_rows,) float64 array
+            The values of a row added in float64, in an order that depends on the row alone.
+
+        Examples
+        --------
+        >>> import ooc_chol as oc
+        >>> from scipy.sparse import csr_array
+        >>> oc.block_csr(csr_array([[1.0, 1.0], [0.0, 0.5]])).row_sums()
+        array([2. , 0.5])
+        """
+        sums = np.zeros(self.shape[0])
+        for number, block in enumerate(self.blocks.blocks):
+            parts = self.parts(number)
+            out = sums[block.first_row : block.first_row + block.n_rows]
+            counts = np.diff(parts.starts)
+            if parts.values is None and block.value.is_integer() and abs(block.value) * max(1, self.longest_row) <= MOST_WHOLE:
+                np.multiply(counts, block.value, out=out)  # exact, as the sum is
+            else:
+                _add_rows(parts, block.value, out)
+        return sums
+
+    def runs(self) -> Iterator[Rows]:
+        """Its rows, block by block, as sources hand them over.
+
+        Yields
+        ------
+        Rows
+            The rows of a block; its columns may be views of what the matrix holds.
+        """
+        for number, block in enumerate(self.blocks.blocks):
+            parts = self.parts(number)
+            if parts.values is not None:
+                values = parts.values.astype(self.dtype)
+            else:
+                values = np.full(block.n_entries, block.value, self.dtype)
+            yield Rows(block.first_row, parts.starts.astype(np.int64), parts.columns, values)
+
+    def info(self) -> str:
+        """A page on what it is: blocks by kind, bytes, entries, and what the source counted.
+
+        Returns
+        -------
+        str
+            Some lines, to be printed.
+
+        Examples
+        --------
+        >>> import ooc_chol as oc
+        >>> from scipy.sparse import csr_array
+        >>> print(oc.block_csr(csr_array([[1.0, 1.0], [0.0, 1.0]])).info())
+        2 x 2 sparse matrix of float64 in host memory
+        entries      3 stored, 75 % of all; longest row 2
+        blocks       1 of 384 B to 384 B, 384 B together; 128 bytes an entry
+          pattern    1 block, 3 entries, 384 B
+        counted      0 duplicates added up, 0 zeros, 0 loops left out
+        """
+        blocks = self.blocks.blocks
+        n_rows, n_columns = self.shape
+        where = "closed" if self._tier is None else f"in {self.path}" if self.path else "in host memory"
+        share = f", {100 * self.nnz / self.blocks.dense_entries:.3g} % of all" if self.blocks.dense_entries else ""
+        sizes = [block.nbytes for block in blocks] or [0]
+        an_entry = f"; {self.nbytes / self.nnz:.4g} bytes an entry" if self.nnz else ""
+        together = f"{format_bytes(self.nbytes)} together{an_entry}"
+        lines = [
+            f"{n_rows} x {n_columns} sparse matrix of {self.dtype.name} {where}",
+            f"entries      {self.nnz} stored{share}; longest row {self.longest_row}",
+            f"blocks       {len(blocks)} of {format_bytes(min(sizes))} to {format_bytes(max(sizes))}, {together}",
+        ]
+        for kind in ValueKind:
+            if own := [block for block in blocks if block.kind is kind]:
+                entries, nbytes = sum(block.n_entries for block in own), sum(block.nbytes for block in own)
+                plural = "s" * (len(own) > 1)
+                lines.append(f"  {kind.value:<10} {len(own)} block{plural}, {entries} entries, {format_bytes(nbytes)}")
+        counts = self.counts
+        lines.append(f"counted      {counts.duplicates} duplicates added up, {counts.zeros} zeros, {counts.loops} loops left out")
+        if self.rounded:
+            lines.append(f"rounded      {self.rounded} values, to {self.dtype.name}")
+        return "\n".join(lines)
+
+    def aslinearoperator(self, *, columns: int = 1, symmetric: bool = False, **options: Any) -> PackedLinearOperator:
+        """The matrix as SciPy's iterative solvers take it: open devices, on which it is multiplied.
+
+        Parameters
+        ----------
+        columns : int
+            Columns that are multiplied together in products with several.
+        symmetric : bool
+            Whether the matrix is its own transpose, so that products with the transpose are those with the matrix. That is not
+            checked; other matrices have no such products.
+        **options
+            Those of :func:`multiplier`: ``precision``, ``devices``, ``memory_budget``, ``trace``, ``progress``.
+
+        Returns
+        -------
+        scipy.sparse.linalg.LinearOperator
+            To be closed: it is a context manager, with the multiplier as its ``multiplier``. The matrix stays open.
+
+        Raises
+        ------
+        Exception
+            Whatever :func:`multiplier` raises.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> from scipy.sparse import diags_array
+        >>> from scipy.sparse.linalg import cg
+        >>> band = diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(100, 100))
+        >>> with oc.block_csr(band.tocsr()) as A, A.aslinearoperator(symmetric=True, devices="host:0") as operator:
+        ...     x, code = cg(operator, np.ones(100))
+        >>> code
+        0
+        """
+        from ooc_chol.sparse.linear_operator import PackedLinearOperator  # SciPy's solvers take a tenth of a second to import
+        from ooc_chol.sparse.multiplier import multiplier
+
+        return PackedLinearOperator(multiplier(self, columns, **options), symmetric=symmetric)
+
+    def close(self) -> None:
+        """Give up its memory, or close its file; a second call does nothing."""
+        tier, self._tier = self._tier, None
+        if tier is not None:
+            tier.close()
+
+    def __repr__(self) -> str:
+        kinds = Counter(block.kind.value for block in self.blocks.blocks)
+        facts: dict[str, object] = {"shape": self.shape, "nnz": self.nnz, "blocks": len(self.blocks.blocks)}
+        facts["kinds"] = " ".join(kinds)
+        facts["nbytes"] = format_bytes(self.nbytes)
+        facts["tier"] = "closed" if self._tier is None else self.path or self._tier.name
+        return one_line(self, facts)
+
+    def __enter__(self) -> BlockCSR:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # at the end of the process there may be nothing left to close with
+            self.close()
+
+
+def _common(one: range, other: range) -> range:
+    return range(max(one.start, other.start), max(min(one.stop, other.stop), max(one.start, other.start)))
+
+
+def _add_rows(parts: BlockParts, value: float, out: NDArray[np.float64]) -> None:
+    """Add the values of each row, those of some rows made float64 at a time."""
+    starts = parts.starts.astype(np.int64)
+    n_rows, row = len(starts) - 1, 0
+    while row < n_rows:
+        stop = max(row + 1, int(np.searchsorted(starts, starts[row] + _ADDED_ENTRIES, side="right")) - 1)
+        low, high = starts[row], starts[stop]
+        values = np.full(high - low, value) if parts.values is None else parts.values[low:high].astype(np.float64)
+        filled = np.flatnonzero(starts[row + 1 : stop + 1] > starts[row:stop])
+        if len(filled):
+            out[row + filled] = np.add.reduceat(values, starts[row + filled] - low)
+        row = stop
+
+
+@final
+class PackedRows(AbstractRows):
+    """The rows of a packed matrix, to be packed anew."""
+
+    def __init__(self, matrix: BlockCSR) -> None:
+        self.name = matrix.path or type(matrix).__name__
+        self.shape, self.expected_entries, self.counts = matrix.shape, matrix.nnz, matrix.counts
+        self._matrix = matrix
+
+    def runs(self) -> Iterator[Rows]:
+        """Block by block."""
+        return self._matrix.runs()
+
+
+def block_csr(
+    source: Any,
+    *,
+    store: AnyPath | HostMemory | None = None,
+    block_bytes: int | str | None = None,
+    zeros: Literal["keep", "drop"] = "keep",
+    dtype: DTypeLike | None = None,
+    replace_store: bool = False,
+    progress: bool | Callable[[int, int, float], None] | None = None,
+) -> BlockCSR:
+    """Pack a sparse matrix in row blocks, in host memory or in a file; or open a file that holds a packed one.
+
+    Parameters
+    ----------
+    source : sparse matrix, str, PathLike, AbstractRows or BlockCSR
+        What :func:`ooc_chol.sparse.sources.rows_of` takes: a matrix of SciPy or cupyx, files of several formats, a graph that
+        :func:`ooc_chol.rmat` makes; a packed matrix, which is packed anew; or the name of a packed file, which without
+        ``store`` is opened as it is.
+    store : str, PathLike or HostMemory, optional
+        Name of a file to write, by convention ending in ``.oocsr``; it gets its name once it is complete. Or host memory that one
+        matrix after the other takes. By default memory that is given up when the matrix is closed.
+    block_bytes : int or str, optional
+        Bytes of a block, such as ``"64 MiB"``, which only a block of one row exceeds. By default a 64th of the matrix, and 16 to
+        256 MiB.
+    zeros : {"keep", "drop"}
+        What becomes of entries that are zero.
+    dtype : dtype, optional
+        float32 rounds every value to it once; float64 says that the matrix is of that, whatever its source is of. By default the
+        source's, float64 where that is no type of floats.
+    replace_store : bool
+        Whether a file at ``store`` that is no packed matrix is replaced, too.
+    progress : bool or callable, optional
+        True shows a bar; a function is called with the entries that are packed, those expected, and the seconds that this took.
+
+    Returns
+    -------
+    BlockCSR
+        The packed matrix; it keeps nothing of its source.
+
+    Raises
+    ------
+    SparseInputError
+        The source is not what it should be, or has more than 2^31 - 1 columns.
+    NonFiniteError
+        An entry is NaN or infinite.
+    UnsupportedTypeError
+        The values are no real numbers, or beyond float32 where that was asked for.
+    BudgetError
+        There is no room for it in host memory.
+    OutputError
+        ``store`` is the source, or a file that must not be lost.
+    TierError
+        A file cannot be read or written, is damaged (``DamagedFileError``), or is being written by another run.
+
+    Notes
+    -----
+    Values of a block are stored in the narrowest of four kinds that holds every one exactly: none at all where all are one
+    number, int8, float32, float64. Blocks are the same whatever runs the source hands over. Host memory is asked for at once,
+    for as many entries as the source expects, and what is not needed is never touched.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> from scipy.sparse import random_array
+    >>> A = random_array((100, 80), density=0.1, rng=1)
+    >>> with oc.block_csr(A) as packed:
+    ...     (packed.tocsr() != A.tocsr()).nnz
+    0
+    """
+    number_type = _number_type(dtype)
+    size = None if block_bytes is None else parse_bytes(block_bytes, "block_bytes")
+    if size is not None and size < _LEAST_BLOCK_BYTES:
+        raise ValueError(f"block_bytes is {block_bytes!r:.80}; give at least {_LEAST_BLOCK_BYTES}")
+    if isinstance(source, str | os.PathLike) and is_packed_file(source):
+        if store is None:
+            if size is not None or number_type is not None or zeros != "keep":
+                raise ValueError(f"{source} is a packed matrix, which is opened as it is: leave the options out, or give store=")
+            return BlockCSR(*opened_packed(source))
+        with BlockCSR(*opened_packed(source)) as opened:
+            return block_csr(
+                opened, store=store, block_bytes=size, zeros=zeros, dtype=dtype, replace_store=replace_store, progress=progress
+            )
+    if isinstance(source, BlockCSR | AbstractRows) and zeros != "keep":
+        kind = type(source).__name__
+        raise ValueError(f"zeros={zeros!r:.20} is chosen where a {kind} is made: give the source that it was made of")
+    rows = PackedRows(source) if isinstance(source, BlockCSR) else rows_of(source, zeros=zeros)
+    read = source if isinstance(source, str | os.PathLike) else source.path if isinstance(source, BlockCSR) else None
+    with progress_reporter(progress, "packing", "entry") as report:
+        how = How(size, number_type, report)
+        if store is None or isinstance(store, HostMemory):
+            return packed_in_memory(rows, store, how)
+        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace_store), how)
+
+
+def _number_type(dtype: DTypeLike | None) -> np.dtype[Any] | None:
+    found = None if dtype is None else np.dtype(dtype)
+    if found is not None and found not in (np.dtype(np.float32), np.dtype(np.float64)):
+        raise ValueError(f"dtype is {found.name}; give float32 or float64, or leave it out")
+    return found
+
+
+class How(NamedTuple):
+    """How a matrix is packed."""
+
+    block_bytes: int | None = None  #: None: a 64th of it
+    dtype: np.dtype[Any] | None = None
+    report: ProgressReporter = None
+    chunk_rows: int = CHUNK_ROWS
+
+
+def packed_in_memory(rows: AbstractRows, memory: HostMemory | None = None, how: How = How()) -> BlockCSR:  # noqa: B008 - it is constant
+    """Pack rows into host memory, which is given back where that fails."""
+    block_bytes = how.block_bytes or default_block_bytes(expected_bytes(rows))
+    tier = BlockMemory(most_bytes(rows, block_bytes, how.chunk_rows), memory)
+    try:
+        return BlockCSR(tier, _packed(rows, tier, block_bytes, how))
+    except BaseException:
+        tier.close()
+        raise
+
+
+def packed_in_file(rows: AbstractRows, writer: BlockFileWriter, how: How = How()) -> BlockCSR:  # noqa: B008 - it is constant
+    """Pack rows into a file, which is removed where that fails, and open it."""
+    try:
+        facts = _packed(rows, writer, how.block_bytes or default_block_bytes(expected_bytes(rows)), how)
+        writer.complete(KIND, facts_to_json(facts))
+    finally:
+        writer.discard()
+    return BlockCSR(*opened_packed(writer.path))
+
+
+def _packed(rows: AbstractRows, sink: AbstractBlockSink, block_bytes: int, how: How) -> Facts:
+    """Pack rows, and tell of it."""
+    began = time.perf_counter()
+
+    def tell(done: int, total: int) -> None:
+        if how.report is not None:
+            how.report(done, total, time.perf_counter() - began)
+
+    packer = Packer(rows, sink, block_bytes=block_bytes, chunk_rows=how.chunk_rows, dtype=how.dtype, progress=tell)
+    packed = packer.pack()
+    return Facts(packed.blocks, packed.dtype, rows.counts, packed.longest_row, packed.rounded)

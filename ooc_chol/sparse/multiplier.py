@@ -1,0 +1,419 @@
+"""Products with matrices larger than a device: ``oc.multiply``, and a multiplier, which keeps blocks between products."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.config import whole_number
+from ooc_chol.errors import ClosedError
+from ooc_chol.hardware.arrays import device_of, numbers_of
+from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.interfaces import AbstractEvent
+from ooc_chol.kernels.interfaces.products import ProductDevice
+from ooc_chol.kernels.registry import open_product_device
+from ooc_chol.memory.blocks import BlockMemory
+from ooc_chol.precision.triples import Precision
+from ooc_chol.prints import one_line
+from ooc_chol.progress_bar import ProgressReporter, progress_reporter
+from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.runtime.passes import Pass
+from ooc_chol.runtime.shutdown import devices_closed
+from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.plan import MultiplyPlan, panel_groups, panel_widths
+from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_of, tier_name
+from ooc_chol.sparse.products import DeviceProducts, Products
+from ooc_chol.sparse.report import MultiplyReport
+from ooc_chol.tracing.trace import Trace
+
+#: Where a matrix that is packed by a call goes: a file, or host memory.
+Store = str | os.PathLike[str] | None
+#: Whom a product tells how far it is: a bar, a callable, or nobody.
+Progress = bool | Callable[[int, int, float], None] | None
+
+
+def multiply(
+    A: Any,
+    X: ArrayLike,
+    *,
+    precision: Precision | str | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    store: Store = None,
+    trace: bool = False,
+    progress: Progress = None,
+) -> NDArray[Any]:
+    """Multiply a sparse matrix with vectors, ``Y = A X``; the matrix may be larger than the devices.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, or source
+        A packed matrix, an operator of one, or anything that :func:`block_csr` packs, which is done first then.
+    X : (n_columns,) or (n_columns, m) array_like
+        Real numbers in any order of memory.
+    precision : Precision or str, optional
+        Types in which vectors are stored, products computed and sums carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default
+        FDF for an X of float32 or narrower, DDD for any other. In FDF and FFF X is rounded to float32.
+    devices : str, sequence of str, or int, optional
+        Devices by names such as ``"cuda:0"`` or ``["cuda:0", "cuda:1"]``, by a word such as ``"cuda"``, or so many; by default
+        all GPUs, without one the host.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+    store : str or PathLike, optional
+        File for the packed blocks of an A that is not packed; by default they are in host memory.
+    trace : bool
+        Whether every copy and product is recorded; :func:`multiplier` gives the trace out.
+    progress : bool or callable, optional
+        A bar, or ``progress(done, total, seconds)`` of entries times columns.
+
+    Returns
+    -------
+    (n_rows,) or (n_rows, m) array
+        The product, of the type in which vectors are stored. NaN and infinities of X go through as in NumPy's products.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
+    TypeError, ValueError
+        X has another height, holds complex numbers or none, A is no matrix, or there is no such device.
+
+    Notes
+    -----
+    Every entry of Y is within ``8 sqrt(d) u (|A| |x|)`` of the exact sum of its d products, u being the unit roundoff of the type
+    of computing, and is rounded once to that of storage. It has the same bits whatever the budget, the number of devices, and the
+    size of blocks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse
+    >>> import ooc_chol as oc
+    >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> oc.multiply(path, np.array([1.0, 2.0, 3.0]), devices="host:0")
+    array([2., 4., 2.])
+    """
+    x = checked(X)
+    wanted = precision_of(precision, Precision.FDF if x.dtype.kind == "f" and x.dtype.itemsize <= 4 else Precision.DDD)
+    columns = max(1, x.shape[1]) if x.ndim == 2 else 1
+    with multiplier(
+        A,
+        columns,
+        precision=wanted,
+        devices=devices,
+        memory_budget=memory_budget,
+        store=store,
+        trace=trace,
+        progress=progress,
+    ) as product:
+        return product(x)
+
+
+def multiplier(
+    A: Any,
+    columns: int = 1,
+    *,
+    precision: Precision | str | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    store: Store = None,
+    trace: bool = False,
+    progress: Progress = None,
+) -> Multiplier:
+    """Open devices for products with one matrix, and keep them, and the blocks that fit, between products.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, or source
+        As for :func:`multiply`. A packed matrix stays open when the multiplier is closed; what was packed here does not.
+    columns : int
+        Columns of X for which there is to be room.
+    precision, devices, memory_budget, store, progress
+        As for :func:`multiply`; ``precision`` is ``"DDD"`` unless given.
+    trace : bool
+        Whether every copy and product is recorded for :attr:`Multiplier.trace`.
+
+    Returns
+    -------
+    Multiplier
+        A context manager: ``with oc.multiplier(A) as m: y = m(x)``.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold three blocks beside the vectors of one panel, or a device has less memory free.
+    TypeError, ValueError
+        A is no matrix, or there is no such device.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse
+    >>> import ooc_chol as oc
+    >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
+    >>> with oc.multiplier(path, devices="host:0") as m:
+    ...     m.apply(np.array([1.0, 2.0, 3.0]), times=3)
+    array([4., 8., 4.])
+    """
+    names = resolve_devices(devices)
+    wanted = precision_of(precision)
+    with ExitStack() as stack:
+        operator = A if isinstance(A, Operator) else Operator(A if isinstance(A, BlockCSR) else _packed(A, store, stack))
+        plan = planned(
+            operator.matrix.blocks,
+            columns,
+            wanted,
+            names,
+            memory_budget=memory_budget,
+            tier=tier_name(operator.matrix),
+            diagonals=diagonals_of(operator),
+        )
+        return Multiplier(operator, plan, stack, trace=trace, progress=progress)
+
+
+def _packed(a: Any, store: Store, stack: ExitStack) -> BlockCSR:
+    """A source, packed for one multiplier."""
+    return stack.enter_context(block_csr(a, store=store))
+
+
+def checked(X: ArrayLike) -> NDArray[Any]:
+    """X as an array of real numbers of one or two dimensions."""
+    if (where := device_of(X)) is not None:
+        raise TypeError(f"X lies on {where}; give an array in host memory, from which every device gets its own copy")
+    if np.ma.is_masked(X):
+        raise TypeError("X is a masked array with masked entries: fill them first, X.filled(0.0)")
+    x = numbers_of(X)
+    if x.dtype.kind not in "fiub" or x.dtype.itemsize > 8:
+        raise TypeError(f"X has dtype {x.dtype}, but real numbers up to float64 are needed: convert it")
+    if x.ndim not in (1, 2):
+        raise ValueError(f"X has shape {x.shape}: give a vector (n,), or vectors as columns (n, m)")
+    return x
+
+
+@final
+class Multiplier:
+    """Products with one matrix on open devices; :func:`multiplier` makes it.
+
+    Notes
+    -----
+    One thread enqueues at a time; others wait. A product that fails or is interrupted closes the multiplier.
+    """
+
+    def __init__(
+        self, operator: Operator, plan: MultiplyPlan, stack: ExitStack, *, trace: bool = False, progress: Progress = None
+    ) -> None:
+        self._operator, self._plan, self._progress = operator, plan, progress
+        self._is_traced, self._process, self._lock = trace, os.getpid(), threading.Lock()
+        self._run = Pass("multiply", plan.columns, is_traced=trace)
+        self._seconds: list[float] = []  # of each product, by its events
+        self._columns_done = 0
+        self._products = Products(plan, _opened(operator, plan, self._run, stack))
+        self._stack: ExitStack | None = stack.pop_all()
+
+    @property
+    def plan(self) -> MultiplyPlan:
+        """What is done in each product, with as many columns as it was made for."""
+        return self._plan
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the matrix."""
+        return self._operator.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of products: that in which vectors are stored."""
+        return self._plan.precision.storage
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or closed itself when a product failed."""
+        return self._stack is None
+
+    def __call__(self, x: ArrayLike) -> NDArray[Any]:
+        """``Y = A X``; as :meth:`apply` with ``times=1``."""
+        return self.apply(x)
+
+    def apply(self, x: ArrayLike, *, times: int = 1) -> NDArray[Any]:
+        """``A**times X``; the vectors do not leave the devices in between.
+
+        Parameters
+        ----------
+        x : (n_columns,) or (n_columns, m) array_like
+            Real numbers in any order of memory. No panel of X may be wider than those planned for: m may be larger than the
+            ``columns`` that the multiplier was made for where these are 8 or more.
+        times : int
+            How many products, one of the other. The matrix is square unless it is 1.
+
+        Returns
+        -------
+        (n_rows,) or (n_rows, m) array
+            The last product, of type :attr:`dtype`.
+
+        Raises
+        ------
+        ClosedError
+            The multiplier is closed.
+        ForkedError
+            It was made by the process that this one was forked from.
+        TypeError, ValueError
+            X has another height, is wider than planned, or is no array of real numbers; or powers of a matrix that is not square
+            were asked for.
+        """
+        given = checked(x)
+        n_rows, n_columns = self.shape
+        if given.shape[0] != n_columns:
+            raise ValueError(f"X has shape {given.shape}, but A is {n_rows} x {n_columns}: X must have {n_columns} rows")
+        if whole_number(times, "times") < 1:
+            raise ValueError(f"times is {times}, but at least one product is made")
+        if times > 1 and n_rows != n_columns:
+            raise ValueError(f"times is {times}, but A is {n_rows} x {n_columns}: only a square matrix has powers")
+        refuse_in_child(self._process, "this multiplier")
+        columns = given.reshape(n_columns, -1) if given.size else given.reshape(n_columns, *given.shape[1:] or (1,))
+        widths = panel_widths(columns.shape[1])
+        if widths and max(widths) > self._plan.room:
+            raise ValueError(
+                f"X has {columns.shape[1]} columns, but this multiplier has room for {self._plan.room}: make it with "
+                f"columns={columns.shape[1]}"
+            )
+        y = np.zeros((n_rows, columns.shape[1]), self.dtype)
+        with self._lock:
+            if self._stack is None:
+                raise ClosedError("this multiplier is closed: make another one")
+            if y.size and columns.size:
+                with self._closed_by_failure():
+                    self._apply(columns, y, panel_groups(widths, self._plan.room), times)
+        return y.reshape(n_rows, *given.shape[1:])
+
+    def _apply(self, x: NDArray[Any], y: NDArray[Any], groups: tuple[tuple[int, ...], ...], times: int) -> None:
+        """Enqueue all products, and wait for them."""
+        first, spans, products = 0, list[tuple[list[AbstractEvent], list[AbstractEvent]]](), self._products
+        total = times * x.shape[1] * self._plan.blocks.n_entries
+        with collector_off(), progress_reporter(self._progress, "multiply", "entry") as report:
+            told = _Told(report, self._plan, total)
+            for widths in groups:
+                products.bring(x, first, widths)
+                for number in range(times):
+                    spans.append(products.multiply(widths, exchange=number + 1 < times, told=told.note(widths)))
+                    if number + 1 < times:
+                        products.swap()
+                products.take_back(y, first, widths)
+                first += sum(widths)
+            told.tell()
+            products.finish()
+        self._columns_done += times * x.shape[1]
+        for begun, ended in spans:
+            self._seconds.append((max(event.time_ns() for event in ended) - min(event.time_ns() for event in begun)) / 1e9)
+
+    @contextmanager
+    def _closed_by_failure(self) -> Iterator[None]:
+        """Close when a product fails: no thread and no memory of a device stays."""
+        try:
+            yield
+        except BaseException:
+            stack, self._stack = self._stack, None
+            assert stack is not None
+            if not stack.__exit__(*sys.exc_info()):
+                raise
+
+    @property
+    def report(self) -> MultiplyReport:
+        """What was done until now."""
+        return MultiplyReport(
+            plan=self._plan,
+            scans=self._products.scans,
+            columns=self._columns_done,
+            executed=self._products.copied_bytes,
+            exchanged_bytes=sum(each.exchanged_bytes for each in self._products.members),
+            brought_bytes=sum(each.brought_bytes for each in self._products.members),
+            returned_bytes=sum(each.returned_bytes for each in self._products.members),
+            scan_seconds=tuple(self._seconds),
+        )
+
+    @property
+    def trace(self) -> Trace | None:
+        """Every copy and product until now; None where none was asked for."""
+        if not self._is_traced:
+            return None
+        plan = self._plan
+        metadata: dict[str, str | int | float] = {
+            "rows": plan.blocks.shape[0],
+            "entries": plan.blocks.n_entries,
+            "columns": plan.columns,
+            "precision": plan.precision.value,
+            "devices": ", ".join(plan.devices),
+            "budget": plan.budget_bytes,
+            "scans": self._products.scans,
+        }
+        return Trace(tuple(record for track in self._run.tracks for record in track.records(0)), metadata=metadata)
+
+    def close(self) -> None:
+        """Close the devices, and a matrix that was packed here; a second call does nothing."""
+        with self._lock:
+            stack, self._stack = self._stack, None
+            if stack is not None and self._process == os.getpid():
+                stack.close()
+
+    def __enter__(self) -> Multiplier:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return one_line(self, {"shape": self.shape, "precision": self._plan.precision.value, "devices": self._plan.devices})
+
+
+class _Told:
+    """Tells how far products are, once all of them are enqueued."""
+
+    def __init__(self, report: ProgressReporter, plan: MultiplyPlan, total: int) -> None:
+        self._report, self._plan, self._total = report, plan, total
+        self._began = time.perf_counter()
+        self._events: list[tuple[AbstractEvent, int]] = []
+
+    def note(self, widths: tuple[int, ...]) -> Callable[[range, AbstractEvent], None] | None:
+        """What takes numbers of blocks, and an event behind their products; None where nobody is told."""
+        if self._report is None:
+            return None
+        blocks, columns = self._plan.blocks.blocks, sum(widths)
+        return lambda run, event: self._events.append((event, columns * sum(blocks[number].n_entries for number in run)))
+
+    def tell(self) -> None:
+        """Wait for the blocks, one after the other."""
+        if self._report is None:
+            return
+        done = 0
+        for event, count in self._events:
+            event.synchronize()
+            done += count
+            self._report(min(done, self._total), self._total, time.perf_counter() - self._began)
+
+
+def _opened(operator: Operator, plan: MultiplyPlan, run: Pass, stack: ExitStack) -> list[DeviceProducts]:
+    """Open the devices of a plan, with memory and streams, and page-lock blocks in memory; ``stack`` closes them."""
+    devices: list[ProductDevice] = []
+    stack.enter_context(devices_closed(devices, []))
+    members = []
+    for share in plan.shares:
+        kernels = plan.precision, plan.room, plan.blocks.most_segments, plan.threads
+        devices.append(open_product_device(share.device, *kernels))
+        members.append(DeviceProducts(devices[-1], plan, share, operator, run))
+    if members and plan.tier == "memory":
+        registrar = device_kind(plan.devices[0]).registrar(plan.devices[0])
+        tier = operator.matrix.tier
+        if registrar is not None and isinstance(tier, BlockMemory):
+            tier.lock(registrar, [key for keys in zip_longest(*(each.order for each in members)) for key in keys if key])
+    return members

@@ -1,0 +1,170 @@
+"""Planning products: what a call asks for, and what is known of the matrix, whether it is there or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ooc_chol.config import parse_bytes, whole_number
+from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
+from ooc_chol.kernels.host.blas import host_threads
+from ooc_chol.kernels.registry import product_workspace_bytes
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.packing import default_block_bytes
+from ooc_chol.sparse.pass_rates import stored_pass_rates
+from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan, plan_products
+from ooc_chol.tasks.row_blocks import CHUNK_ROWS, GROUP_ENTRIES, MOST_ENTRIES, RowBlock, RowBlocks, ValueKind
+
+#: Rows and columns, entries, and the kind of values of a matrix that need not be there.
+Facts: TypeAlias = tuple[tuple[int, int], int, str]
+#: Where a call computes: names or words of one kind, a count, or None.
+Devices: TypeAlias = str | Sequence[str] | int | None
+
+
+def plan_multiply(
+    A: BlockCSR | Operator | Facts,
+    columns: int = 1,
+    *,
+    precision: Precision | str | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+) -> MultiplyPlan:
+    """Plan products ``Y = A X`` without computing anything: what each device holds, and what crosses each link.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, or ((int, int), int, str)
+        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
+        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there: its entries are then taken as spread evenly over its rows.
+    columns : int
+        Columns of X.
+    precision : Precision or str, optional
+        ``"DDD"`` (default), ``"FDF"`` or ``"FFF"``, as for :func:`multiply`.
+    devices : str, sequence of str, or int, optional
+        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+
+    Returns
+    -------
+    MultiplyPlan
+        The plan; ``print`` shows it as a page.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
+    TypeError, ValueError
+        An argument makes no sense, or there is no such device.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> plan = oc.plan_multiply(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), devices="cuda:0", memory_budget="8 GiB",
+    ...     precision="FDF")
+    >>> plan.first_bytes > plan.later_bytes, plan.peak_bytes <= 8 << 30
+    (True, True)
+    """
+    if isinstance(A, tuple):
+        blocks, tier, diagonals = assumed_blocks(*A), "memory", NO_DIAGONALS
+    else:
+        operator = A if isinstance(A, Operator) else Operator(_packed(A))
+        blocks, tier, diagonals = operator.matrix.blocks, tier_name(operator.matrix), diagonals_of(operator)
+    names = resolve_devices(devices, must_exist=False)
+    return planned(blocks, columns, precision_of(precision), names, memory_budget=memory_budget, tier=tier, diagonals=diagonals)
+
+
+def planned(
+    blocks: RowBlocks,
+    columns: int,
+    precision: Precision,
+    names: tuple[str, ...],
+    *,
+    memory_budget: int | str | None,
+    tier: str,
+    diagonals: Diagonals,
+) -> MultiplyPlan:
+    """The plan for resolved devices."""
+    if whole_number(columns, "columns") < 1:
+        raise ValueError(f"columns is {columns}, but X has at least 1")
+    threads = host_threads(len(names)) if device_kind(names[0]).is_in_host_memory else 1
+    workspace = partial(
+        product_workspace_bytes,
+        names[0],
+        precision,
+        most_segments=blocks.most_segments,
+        threads=threads,
+        nb=blocks.shape[1],
+    )
+    return plan_products(
+        blocks,
+        columns,
+        precision,
+        devices=names,
+        budget_bytes=default_budget(names) if memory_budget is None else parse_bytes(memory_budget, "memory_budget"),
+        workspace=workspace,
+        tier=tier,
+        diagonals=diagonals,
+        rates=stored_pass_rates(names),
+        threads=threads,
+    )
+
+
+def precision_of(precision: Precision | str | None, default: Precision = Precision.DDD) -> Precision:
+    """The precision that is meant."""
+    if precision is None:
+        return default
+    if isinstance(precision, Precision):
+        return precision
+    try:
+        return Precision(precision)
+    except ValueError:
+        names = ", ".join(repr(each.value) for each in Precision)
+        raise ValueError(f"precision is {precision!r:.80}; give one of {names}") from None
+
+
+def tier_name(matrix: BlockCSR) -> str:
+    """Where the blocks of a matrix are, for plans and links."""
+    return "file" if matrix.tier.name == "file" else "memory"
+
+
+def diagonals_of(operator: Operator) -> Diagonals:
+    """Which factors of an operator are vectors."""
+    parts = operator.left, operator.right, operator.shift
+    return Diagonals(*(isinstance(part, np.ndarray) for part in parts))
+
+
+def _packed(a: Any) -> BlockCSR:
+    if not isinstance(a, BlockCSR):
+        raise TypeError(
+            f"A is a {type(a).__name__}; give what oc.block_csr(A) makes of it, an operator, or (rows, columns), entries, kind"
+        )
+    return a
+
+
+def assumed_blocks(shape: tuple[int, int], n_entries: int, kind: str) -> RowBlocks:
+    """Blocks as packing would make them of a matrix whose rows all have about as many entries."""
+    rows, columns = (whole_number(size, "a size of A") for size in shape)
+    if min(rows, columns) < 1 or not 0 <= whole_number(n_entries, "entries of A") <= rows * columns:
+        raise ValueError(f"there is no {rows} x {columns} matrix with {n_entries} entries: give rows, columns, entries")
+    found = ValueKind(kind) if kind in {each.value for each in ValueKind} else None
+    if found is None:
+        raise ValueError(f"kind is {kind!r:.40}; values are stored as {', '.join(repr(each.value) for each in ValueKind)}")
+    asked = default_block_bytes((4 + found.itemsize) * n_entries)
+    a_row = n_entries / rows
+    fitting = max(1, int(min(asked / ((4 + found.itemsize) * a_row + 4.1), MOST_ENTRIES / max(a_row, 1))))
+    height = fitting // CHUNK_ROWS * CHUNK_ROWS or -(-CHUNK_ROWS // -(-CHUNK_ROWS // fitting))
+    blocks, offset, first = [], 0, 0
+    while first < rows:
+        count = min(height, rows - first, CHUNK_ROWS - first % CHUNK_ROWS if height < CHUNK_ROWS else rows)
+        entries = round((first + count) * a_row) - round(first * a_row)
+        groups = max(-(-entries // GROUP_ENTRIES), -(-count // GROUP_ENTRIES))
+        block = RowBlock(first, count, entries, groups, 0, found, 1.0, offset)
+        blocks.append(block)
+        first, offset = first + count, offset + block.nbytes
+    return RowBlocks((rows, columns), tuple(blocks))

@@ -1,0 +1,399 @@
+"""Products with packed blocks on devices: blocks pass through each, vectors stay there, and devices exchange their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.interfaces import AbstractEvent, AbstractTier, ArraySpec, Tile
+from ooc_chol.kernels.interfaces.products import ProductDevice
+from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
+from ooc_chol.runtime.passes import BlockNames, Pass, finish
+from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.panels import bring_panel, return_panel
+from ooc_chol.sparse.plan import DeviceShare, MultiplyPlan
+from ooc_chol.tasks.row_blocks import RowBlock
+
+#: Where a block stands among those of the matrix: its number, and 0.
+BlockKey: TypeAlias = tuple[int, ...]
+#: The stream that copies from other devices.
+PEER = "peer"
+#: In how many parts a device that keeps all its blocks hands its rows on: copies run beside the products of later parts.
+_EXCHANGES = 4
+
+
+@final
+class _PackedBlocks(AbstractScanned[BlockKey]):
+    """The blocks of one device: the first ones stay in one array, tightly packed, and the others pass through slots."""
+
+    def __init__(self, device: ProductDevice, plan: MultiplyPlan, share: DeviceShare, tier: AbstractTier, kept: Tile) -> None:
+        self._device, self._share, self._tier, self._kept = device, share, tier, kept
+        self._blocks: Sequence[RowBlock] = plan.blocks.blocks
+        self._offsets = dict[int, int]()
+        at = 0
+        for number in share.blocks[: share.n_kept]:
+            self._offsets[number] = at
+            at += self._blocks[number].nbytes
+        self.arena: Any = None
+
+    def in_place(self, key: BlockKey) -> Tile | None:
+        """A view of host memory, for a host device."""
+        return self._tier.stored(key) if self._share.in_place else None
+
+    def is_kept(self, key: BlockKey) -> bool:
+        """Whether it is one of the first."""
+        return key[0] in self._offsets
+
+    def place(self, key: BlockKey, slot: int | None) -> Tile:
+        """Bytes of the array, or of a slot."""
+        nbytes = self._blocks[key[0]].nbytes
+        if slot is None:
+            return self._kept[self._offsets[key[0]] : self._offsets[key[0]] + nbytes]
+        return self.arena.tile(slot, (1, nbytes), "uint8")[0]
+
+    def bring(self, stream: Any, key: BlockKey, tile: Tile) -> None:
+        """Copy the bytes as they are."""
+        self._device.copy_stored(stream, self._tier, key, tile)
+
+    def nbytes(self, key: BlockKey) -> int:
+        """Bytes of the block's parts."""
+        return self._blocks[key[0]].nbytes
+
+    def format_of(self, key: BlockKey) -> str:
+        """How its values are stored."""
+        return self._blocks[key[0]].kind.value
+
+
+class _Diagonals(NamedTuple):
+    """The factors of an operator on a device: numbers, or vectors of its own rows; right of all columns."""
+
+    left: Tile | float
+    shift: Tile | float
+    right: Tile | None
+
+    def of_rows(self, rows: slice) -> tuple[Tile | float, Tile | float]:
+        """Left and shift of some of the device's rows."""
+        left, shift = (part if isinstance(part, float) else part[rows] for part in (self.left, self.shift))
+        return left, shift
+
+
+class _Parts(NamedTuple):
+    """What the product of a block takes beside X."""
+
+    ys: list[Tile]  #: Its rows of each panel
+    left: Tile | float
+    shift: Tile | float
+
+
+@final
+class DeviceProducts:
+    """One device's part: its memory, its streams, and what is enqueued there.
+
+    Parameters
+    ----------
+    device : ProductDevice
+        Open, with product kernels.
+    plan : MultiplyPlan
+        What is done.
+    share : DeviceShare
+        What this device does of it.
+    operator : Operator
+        The matrix and its diagonals.
+    run : Pass
+        Is told what is done.
+    """
+
+    def __init__(self, device: ProductDevice, plan: MultiplyPlan, share: DeviceShare, operator: Operator, run: Pass) -> None:
+        self.device, self.share = device, share
+        self._plan, self._blocks = plan, plan.blocks.blocks
+        tier: AbstractTier = operator.matrix.tier
+        kept = [ArraySpec(np.dtype(np.uint8), (share.kept_bytes,))] if share.kept_bytes else []
+        n_rows, n_columns = plan.blocks.shape
+        with device.current():
+            arena = device.allocate(share.ring_slots, share.slot_bytes, n_columns, [*share.vectors, *share.diagonals, *kept])
+            self._numbers = list(arena.arrays[:2])
+            self._scanned = _PackedBlocks(device, plan, share, tier, arena.arrays[-1] if kept else None)
+            self._scanned.arena = arena
+            names = BlockNames("A", plan.tier, copying=("copy-in", PEER))
+            self.track = run.track(device.name, names)
+            self.track.resident_bytes = share.peak_bytes
+            self.streams, self.peer = ScanStreams.of(device), device.create_stream(PEER)
+            self.scan = BlockScan(device, self._scanned, slots=share.ring_slots, streams=self.streams, track=self.track)
+            self._diagonals = self._bring_diagonals(operator, arena.arrays[2:])
+        #: First row of the array in which Y is made.
+        self._made_from = 0 if n_rows == n_columns else share.rows.start
+        #: Which of the two replicas is X, and parts of both by that and by the widths of panels, then by blocks.
+        self._side = 0
+        self._is_traced = run.is_traced
+        self._compiled = set[tuple[int, ...]]()  # widths of panels that all blocks have met
+        self._captured: dict[tuple[int, tuple[int, ...], int], list[tuple[range, Callable[[], None]]]] = {}
+        self._parts: dict[tuple[int, tuple[int, ...]], tuple[list[Tile], dict[int, _Parts]]] = {}
+        self.order: list[BlockKey] = [(number, 0) for number in share.blocks]
+        self.exchanged_bytes = 0  #: Bytes that came from other devices
+        self.brought_bytes = 0  #: Bytes of X
+        self.returned_bytes = 0  #: Bytes of Y
+
+    def _bring_diagonals(self, operator: Operator, arrays: Sequence[Tile]) -> _Diagonals:
+        """Copy those that are vectors to the device."""
+        own, there = slice(self.share.rows.start, self.share.rows.stop), iter(arrays)
+
+        def brought(part: Any, rows: slice) -> Tile | float:
+            if isinstance(part, float):
+                return part
+            vector = next(there)
+            host: NDArray[np.float64] = part[rows].reshape(-1, 1)
+            bring_panel(self.device, self.streams.computing, host, 0, vector.reshape(-1, 1), self.share.slot_bytes)
+            return vector
+
+        left, shift = brought(operator.left, own), brought(operator.shift, own)
+        right = None if operator.right is None else brought(operator.right, slice(None))
+        return _Diagonals(left, shift, right)
+
+    # vectors
+
+    def panels(self, side: int, widths: Sequence[int]) -> list[Tile]:
+        """The panels of X (``side`` 0), or of Y (1), for a group of widths: all rows that this device has of them."""
+        numbers, at, found = self._numbers[side], 0, []
+        height = self._plan.blocks.shape[1] if side == 0 else self._made_height
+        for width in widths:
+            found.append(numbers[at : at + height * width].reshape(height, width))
+            at += height * width
+        return found
+
+    @property
+    def _made_height(self) -> int:
+        n_rows, n_columns = self._plan.blocks.shape
+        return n_rows if n_rows == n_columns else len(self.share.rows)
+
+    def made(self, rows: range) -> slice:
+        """Where rows of the matrix are in a panel of Y."""
+        return slice(rows.start - self._made_from, rows.stop - self._made_from)
+
+    def swap(self) -> None:
+        """Let Y be the next X."""
+        self._numbers.reverse()
+        self._side = 1 - self._side
+
+    def bring(self, x: NDArray[Any], first: int, widths: Sequence[int]) -> None:
+        """Enqueue: X from the host, columns from ``first`` on."""
+        for panel, at in zip(self.panels(0, widths), _firsts(first, widths), strict=True):
+            bring_panel(self.device, self.streams.computing, x, at, panel, self.share.slot_bytes)
+            self.brought_bytes += panel.nbytes
+
+    def take_back(self, y: NDArray[Any], first: int, widths: Sequence[int]) -> None:
+        """Enqueue: the device's own rows of Y to the host."""
+        own = y[self.share.rows.start : self.share.rows.stop]
+        for panel, at in zip(self.panels(1, widths), _firsts(first, widths), strict=True):
+            part = panel[self.made(self.share.rows)]
+            return_panel(self.device, self.streams.computing, part, own, at, self.share.slot_bytes)
+            self.returned_bytes += part.nbytes
+
+    # one product
+
+    def begin(self, widths: Sequence[int]) -> None:
+        """Enqueue what precedes the blocks: the shift's operand to Y, the right scaling, what kernels make of X."""
+        computing, kernels = self.streams.computing, self.device.kernels
+        shift, right = self._diagonals.shift, self._diagonals.right
+        own = self.share.rows
+        for x, y in zip(self.panels(0, widths), self.panels(1, widths), strict=True):
+            if not isinstance(shift, float) or shift != 0.0:
+                self.device.copy_between(computing, x[own.start : own.stop], y[self.made(own)])
+            if right is not None:
+                kernels.scale(computing, right, x)  # x[i] *= right[i]
+            kernels.prepare(computing, x)
+
+    def blocks(self, widths: Sequence[int], run_blocks: int) -> Generator[range, None, None]:
+        """Enqueue one block after the other, ``y = shift y + left (A x)``; its number is yielded behind that.
+
+        Blocks that are kept, and are there since an earlier scan, are enqueued up to ``run_blocks`` at a time: kernels of a run
+        are captured once for each replica that is X. By then the ring has begun to fill.
+        """
+        may_capture = self._may_capture(widths)
+        if may_capture:
+            for run, enqueue in self._kept_runs(widths, run_blocks):
+                enqueue()
+                yield run
+        order = self.order[self.share.n_kept :] if may_capture else self.order
+        columns = sum(widths)
+        with closing(self.scan.over(order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
+            for (number, _), data in passing:
+                self._multiply(number, data, widths)
+                yield range(number, number + 1)
+        self._compiled.add(tuple(widths))
+
+    def _multiply(self, number: int, data: Tile, widths: Sequence[int]) -> None:
+        """Enqueue the products of one block with all panels."""
+        xs, parts = self._parts.setdefault((self._side, tuple(widths)), (self.panels(0, widths), {}))
+        if number not in parts:
+            parts[number] = self._parts_of(number, widths)
+        ys, left, shift = parts[number]
+        for x, y in zip(xs, ys, strict=True):
+            self.device.kernels.multiply(self.streams.computing, self._blocks[number], data, x, y, left=left, shift=shift)
+
+    def _may_capture(self, widths: Sequence[int]) -> bool:
+        """Whether kept blocks are there, kernels for such panels are compiled, and nobody asks for the times of each."""
+        return tuple(widths) in self._compiled and self.share.n_kept > 0 and not self._is_traced
+
+    def _kept_runs(self, widths: Sequence[int], run_blocks: int) -> list[tuple[range, Callable[[], None]]]:
+        """Runs of kept blocks, and what enqueues the products of each."""
+        if order := self.order[self.share.n_kept :]:
+            self.scan.run_ahead(order)
+        key = self._side, tuple(widths), run_blocks
+        if key not in self._captured:
+            kept = self.share.blocks[: self.share.n_kept]
+            runs = [kept[at : at + run_blocks] for at in range(0, len(kept), run_blocks)]
+            self._captured[key] = [
+                (run, self.device.captured(self.streams.computing, partial(self._multiply_kept, run, widths))) for run in runs
+            ]
+        return self._captured[key]
+
+    def _multiply_kept(self, run: range, widths: Sequence[int]) -> None:
+        for number in run:
+            self._multiply(number, self._scanned.place((number, 0), None), widths)
+
+    def _parts_of(self, number: int, widths: Sequence[int]) -> _Parts:
+        """What a block makes of Y, and its rows of the diagonals; kept, since slicing takes longer than looking up."""
+        block, start = self._blocks[number], self.share.rows.start
+        left, shift = self._diagonals.of_rows(slice(block.rows.start - start, block.rows.stop - start))
+        return _Parts([y[self.made(block.rows)] for y in self.panels(1, widths)], left, shift)
+
+    def pull(self, other: DeviceProducts, run: range, widths: Sequence[int], done: AbstractEvent) -> None:
+        """Enqueue: copy the rows of some blocks from the device that made them."""
+        self.peer.wait(done)
+        rows = range(self._blocks[run[0]].rows.start, self._blocks[run[-1]].rows.stop)
+        for mine, theirs in zip(self.panels(1, widths), other.panels(1, widths), strict=True):
+            target, begun = mine[self.made(rows)], self.track.now(self.peer)
+            self.device.copy_between(self.peer, theirs[other.made(rows)], target)
+            self.exchanged_bytes += target.nbytes
+            if begun is not None:
+                self._tell_of_pull(run[0], (begun, self.peer.record()), target.nbytes)
+
+    def _tell_of_pull(self, number: int, span: tuple[Any, AbstractEvent], nbytes: int) -> None:
+        link = f"{PEER}->{self.device.name}"
+        self.track.ran("pull", (number, 0), PEER, span, nbytes=nbytes, fmt=self._plan.precision.storage.name, link=link)
+
+    def finish(self) -> None:
+        """Wait for all streams; raise what went wrong on the way."""
+        finish(self.device, [self.peer])
+        self.scan.finish()
+
+
+def _firsts(first: int, widths: Sequence[int]) -> Iterator[int]:
+    """First column of each panel."""
+    for width in widths:
+        yield first
+        first += width
+
+
+@final
+class Products:
+    """Products on all devices of a plan, enqueued by the calling thread.
+
+    Parameters
+    ----------
+    plan : MultiplyPlan
+        What is done.
+    members : sequence of DeviceProducts
+        One for each share.
+    """
+
+    def __init__(self, plan: MultiplyPlan, members: Sequence[DeviceProducts]) -> None:
+        self.plan, self.members = plan, members
+        self.scans = 0  #: How often all blocks have passed
+        #: Behind the last copies of each device from others.
+        self._arrived: list[AbstractEvent] = []
+
+    @property
+    def copied_bytes(self) -> dict[str, int]:
+        """Bytes of blocks over each link until now, counted from the copies issued."""
+        return {f"{self.plan.tier}->{each.device.name}": each.scan.copied_bytes for each in self.members}
+
+    def bring(self, x: NDArray[Any], first: int, widths: Sequence[int]) -> None:
+        """Enqueue: X to every device, once no other device reads what was there."""
+        for each in self.members:
+            with each.device.current():
+                self._meet(each)
+                each.bring(x, first, widths)
+
+    def take_back(self, y: NDArray[Any], first: int, widths: Sequence[int]) -> None:
+        """Enqueue: rows of Y from the devices that made them."""
+        for each in self.members:
+            with each.device.current():
+                each.take_back(y, first, widths)
+
+    def multiply(
+        self, widths: Sequence[int], *, exchange: bool, told: Callable[[range, AbstractEvent], None] | None = None
+    ) -> tuple[list[AbstractEvent], list[AbstractEvent]]:
+        """Enqueue one product of the panels that are there; with ``exchange`` all devices get all rows of Y.
+
+        ``told`` gets numbers of blocks with an event behind their products. Returns events before and behind all, of each
+        device's computing stream.
+        """
+        begun: list[AbstractEvent] = []
+        for each in self.members:
+            with each.device.current():
+                self._meet(each)
+                begun.append(each.streams.computing.record())
+                each.peer.wait(begun[-1])  # until then what becomes Y is read as X
+                each.begin(widths)
+        exchange = exchange and len(self.members) > 1
+        with ExitStack() as stack:
+            parts = _EXCHANGES if exchange else 1
+            passing = [stack.enter_context(closing(each.blocks(widths, -(-len(each.order) // parts)))) for each in self.members]
+            for runs in zip_longest(*map(self._current, self.members, passing)):
+                for owner, run in zip(self.members, runs, strict=True):
+                    if run is not None and (exchange or told is not None):
+                        done = self._hand_on(owner, run, widths, exchange=exchange)
+                        if told is not None:
+                            told(run, done)
+        self.scans += 1
+        self._arrived, ended = [], []
+        for each in self.members:
+            with each.device.current():
+                ended.append(each.streams.computing.record())
+                if exchange:
+                    self._arrived.append(each.peer.record())
+        return begun, ended
+
+    def swap(self) -> None:
+        """Let Y be the next X, on all devices."""
+        for each in self.members:
+            each.swap()
+
+    def finish(self) -> None:
+        """Wait for all devices."""
+        for each in self.members:
+            with each.device.current():
+                each.finish()
+
+    def _meet(self, each: DeviceProducts) -> None:
+        """Let a device wait until all of them have got each other's rows: what it reads is there, and what it writes not read."""
+        for event in self._arrived:
+            each.streams.computing.wait(event)
+
+    @staticmethod
+    def _current(each: DeviceProducts, passing: Generator[range, None, None]) -> Iterator[range]:
+        """Enqueue with the device current, one run of blocks at a time."""
+        while True:
+            with each.device.current():
+                run = next(passing, None)
+            if run is None:
+                return
+            yield run
+
+    def _hand_on(self, owner: DeviceProducts, run: range, widths: Sequence[int], *, exchange: bool) -> AbstractEvent:
+        """Record that some blocks' rows are made, and let the other devices copy them."""
+        with owner.device.current():
+            done = owner.streams.computing.record()
+        if exchange:
+            for other in self.members:
+                if other is not owner:
+                    with other.device.current():
+                        other.pull(owner, run, widths, done)
+        return done

@@ -1,0 +1,99 @@
+"""Sources of sparse matrices: what :func:`rows_of` takes, one module for each format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+from ooc_chol.sparse.canonical import Rules, Zeros, canonical
+from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
+from ooc_chol.sparse.sources.arrays import array_rows
+from ooc_chol.sparse.sources.edges import edge_list
+from ooc_chol.sparse.sources.matrix_market import matrix_market_rows
+from ooc_chol.sparse.sources.metis import metis_rows
+from ooc_chol.sparse.sources.npy import folder_rows
+from ooc_chol.sparse.sources.npz import npz_rows
+
+__all__ = ["NonzeroRows", "rows_of"]
+
+#: What reads a file, by the ending of its name.
+_READERS: dict[str, Callable[..., AbstractRows]] = {
+    ".npz": npz_rows,
+    **{f".mtx{packed}": matrix_market_rows for packed in ("", ".gz")},
+    **{f".graph{packed}": metis_rows for packed in ("", ".gz")},
+    **{f"{ending}{packed}": edge_list for ending in (".txt", ".csv", ".tsv", ".edges", ".el") for packed in ("", ".gz")},
+}
+
+
+def rows_of(source: Any, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:
+    """The rows of whatever holds a sparse matrix.
+
+    Parameters
+    ----------
+    source : AbstractRows, sparse matrix, str or PathLike
+        A sparse matrix of SciPy, cupyx or PyTorch; or the path of a folder of ``.npy`` files, a ``.npz`` file of SciPy's, a
+        Matrix Market file (``.mtx``), a graph of METIS's (``.graph``), or a list of edges; these three also with ``.gz``. Of
+        rows, such as :func:`ooc_chol.edge_list` and :func:`ooc_chol.rmat` give, zeros are dropped where that is asked.
+    zeros : {"keep", "drop"}
+        What becomes of entries that are zero.
+    name : str, optional
+        Name for messages and reports; that of the file or of the type by default.
+
+    Returns
+    -------
+    AbstractRows
+        Its rows, which are never changed where they lie.
+
+    Raises
+    ------
+    TypeError
+        It is no sparse matrix, or a complex one; the message says what would do.
+    ValueError
+        The name of a file has another ending.
+    SparseInputError
+        A file or a matrix is not what it should be.
+    TierError
+        A file cannot be read.
+
+    Examples
+    --------
+    >>> from scipy.sparse import coo_array
+    >>> rows = rows_of(coo_array(([1.0, 2.0, 4.0], ([1, 0, 1], [0, 1, 0])), shape=(2, 2)))
+    >>> [(run.columns.tolist(), run.values.tolist()) for run in rows.runs()]
+    [([1, 0], [2.0, 5.0])]
+    >>> rows.counts.duplicates
+    1
+    """
+    if isinstance(source, AbstractRows):
+        return source if zeros == "keep" else NonzeroRows(source, zeros)
+    if not isinstance(source, str | os.PathLike):
+        return array_rows(source, zeros=zeros, name=name)
+    path = Path(source)
+    ending = "".join(suffix.lower() for suffix in path.suffixes[-2:])
+    known = next((each for each in _READERS if ending.endswith(each)), None)
+    if path.is_dir():
+        return folder_rows(path, zeros=zeros, name=name)
+    if known is None:
+        problem = f"{path} ends in none of {', '.join(_READERS)}"
+        raise ValueError(f"{problem}: give a file in one of these formats, or a folder of indptr.npy and indices.npy")
+    return _READERS[known](path, zeros=zeros, name=name)
+
+
+@final
+class NonzeroRows(AbstractRows):
+    """Rows of another source, without its entries that are zero."""
+
+    def __init__(self, rows: AbstractRows, zeros: Zeros = "drop") -> None:
+        self.name, self.shape, self.expected_entries = rows.name, rows.shape, rows.expected_entries
+        self.counts = RowCounts()
+        self._rows, self._rules = rows, Rules(rows.name, rows.shape[1], zeros)
+
+    def runs(self) -> Iterator[Rows]:
+        """Its runs, what is counted of the other source with them."""
+        counts = RowCounts()
+        for run in self._rows.runs():
+            yield canonical(*run, self._rules, counts)
+        self.counts = replace(self._rows.counts, zeros=counts.zeros)

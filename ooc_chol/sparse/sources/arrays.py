@@ -1,0 +1,105 @@
+"""Sparse matrices of other libraries, in memory: SciPy's, cupyx's, PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from ooc_chol.errors import SparseInputError
+from ooc_chol.sparse.canonical import Zeros
+from ooc_chol.sparse.rows import AbstractRows
+from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
+from ooc_chol.sparse.sources.coordinates import column_rows, coordinate_rows
+from ooc_chol.sparse.sources.vectors import ArrayVector
+
+#: The arrays of each format.
+_PARTS = {"csr": ("indptr", "indices", "data"), "csc": ("indptr", "indices", "data"), "coo": ("row", "col", "data")}
+#: What would do for objects of other libraries, by the beginning of the name of their type.
+_ADVICE = {
+    "networkx.": "pass networkx.to_scipy_sparse_array(G)",
+    "igraph.": "pass G.get_adjacency_sparse()",
+    "networkit.": "pass networkit.algebraic.adjacencyMatrix(G)",
+    "sparse.": "pass A.to_scipy_sparse()",
+    "pandas.": "pass scipy.sparse.csr_array of its numbers",
+    "scipy.sparse.linalg.": "its entries cannot be read: pass the matrix behind it",
+    "jax.": "pass scipy.sparse.csr_array of its data and indices",
+    "numpy.": "it is dense: pass scipy.sparse.csr_array(A), or multiply with A @ X",
+}
+
+
+def array_rows(matrix: Any, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:
+    """The rows of a sparse matrix in memory, which is never changed.
+
+    Parameters
+    ----------
+    matrix : sparse array
+        SciPy's, of any format (others than CSR, CSC and COO are converted to CSR); CSR, CSC or COO of cupyx; or a sparse CSR or
+        COO tensor of PyTorch.
+    zeros : {"keep", "drop"}
+        What becomes of entries that are zero.
+    name : str, optional
+        Name for messages; by default that of its type.
+
+    Returns
+    -------
+    AbstractRows
+        Its rows. CSR is handed over where it lies if it is canonical; of CSC and COO an eighth is copied at a time.
+
+    Raises
+    ------
+    TypeError
+        It is no sparse matrix; the message says what would do.
+    UnsupportedTypeError
+        Its numbers are complex, or no numbers.
+    SparseInputError
+        Its arrays do not fit together.
+    """
+    kind = type(matrix)
+    source = name or kind.__name__
+    if kind.__module__.split(".")[0] == "torch" and str(getattr(matrix, "layout", "")).startswith("torch.sparse_"):
+        return _tensor_rows(matrix, source, zeros)
+    if not issparse(matrix) and not (kind.__module__.startswith("cupyx.") and hasattr(matrix, "format")):
+        raise TypeError(f"A is a {_full_name(kind)}, which is no sparse matrix: {_advice(matrix)}")
+    if len(matrix.shape) != 2:
+        raise SparseInputError(source, "", f"it has {len(matrix.shape)} dimensions", "a matrix has two: reshape it")
+    if matrix.format not in _PARTS:
+        matrix, source = matrix.tocsr(), name or f"{source}, converted to CSR"
+    shape = (int(matrix.shape[0]), int(matrix.shape[1]))
+    first, second, data = (ArrayVector(getattr(matrix, part), part, source) for part in _PARTS[matrix.format])
+    if matrix.format == "coo":
+        return coordinate_rows(source, shape, (first, second, data), zeros=zeros)
+    if matrix.format == "csc":
+        return column_rows(Compressed(source, shape[1], first, second, data), shape, zeros=zeros)
+    return CompressedRows(Compressed(source, shape[0], first, second, data), shape, zeros=zeros)
+
+
+def _tensor_rows(tensor: Any, source: str, zeros: Zeros) -> AbstractRows:
+    """Rows of a sparse tensor of PyTorch."""
+    tensor = tensor.detach()
+    layout, shape = str(tensor.layout), tuple(int(size) for size in tensor.shape)
+    if len(shape) != 2 or layout not in ("torch.sparse_csr", "torch.sparse_coo"):
+        raise SparseInputError(source, "", f"{layout} of shape {shape}", "a matrix is needed: pass A.to_sparse_csr()")
+    if layout == "torch.sparse_csr":
+        parts = (tensor.crow_indices(), "crow_indices"), (tensor.col_indices(), "col_indices"), (tensor.values(), "values")
+        indptr, indices, data = (ArrayVector(part, what, source) for part, what in parts)
+        return CompressedRows(Compressed(source, shape[0], indptr, indices, data), (shape[0], shape[1]), zeros=zeros)
+    places = tensor._indices()  # not indices(), which wants repeated entries added first
+    rows, columns = (ArrayVector(place, what, source) for place, what in zip(places, ("rows", "columns"), strict=True))
+    return coordinate_rows(
+        source, (shape[0], shape[1]), (rows, columns, ArrayVector(tensor._values(), "values", source)), zeros=zeros
+    )
+
+
+def _full_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _advice(matrix: Any) -> str:
+    """What would do in its place."""
+    full = _full_name(type(matrix))
+    if isinstance(matrix, np.ndarray | list | tuple):
+        return _ADVICE["numpy."]
+    known = next((advice for start, advice in _ADVICE.items() if full.startswith(start)), None)
+    return known or "pass a sparse array of SciPy (scipy.sparse.csr_array(A)), or the path of a file"

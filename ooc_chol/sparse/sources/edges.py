@@ -1,0 +1,192 @@
+"""Lists of edges as text: two vertices a line, and a weight where there are some."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import SparseInputError
+from ooc_chol.inputs import AnyPath
+from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
+from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows
+from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
+
+#: Vertices up to this number are taken as they are; of more, one in so many must have an edge.
+_FREE_VERTICES, _MOST_UNUSED = 1 << 24, 256
+_COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*$")
+_HEADLINE = re.compile(rb"[ \t]*[\"'A-Za-z_]")
+
+
+class Edges(NamedTuple):
+    """Edges in the order of their file."""
+
+    vertices: NDArray[np.int32]  #: (n_edges, 2), counted from 0
+    weights: NDArray[Any] | None  #: Of int64 or float64
+
+
+def edge_list(
+    path: AnyPath,
+    *,
+    base: int = 0,
+    directed: bool = False,
+    shape: tuple[int, int] | None = None,
+    zeros: Zeros = "keep",
+    name: str | None = None,
+) -> ScatteredRows:
+    """The adjacency matrix of a list of edges in a file, for :func:`block_csr`: with options that the name of a file cannot say.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the file, text or, where it ends in ``.gz``, compressed text: in each line two vertices, and a weight where the
+        first line has one, between blanks, commas or semicolons. Lines that begin with ``#`` or ``%`` are comments; the first
+        line of a ``.csv`` or ``.tsv`` may have names.
+    base : {0, 1}
+        Number of the first vertex.
+    directed : bool
+        Whether a line is one entry, row then column; else it is two, one in each triangle (and one for a loop).
+    shape : (int, int), optional
+        Shape of the matrix; by default it is square, as large as its largest vertex needs.
+    zeros : {"keep", "drop"}
+        What becomes of edges of weight zero.
+    name : str, optional
+        Name for messages; that of the file by default.
+
+    Returns
+    -------
+    AbstractRows
+        Its rows. An edge without weight that stands there more than once, also the other way round, is one entry of value 1;
+        weights of such edges are added. Both are counted. Edges are held in memory, in 8 bytes each, and 8 of a weight.
+
+    Raises
+    ------
+    SparseInputError
+        A line is not as the format has it, or vertices have such large numbers that hardly any has an edge.
+    TierError
+        The file cannot be read.
+    ValueError
+        ``base`` is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "triangle.txt")
+    ...     np.savetxt(path, [(1, 2), (2, 3), (3, 1)], fmt="%d")
+    ...     with oc.block_csr(oc.edge_list(path, base=1)) as A:
+    ...         print(A.tocsr().toarray())
+    [[0. 1. 1.]
+     [1. 0. 1.]
+     [1. 1. 0.]]
+    """
+    path = Path(path)
+    source = name or str(path)
+    if base not in (0, 1) or isinstance(base, bool):
+        raise ValueError(f"base is {base!r:.80}; vertices are counted from 0 or from 1")
+    edges = _read(path, source, base)
+    vertices = edges.vertices
+    if shape is None:
+        n = int(vertices.max()) + 1 if vertices.size else 0
+        if n > max(_FREE_VERTICES, _MOST_UNUSED * len(vertices)):
+            problem = f"vertices are numbered up to {n - 1 + base}, but there are only {len(vertices)} edges"
+            raise SparseInputError(source, "", problem, "number them anew, or give shape=(n, n)")
+        shape = n, n
+    once: Literal["once", "sum"] = "once" if edges.weights is None else "sum"
+    n_loops = int(np.count_nonzero(vertices[:, 0] == vertices[:, 1]))
+    n_entries = len(vertices) if directed else 2 * len(vertices) - n_loops
+    return ScatteredRows(source, shape, lambda: _pieces(edges, directed), n_entries, zeros=zeros, repeated=once)
+
+
+def _pieces(edges: Edges, directed: bool) -> Iterator[Entries]:
+    """Entries of all edges."""
+    for at in range(0, len(edges.vertices), PIECE_ENTRIES):
+        rows, columns = edges.vertices[at : at + PIECE_ENTRIES].T
+        weights = None if edges.weights is None else edges.weights[at : at + PIECE_ENTRIES]
+        yield Entries(rows, columns, weights)
+        if not directed:
+            other = rows != columns
+            yield Entries(columns[other], rows[other], None if weights is None else weights[other])
+
+
+def _read(path: Path, source: str, base: int) -> Edges:
+    """All edges."""
+    vertices: list[NDArray[np.int32]] = []
+    weights: list[NDArray[Any]] = []
+    separators = b",;\t" if ".tsv" in _endings(path) else b",;"
+    width = 0
+    for piece in text_pieces(path, source):
+        plain = _plain(piece, path, source, separators)
+        table = parsed(plain, source, real=True)
+        width = width or int(table.counts[table.counts > 0][:1].sum())
+        if not width:
+            continue
+        _check_widths(table, width, piece, source)
+        rows = table.numbers.reshape(-1, width)
+        vertices.append(_vertices(rows[:, :2], table, piece, base, source))
+        if width == 3:
+            weights.append(rows[:, 2].copy())
+    found = np.concatenate(vertices) if vertices else np.empty((0, 2), np.int32)
+    return Edges(found, np.concatenate(weights) if weights else None)
+
+
+def _endings(path: Path) -> set[str]:
+    return {suffix.lower() for suffix in path.suffixes}
+
+
+def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
+    """The piece with blanks between its numbers, and empty lines for comments."""
+    data = piece.data
+    if piece.first_line == 1:
+        data = data.removeprefix(b"\xef\xbb\xbf")
+        if _endings(path) & {".csv", ".tsv"} and _HEADLINE.match(data):
+            data = data[data.index(b"\n") :]
+    if b"#" in data or b"%" in data:
+        data = _COMMENT.sub(b"", data)
+    if any(separator in data for separator in separators):
+        _check_fields(data, separators, piece, source)
+        data = data.translate(bytes.maketrans(b",;", b"  "))
+    return Piece(data, piece.first_line)
+
+
+def _check_fields(data: bytes, separators: bytes, piece: Piece, source: str) -> None:
+    """Refuse lines in which nothing stands between two separators, or before the first, or behind the last."""
+    bare = b"\n" + data.translate(bytes.maketrans(separators, b"," * len(separators)), b" \r")
+    found = [at for pair in (b",,", b"\n,", b",\n") if (at := bare.find(pair)) >= 0]
+    if found:
+        at = min(found)
+        line = piece.first_line + bare.count(b"\n", 0, at + 1 if bare[at : at + 1] == b"\n" else at) - 1
+        raise SparseInputError(source, f"line {line}", "a field is empty", "give every edge two vertices, and a weight or none")
+
+
+def _check_widths(table: Numbers, width: int, piece: Piece, source: str) -> None:
+    """Refuse lines of another number of columns than the first."""
+    bad = (table.counts != width) & (table.counts != 0) if width in (2, 3) else table.counts != 0
+    if bad.any():
+        at = int(np.argmax(bad))
+        problem = f"it has {table.counts[at]} numbers" + (f", but the first edge has {width}" if width in (2, 3) else "")
+        advice = "an edge is two vertices, and a weight in all lines or in none: leave other columns out"
+        raise SparseInputError(source, f"line {piece.first_line + at}", problem, advice)
+
+
+def _vertices(
+    numbers: NDArray[np.int64] | NDArray[np.float64], table: Numbers, piece: Piece, base: int, source: str
+) -> NDArray[np.int32]:
+    """Numbers of vertices, counted from 0."""
+    bad = (numbers < base) | (numbers > MOST_COLUMNS - 1 + base)
+    if numbers.dtype.kind == "f":
+        bad |= numbers != np.floor(numbers)
+    if bad.any():
+        edge = int(np.argmax(bad.any(axis=1)))
+        line = piece.first_line + int(np.flatnonzero(table.counts)[edge])
+        worst = numbers[edge][bad[edge]][0]
+        problem = f"{worst:g} is no vertex: they are whole numbers from {base} to {MOST_COLUMNS - 1 + base}"
+        raise SparseInputError(source, f"line {line}", problem, "mend the line, or say where counting begins (base=0 or 1)")
+    return (numbers - base).astype(np.int32)

@@ -1,0 +1,75 @@
+"""The kernels of random graphs compile, and their arithmetic, as C++ of one thread, is the host's."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.kernels.cuda.graph_source import source
+from ooc_chol.kernels.host import graphs
+from tests.products import thorough
+
+pytestmark = pytest.mark.nvcc
+
+DRAWS = {
+    "rmat 27": oc.rmat(27, seed=1, devices="host:0").draw,
+    "rmat 1": oc.rmat(1, seed=2).draw,
+    "urand 30": oc.urand(30, seed=2**64 - 1, devices="host:0").draw,
+    "rmat 12 directed": oc.rmat(12, 3, 0.0, 1.0, 0.0, directed=True).draw,
+    "rmat 30": oc.rmat(30, seed=5, devices="host:0").draw,
+}
+
+#: One thread in one block, whose atomic additions are additions; what is not called need not be right.
+ON_THE_HOST = """
+#define __device__
+#define __forceinline__ inline
+#define __global__
+#define __shared__ static
+struct Place { unsigned x, y; };
+static const Place blockIdx = {0, 0}, threadIdx = {0, 0}, blockDim = {1, 1}, gridDim = {1, 1};
+template <class T> static T atomicAdd(T* sum, T x) { T before = *sum; *sum += x; return before; }
+static void __syncthreads() {}
+static int __syncthreads_count(int x) { return x; }
+static unsigned __ballot_sync(unsigned, int x) { return x; }
+static int __popc(unsigned x) { return __builtin_popcount(x); }
+"""
+CALLED = """
+extern "C" void draw_edges(GRAPH, word first, word count, u32* u, u32* v) {
+    const Graph graph = MAKE_GRAPH;
+    for (word i = 0; i < count; ++i) {
+        const Ends ends = drawn(first + i, graph);
+        u[i] = ends.u;
+        v[i] = ends.v;
+    }
+}
+"""
+
+
+def compiled(words):
+    ran = subprocess.run(["nvcc", "-std=c++17", *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("name", ["rmat 27", *thorough(*[name for name in DRAWS if name != "rmat 27"])])
+def test_kernels_of_graphs_compile_without_warnings(name, tmp_path):
+    (tmp_path / "graphs.cu").write_text(source(DRAWS[name]), encoding="utf-8")
+    compiled(["-arch=sm_90", "-Werror", "all-warnings", "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "graphs.cu")])
+
+
+@pytest.mark.parametrize("name", ["rmat 27", "urand 30", *thorough("rmat 1", "rmat 12 directed", "rmat 30")])
+def test_kernels_draw_the_edges_of_the_host(name, tmp_path):
+    draw = DRAWS[name]
+    (tmp_path / "graphs.cpp").write_text(ON_THE_HOST + source(draw) + CALLED, encoding="utf-8")
+    compiled(["-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(tmp_path / "out.so"), str(tmp_path / "graphs.cpp")])
+    first, count = max(0, draw.n_edges - 5000), min(5000, draw.n_edges)
+    u, v = np.zeros(count, np.uint32), np.zeros(count, np.uint32)
+    numbers = [ctypes.c_uint32(each) for each in (*(draw.thresholds or (0, 0, 0)), *draw.offsets)]
+    span = ctypes.c_uint64(first), ctypes.c_uint64(count)
+    called = ctypes.CDLL(str(tmp_path / "out.so")).draw_edges
+    called(ctypes.c_uint64(draw.key), *numbers, *span, ctypes.c_void_p(u.ctypes.data), ctypes.c_void_p(v.ctypes.data))
+    wanted = graphs.edges(draw, range(first, first + count))
+    assert np.array_equal(u, wanted[0]) and np.array_equal(v, wanted[1])

@@ -130,4 +130,5 @@ def _cosines(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     """``|cos|`` of the angle between any two different vectors."""
     norms = np.sqrt(np.diagonal(gram))
     cosines = np.abs(gram) / np.maximum(np.outer(norms, norms), np.finfo(np.float64).tiny)
-    return np.minimum(cosines[np.triu_indices(len(gram), 1)], 1.0)
+    pairs: NDArray[np.float64] = cosines[np.triu_indices(len(gram), 1)].clip(max=1.0)
+    return pairs

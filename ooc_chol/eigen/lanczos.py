@@ -78,7 +78,7 @@ class Found:
     residuals : (k,) array
         ``||A v - value v|| / ||v||`` of each, computed in float64.
     scale : float
-        Largest magnitude of a Ritz value.
+        Largest magnitude of a Ritz value that was met.
     why_not : str
         Why not all have converged; empty where they have.
     counts : LanczosCounts
@@ -143,6 +143,7 @@ class Lanczos:
         self.basis = KrylovBasis(space)
         self._max_passes, self._check, self._at_restart = max_passes, check, at_restart
         self._panels = -(-wanted.k // space.block)  # that hold the wanted vectors
+        self.scale = 0.0  #: Largest magnitude of a Ritz value until now
         self._least, self._stuck = np.inf, 0
 
     def run(self, v0: NDArray[np.float64] | None = None) -> Found:
@@ -167,11 +168,12 @@ class Lanczos:
             self.basis.join(START_SEED, v0)
         while True:
             ritz = self._cycle()
-            k, goal = self.wanted.k, self.wanted.tol * ritz.scale
-            estimate = float(ritz.estimates[:k].max())
+            self.scale = max(self.scale, ritz.scale)
+            goal = self.wanted.tol * self.scale
+            estimate = float(ritz.estimates[: self.wanted.k].max())
             self._restart(ritz)
             if self._at_restart is not None:
-                self._at_restart(self, estimate / ritz.scale if ritz.scale else 0.0)
+                self._at_restart(self, estimate / self.scale if self.scale else 0.0)
             is_last = self.counts.passes >= self._max_passes
             if estimate > goal and not is_last:
                 continue
@@ -191,7 +193,7 @@ class Lanczos:
                 )
 
     def _found(self, ritz: Ritz, residuals: NDArray[np.float64], why_not: str) -> Found:
-        return Found(ritz.values[: self.wanted.k], residuals, ritz.scale, why_not, self.counts)
+        return Found(ritz.values[: self.wanted.k], residuals, self.scale, why_not, self.counts)
 
     def _cycle(self) -> Ritz:
         """Fill the basis, and solve the projected problem."""
@@ -239,7 +241,7 @@ class Lanczos:
 
     def _look_further(self, ritz: Ritz) -> bool:
         """A check sweep; whether it found that pairs are missing, so that the run must go on."""
-        done = sweep(self.basis, self.wanted, ritz, CHECK_SEED + len(self.counts.checks))
+        done = sweep(self.basis, self.wanted, ritz.values, self.scale, CHECK_SEED + len(self.counts.checks))
         self.counts.checks.append(CheckRound(done.passes, done.vectors, done.missed))
         if done.missed:
             self._least, self._stuck = np.inf, 0

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
     from ooc_chol.drawing import notebook_html as notebook_html
     from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
+    from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
+    from ooc_chol.eigen.singular import SvdsReport as SvdsReport
     from ooc_chol.eigen.solve import eigsh as eigsh
+    from ooc_chol.eigen.svds import svds as svds
     from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
@@ -118,7 +121,9 @@ _NAMES = {
     "drawing": ("Drawing", "notebook_html"),
     "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
+    "eigen.singular": ("SingularTriplets", "SvdsReport"),
     "eigen.solve": ("eigsh",),
+    "eigen.svds": ("svds",),
     "errors": (
         "AsymmetryWarning",
         "BudgetError",

@@ -107,7 +107,8 @@ def _steps(space: AbstractSpace, k: int, reorthogonalize: Reorthogonalization) -
             for j in range(1, i + 1, 2):
                 space.project(range(j, j + 1), f"component {i} {j}", again=False)
         if i + 1 < k:
-            space.orthonormalize(i + 1, f"beta {i}", range(i + 1))  # W = beta_(i+1) v_(i+1)
+            # W = beta_(i+1) v_(i+1)
+            space.orthonormalize(i + 1, f"beta {i}", range(i + 1 if reorthogonalize == "full" else 0))
 
 
 def _tridiagonal(kept: dict[str, NDArray[np.float64]], k: int, dtype: np.dtype[Any]) -> NDArray[Any]:

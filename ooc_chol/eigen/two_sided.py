@@ -16,6 +16,8 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.multiplier import Multiplier, multiplier
 from ooc_chol.sparse.planning import Devices
+from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.trace import Trace
 
 
 class AbstractTwoSided(ABC):
@@ -91,7 +93,7 @@ class PackedTwoSided(AbstractTwoSided):
         self._stack = ExitStack()
         self._open: tuple[Precision, tuple[Multiplier, Multiplier]] | None = None
         self._closed_bytes: dict[str, int] = {}
-        self.seconds = 0.0  #: Of scans, by events of devices, of multipliers that were closed
+        self._records: list[TraceRecord] = []
 
     def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
         """``B x``."""
@@ -115,7 +117,12 @@ class PackedTwoSided(AbstractTwoSided):
             b, bt = (
                 self._stack.enter_context(
                     multiplier(
-                        each, self._where.block, precision=precision, devices=list(self._names), memory_budget=self._budget
+                        each,
+                        self._where.block,
+                        precision=precision,
+                        devices=list(self._names),
+                        memory_budget=self._budget,
+                        trace=self._where.trace,
                     )
                 )
                 for each in self._pair
@@ -132,11 +139,27 @@ class PackedTwoSided(AbstractTwoSided):
                 found[link] = found.get(link, 0) + count
         return found
 
+    def trace(self) -> Trace | None:
+        """What multipliers that are closed have recorded; None where that was not asked for."""
+        if not self._where.trace:
+            return None
+        metadata: dict[str, str | int | float] = {
+            "rows": self.m,
+            "columns": self.n,
+            "precision": self._precision.value,
+            "devices": ", ".join(self._names),
+            "budget": 2 * self._budget,
+            "scans": self.passes,
+        }
+        return Trace(tuple(self._records), metadata=metadata)
+
     def close(self) -> None:
         """Close the multipliers that are open; another product opens them again."""
         if self._open is not None:
             self._closed_bytes = self.copied_bytes
-            self.seconds += sum(sum(each.report.scan_seconds) for each in self._open[1])
+            for each in self._open[1]:
+                if each.trace is not None:
+                    self._records += each.trace.records
             self._open = None
         self._stack.close()
 

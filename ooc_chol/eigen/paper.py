@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -9,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.eigen.jacobi import jacobi
+from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.precision.triples import Precision
 
 #: Against what a new vector is made orthogonal, beside the two before it.
 Reorthogonalization = Literal["full", "alternate", "none"]
@@ -72,8 +77,7 @@ def paper_pairs(space: AbstractSpace, k: int, *, reorthogonalize: Reorthogonaliz
     FDF. The source is Sgherzi, Parravicini and Santambrogio (2022). Its Algorithm 1 subtracts the components along v_1, v_3, ...
     from a vector that is overwritten before it is used, and those along v_2, v_4, ... from the next one: "alternate" is that.
     """
-    if reorthogonalize not in REORTHOGONALIZATIONS:
-        raise ValueError(f"reorthogonalize is {reorthogonalize!r:.40}; give one of {', '.join(REORTHOGONALIZATIONS)}")
+    check_reorthogonalization(reorthogonalize)
     if space.block != 1 or space.capacity < k:
         raise ValueError(
             f"{k} single Lanczos steps need {k} panels of one column, but the space has {space.capacity} of {space.block}"
@@ -93,6 +97,22 @@ def paper_pairs(space: AbstractSpace, k: int, *, reorthogonalize: Reorthogonaliz
         deviation=float(cosines.max(initial=0.0)),
         mean_angle_degrees=float(angles.mean()) if angles.size else 90.0,
     )
+
+
+def check_reorthogonalization(reorthogonalize: object) -> None:
+    """Raise ``ValueError`` unless it is one of the three."""
+    if reorthogonalize not in REORTHOGONALIZATIONS:
+        raise ValueError(f"reorthogonalize is {reorthogonalize!r:.40}; give one of {', '.join(REORTHOGONALIZATIONS)}")
+
+
+def refuse_in_paper_mode(**options: object) -> None:
+    """Raise ``ValueError`` for options of restarts, which k steps for k pairs have no use for."""
+    allowed = {"which": "LM", "block": 1}
+    if given := [name for name, value in options.items() if value is not None and value != allowed.get(name)]:
+        raise ValueError(
+            f"mode='paper' makes k single steps for k pairs at both ends of the spectrum, and has no use for {' and '.join(given)}: "
+            "leave that out"
+        )
 
 
 def _steps(space: AbstractSpace, k: int, reorthogonalize: Reorthogonalization) -> None:
@@ -133,3 +153,105 @@ def _cosines(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     cosines = np.abs(gram) / np.maximum(np.outer(norms, norms), np.finfo(np.float64).tiny)
     pairs: NDArray[np.float64] = cosines[np.triu_indices(len(gram), 1)].clip(max=1.0)
     return pairs
+
+
+@dataclass(frozen=True)
+class PaperReport:
+    """What ``mode="paper"`` did, and what is wrong with it.
+
+    Attributes
+    ----------
+    k : int
+        Steps, and pairs.
+    precision : str
+        Types of vectors, products and sums; the small problem is solved in the third.
+    reorthogonalize : str
+        Against what new vectors were made orthogonal.
+    passes : int
+        Products with A, those for residuals among them.
+    basis_deviation, deviation, mean_angle_degrees : float
+        As :class:`PaperPairs` has them.
+    seconds : float
+        Of steps and residuals, packing aside.
+    certified : bool
+        Never.
+    """
+
+    k: int
+    precision: str
+    reorthogonalize: str
+    passes: int
+    basis_deviation: float
+    deviation: float
+    mean_angle_degrees: float
+    seconds: float
+    certified: bool = False
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures as plain data.
+
+        Returns
+        -------
+        dict
+            Numbers and texts that JSON can hold; degrees and seconds.
+        """
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.k} Lanczos steps for {self.k} pairs in {self.precision}, reorthogonalization {self.reorthogonalize}",
+                "  NOT CERTIFIED: Ritz pairs of so many steps need not be near eigenpairs, and may be copies: see residuals",
+                f"  orthogonal up to {self.deviation:.2g} (basis {self.basis_deviation:.2g}), mean angle "
+                f"{self.mean_angle_degrees:.4g} degrees",
+                f"  passes     {self.passes}, in {self.seconds:.3g} s",
+            ]
+        )
+
+
+def paper_eigenpairs(
+    problem: AbstractProblem,
+    k: int,
+    precision: Precision,
+    reorthogonalize: Reorthogonalization,
+    start: NDArray[np.float64] | None,
+    stack: ExitStack,
+) -> Eigenpairs:
+    """What ``oc.eigsh(A, k, mode="paper")`` returns: pairs that are not certified.
+
+    Parameters
+    ----------
+    problem : AbstractProblem
+        A.
+    k : int
+        Steps, and pairs, 1 to n.
+    precision : Precision
+        Types of vectors, products and sums.
+    reorthogonalize : {"full", "alternate", "none"}
+        As for :func:`paper_pairs`.
+    start : (n, 1) array or None
+        The first vector; random where there is none.
+    stack : ExitStack
+        Closes the space.
+
+    Returns
+    -------
+    Eigenpairs
+        Ascending, vectors of norm 1, residuals relative to the largest magnitude of a value; the report is a
+        :class:`PaperReport`.
+    """
+    space = problem.space(1, k, precision, stack)
+    began = time.perf_counter()
+    if start is None:
+        space.fill(0)
+    else:
+        space.bring(start)
+    found = paper_pairs(space, k, reorthogonalize=reorthogonalize)
+    seconds = time.perf_counter() - began
+    vectors = space.take(range(k))
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(np.float64).tiny)
+    scale = float(np.abs(found.values).max())
+    deviations = found.basis_deviation, found.deviation, found.mean_angle_degrees
+    report = PaperReport(k, precision.value, reorthogonalize, space.passes, *deviations, seconds)
+    residuals = found.residuals / scale if scale else found.residuals
+    return Eigenpairs(found.values, vectors.astype(precision.storage), residuals, report, None)

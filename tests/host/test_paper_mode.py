@@ -112,3 +112,27 @@ def test_jacobi_of_what_is_diagonal_repeated_or_not_finite():
     assert jacobi(np.zeros((4, 4)))[0].tolist() == [0.0] * 4
     with pytest.raises(np.linalg.LinAlgError, match="NaN"):
         jacobi(np.array([[1.0, np.nan], [np.nan, 1.0]]))
+
+
+@pytest.mark.parametrize("how", ["full", "alternate", "none"])
+def test_eigsh_in_paper_mode(facebook, how):
+    w, v = pairs = oc.eigsh(facebook, K, mode="paper", reorthogonalize=how, precision="FDF", devices="host:0")
+    assert not pairs.certified
+    assert oc.eigsh(facebook, 3, devices="host:0").certified
+    np.testing.assert_allclose(np.linalg.norm(v.astype(np.float64), axis=0), 1, rtol=1e-6)
+    exact = v.astype(np.float64)
+    expected = np.linalg.norm(facebook @ exact - exact * w, axis=0) / np.abs(w).max()
+    np.testing.assert_allclose(pairs.residuals, expected, atol=2e-7)
+    cosines = np.abs(exact.T @ exact - np.eye(K)).max()
+    assert pairs.report.deviation == pytest.approx(cosines, rel=1e-2, abs=1e-6)
+    assert "NOT CERTIFIED" in str(pairs.report)
+    assert pairs.report.to_dict()["certified"] is False
+    assert len(oc.eigsh(facebook, 4, mode="paper", return_eigenvectors=False, devices="host:0")) == 4
+
+
+@pytest.mark.parametrize("options", [{"block": 2}, {"ncv": 40}, {"tol": 1e-3}, {"which": "LA"}, {"max_passes": 9}])
+def test_options_of_restarts_are_refused(options):
+    with pytest.raises(ValueError, match=f"no use for {next(iter(options))}"):
+        oc.eigsh(sp.eye_array(9).tocsr(), 3, mode="paper", **options)
+    with pytest.raises(ValueError, match="give one of"):
+        oc.eigsh(sp.eye_array(9).tocsr(), 3, mode="paper", reorthogonalize="some")

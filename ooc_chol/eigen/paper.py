@@ -110,7 +110,7 @@ def refuse_in_paper_mode(**options: object) -> None:
     allowed = {"which": "LM", "block": 1}
     if given := [name for name, value in options.items() if value is not None and value != allowed.get(name)]:
         raise ValueError(
-            f"mode='paper' makes k single steps for k pairs at both ends of the spectrum, and has no use for {' and '.join(given)}: "
+            f"mode='paper' makes k single steps for k pairs of both ends, and has no use for {' and '.join(given)}: "
             "leave that out"
         )
 

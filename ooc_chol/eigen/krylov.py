@@ -114,6 +114,10 @@ class KrylovBasis:
             self._h[np.ix_(_columns([new], block), column)] = r
         self._pending.clear()
 
+    def largest(self) -> float:
+        """Largest magnitude of an entry of the projected matrix."""
+        return float(np.abs(self._projected()).max(initial=0.0))
+
     def asymmetry(self) -> float:
         """How far the projected matrix is from its transpose, ``max |T - T.T| / max |T|``."""
         t = self._projected()
@@ -135,7 +139,8 @@ class KrylovBasis:
             upper[at : at + block, at : at + block] = np.triu((part + part.T) / 2)
         values, vectors = np.linalg.eigh(np.triu(upper) + np.triu(upper, 1).T)
         order = in_wanted_order(values, which)
-        values, vectors = values[order], vectors[:, order]
+        # LAPACK's vectors are some roundings too long or too short, and restarts would multiply that up.
+        values, vectors = values[order], vectors[:, order] / np.linalg.norm(vectors[:, order], axis=0)
         done, frontier = _columns(self.done, block), _columns(self.frontier, block)
         coefficients = np.zeros((self.used * block, len(values)))
         coefficients[done] = vectors

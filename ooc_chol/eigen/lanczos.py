@@ -17,6 +17,8 @@ from ooc_chol.precision.triples import Precision
 
 #: Largest asymmetry of the projected matrix that roundoff explains, by precision.
 MOST_ASYMMETRY = {Precision.FFF: 1e-3, Precision.FDF: 1e-4, Precision.DDD: 1e-8}
+#: Between which magnitudes the largest eigenvalue must be.
+_MAGNITUDES = {Precision.FFF: (1e-12, 1e16), Precision.FDF: (1e-24, 1e34), Precision.DDD: (1e-130, 1e150)}
 #: How much smaller the largest residual must be for a further restart to count as progress, and how often it may be less.
 _PROGRESS, _PATIENCE = 0.7, 3
 #: Seed of the starting panel, and of the first check.
@@ -210,6 +212,7 @@ class Lanczos:
         return basis.ritz(self.wanted.which)
 
     def _look_at_symmetry(self) -> None:
+        check_magnitude(self.basis.largest(), self.space.precision)
         self.counts.asymmetry = self.basis.asymmetry()
         most = MOST_ASYMMETRY[self.space.precision]
         if self.counts.asymmetry > most:
@@ -247,6 +250,16 @@ class Lanczos:
             self._least, self._stuck = np.inf, 0
             self._restart(done.ritz)
         return done.missed > 0
+
+
+def check_magnitude(largest: float, precision: Precision) -> None:
+    """Raise where squares of numbers such as the largest overflow, or those of what roundoff leaves of it underflow."""
+    least, most = _MAGNITUDES[precision]
+    if largest and not least < largest < most:
+        raise ValueError(
+            f"A has eigenvalues of about {largest:.2g}, but squares of residuals only fit {precision.value} where they are between "
+            f"{least:g} and {most:g}: divide A by {largest:.0e}, and multiply the eigenvalues by it"
+        )
 
 
 def asymmetry_text(asymmetry: float) -> str:

@@ -23,8 +23,6 @@ from ooc_chol.sparse.planning import Devices
 
 #: Methods and modes by name.
 _METHODS, _MODES = ("auto", "lanczos"), ("restart", "paper")
-#: Magnitudes of a largest eigenvalue below which squares of what roundoff leaves underflow.
-_SMALLEST_SCALE = {Precision.FFF: 1e-12, Precision.FDF: 1e-25, Precision.DDD: 1e-130}
 
 
 class _Options(TypedDict, total=False):
@@ -232,11 +230,6 @@ def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, s
 def _checked(found: Found, vectors: NDArray[Any], wanted: Wanted, precision: Precision) -> Eigenpairs:
     """The pairs, ascending, if all have converged."""
     scale = found.scale
-    if 0 < scale < _SMALLEST_SCALE[precision]:
-        raise ValueError(
-            f"the largest eigenvalue is {scale:.2g}, so small that residuals underflow in {precision.value}: multiply A by "
-            f"{1 / max(scale, 1e-300):.0e}, and the eigenvalues by the inverse of that"
-        )
     order = np.argsort(found.values, kind="stable")
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:

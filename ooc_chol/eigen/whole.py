@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, asymmetry_text
+from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, asymmetry_text, check_magnitude
 from ooc_chol.eigen.wanted import Wanted, in_wanted_order
 from ooc_chol.precision.triples import Precision
 from ooc_chol.room import check_room
@@ -68,6 +68,7 @@ def whole_pairs(
         raise ValueError(
             "a product with A holds NaN or infinite numbers: look for such entries of what its LinearOperator returns"
         )
+    check_magnitude(largest, precision)
     asymmetry = float(np.abs(a - a.T).max()) / largest if largest else 0.0
     if asymmetry > MOST_ASYMMETRY[precision]:
         raise ValueError(asymmetry_text(asymmetry))

@@ -15,7 +15,6 @@ import json
 import os
 import struct
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
@@ -190,7 +189,7 @@ class BlockFile(AbstractBlockTier):
         #: What looks at a block that this opening reads for the first time, if it is to: it raises what is wrong with its bytes.
         self.check_block: Callable[[int, NDArray[np.uint8]], None] | None = None
         self._looked_at: set[int] = set()
-        self._team, self._starting = ThreadTeam(min(_READERS, cores())), threading.Lock()
+        self._team = ThreadTeam(min(_READERS, cores()))
         with file_errors_typed(os.fspath(path), "opening it"):
             self._file = _opened(path, self.path)
             try:
@@ -262,7 +261,8 @@ class BlockFile(AbstractBlockTier):
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
-        self._team.close()
+        if not sys.is_finalizing():  # else its threads are gone already, and nobody would answer
+            self._team.close()
         self._file.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -97,7 +98,7 @@ class BlockCSR:
 
     @property
     def counts(self) -> RowCounts:
-        """What the source counted: duplicates that were added up, zeros, loops that were left out."""
+        """What the source counted: duplicates that became one entry, zeros, loops that were left out."""
         return self._facts.counts
 
     @property
@@ -276,7 +277,7 @@ class BlockCSR:
         entries      3 stored, 75 % of all; longest row 2
         blocks       1 of 384 B to 384 B, 384 B together; 128 bytes an entry
           pattern    1 block, 3 entries, 384 B
-        counted      0 duplicates added up, 0 zeros, 0 loops left out
+        counted      0 duplicates merged, 0 zeros, 0 loops left out
         """
         blocks = self.blocks.blocks
         n_rows, n_columns = self.shape
@@ -296,7 +297,7 @@ class BlockCSR:
                 plural = "s" * (len(own) > 1)
                 lines.append(f"  {kind.value:<10} {len(own)} block{plural}, {entries} entries, {format_bytes(nbytes)}")
         counts = self.counts
-        lines.append(f"counted      {counts.duplicates} duplicates added up, {counts.zeros} zeros, {counts.loops} loops left out")
+        lines.append(f"counted      {counts.duplicates} duplicates merged, {counts.zeros} zeros, {counts.loops} loops left out")
         if self.rounded:
             lines.append(f"rounded      {self.rounded} values, to {self.dtype.name}")
         return "\n".join(lines)
@@ -362,7 +363,9 @@ class BlockCSR:
         self.close()
 
     def __del__(self) -> None:
-        with suppress(Exception):  # at the end of the process there may be nothing left to close with
+        if sys.is_finalizing() and not isinstance(self._tier, BlockFile):
+            return  # the memory goes with the process, and no thread can be started that would unlock it
+        with suppress(Exception):  # one whose making failed has no tier
             self.close()
 
 

@@ -26,6 +26,10 @@ RUNS = {
     "factor": ("factor a.npy --store L.ooc --check", "logdet"),
     "verify": ("verify kept.ooc", "files"),
     "devices": ("devices", "devices"),
+    "sparse make": ("sparse make rmat --scale 6 --output made.oocsr", "nnz"),
+    "sparse pack": ("sparse pack edges.txt --output packed.oocsr", "counts"),
+    "sparse info": ("sparse info kept.oocsr --verify", "is_whole"),
+    "sparse multiply": ("sparse multiply kept.oocsr --columns 2 --times 3 --devices host:0", "norm"),
     "trace summary": ("trace summary run.pftrace", "streams"),
     "completion": ("completion fish", "script"),
     "bench rates": ("bench rates --quick --tile-size 32 --device host:0", "rates"),
@@ -55,7 +59,7 @@ ELSEWHERE = {"bench links", "trace view"}
 
 def leaves():
     """Every command that does something."""
-    return [place.path for place in places(make_parser()) if place.path not in ("", "bench", "geostat", "trace")]
+    return [place.path for place in places(make_parser()) if place.path not in ("", "bench", "geostat", "sparse", "trace")]
 
 
 @pytest.fixture
@@ -66,6 +70,8 @@ def folder(tmp_path, monkeypatch, capsys):
     with oc.cholesky("a.npy", tile_size=16, devices="host:0", trace=True) as factor:
         factor.trace.save("run.pftrace")
         factor.save("kept.ooc")
+    oc.block_csr(oc.urand(5), store="kept.oocsr").close()
+    np.savetxt("edges.txt", [(0, 1), (1, 2)], fmt="%d")
     words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6", "--output", "model.json"]
     assert main(["geostat", *words]) == 0
     capsys.readouterr()

@@ -28,7 +28,7 @@ def test_the_tutorial_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, m
     assert {path.name for path in tmp_path.iterdir()} == {"no rates yet", "covariance.npy", "covariance.factor", "run.pftrace"}
 
 
-PAGES = ["files", "sparse-sources", "how-it-works", "traces", "residues", "mixed-precision", "ablation", "measurements"]
+PAGES = ["sparse", "files", "sparse-sources", "how-it-works", "traces", "residues", "mixed-precision", "ablation", "measurements"]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -74,7 +74,7 @@ def commands_of(capsys, *words):
 
 
 def test_every_command_has_its_help_in_the_reference(capsys):
-    groups = {"bench", "geostat", "trace"}
+    groups = {"bench", "geostat", "sparse", "trace"}
     top = commands_of(capsys)
     assert groups < top
     wanted = (top - groups) | {f"{group} {name}" for group in groups for name in commands_of(capsys, group)}

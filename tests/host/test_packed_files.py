@@ -379,6 +379,23 @@ def test_what_ended_a_run_leaves_no_file_of_that_name(tmp_path, matrix, by):
     assert [each.name for each in tmp_path.iterdir()] == ["a.oocsr"]
 
 
+_LEFT_OPEN = """
+import sys
+import ooc_chol as oc
+from tests.sparse_rows import random_csr
+matrix = random_csr(20_000, 5000, 60)
+a, b = oc.block_csr(matrix, store=sys.argv[1]), oc.block_csr(matrix)
+assert a.blocks.largest_bytes > 8 << 20 and (a.tocsr() != b.tocsr()).nnz == 0
+"""
+
+
+def test_a_matrix_that_is_left_open_lets_the_process_end(tmp_path):
+    root = os.path.dirname(os.path.dirname(oc.__file__))
+    command = [sys.executable, "-c", _LEFT_OPEN, tmp_path / "a.oocsr"]
+    result = subprocess.run(command, cwd=root, capture_output=True, timeout=60)
+    assert result.returncode == 0 and not result.stderr
+
+
 def test_what_is_no_packed_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         oc.block_csr(tmp_path / "none.oocsr")

@@ -19,7 +19,9 @@ DEFAULT_TOL = {Precision.FFF: 1e-5, Precision.FDF: 1e-6, Precision.DDD: 1e-10}
 #: Columns of a panel that there are kernels for.
 BLOCKS = (8, 4, 2, 1)
 #: Columns of the basis beside the wanted ones, where the caller does not say; and panels that are the least.
-_EXTRA_COLUMNS, _LEAST_PANELS = 96, 4
+EXTRA_COLUMNS, LEAST_PANELS = 96, 4
+#: Panels that the basis has beside the wanted columns, at least, where the width of panels is chosen.
+CHOSEN_PANELS = 12
 #: Products that build the basis, where the caller does not say how many.
 _DEFAULT_PASSES = 10_000
 _OTHER_WHICH = {
@@ -114,11 +116,11 @@ def sizes_of(ncv: object, block: object, k: int, n: int) -> Sizes:
     """
     if block is not None and whole_number(block, "block") not in BLOCKS:
         raise ValueError(f"block is {block}; panels have 1, 2, 4 or 8 columns")
-    columns = k + _EXTRA_COLUMNS if ncv is None else whole_number(ncv, "ncv")
+    columns = k + EXTRA_COLUMNS if ncv is None else whole_number(ncv, "ncv")
     if block is None:
-        block = next((each for each in BLOCKS if 12 * each <= columns - k), 1)
+        block = next((each for each in BLOCKS if CHOSEN_PANELS * each <= columns - k), 1)
     width = whole_number(block, "block")
-    least = (-(-k // width) + _LEAST_PANELS) * width
+    least = (-(-k // width) + LEAST_PANELS) * width
     if columns < min(least, n):
         raise ValueError(
             f"ncv is {columns}, but {k} eigenpairs with block={width} need a basis of at least {min(least, n)} columns: leave "

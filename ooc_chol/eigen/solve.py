@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.eigen.asked import Sizes, passes_of, precision_for, sizes_of, start_of, wanted_of
 from ooc_chol.eigen.errors import NoConvergenceError
-from ooc_chol.eigen.lanczos import Found, Lanczos, LanczosCounts
+from ooc_chol.eigen.lanczos import Found, Lanczos
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
+from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.precision.triples import Precision

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import ooc_chol as oc
 from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
+from ooc_chol.eigen.plan import plan_eigsh
 
 _PAIRS = oc.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
 
@@ -17,8 +20,8 @@ _PAIRS = oc.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywh
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``eigsh`` to its parser."""
     parser.description = (
-        "Find eigenpairs of a symmetric sparse matrix, which may be larger than the devices. Every pair is told with its residual, "
-        "computed in float64; the command fails where one has not converged."
+        "Find eigenpairs of a symmetric sparse matrix, which may be larger than the devices. Every pair is told with its "
+        "residual, computed in float64; the command fails where one has not converged."
     )
     parser.epilog = examples(
         "ooc-chol eigsh graph.oocsr -k 24 --output pairs.npz",
@@ -52,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.plan:
             planned = ("which", "precision", "ncv", "block", "devices", "memory_budget")
             options = given(arguments, "which")
-            plan = oc.plan_eigsh(a, arguments.k, **{name: options[name] for name in planned if name in options})
+            plan = plan_eigsh(a, arguments.k, **{name: options[name] for name in planned if name in options})
             arguments.answer = plan.to_dict()
             print(plan)
             return
@@ -67,13 +70,18 @@ def _operator(arguments: argparse.Namespace, matrix: oc.BlockCSR) -> oc.BlockCSR
     return matrix
 
 
+def _figures(report: Any) -> dict[str, Any]:
+    """A report as plain data."""
+    return dict(report.to_dict()) if hasattr(report, "to_dict") else asdict(report)
+
+
 def _tell(arguments: argparse.Namespace, pairs: oc.Eigenpairs) -> None:
     """Print and write what came of it."""
     arguments.answer = {
         "eigenvalues": pairs.eigenvalues,
         "residuals": pairs.residuals,
         "certified": pairs.certified,
-        "report": pairs.report.to_dict(),
+        "report": _figures(pairs.report),
         "output": arguments.output,
     }
     print_values("eigenvalue", pairs.eigenvalues, {"residual": pairs.residuals})

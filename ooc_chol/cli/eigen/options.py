@@ -47,7 +47,9 @@ def given(arguments: argparse.Namespace, *more: str) -> dict[str, Any]:
 
 def check_output(arguments: argparse.Namespace, kind: oc.FileKind) -> None:
     """Refuse a file that cannot be written, or may not be replaced, before anything is read."""
-    oc.check_outputs([oc.Output("--output", arguments.output, kind)], [("A", arguments.matrix)], replace=arguments.force, ask=FORCE)
+    oc.check_outputs(
+        [oc.Output("--output", arguments.output, kind)], [("A", arguments.matrix)], replace=arguments.force, ask=FORCE
+    )
 
 
 def write_arrays(arguments: argparse.Namespace, kind: oc.FileKind, arrays: Mapping[str, NDArray[Any]]) -> None:

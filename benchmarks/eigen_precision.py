@@ -3,8 +3,8 @@
     python benchmarks/eigen_precision.py NAME [--scale 16] [--side 60] [--devices host:0] [--repeats 3]
                                               [--update docs/eigenpairs.md]
 
-Two matrices: the adjacency of an R-MAT graph of ``2**scale`` vertices, and the Laplacian of a grid of ``side`` times ``side`` points
-with random edge weights. In each precision
+Two matrices: the adjacency of an R-MAT graph of ``2**scale`` vertices, and the Laplacian of a grid of ``side`` times ``side``
+points with random edge weights. In each precision
 
 - *converged*: block Lanczos with thick restarts runs until residuals fall no further, 8 pairs: the floors of a precision;
 - *paper*: K = 8, 16 and 24 single steps for K pairs, with each reorthogonalization.

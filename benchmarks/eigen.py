@@ -6,9 +6,9 @@
     python benchmarks/eigen.py NAME two [--scales 25 27]
 
 ``host``: k = 8 and 24 at tol 1e-6, in memory beside SciPy's ``eigsh``, and from a file with an eighth of A as budget beside the
-rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64. ``streamed``: graphs larger than the budget
-beside the rate of the link. ``two``: one GPU and two, with the same bits. Residuals are ``||A v - w v|| / ||v||`` in float64, made
-anew from what was returned, relative to the largest magnitude. One line is measured after the other, and the file is written
+rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64. ``streamed``: larger than the budget,
+beside the rate of the link. ``two``: one GPU and two, with the same bits. Residuals are ``||A v - w v|| / ||v||`` in float64,
+made anew from what was returned, relative to the largest magnitude. One line is measured after the other, and the file is written
 after each: ``benchmarks/results/eigen/NAME.json``. What fails leaves its error in its line.
 """
 

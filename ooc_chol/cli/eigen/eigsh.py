@@ -12,7 +12,6 @@ import ooc_chol as oc
 from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
-from ooc_chol.eigen.plan import plan_eigsh
 
 _PAIRS = oc.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
 
@@ -55,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> None:
         if arguments.plan:
             planned = ("which", "precision", "ncv", "block", "devices", "memory_budget")
             options = given(arguments, "which")
-            plan = plan_eigsh(a, arguments.k, **{name: options[name] for name in planned if name in options})
+            plan = oc.plan_eigsh(a, arguments.k, **{name: options[name] for name in planned if name in options})
             arguments.answer = plan.to_dict()
             print(plan)
             return

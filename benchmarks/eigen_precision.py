@@ -6,7 +6,7 @@
 Two matrices: the adjacency of an R-MAT graph of ``2**scale`` vertices, and the Laplacian of a grid of ``side`` times ``side``
 points with random edge weights. In each precision
 
-- *converged*: block Lanczos with thick restarts runs until residuals fall no further, and 250 passes at most, 8 pairs: the floors of a precision;
+- *converged*: block Lanczos with thick restarts runs for 250 passes, several times what 8 pairs take: the floors of a precision;
 - *paper*: K = 8, 16 and 24 single steps for K pairs, with each reorthogonalization.
 
 Errors are ``||A v - w v|| / ||v||``, in float64, relative to the largest magnitude of an eigenvalue. One JSON file,

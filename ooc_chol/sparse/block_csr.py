@@ -44,6 +44,13 @@ _ADDED_ENTRIES = 1 << 18
 class BlockCSR:
     """A sparse matrix in packed row blocks; :func:`block_csr` makes one.
 
+    Parameters
+    ----------
+    tier : AbstractBlockTier
+        Holds the bytes of all blocks; the matrix closes it.
+    facts : Facts
+        What is known of the matrix beside them.
+
     Notes
     -----
     It is closed by :meth:`close`, at the end of a ``with`` block, or when nobody holds it any more. All of it can be read by
@@ -416,8 +423,8 @@ def block_csr(
     Parameters
     ----------
     source : sparse matrix, str, PathLike, AbstractRows or BlockCSR
-        What :func:`ooc_chol.sparse.sources.rows_of` takes: a matrix of SciPy or cupyx, files of several formats, a graph that
-        :func:`ooc_chol.rmat` makes; a packed matrix, which is packed anew; or the name of a packed file, which without
+        A matrix of SciPy, cupyx or PyTorch, the name of a file in one of several formats, or what :func:`ooc_chol.rmat` and
+        :func:`ooc_chol.edge_list` make; a packed matrix, which is packed anew; or the name of a packed file, which without
         ``store`` is opened as it is.
     store : str, PathLike or HostMemory, optional
         Name of a file to write, by convention ending in ``.oocsr``; it gets its name once it is complete. Or host memory that one

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 import ooc_chol as oc
 from ooc_chol.sparse.sources import rows_of
-from tests.host.test_sparse_files import folder, graph, matrix, metis
+from tests.host.sparse_files import folder, graph, matrix, metis
 
 pytestmark = pytest.mark.host
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.jacobi import jacobi
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.problem import AbstractProblem
@@ -216,6 +217,8 @@ def paper_eigenpairs(
     reorthogonalize: Reorthogonalization,
     start: NDArray[np.float64] | None,
     stack: ExitStack,
+    *,
+    trace: bool = False,
 ) -> Eigenpairs:
     """What ``oc.eigsh(A, k, mode="paper")`` returns: pairs that are not certified.
 
@@ -233,6 +236,8 @@ def paper_eigenpairs(
         The first vector; random where there is none.
     stack : ExitStack
         Closes the space.
+    trace : bool
+        Whether every copy and computation on devices is recorded.
 
     Returns
     -------
@@ -240,7 +245,7 @@ def paper_eigenpairs(
         Ascending, vectors of norm 1, residuals relative to the largest magnitude of a value; the report is a
         :class:`PaperReport`.
     """
-    space = problem.space(1, k, precision, stack)
+    space = problem.space(1, k, precision, stack, trace=trace)
     began = time.perf_counter()
     if start is None:
         space.fill(0)
@@ -254,4 +259,5 @@ def paper_eigenpairs(
     deviations = found.basis_deviation, found.deviation, found.mean_angle_degrees
     report = PaperReport(k, precision.value, reorthogonalize, space.passes, *deviations, seconds)
     residuals = found.residuals / scale if scale else found.residuals
-    return Eigenpairs(found.values, vectors.astype(precision.storage), residuals, report, None)
+    records = space.trace if isinstance(space, DeviceSpace) else None
+    return Eigenpairs(found.values, vectors.astype(precision.storage), residuals, report, records)

@@ -9,18 +9,21 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.eigen.asked import Sizes, passes_of, precision_for, sizes_of, start_of, wanted_of
+from ooc_chol.eigen.asked import BLOCKS, passes_of, precision_for, start_of, wanted_of
+from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.lanczos import Found, Lanczos
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
+from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.multiplier import Progress, Store
 from ooc_chol.sparse.planning import Devices
+from ooc_chol.tracing.trace import Trace
 
 #: Methods and modes by name.
 _METHODS, _MODES = ("auto", "lanczos"), ("restart", "paper")
@@ -101,7 +104,7 @@ def eigsh(
         Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
     block : {1, 2, 4, 8}, optional
         Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
-        default the largest of these with ``12 block <= ncv - k``.
+        default the one that :func:`plan_eigsh` predicts to be fastest, of those with ``12 block <= ncv - k``.
     v0 : (n,) or (n, m) array_like, optional
         Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
         depend on others.
@@ -177,15 +180,21 @@ def eigsh(
         triple = precision_for(precision, problem.dtype)
         wanted = wanted_of(k, which, tol, triple, problem.n)
         if mode == "paper":
-            pairs = paper_eigenpairs(problem, wanted.k, triple, reorthogonalize, start_of(v0, problem.n, 1), stack)
+            start = start_of(v0, problem.n, 1)
+            pairs = paper_eigenpairs(problem, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
             return pairs if return_eigenvectors else pairs.eigenvalues
-        sizes = sizes_of(ncv, block, wanted.k, problem.n)
-        start = start_of(v0, problem.n, sizes.block)
-        if sizes.columns + sizes.block > problem.n:
-            found, vectors = _all_of_it(problem, wanted, triple, stack)
+        layout = problem.layout(wanted, triple, ncv, block)
+        if layout is None:
+            start_of(v0, problem.n, BLOCKS[0])
+            found, vectors, records = *_all_of_it(problem, wanted, triple, stack), None
         else:
-            found, vectors = _restarted(problem, wanted, triple, sizes, start, max_products, check, stack)
-    pairs = _checked(found, vectors, wanted, triple)
+            start = start_of(v0, problem.n, layout.sizes.block)
+            plan = None if layout.plan is None else layout.plan.space
+            sizes = layout.sizes
+            space = problem.space(sizes.block, sizes.panels + 1, triple, stack, plan=plan, trace=trace)
+            found, vectors = _restarted(space, wanted, start, max_products, check)
+            records = space.trace if isinstance(space, DeviceSpace) else None
+    pairs = _checked(found, vectors, wanted, triple, records)
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
@@ -203,20 +212,16 @@ def _refuse_what_is_not_there(method: str, mode: str, M: Any) -> None:
 
 
 def _restarted(
-    problem: AbstractProblem,
+    space: AbstractSpace,
     wanted: Wanted,
-    precision: Precision,
-    sizes: Sizes,
     start: NDArray[np.float64] | None,
     max_passes: int,
     check: bool,
-    stack: ExitStack,
 ) -> tuple[Found, NDArray[Any]]:
     """Block Lanczos, and the vectors it ended with, the most wanted first."""
-    space = problem.space(sizes.block, sizes.panels + 1, precision, stack)
     found = Lanczos(space, wanted, max_passes=max_passes, check=check).run(start)
-    vectors = space.take(range(-(-wanted.k // sizes.block)))[:, : wanted.k]
-    return found, vectors.astype(precision.storage, copy=False)
+    vectors = space.take(range(-(-wanted.k // space.block)))[:, : wanted.k]
+    return found, vectors.astype(space.precision.storage, copy=False)
 
 
 def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, stack: ExitStack) -> tuple[Found, NDArray[Any]]:
@@ -228,14 +233,14 @@ def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, s
     return Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors
 
 
-def _checked(found: Found, vectors: NDArray[Any], wanted: Wanted, precision: Precision) -> Eigenpairs:
+def _checked(found: Found, vectors: NDArray[Any], wanted: Wanted, precision: Precision, records: Trace | None) -> Eigenpairs:
     """The pairs, ascending, if all have converged."""
     scale = found.scale
     order = np.argsort(found.values, kind="stable")
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
         raise _not_converged(found, vectors, residuals, wanted, precision)
-    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], found.counts, None)
+    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], found.counts, records)
 
 
 def _not_converged(

@@ -53,7 +53,7 @@ def random_rows(seed: int, first_row: int, rows: int, columns: int) -> NDArray[n
     """
     row = np.arange(first_row, first_row + rows, dtype=np.uint64)[:, None]
     entries = row * np.uint64(ROW_WORDS) + np.arange(1, columns + 1, dtype=np.uint64)
-    words: NDArray[np.uint64] = entries * np.uint64(GOLDEN)
+    words: NDArray[np.uint64] = np.multiply(entries, np.uint64(GOLDEN))
     words += np.uint64(panel_key(seed))
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         words ^= words >> np.uint64(shift)

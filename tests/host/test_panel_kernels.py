@@ -84,6 +84,20 @@ def test_dependent_columns_are_found_and_do_not_spoil_the_others(precision, bloc
 
 @every_precision
 @every_block
+def test_clamped_factors_give_no_column_up(precision, block):
+    check.clamped_factors(HOST, precision, block)
+    check.clamped_factors_of_nothing(HOST, precision, block)
+    check.columns_by_what_they_were(HOST, precision, block)
+
+
+@every_precision
+@every_block
+def test_panels_are_widened_and_multiplied_where_told(precision, block):
+    check.wide_panels(HOST, precision, block)
+
+
+@every_precision
+@every_block
 def test_random_panels(precision, block):
     check.random_panels(HOST, precision, block)
 

@@ -2,19 +2,23 @@
 //
 // Define: CLUSTER, thread blocks that share a chunk and read each other's shared memory; 1 where the device knows none.
 //
-// A chunk has STRIPS strips of rows, each added by the warps of a thread block: a warp takes every WARPS-th run of RUN rows in
-// order. Then the sums of warps are added in order, and those of strips. So the order is that of the rows of the chunk, whatever
+// A chunk has STRIPS strips of rows, each added by the warps of a thread block: a warp takes every eighth run of RUN rows in
+// order (without MMA and of 8 columns every second, for a quarter of the panels). Then the sums of warps are added in order, and those of strips. So the order is that of the rows of the chunk, whatever
 // the grid, the cluster, and the columns that a thread block has.
 
 constexpr int THREADS = 256, WARPS = THREADS / WARP, STRIPS = 8, STRIP_ROWS = 8192, RUN = 64;
 constexpr int CHUNK_ROWS = STRIPS * STRIP_ROWS, OWN_STRIPS = STRIPS / CLUSTER;
+static_assert(CLUSTER == 1 || CLUSTER == STRIPS, "a thread block of a cluster has one strip");
 #if MMA
-constexpr int MOST_TILES = 8;
+constexpr int ABREAST = 1, MOST_TILES = 8;
 #else
-// Panels of which a thread has all products with W.
-constexpr int PANELS = B == 8 ? 1 : B == 4 ? 4 : 8, MOST_TILES = PANELS * B / TILE;
+// Panels of which a thread has all products with W, and how many such sets of panels the warps of a thread block share: what one
+// of them reads of W, the others find in the first cache.
+constexpr int PANELS = B == 8 ? 1 : B == 4 ? 4 : 8, ABREAST = B == 8 ? 4 : 1, MOST_TILES = ABREAST * PANELS * B / TILE;
 #endif
 constexpr int TILE_SUMS = TILE * TILE, MOST_SUMS = MOST_TILES * TILE_SUMS;
+// Rows from one run of a warp to its next.
+constexpr int STEP = WARPS / ABREAST * RUN;
 
 struct Basis {
     const STORE* v;
@@ -27,13 +31,13 @@ struct Basis {
 // Adds what the columns of G tiles and W have in some rows of a strip; a lane has a column of each tile and a quarter of the rows.
 template <int G>
 __device__ __forceinline__ void add_rows(double (&sum)[(G + 1) / 2][2][2], const Basis& basis, int tile, u64 first, u64 stop) {
-    constexpr int U = G == 1 ? 16 : G == 2 ? 8 : G <= 4 ? 4 : 2;
+    constexpr int U = G == 1 ? 16 : G <= (sizeof(STORE) == 4 ? 4 : 2) ? 8 : G <= (sizeof(STORE) == 4 ? 8 : 4) ? 4 : 2;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, k = lane % 4, m = lane / 4;
     const STORE* at[G];
 #pragma unroll
     for (int g = 0; g < G; ++g) at[g] = column_at(basis.v, basis.p, basis.rows, (tile + g) * TILE + m);
     const STORE* w = basis.w + m % B;
-    for (u64 run = first + warp * RUN; run < stop; run += WARPS * RUN) {
+    for (u64 run = first + warp * RUN; run < stop; run += STEP) {
         if (run + RUN <= stop) {
 #pragma unroll 1
             for (u64 row = run + k; row < run + RUN; row += 4 * U) {
@@ -106,27 +110,41 @@ __device__ __forceinline__ void read_row(SUM (&out)[B], const STORE* row) {
     }
 }
 
-// The sums of a strip: a lane adds a row of a run at a time for all columns, and what lanes have is added in a tree.
-__device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile, int, u64 first, u64 stop) {
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    SUM sum[PANELS][B][B] = {};
-    for (u64 run = first + warp * RUN; run < stop; run += WARPS * RUN)
+typedef SUM Sums[PANELS][B][B];
+
+// Adds a run of rows, of which a lane has two; those from `stop` on are nothing.
+template <bool IS_WHOLE>
+__device__ __forceinline__ void add_run(Sums& sum, const Basis& basis, int tile, u64 run, u64 stop) {
 #pragma unroll
-        for (int half = 0; half < RUN / WARP; ++half) {
-            const u64 row = run + half * WARP + lane;
-            if (row >= stop) continue;
-            SUM w[B];
-            read_row(w, basis.w + row * B);
+    for (int half = 0; half < RUN / WARP; ++half) {
+        const u64 row = run + half * WARP + threadIdx.x % WARP;
+        if (!IS_WHOLE && row >= stop) continue;
+        SUM w[B];
+        read_row(w, basis.w + row * B);
 #pragma unroll
-            for (int g = 0; g < PANELS; ++g) {
-                SUM v[B];
-                read_row(v, column_at(basis.v, basis.p, basis.rows, tile * TILE + g * B) + row * B);
+        for (int g = 0; g < PANELS; ++g) {
+            SUM v[B];
+            read_row(v, column_at(basis.v, basis.p, basis.rows, tile * TILE + g * B) + row * B);
 #pragma unroll
-                for (int i = 0; i < B; ++i)
+            for (int i = 0; i < B; ++i)
 #pragma unroll
-                    for (int j = 0; j < B; ++j) sum[g][i][j] += v[i] * w[j];
-            }
+                for (int j = 0; j < B; ++j) sum[g][i][j] += v[i] * w[j];
         }
+    }
+}
+
+// The sums of a strip: a lane adds a row at a time for all columns of its panels, and what lanes have is added in a tree.
+__device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile, int tiles, u64 first, u64 stop) {
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, which = warp % ABREAST, nth = warp / ABREAST;
+    const bool has_panels = which * (MOST_TILES / ABREAST) < tiles;
+    tile += which * (MOST_TILES / ABREAST);
+    Sums sum = {};
+    for (u64 run = first + nth * RUN; has_panels && run < stop; run += STEP) {
+        if (run + RUN <= stop)
+            add_run<true>(sum, basis, tile, run, stop);
+        else
+            add_run<false>(sum, basis, tile, run, stop);
+    }
 #pragma unroll
     for (int step = WARP / 2; step; step /= 2)
 #pragma unroll
@@ -135,15 +153,15 @@ __device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile
             for (int i = 0; i < B; ++i)
 #pragma unroll
                 for (int j = 0; j < B; ++j) sum[g][i][j] += __shfl_xor_sync(0xffffffffu, sum[g][i][j], step);
-    for (int turn = 0; turn < WARPS; ++turn) {
-        if (turn == warp && lane == 0)
+    for (int turn = 0; turn < WARPS / ABREAST; ++turn) {
+        if (turn == nth && lane == 0)
 #pragma unroll
             for (int g = 0; g < PANELS; ++g)
 #pragma unroll
                 for (int i = 0; i < B; ++i)
 #pragma unroll
                     for (int j = 0; j < B; ++j) {
-                        SUM* to = out + (g * B + i) * TILE + j;
+                        SUM* to = out + ((which * PANELS + g) * B + i) * TILE + j;
                         *to = (turn ? *to : 0) + sum[g][i][j];
                     }
         __syncthreads();
@@ -151,16 +169,24 @@ __device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile
 }
 #endif
 
+#if CLUSTER > 1
+__device__ __forceinline__ void read_there(u32 there, double& found) {
+    asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(found) : "r"(there));
+}
+
+__device__ __forceinline__ void read_there(u32 there, float& found) {
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(found) : "r"(there));
+}
+#endif
+
 // What thread block `strip` of the cluster, or this one alone, has at a place of its shared memory.
 __device__ __forceinline__ SUM sum_of(const SUM* sums, int strip, int at) {
 #if CLUSTER > 1
-    u32 local = (u32)__cvta_generic_to_shared(sums + at), there;
+    const u32 here = (u32)__cvta_generic_to_shared(sums + at);
+    u32 there;
     SUM found;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(strip));
-    if (sizeof(SUM) == 8)
-        asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(*(double*)&found) : "r"(there));
-    else
-        asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(*(float*)&found) : "r"(there));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(strip));
+    read_there(there, found);
     return found;
 #else
     return sums[strip * MOST_SUMS + at];

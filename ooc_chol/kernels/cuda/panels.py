@@ -196,14 +196,16 @@ def _facts_of(device: int) -> panel_sizes.DeviceFacts:
 @cache
 def _function(device: int, precision: Precision, block: int, name: str) -> Any:
     """A compiled kernel of the current device."""
-    return modules.load(*panel_sizes.PANELS, **panel_sizes.defines(_facts_of(device), precision, block)).get_function(name)
+    names = panel_sizes.defines(_facts_of(device), precision, block, panel_sizes.PANELS)
+    return modules.load(*panel_sizes.PANELS, **names).get_function(name)
 
 
 @cache
 def _product_function(device: int, precision: Precision, block: int, defines: tuple[tuple[str, int], ...]) -> Any:
     """The compiled product of the current device, which may take all of a multiprocessor's shared memory."""
     facts = _facts_of(device)
-    module = modules.load(*panel_sizes.PRODUCTS, **panel_sizes.defines(facts, precision, block), **dict[str, Any](defines))
+    names = panel_sizes.defines(facts, precision, block, panel_sizes.PRODUCTS) | dict(defines)
+    module = modules.load(*panel_sizes.PRODUCTS, **names)
     function = module.get_function("product")
-    function.max_dynamic_shared_size_bytes = facts.shared_bytes - 1024
+    function.max_dynamic_shared_size_bytes = facts.shared_bytes
     return function

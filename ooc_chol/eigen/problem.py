@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.eigen.asked import Sizes, sizes_of
 from ooc_chol.eigen.device_space import DeviceSpace
+from ooc_chol.eigen.key import packed_key, product_key
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
 from ooc_chol.eigen.plan import EigshPlan, EigshProblem, planned_eigsh
 from ooc_chol.eigen.space import AbstractSpace
@@ -21,6 +22,7 @@ from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
+from ooc_chol.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
 from ooc_chol.room import check_room
 from ooc_chol.sparse.block_csr import BlockCSR, block_csr
@@ -72,6 +74,20 @@ class AbstractProblem(ABC):
     def exact(self, stack: ExitStack) -> Product:
         """Products in float64, of at most 8 columns at once."""
 
+    @abstractmethod
+    def key(self) -> dict[str, Any]:
+        """What the matrix is known again by, in an arithmetic key."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that compute."""
+        return ("host:0",)
+
+    @property
+    def files(self) -> list[tuple[str, AnyPath | None]]:
+        """Files that are read, behind the arguments that name them."""
+        return []
+
 
 @final
 class GivenProblem(AbstractProblem):
@@ -108,6 +124,10 @@ class GivenProblem(AbstractProblem):
         """Its own product: it is given float64."""
         return self._product
 
+    def key(self) -> dict[str, Any]:
+        """By what it makes of random vectors."""
+        return product_key(self._product, self.n, self.dtype)
+
 
 @final
 class PackedProblem(AbstractProblem):
@@ -117,6 +137,20 @@ class PackedProblem(AbstractProblem):
         self._operator, self._memory_budget = operator, memory_budget
         self._names = resolve_devices(devices)
         self.n, self.dtype = operator.shape[0], operator.matrix.dtype
+
+    def key(self) -> dict[str, Any]:
+        """By all its contents."""
+        return packed_key(self._operator)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those that were asked for."""
+        return self._names
+
+    @property
+    def files(self) -> list[tuple[str, AnyPath | None]]:
+        """The packed file."""
+        return [("A", self._operator.matrix.path)]
 
     def posed(self, precision: Precision) -> EigshProblem:
         """What a plan is made for."""

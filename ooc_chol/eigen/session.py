@@ -27,6 +27,8 @@ class Session:
     ----------
     wanted : Wanted
         What is looked for.
+    precision : Precision
+        Types of vectors and arithmetic.
     plan : EigshPlan, optional
         The plan, where there is one.
     checkpoint : Checkpoint, optional
@@ -38,12 +40,13 @@ class Session:
     def __init__(
         self,
         wanted: Wanted,
+        precision: Precision,
         *,
         plan: EigshPlan | None = None,
         checkpoint: Checkpoint | None = None,
         show: OpenReporter = None,
     ) -> None:
-        self.wanted, self.plan, self.checkpoint = wanted, plan, checkpoint
+        self.wanted, self.precision, self.plan, self.checkpoint = wanted, precision, plan, checkpoint
         self._show, self._since = show, time.perf_counter()
         self._checkpoint_seconds, self._first_scan = 0.0, 0
 
@@ -64,23 +67,17 @@ class Session:
         if self._show is not None:
             self._show(run.counts.passes, f"residual {residual:.1e}", ended - self._since)
 
-    def report(
-        self, found: Found, precision: Precision, *, space: AbstractSpace | None = None, n: int, block: int, ncv: int
-    ) -> EigshReport:
+    def report(self, found: Found, space: AbstractSpace | None, *, n: int) -> EigshReport:
         """What was done.
 
         Parameters
         ----------
         found : Found
             How the run ended.
-        precision : Precision
-            Types of vectors and arithmetic.
-        space : AbstractSpace, optional
+        space : AbstractSpace or None
             Where it worked; None where LAPACK solved the whole problem.
         n : int
             Rows of A.
-        block, ncv : int
-            Columns of a panel, and of the basis.
 
         Returns
         -------
@@ -96,11 +93,11 @@ class Session:
             k=self.wanted.k,
             which=self.wanted.which,
             method="dense" if space is None else "lanczos",
-            precision=precision,
+            precision=self.precision,
             tol=self.wanted.tol,
-            floor=FLOORS[precision],
-            block=block,
-            ncv=ncv,
+            floor=FLOORS[self.precision],
+            block=1 if space is None else space.block,
+            ncv=n if space is None else space.block * (space.capacity - 1),
             counts=found.counts,
             eigenvalues=found.values[order],
             residuals=residuals[order],

@@ -9,18 +9,24 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.eigen.asked import BLOCKS, passes_of, precision_for, start_of, wanted_of
+from ooc_chol.eigen.asked import BLOCKS, Sizes, passes_of, precision_for, start_of, wanted_of
+from ooc_chol.eigen.checkpoint import CHECKPOINTS, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
+from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
+from ooc_chol.eigen.report import EigshReport
+from ooc_chol.eigen.session import Session
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
+from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
+from ooc_chol.progress_bar import open_reporter
 from ooc_chol.sparse.multiplier import Progress, Store
 from ooc_chol.sparse.planning import Devices
 from ooc_chol.tracing.trace import Trace
@@ -125,9 +131,12 @@ def eigsh(
     store : str or PathLike, optional
         File for the packed blocks of an A that is not packed; by default they are in host memory.
     checkpoint : str or PathLike, optional
-        File for what is needed to go on after an interruption.
+        File that each restart replaces with what is needed to go on: by custom ``.ooceig``. The same call goes on from it to the
+        same bits, however the last one ended, on other devices and with another budget, too; it stays in the end. Of an A that
+        is packed, or is to be, all contents are compared.
     progress : bool or callable, optional
-        A bar, or ``progress(done, total, seconds)`` of passes.
+        A bar with passes done and the largest residual, or ``progress(done, total, seconds)`` after each restart, in passes,
+        ``total`` being the most that there may be.
     trace : bool
         Whether every copy and computation is recorded.
     return_eigenvectors : bool
@@ -150,7 +159,9 @@ def eigsh(
     NonFiniteError
         A holds NaN or infinities.
     BudgetError
-        The budget does not hold the basis; the message says how many bytes would do.
+        The budget does not hold the basis; the message says how many bytes would do, and which ``ncv`` would fit.
+    CheckpointError
+        The checkpoint is of another problem; the message says what differs.
 
     Notes
     -----
@@ -184,17 +195,22 @@ def eigsh(
             pairs = paper_eigenpairs(problem, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
             return pairs if return_eigenvectors else pairs.eigenvalues
         layout = problem.layout(wanted, triple, ncv, block)
+        show = stack.enter_context(open_reporter(progress, max_products, "eigsh", "pass"))
         if layout is None:
             start_of(v0, problem.n, BLOCKS[0])
+            session = Session(wanted, triple, show=show)
             found, vectors, records = *_all_of_it(problem, wanted, triple, stack), None
+            report = session.report(found, None, n=problem.n)
         else:
-            start = start_of(v0, problem.n, layout.sizes.block)
+            start, sizes = start_of(v0, problem.n, layout.sizes.block), layout.sizes
             plan = None if layout.plan is None else layout.plan.space
-            sizes = layout.sizes
+            kept = None if checkpoint is None else _kept(checkpoint, problem, wanted, triple, sizes, check, start)
             space = problem.space(sizes.block, sizes.panels + 1, triple, stack, plan=plan, trace=trace)
-            found, vectors = _restarted(space, wanted, start, max_products, check)
-            records = space.trace if isinstance(space, DeviceSpace) else None
-    pairs = _checked(found, vectors, wanted, triple, records)
+            session = Session(wanted, triple, plan=layout.plan, checkpoint=kept, show=show)
+            found, vectors = _restarted(space, wanted, start, max_products, check, session)
+            report = session.report(found, space, n=problem.n)
+            records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
+    pairs = _checked(found, vectors, wanted, triple, report, records)
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
@@ -211,15 +227,33 @@ def _refuse_what_is_not_there(method: str, mode: str, M: Any) -> None:
         )
 
 
+def _kept(
+    path: str | os.PathLike[str],
+    problem: AbstractProblem,
+    wanted: Wanted,
+    precision: Precision,
+    sizes: Sizes,
+    check: bool,
+    start: NDArray[np.float64] | None,
+) -> Checkpoint:
+    """Where restarts are kept, looked at before anything is computed, and what they belong to."""
+    check_outputs([Output("checkpoint", path, CHECKPOINTS.files)], problem.files, ask="")
+    key = arithmetic_key(problem.key(), wanted, precision, sizes, check=check, start=start, devices=problem.devices)
+    return Checkpoint(path, key, problem.files)
+
+
 def _restarted(
     space: AbstractSpace,
     wanted: Wanted,
     start: NDArray[np.float64] | None,
     max_passes: int,
     check: bool,
+    session: Session,
 ) -> tuple[Found, NDArray[Any]]:
     """Block Lanczos, and the vectors it ended with, the most wanted first."""
-    found = Lanczos(space, wanted, max_passes=max_passes, check=check).run(start)
+    run = Lanczos(space, wanted, max_passes=max_passes, check=check, at_restart=session.at_restart)
+    session.begin(run)
+    found = run.run(start)
     vectors = space.take(range(-(-wanted.k // space.block)))[:, : wanted.k]
     return found, vectors.astype(space.precision.storage, copy=False)
 
@@ -233,14 +267,21 @@ def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, s
     return Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors
 
 
-def _checked(found: Found, vectors: NDArray[Any], wanted: Wanted, precision: Precision, records: Trace | None) -> Eigenpairs:
+def _checked(
+    found: Found,
+    vectors: NDArray[Any],
+    wanted: Wanted,
+    precision: Precision,
+    report: EigshReport,
+    records: Trace | None,
+) -> Eigenpairs:
     """The pairs, ascending, if all have converged."""
     scale = found.scale
     order = np.argsort(found.values, kind="stable")
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
         raise _not_converged(found, vectors, residuals, wanted, precision)
-    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], found.counts, records)
+    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], report, records)
 
 
 def _not_converged(

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
     from ooc_chol.eigen.plan import plan_eigsh as plan_eigsh
     from ooc_chol.eigen.report import EigshReport as EigshReport
+    from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
+    from ooc_chol.eigen.singular import SvdsReport as SvdsReport
     from ooc_chol.eigen.solve import eigsh as eigsh
+    from ooc_chol.eigen.svds import svds as svds
     from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
@@ -123,7 +126,9 @@ _NAMES = {
     "eigen.pairs": ("Eigenpairs",),
     "eigen.plan": ("EigshPlan", "plan_eigsh"),
     "eigen.report": ("EigshReport",),
+    "eigen.singular": ("SingularTriplets", "SvdsReport"),
     "eigen.solve": ("eigsh",),
+    "eigen.svds": ("svds",),
     "errors": (
         "AsymmetryWarning",
         "BudgetError",

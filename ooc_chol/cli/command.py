@@ -109,6 +109,18 @@ def _sparse(parser: argparse.ArgumentParser) -> None:
     add_commands(parser)
 
 
+def _eigsh(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.eigen.eigsh import add_arguments
+
+    add_arguments(parser)
+
+
+def _svds(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.cli.eigen.svds import add_arguments
+
+    add_arguments(parser)
+
+
 def _bench(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.bench.commands import add_commands
 
@@ -136,6 +148,8 @@ _COMMANDS = {
     "factor": _Command("factor a .npy file into a file that ooc_chol.load opens", _factor),
     "verify": _Command("read factor files, and say whether every byte is what was written", _verify),
     "sparse": _Command("pack sparse matrices larger than a device, and multiply with them", _sparse),
+    "eigsh": _Command("find eigenpairs of symmetric sparse matrices, with their residuals", _eigsh),
+    "svds": _Command("find the largest singular triplets of sparse matrices, with their residuals", _svds),
     "trace": _Command("look at the trace of a run: in the Perfetto viewer, or as a text", _trace),
     "devices": _Command("list the devices and their memory", _devices),
     "bench": _Command("measure this machine, and this package on it", _bench),

@@ -30,6 +30,8 @@ class NoConvergenceError(OocCholError, ArpackNoConvergence):  # type: ignore[mis
         Why the run ended.
     advice : str
         What the user can do, as the end of the message.
+    what : str
+        What was wanted, in the plural: eigenpairs, or singular triplets, whose values and right vectors stand in their places.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class NoConvergenceError(OocCholError, ArpackNoConvergence):  # type: ignore[mis
         tol: float,
         reason: str,
         advice: str,
+        what: str = "eigenpairs",
     ) -> None:
         self.wanted = wanted
         self.residuals = residuals
@@ -49,8 +52,9 @@ class NoConvergenceError(OocCholError, ArpackNoConvergence):  # type: ignore[mis
         self.tol = tol
         self.reason = reason
         self.advice = advice
+        self.what = what
         text = (
-            f"{len(eigenvalues)} of {wanted} eigenpairs have residuals up to tol = {tol:g} of the largest eigenvalue, and the "
+            f"{len(eigenvalues)} of {wanted} {what} have residuals up to tol = {tol:g} of the largest value, and the "
             f"worst of the others {worst:.2g}: {reason}; {advice}; those that have converged are in the error's eigenvalues, "
             "eigenvectors and residuals"
         )
@@ -61,5 +65,6 @@ class NoConvergenceError(OocCholError, ArpackNoConvergence):  # type: ignore[mis
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        facts = self.wanted, self.eigenvalues, self.eigenvectors, self.residuals, self.worst, self.tol, self.reason, self.advice
+        pairs = self.eigenvalues, self.eigenvectors, self.residuals
+        facts = self.wanted, *pairs, self.worst, self.tol, self.reason, self.advice, self.what
         return type(self), facts

@@ -50,6 +50,11 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
         made.report, made.trace = report, trace
         return made
 
+    @property
+    def certified(self) -> bool:
+        """Whether all residuals are within the tolerance that was asked for; False of pairs of ``mode="paper"``."""
+        return bool(getattr(self.report, "certified", True))
+
     def __getnewargs__(self) -> tuple[Any, ...]:
         return self.eigenvalues, self.eigenvectors, self.residuals, self.report, self.trace
 

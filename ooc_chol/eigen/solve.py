@@ -16,6 +16,7 @@ from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
 from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
 from ooc_chol.eigen.report import EigshReport
 from ooc_chol.eigen.session import Session
@@ -31,7 +32,7 @@ from ooc_chol.sparse.planning import Devices
 from ooc_chol.tracing.trace import Trace
 
 #: Methods and modes by name.
-_METHODS, _MODES = ("auto", "lanczos"), ("restart",)
+_METHODS, _MODES = ("auto", "lanczos"), ("restart", "paper")
 
 
 class _Options(TypedDict, total=False):
@@ -46,6 +47,7 @@ class _Options(TypedDict, total=False):
     v0: ArrayLike | None
     max_passes: int | None
     mode: str
+    reorthogonalize: Reorthogonalization
     check: bool
     M: Any
     devices: Devices
@@ -73,6 +75,7 @@ def eigsh(
     v0: ArrayLike | None = None,
     max_passes: int | None = None,
     mode: str = "restart",
+    reorthogonalize: Reorthogonalization = "full",
     check: bool = True,
     M: Any = None,
     devices: Devices = None,
@@ -113,8 +116,10 @@ def eigsh(
         depend on others.
     max_passes : int, optional
         Most products with A that build the basis, 10,000 by default. Those of the check and of residuals come on top.
-    mode : {"restart"}
-        Restarts until all pairs have converged.
+    mode : {"restart", "paper"}
+        Restarts until all pairs have converged; or k Lanczos steps for k pairs, which are not certified.
+    reorthogonalize : {"full", "alternate", "none"}
+        With ``mode="paper"``, against what a new vector is made orthogonal: all before it, every second one, or two.
     check : bool
         Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
     M : optional
@@ -177,11 +182,18 @@ def eigsh(
     True
     """
     _refuse_what_is_not_there(method, mode, M)
+    if mode == "paper":
+        refuse_in_paper_mode(which=which, block=block, ncv=ncv, tol=tol, max_passes=max_passes, checkpoint=checkpoint)
+    check_reorthogonalization(reorthogonalize)
     max_products = passes_of(max_passes)
     with ExitStack() as stack:
         problem = problem_of(A, devices, memory_budget, store, stack)
         triple = precision_for(precision, problem.dtype)
         wanted = wanted_of(k, which, tol, triple, problem.n)
+        if mode == "paper":
+            start = start_of(v0, problem.n, 1)
+            pairs = paper_eigenpairs(problem, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
+            return pairs if return_eigenvectors else pairs.eigenvalues
         layout = problem.layout(wanted, triple, ncv, block)
         show = stack.enter_context(open_reporter(progress, max_products, "eigsh", "pass"))
         if layout is None:

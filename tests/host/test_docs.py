@@ -28,7 +28,18 @@ def test_the_tutorial_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, m
     assert {path.name for path in tmp_path.iterdir()} == {"no rates yet", "covariance.npy", "covariance.factor", "run.pftrace"}
 
 
-PAGES = ["sparse", "files", "sparse-sources", "how-it-works", "traces", "residues", "mixed-precision", "ablation", "measurements"]
+PAGES = [
+    "sparse",
+    "eigenpairs",
+    "files",
+    "sparse-sources",
+    "how-it-works",
+    "traces",
+    "residues",
+    "mixed-precision",
+    "ablation",
+    "measurements",
+]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -53,7 +64,7 @@ def public_names(module):
 
 def test_every_public_name_has_a_place_in_the_reference():
     for module, names in (
-        (oc, ("factorization", "objects", "errors", "tracing", "files", "sparse")),
+        (oc, ("factorization", "objects", "errors", "tracing", "files", "sparse", "eigen")),
         (tracing, ("tracing",)),
         (geostat, ("geostat",)),
     ):

@@ -1,0 +1,261 @@
+"""Largest eigenpairs of R-MAT and uniform graphs, beside SciPy on the host and CuPy on a GPU, with true residuals of all.
+
+    python benchmarks/eigen.py NAME host [--scale 18]
+    python benchmarks/eigen.py NAME in-core [--scales 22 24 25] [--devices cuda:0]
+    python benchmarks/eigen.py NAME streamed [--scale 27] [--budgets 16GiB 32GiB] [--graphs rmat urand] [--devices cuda:0]
+    python benchmarks/eigen.py NAME two [--scales 25 27]
+
+``host``: k = 8 and 24 at tol 1e-6, in memory beside SciPy's ``eigsh``, and from a file with an eighth of A as budget beside the
+rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64. ``streamed``: larger than the budget,
+beside the rate of the link. ``two``: one GPU and two, with the same bits. Residuals are ``||A v - w v|| / ||v||`` in float64,
+made anew from what was returned, relative to the largest magnitude. One line is measured after the other, and the file is written
+after each: ``benchmarks/results/eigen/NAME.json``. What fails leaves its error in its line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.config import parse_bytes
+
+RESULTS = Path(__file__).parent / "results" / "eigen"
+TOL = 1e-6
+Line = dict[str, Any]
+
+
+def true_residuals(a: oc.BlockCSR, w: NDArray[Any], v: NDArray[Any], devices: Any) -> float:
+    """The largest residual, with products in float64, 8 columns at a time."""
+    x, worst = v.astype(np.float64), 0.0
+    with oc.multiplier(a, min(8, x.shape[1]), devices=devices) as product:
+        for first in range(0, x.shape[1], 8):
+            part = x[:, first : first + 8]
+            r = product(part) - part * w[first : first + 8]
+            worst = max(worst, float((np.linalg.norm(r, axis=0) / np.linalg.norm(part, axis=0)).max()))
+    return worst / float(np.abs(w).max())
+
+
+def attempt(line: Line, run: Callable[[], Line]) -> Line:
+    """A line with its figures, or with the error that it ended in."""
+    try:
+        return line | run()
+    except Exception as error:  # recorded in the result: another library's failure is a finding
+        return line | {"error": f"{type(error).__name__}: {error!s:.300}"}
+
+
+def ours(a: oc.BlockCSR, k: int, repeats: int = 1, **options: Any) -> Callable[[], Line]:
+    """Our pairs."""
+
+    def run() -> Line:
+        seconds, processor = [], []
+        for _ in range(repeats):
+            began, busy = time.perf_counter(), time.process_time()
+            pairs = oc.eigsh(a, k, **{"tol": TOL, **options})
+            seconds.append(time.perf_counter() - began)
+            processor.append(time.process_time() - busy)
+        report = pairs.report.to_dict() if hasattr(pairs.report, "to_dict") else {"passes": pairs.report.passes}
+        residual = true_residuals(a, *pairs, options.get("devices"))
+        found = {"seconds": seconds, "processor_seconds": processor, "residual": residual, "values": list(pairs.eigenvalues)}
+        return found | {"report": {name: value for name, value in report.items() if name != "plan"}}
+
+    return run
+
+
+def scipys(a: oc.BlockCSR, k: int, dtype: str) -> Callable[[], Line]:
+    """SciPy's pairs, at the tolerance that gives the same residuals."""
+
+    def run() -> Line:
+        from scipy.sparse.linalg import eigsh
+
+        matrix = a.tocsr().astype(dtype)
+        began, busy = time.perf_counter(), time.process_time()
+        w, v = eigsh(matrix, k, which="LM", tol=TOL, v0=np.random.default_rng(0).standard_normal(matrix.shape[0]).astype(dtype))
+        found = {"seconds": [time.perf_counter() - began], "processor_seconds": [time.process_time() - busy]}
+        return found | {"residual": true_residuals(a, w, v, "host:0"), "values": sorted(map(float, w))}
+
+    return run
+
+
+def cupys(a: oc.BlockCSR, k: int, dtype: str, repeats: int = 2) -> Callable[[], Line]:
+    """CuPy's pairs on the first GPU."""
+
+    def run() -> Line:
+        import cupy as cp
+        from cupyx.scipy.sparse import csr_matrix
+        from cupyx.scipy.sparse.linalg import eigsh
+
+        host = a.tocsr()
+        matrix = csr_matrix(tuple(map(cp.asarray, (host.data.astype(dtype), host.indices, host.indptr))), shape=host.shape)
+        del host
+        seconds = []
+        for _ in range(repeats):
+            cp.cuda.Device().synchronize()
+            began = time.perf_counter()
+            w, v = eigsh(matrix, k, which="LM", tol=TOL)
+            cp.cuda.Device().synchronize()
+            seconds.append(time.perf_counter() - began)
+        w, v = cp.asnumpy(w), cp.asnumpy(v)
+        del matrix
+        cp.get_default_memory_pool().free_all_blocks()
+        return {"seconds": seconds, "residual": true_residuals(a, w, v, "cuda:0"), "values": sorted(map(float, w))}
+
+    return run
+
+
+@contextmanager
+def graph(kind: str, scale: int, devices: Any, store: Path | None = None) -> Iterator[tuple[oc.BlockCSR, Line]]:
+    """A packed graph, and what is said of it in every line."""
+    made = {"rmat": oc.rmat, "urand": oc.urand}[kind](scale, devices=devices)
+    with oc.block_csr(made, store=store) as a:
+        yield a, {"graph": f"{kind}({scale})", "n": a.shape[0], "entries": a.nnz, "bytes": a.nbytes}
+
+
+def disk_rate(path: Path) -> float:
+    """Bytes per second of reading a file from the disk, past the cache of the system."""
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        began, count = time.perf_counter(), 0
+        while chunk := file.read(1 << 24):
+            count += len(chunk)
+    return count / (time.perf_counter() - began)
+
+
+def product_line(a: oc.BlockCSR, facts: Line, precision: str, columns: int, **where: Any) -> Line:
+    """The yardstick: a product of some columns, the best of 5 behind one that warms up."""
+
+    def run() -> Line:
+        with oc.multiplier(a, columns, precision=precision, **where) as product:
+            product.apply(np.ones((a.shape[1], columns), oc.Precision(precision).storage), times=6)
+            report = product.report
+            return {"seconds": list(report.scan_seconds[1:]), "bytes": report.executed_bytes // max(1, report.scans)}
+
+    return attempt(facts | {"what": "product", "precision": precision, "columns": columns}, run)
+
+
+def host(options: argparse.Namespace) -> Iterator[Line]:
+    """R-MAT on the host, in memory and from a file."""
+    scale = options.scale or 18
+    with graph("rmat", scale, "host:0") as (a, facts):
+        for k in (8, 24):
+            for precision, block in (("DDD", 2), ("DDD", 8), ("FDF", 2)):
+                line = facts | {"what": "ours", "k": k, "precision": precision, "block": block}
+                yield attempt(line, ours(a, k, precision=precision, block=block, devices="host:0"))
+            for dtype in ("float64", "float32"):
+                yield attempt(facts | {"what": "scipy", "k": k, "precision": dtype}, scipys(a, k, dtype))
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        path = Path(folder) / "graph.oocsr"
+        with graph("rmat", scale, "host:0", path) as (a, facts):
+            rate, k = disk_rate(path), 8
+            facts = facts | {"what": "from a file", "k": k, "precision": "FDF", "block": 8, "disk_bytes_per_second": rate}
+            budget = _budget_of_an_eighth(a, k)
+            yield attempt(
+                facts | {"budget": budget}, ours(a, k, precision="FDF", block=8, devices="host:0", memory_budget=budget)
+            )
+
+
+def _budget_of_an_eighth(a: oc.BlockCSR, k: int) -> int:
+    """The vectors' bytes, and an eighth of those of A."""
+    ncv, panel = k + 96, 8
+    return (ncv + 4 * panel) * 4 * a.shape[0] + a.nbytes // 8 + 4 * a.blocks.largest_bytes
+
+
+def in_core(options: argparse.Namespace) -> Iterator[Line]:
+    """In one GPU's memory, beside CuPy."""
+    for scale in options.scales or (22, 24, 25):
+        with graph("rmat", scale, options.devices) as (a, facts):
+            for precision, columns in (("FDF", 1), ("FDF", 8), ("DDD", 4)):
+                yield product_line(a, facts, precision, columns, devices=options.devices)
+            for k in (8, 24):
+                for precision in ("FDF", "DDD"):
+                    line = facts | {"what": "ours", "k": k, "precision": precision}
+                    yield attempt(line, ours(a, k, 2, precision=precision, devices=options.devices))
+                for dtype in ("float32", "float64") if options.peers else ():
+                    yield attempt(facts | {"what": "cupy", "k": k, "precision": dtype}, cupys(a, k, dtype))
+
+
+def streamed(options: argparse.Namespace) -> Iterator[Line]:
+    """Larger than the budget."""
+    for kind in options.graphs:
+        with graph(kind, options.scale or 27, options.devices) as (a, facts):
+            for budget in options.budgets:
+                where = {"devices": options.devices, "memory_budget": parse_bytes(budget, "--budgets")}
+                facts = facts | {"budget": budget}
+                yield product_line(a, facts, "FDF", 1, **where)
+                k, tol = (8, 1e-3) if kind == "urand" else (8 if where["memory_budget"] < 30 << 30 else 24, TOL)
+                line = facts | {"what": "ours", "k": k, "precision": "FDF", "tol": tol}
+                yield attempt(line, ours(a, k, precision="FDF", tol=tol, **where))
+                if kind == "rmat":
+                    line = facts | {"what": "paper", "k": 24, "precision": "FDF"}
+                    yield attempt(line, paper(a, 24, **where))
+
+
+def paper(a: oc.BlockCSR, k: int, **where: Any) -> Callable[[], Line]:
+    """K steps for K pairs."""
+
+    def run() -> Line:
+        began = time.perf_counter()
+        pairs = oc.eigsh(a, k, mode="paper", precision="FDF", **where)
+        return {"seconds": [time.perf_counter() - began], "residuals": list(pairs.residuals), "report": pairs.report.to_dict()}
+
+    return run
+
+
+def two(options: argparse.Namespace) -> Iterator[Line]:
+    """One GPU and two, in core and streamed."""
+    for scale in options.scales or (25, 27):
+        with graph("rmat", scale, "cuda") as (a, facts):
+            budget = None if scale < 27 else "32 GiB"
+            sizes = {"ncv": 120, "block": 8} if scale < 27 else {"ncv": 56, "block": 2}
+            for devices in ("cuda:0", ["cuda:0", "cuda:1"]):
+                line = facts | {"what": "ours", "k": 24, "precision": "FDF", "devices": devices, "budget": budget}
+                yield attempt(line, ours(a, 24, 2, precision="FDF", devices=devices, memory_budget=budget, **sizes))
+
+
+CASES = {"host": host, "in-core": in_core, "streamed": streamed, "two": two}
+
+
+def main() -> None:
+    """Measure, and write the result after every line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("case", choices=CASES)
+    parser.add_argument("--scale", type=int)
+    parser.add_argument("--scales", type=int, nargs="+")
+    parser.add_argument("--graphs", nargs="+", choices=("rmat", "urand"), default=["rmat", "urand"])
+    parser.add_argument("--budgets", nargs="+", default=["16 GiB", "32 GiB"])
+    parser.add_argument("--devices", default="cuda:0")
+    parser.add_argument("--no-peers", dest="peers", action="store_false")
+    parser.add_argument("--folder", type=Path, help="where a packed graph is written (default: the system's temporary folder)")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    lines: list[Line] = []
+    content = {
+        "case": f"eigen-{options.name}",
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    content |= {"machine": machine(options.case != "host"), "what": options.case, "tol": TOL}
+    for line in CASES[options.case](options):
+        lines.append(line)
+        told = {name: line.get(name) for name in ("graph", "what", "k", "precision", "block", "columns", "devices", "budget")}
+        told |= {name: line[name] for name in ("seconds", "processor_seconds", "residual", "error") if name in line}
+        print(
+            {name: value for name, value in told.items() if value is not None}, line.get("report", {}).get("passes"), flush=True
+        )
+        write_json(content | {"lines": lines}, options.output / f"{options.name}.json")
+
+
+if __name__ == "__main__":
+    main()

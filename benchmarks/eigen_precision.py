@@ -1,0 +1,179 @@
+"""Precision against time and error of eigenpairs, as Figures 2 to 4 of Sgherzi, Parravicini and Santambrogio (2022) have them.
+
+    python benchmarks/eigen_precision.py NAME [--scale 16] [--side 60] [--devices host:0] [--repeats 3]
+                                              [--update docs/eigenpairs.md]
+
+Two matrices: the adjacency of an R-MAT graph of ``2**scale`` vertices, and the Laplacian of a grid of ``side`` times ``side``
+points with random edge weights. In each precision
+
+- *converged*: block Lanczos with thick restarts runs for 250 passes, several times what 8 pairs take: the floors of a precision;
+- *paper*: K = 8, 16 and 24 single steps for K pairs, with each reorthogonalization.
+
+Errors are ``||A v - w v|| / ||v||``, in float64, relative to the largest magnitude of an eigenvalue. One JSON file,
+``benchmarks/results/eigen/precision-NAME.json``; ``--update`` writes its tables into a page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.eigen.lanczos import Lanczos
+from ooc_chol.eigen.problem import problem_of
+from ooc_chol.eigen.wanted import Wanted
+
+RESULTS = Path(__file__).parent / "results" / "eigen"
+PAIRS, STEPS, NCV, BLOCK = 8, (8, 16, 24), 104, 8
+#: Below any floor, so that the run goes on for so many passes, several times what they take to converge.
+NO_TOL, FLOOR_PASSES = 1e-17, 250
+MARK, END = "<!-- precision {} -->\n", "<!-- end -->"
+
+
+def matrices(stack: ExitStack, scale: int, side: int) -> Iterator[tuple[str, oc.Operator, str]]:
+    """Name, matrix, and from which end its pairs are wanted."""
+    graph = stack.enter_context(oc.block_csr(oc.rmat(scale, devices="host:0")))
+    yield f"R-MAT, scale {scale}", oc.Operator(graph), "LM"
+    grid = stack.enter_context(oc.block_csr(weighted_grid(side)))
+    yield f"Laplacian, {side} x {side} grid", oc.laplacian(grid), "LA"
+
+
+def weighted_grid(side: int) -> sp.csr_array:
+    """A grid whose edges have random weights of 0 to 1 in float32."""
+    points = np.arange(side * side).reshape(side, side)
+    ends = np.concatenate([[points[:-1].ravel(), points[1:].ravel()], [points[:, :-1].ravel(), points[:, 1:].ravel()]], axis=1)
+    weights = np.random.default_rng(0).random(ends.shape[1], np.float32)
+    upper = sp.coo_array((weights, ends), shape=(side * side,) * 2)
+    return (upper + upper.T).tocsr()
+
+
+def converged(operator: oc.Operator, which: str, precision: oc.Precision, devices: str, repeats: int) -> dict[str, Any]:
+    """Where residuals end, and the seconds of a run up to ten times that."""
+    with ExitStack() as stack:
+        problem = problem_of(operator, devices, None, None, stack)
+        space = problem.space(BLOCK, NCV // BLOCK + 1, precision, stack)
+        found = Lanczos(space, Wanted(PAIRS, which, NO_TOL), max_passes=FLOOR_PASSES, check=False).run()
+    errors = found.residuals / found.scale
+    tol = max(10 * float(errors.max()), {"FFF": 1e-6, "FDF": 1e-7, "DDD": 1e-12}[precision.value])
+    seconds, passes = [], 0
+    for _ in range(repeats):
+        began = time.perf_counter()
+        pairs = oc.eigsh(
+            operator, PAIRS, which=which, precision=precision, tol=tol, ncv=NCV, block=BLOCK, devices=devices, check=False
+        )
+        seconds.append(time.perf_counter() - began)
+        passes = pairs.report.passes
+    return {"best": float(errors.min()), "worst": float(errors.max()), "tol": tol, "seconds": seconds, "passes": passes}
+
+
+def paper(operator: oc.Operator, precision: oc.Precision, how: str, k: int, devices: str, repeats: int) -> dict[str, Any]:
+    """K steps for K pairs."""
+    runs = [
+        oc.eigsh(operator, k, mode="paper", reorthogonalize=how, precision=precision, devices=devices) for _ in range(repeats)
+    ]
+    report, errors = runs[0].report, runs[0].residuals
+    return {
+        "k": k,
+        "reorthogonalize": how,
+        "best": float(errors.min()),
+        "median": float(np.median(errors)),
+        "worst": float(errors.max()),
+        "mean_l2": float(errors.mean()),
+        "deviation": report.deviation,
+        "mean_angle_degrees": report.mean_angle_degrees,
+        "seconds": [each.report.seconds for each in runs],
+    }
+
+
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """All lines of the result."""
+    lines: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        for name, operator, which in matrices(stack, options.scale, options.side):
+            facts = {"matrix": name, "n": operator.shape[0], "entries": operator.matrix.nnz}
+            for precision in oc.Precision:
+                line = facts | {"precision": precision.value, "mode": "converged", "k": PAIRS}
+                lines.append(line | converged(operator, which, precision, options.devices, options.repeats))
+                print(lines[-1], flush=True)
+                for how in ("full", "alternate", "none"):
+                    for k in STEPS:
+                        line = facts | {"precision": precision.value, "mode": "paper"}
+                        lines.append(line | paper(operator, precision, how, k, options.devices, options.repeats))
+                        print(lines[-1], flush=True)
+    return lines
+
+
+def tables(lines: list[dict[str, Any]]) -> dict[str, str]:
+    """The tables of a page, by name."""
+    head = "| matrix | precision | best of 8 | worst of 8 | passes | seconds |\n|---|---|---|---|---|---|\n"
+    rows = [
+        f"| {line['matrix']} | {line['precision']} | {line['best']:.1e} | {line['worst']:.1e} | {line['passes']} | "
+        f"{min(line['seconds']):.2g} |"
+        for line in lines
+        if line["mode"] == "converged"
+    ]
+    found = {"converged": head + "\n".join(rows) + "\n"}
+    head = (
+        "| matrix | precision | reorthogonalization | best of 24 | median | worst | largest cosine | mean angle | seconds |\n"
+        "|---|---|---|---|---|---|---|---|---|\n"
+    )
+    rows = [
+        f"| {line['matrix']} | {line['precision']} | {line['reorthogonalize']} | {line['best']:.1e} | {line['median']:.1e} | "
+        f"{line['worst']:.1e} | {line['deviation']:.1e} | {line['mean_angle_degrees']:.2f}° | {min(line['seconds']):.2g} |"
+        for line in lines
+        if line["mode"] == "paper" and line["k"] == STEPS[-1]
+    ]
+    return found | {"paper": head + "\n".join(rows) + "\n"}
+
+
+def updated(page: str, lines: list[dict[str, Any]]) -> str:
+    """A page with its tables made anew, between their marks."""
+    for name, table in tables(lines).items():
+        before, _, rest = page.partition(MARK.format(name))
+        if not rest:
+            raise ValueError(f"the page has no line {MARK.format(name).strip()}")
+        page = before + MARK.format(name) + "\n" + table + "\n" + rest[rest.index(END) :]
+    return page
+
+
+def main() -> None:
+    """Measure, write the result, and update a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--scale", type=int, default=16)
+    parser.add_argument("--side", type=int, default=60)
+    parser.add_argument("--devices", default="host:0")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--update", type=Path)
+    parser.add_argument("--only-update", action="store_true", help="tables of the file that is there")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    path = options.output / f"precision-{options.name}.json"
+    if not options.only_update:
+        content = {
+            "case": f"eigen-precision-{options.name}",
+            "commit": commit(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(options.devices.startswith("cuda")),
+            "devices": options.devices,
+            "lines": measure(options),
+        }
+        print(write_json(content, path))
+    lines = json.loads(path.read_text(encoding="utf-8"))["lines"]
+    print("\n".join(tables(lines).values()))
+    if options.update is not None:
+        options.update.write_text(updated(options.update.read_text(encoding="utf-8"), lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

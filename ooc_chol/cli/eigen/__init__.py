@@ -1,0 +1,1 @@
+"""``ooc-chol eigsh`` and ``ooc-chol svds``: eigenpairs and singular triplets of sparse matrices in files."""

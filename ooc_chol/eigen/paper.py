@@ -1,0 +1,263 @@
+"""K Lanczos steps for K pairs, as eigensolvers of the literature have them: what comes out is not certified."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.device_space import DeviceSpace
+from ooc_chol.eigen.jacobi import jacobi
+from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.problem import AbstractProblem
+from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.precision.triples import Precision
+
+#: Against what a new vector is made orthogonal, beside the two before it.
+Reorthogonalization = Literal["full", "alternate", "none"]
+REORTHOGONALIZATIONS: tuple[str, ...] = get_args(Reorthogonalization)
+
+
+@dataclass(frozen=True)
+class PaperPairs:
+    """What K steps have found. The vectors stand in the first K panels of the space, of about unit norm.
+
+    Attributes
+    ----------
+    values : (k,) float64 array
+        Ritz values, ascending.
+    residuals : (k,) float64 array
+        ``||A v - value v|| / ||v||`` of each, computed in float64.
+    basis_deviation : float
+        Largest entry of ``|V.T V - I|`` of the Lanczos vectors.
+    deviation : float
+        Largest ``|cos|`` of the angle between two of the pairs' vectors.
+    mean_angle_degrees : float
+        Mean of the angles between any two of the pairs' vectors, at most 90, which it is where they are orthogonal; 90 of one.
+    """
+
+    values: NDArray[np.float64]
+    residuals: NDArray[np.float64]
+    basis_deviation: float
+    deviation: float
+    mean_angle_degrees: float
+    #: A Ritz pair of K steps need not be near an eigenpair, and copies of one stand beside it where orthogonality was lost.
+    certified: bool = False
+
+
+def paper_pairs(space: AbstractSpace, k: int, *, reorthogonalize: Reorthogonalization = "full") -> PaperPairs:
+    """K Lanczos steps from the vector in W, and Jacobi's method for the tridiagonal matrix.
+
+    Parameters
+    ----------
+    space : AbstractSpace
+        Of block 1, with k panels or more. W holds the first vector, of any norm.
+    k : int
+        Steps, and pairs.
+    reorthogonalize : {"full", "alternate", "none"}
+        Whether each new vector is made orthogonal to all before it; to every second one, as in Algorithm 1 of the source; or to
+        the last two alone, as exact arithmetic would have it.
+
+    Returns
+    -------
+    PaperPairs
+        Values, true residuals, and how far from orthogonal the vectors are. The vectors are in the space.
+
+    Raises
+    ------
+    ValueError
+        The space is of another block or has fewer panels, or ``reorthogonalize`` is none of the three.
+
+    Notes
+    -----
+    k products, one more for residuals. The tridiagonal matrix is solved in the third type of the precision: float32 in FFF and
+    FDF. The source is Sgherzi, Parravicini and Santambrogio (2022). Its Algorithm 1 subtracts the components along v_1, v_3, ...
+    from a vector that is overwritten before it is used, and those along v_2, v_4, ... from the next one: "alternate" is that.
+    """
+    check_reorthogonalization(reorthogonalize)
+    if space.block != 1 or space.capacity < k:
+        raise ValueError(
+            f"{k} single Lanczos steps need {k} panels of one column, but the space has {space.capacity} of {space.block}"
+        )
+    _steps(space, k, reorthogonalize)
+    values, s = jacobi(_tridiagonal(space.read(), k, space.precision.accumulate))
+    basis = _gram(space, k)
+    space.rotate(range(k), s.astype(np.float64), range(k))
+    ascending = values.astype(np.float64)
+    residuals = space.residuals(range(k), ascending.tolist())
+    cosines = _cosines(_gram(space, k))
+    angles = np.degrees(np.arccos(cosines))
+    return PaperPairs(
+        values=ascending,
+        residuals=residuals,
+        basis_deviation=float(np.abs(basis - np.eye(k)).max(initial=0.0)),
+        deviation=float(cosines.max(initial=0.0)),
+        mean_angle_degrees=float(angles.mean()) if angles.size else 90.0,
+    )
+
+
+def check_reorthogonalization(reorthogonalize: object) -> None:
+    """Raise ``ValueError`` unless it is one of the three."""
+    if reorthogonalize not in REORTHOGONALIZATIONS:
+        raise ValueError(f"reorthogonalize is {reorthogonalize!r:.40}; give one of {', '.join(REORTHOGONALIZATIONS)}")
+
+
+def refuse_in_paper_mode(**options: object) -> None:
+    """Raise ``ValueError`` for options of restarts, which k steps for k pairs have no use for."""
+    allowed = {"which": "LM", "block": 1}
+    if given := [name for name, value in options.items() if value is not None and value != allowed.get(name)]:
+        raise ValueError(
+            f"mode='paper' makes k single steps for k pairs of both ends, and has no use for {' and '.join(given)}: "
+            "leave that out"
+        )
+
+
+def _steps(space: AbstractSpace, k: int, reorthogonalize: Reorthogonalization) -> None:
+    """Enqueue: the Lanczos vectors as panels 0 to k - 1, alpha and beta under names."""
+    space.orthonormalize(0, "start", range(0))
+    for i in range(k):
+        space.product(i)
+        before = range(0 if reorthogonalize == "full" else max(0, i - 1), i + 1)
+        # W = A v_i - alpha_i v_i - beta_i v_(i-1)
+        space.project(before, f"alpha {i}", again=reorthogonalize == "full")
+        if reorthogonalize == "alternate":
+            for j in range(1, i + 1, 2):
+                space.project(range(j, j + 1), f"component {i} {j}", again=False)
+        if i + 1 < k:
+            # W = beta_(i+1) v_(i+1)
+            space.orthonormalize(i + 1, f"beta {i}", range(i + 1 if reorthogonalize == "full" else 0))
+
+
+def _tridiagonal(kept: dict[str, NDArray[np.float64]], k: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """T of the coefficients that were kept."""
+    alpha = [kept[f"alpha {i}"].reshape(-1)[-1] for i in range(k)]
+    beta = [kept[f"beta {i}"].reshape(-1)[0] for i in range(k - 1)]
+    return (np.diag(alpha) + np.diag(beta, 1) + np.diag(beta, -1)).astype(dtype)
+
+
+def _gram(space: AbstractSpace, k: int) -> NDArray[np.float64]:
+    """``V.T V`` of the first k panels; W is lost."""
+    for j in range(k):
+        space.load(j)
+        space.inner(range(k), f"gram {j}")
+    kept = space.read()
+    return np.stack([kept[f"gram {j}"].reshape(-1) for j in range(k)], axis=1)
+
+
+def _cosines(gram: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``|cos|`` of the angle between any two different vectors."""
+    norms = np.sqrt(np.diagonal(gram))
+    cosines = np.abs(gram) / np.maximum(np.outer(norms, norms), np.finfo(np.float64).tiny)
+    pairs: NDArray[np.float64] = cosines[np.triu_indices(len(gram), 1)].clip(max=1.0)
+    return pairs
+
+
+@dataclass(frozen=True)
+class PaperReport:
+    """What ``mode="paper"`` did, and what is wrong with it.
+
+    Attributes
+    ----------
+    k : int
+        Steps, and pairs.
+    precision : str
+        Types of vectors, products and sums; the small problem is solved in the third.
+    reorthogonalize : str
+        Against what new vectors were made orthogonal.
+    passes : int
+        Products with A, those for residuals among them.
+    basis_deviation, deviation, mean_angle_degrees : float
+        As :class:`PaperPairs` has them.
+    seconds : float
+        Of steps and residuals, packing aside.
+    certified : bool
+        Never.
+    """
+
+    k: int
+    precision: str
+    reorthogonalize: str
+    passes: int
+    basis_deviation: float
+    deviation: float
+    mean_angle_degrees: float
+    seconds: float
+    certified: bool = False
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures as plain data.
+
+        Returns
+        -------
+        dict
+            Numbers and texts that JSON can hold; degrees and seconds.
+        """
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.k} Lanczos steps for {self.k} pairs in {self.precision}, reorthogonalization {self.reorthogonalize}",
+                "  NOT CERTIFIED: Ritz pairs of so many steps need not be near eigenpairs, and may be copies: see residuals",
+                f"  orthogonal up to {self.deviation:.2g} (basis {self.basis_deviation:.2g}), mean angle "
+                f"{self.mean_angle_degrees:.4g} degrees",
+                f"  passes     {self.passes}, in {self.seconds:.3g} s",
+            ]
+        )
+
+
+def paper_eigenpairs(
+    problem: AbstractProblem,
+    k: int,
+    precision: Precision,
+    reorthogonalize: Reorthogonalization,
+    start: NDArray[np.float64] | None,
+    stack: ExitStack,
+    *,
+    trace: bool = False,
+) -> Eigenpairs:
+    """What ``oc.eigsh(A, k, mode="paper")`` returns: pairs that are not certified.
+
+    Parameters
+    ----------
+    problem : AbstractProblem
+        A.
+    k : int
+        Steps, and pairs, 1 to n.
+    precision : Precision
+        Types of vectors, products and sums.
+    reorthogonalize : {"full", "alternate", "none"}
+        As for :func:`paper_pairs`.
+    start : (n, 1) array or None
+        The first vector; random where there is none.
+    stack : ExitStack
+        Closes the space.
+    trace : bool
+        Whether every copy and computation on devices is recorded.
+
+    Returns
+    -------
+    Eigenpairs
+        Ascending, vectors of norm 1, residuals relative to the largest magnitude of a value; the report is a
+        :class:`PaperReport`.
+    """
+    space = problem.space(1, k, precision, stack, trace=trace)
+    began = time.perf_counter()
+    if start is None:
+        space.fill(0)
+    else:
+        space.bring(start)
+    found = paper_pairs(space, k, reorthogonalize=reorthogonalize)
+    seconds = time.perf_counter() - began
+    vectors = space.take(range(k))
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(np.float64).tiny)
+    scale = float(np.abs(found.values).max())
+    deviations = found.basis_deviation, found.deviation, found.mean_angle_degrees
+    report = PaperReport(k, precision.value, reorthogonalize, space.passes, *deviations, seconds)
+    residuals = found.residuals / scale if scale else found.residuals
+    records = space.trace if isinstance(space, DeviceSpace) else None
+    return Eigenpairs(found.values, vectors.astype(precision.storage), residuals, report, records)

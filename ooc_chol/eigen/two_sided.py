@@ -1,0 +1,203 @@
+"""Products with a rectangular matrix and with its transpose, as svds needs them: packed on devices, or the caller's operator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
+
+from ooc_chol.config import parse_bytes
+from ooc_chol.hardware.registry import default_budget, resolve_devices
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.multiplier import Multiplier, multiplier
+from ooc_chol.sparse.planning import Devices
+from ooc_chol.tracing.records import TraceRecord
+from ooc_chol.tracing.trace import Trace
+
+
+class AbstractTwoSided(ABC):
+    """A matrix B of m >= n rows, and its transpose: products with (n, b) and (m, b) arrays in host memory.
+
+    B is A, or the transpose of A where A has more columns than rows.
+    """
+
+    n: int  #: Columns of B: the smaller side
+    m: int  #: Rows of B
+    passes: int  #: Products with B or its transpose until now
+
+    @abstractmethod
+    def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
+        """``B x``, in float64 where it is ``exact``."""
+
+    @abstractmethod
+    def adjoint(self, y: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
+        """``B.T y``, in float64 where it is ``exact``."""
+
+    def gram(self, x: NDArray[Any]) -> NDArray[Any]:
+        """``B.T (B x)``."""
+        return self.adjoint(self.times(x))
+
+    def exact_gram(self, x: NDArray[Any]) -> NDArray[Any]:
+        """``B.T (B x)`` in float64."""
+        return self.adjoint(self.times(x, exact=True), exact=True)
+
+    def __enter__(self) -> AbstractTwoSided:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what was opened; a second call does nothing."""
+
+
+class Where(NamedTuple):
+    """Where products are made, and in how much memory."""
+
+    block: int
+    devices: Devices = None
+    memory_budget: int | str | None = None
+    trace: bool = False
+
+
+@final
+class PackedTwoSided(AbstractTwoSided):
+    """Two packed matrices, B and its transpose, on the same devices, half of the budget for each.
+
+    Multipliers of the precision that is asked for, and of DDD for exact products, are opened when they are first needed, and
+    those of the other precision closed before: they would share the memory.
+
+    Parameters
+    ----------
+    b, bt : BlockCSR
+        The matrix and its transpose, which stay open.
+    precision : Precision
+        Of products that are not exact.
+    where : Where
+        Columns, devices and budget.
+    """
+
+    def __init__(self, b: BlockCSR, bt: BlockCSR, precision: Precision, where: Where) -> None:
+        self.m, self.n = b.shape
+        self.passes = 0
+        self._pair, self._precision, self._where = (b, bt), precision, where
+        names = resolve_devices(where.devices)
+        budget = default_budget(names) if where.memory_budget is None else parse_bytes(where.memory_budget, "memory_budget")
+        self._names, self._budget = names, budget // 2
+        self._stack = ExitStack()
+        self._open: tuple[Precision, tuple[Multiplier, Multiplier]] | None = None
+        self._closed_bytes: dict[str, int] = {}
+        self._records: list[TraceRecord] = []
+
+    def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
+        """``B x``."""
+        self.passes += 1
+        return self._multiply(0, x, exact)
+
+    def adjoint(self, y: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
+        """``B.T y``."""
+        self.passes += 1
+        return self._multiply(1, y, exact)
+
+    def _multiply(self, side: int, x: NDArray[Any], exact: bool) -> NDArray[Any]:
+        """By as many columns at a time as were planned for."""
+        product, width = self._opened(Precision.DDD if exact else self._precision)[side], self._where.block
+        parts = [product(x[:, first : first + width]) for first in range(0, x.shape[1], width)]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+    def _opened(self, precision: Precision) -> tuple[Multiplier, Multiplier]:
+        if self._open is None or self._open[0] is not precision:
+            self.close()
+            b, bt = (
+                self._stack.enter_context(
+                    multiplier(
+                        each,
+                        self._where.block,
+                        precision=precision,
+                        devices=list(self._names),
+                        memory_budget=self._budget,
+                        trace=self._where.trace,
+                    )
+                )
+                for each in self._pair
+            )
+            self._open = precision, (b, bt)
+        return self._open[1]
+
+    @property
+    def copied_bytes(self) -> dict[str, int]:
+        """Bytes of blocks over each link until now."""
+        found = dict(self._closed_bytes)
+        for each in self._open[1] if self._open else ():
+            for link, count in each.report.executed.items():
+                found[link] = found.get(link, 0) + count
+        return found
+
+    def trace(self) -> Trace | None:
+        """What multipliers that are closed have recorded; None where that was not asked for."""
+        if not self._where.trace:
+            return None
+        metadata: dict[str, str | int | float] = {
+            "rows": self.m,
+            "columns": self.n,
+            "precision": self._precision.value,
+            "devices": ", ".join(self._names),
+            "budget": 2 * self._budget,
+            "scans": self.passes,
+        }
+        return Trace(tuple(self._records), metadata=metadata)
+
+    def close(self) -> None:
+        """Close the multipliers that are open; another product opens them again."""
+        if self._open is not None:
+            self._closed_bytes = self.copied_bytes
+            for each in self._open[1]:
+                if each.trace is not None:
+                    self._records += each.trace.records
+            self._open = None
+        self._stack.close()
+
+
+@final
+class OperatorTwoSided(AbstractTwoSided):
+    """A ``LinearOperator`` with products of both sides, or the adjoint of one.
+
+    Parameters
+    ----------
+    operator : LinearOperator
+        Real, with ``rmatmat`` or ``rmatvec``, of whatever shape.
+    """
+
+    def __init__(self, operator: LinearOperator) -> None:
+        rows, columns = operator.shape
+        self.m, self.n = max(rows, columns), min(rows, columns)
+        self.passes = 0
+        self._times, self._adjoint = (
+            (operator.matmat, operator.rmatmat) if rows >= columns else (operator.rmatmat, operator.matmat)
+        )
+
+    def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
+        """``B x``, as exact as the operator makes it."""
+        self.passes += 1
+        return _real(self._times(x))
+
+    def adjoint(self, y: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
+        """``B.T y``, as exact as the operator makes it."""
+        self.passes += 1
+        return _real(self._adjoint(y))
+
+    def close(self) -> None:
+        """The operator is the caller's."""
+
+
+def _real(y: Any) -> NDArray[Any]:
+    found = np.asarray(y)
+    if found.dtype.kind not in "fiub":
+        raise TypeError(f"a product of A is {found.dtype}, but singular values are computed of real matrices only")
+    return found

@@ -27,7 +27,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import one_line
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.passes import Pass, finish
-from ooc_chol.runtime.shutdown import devices_closed
+from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.plan import RING_SLOTS
@@ -78,6 +78,7 @@ class DeviceSpace(AbstractSpace):
             self._group = DeviceGroup(self._opened(operator, stack), self.block)
             self._products = Products(plan.products, [each.products for each in self._group.devices])
             self._stack: ExitStack | None = stack.pop_all()
+        close_when_forgotten(self, self._stack)
 
     def _opened(self, operator: Operator, stack: ExitStack) -> list[SpaceDevice]:
         """Open all devices, with memory and streams; ``stack`` closes them."""

@@ -43,6 +43,9 @@ class EigshProblem(NamedTuple):
     diagonals: Diagonals = NO_DIAGONALS
     rates: PassRates | None = None  #: Those by which seconds are predicted; by default what was measured on this machine
 
+    def __repr__(self) -> str:
+        return one_line(self, {"n": self.n, "precision": self.precision.value, "devices": self.devices, "tier": self.tier})
+
     @property
     def n(self) -> int:
         """Rows of the matrix."""

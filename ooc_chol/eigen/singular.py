@@ -67,6 +67,9 @@ class SvdsReport:
         """
         return {**vars(self), "shape": list(self.shape), "bytes_executed": dict(self.bytes_executed)}
 
+    def __repr__(self) -> str:
+        return one_line(self, {"shape": self.shape, "scans": self.scans, "restarts": self.restarts, "seconds": self.seconds})
+
     def __str__(self) -> str:
         return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
 

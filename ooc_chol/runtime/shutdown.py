@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
@@ -14,6 +16,19 @@ def abort_all(devices: Sequence[AnyDevice]) -> None:
     """Drop, on all devices, the operations that have not started."""
     for device in devices:
         device.abort()
+
+
+def close_when_forgotten(owner: object, stack: ExitStack) -> None:
+    """Close ``stack`` once nobody holds its owner any more, or at the end of the process, while threads still run.
+
+    Nothing happens where the owner has closed it before, or in another process.
+    """
+    weakref.finalize(owner, _close_in_process, stack, os.getpid())
+
+
+def _close_in_process(stack: ExitStack, process: int) -> None:
+    if process == os.getpid():
+        stack.close()
 
 
 @contextmanager

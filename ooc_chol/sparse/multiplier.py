@@ -27,7 +27,7 @@ from ooc_chol.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.passes import Pass
-from ooc_chol.runtime.shutdown import devices_closed
+from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR, block_csr
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.order import Vertices, inverse, rows_taken
@@ -234,6 +234,7 @@ class Multiplier:
         self._numbers: Vertices | None = None
         self._products = Products(plan, _opened(operator, plan, self._run, stack))
         self._stack: ExitStack | None = stack.pop_all()
+        close_when_forgotten(self, self._stack)
 
     @property
     def plan(self) -> MultiplyPlan:

@@ -18,8 +18,8 @@ from ooc_chol.sparse.host_graphs import host_runs
 from ooc_chol.sparse.rows import RowCounts
 from ooc_chol.tasks.degree_order import deals, dealt
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from tests.host.packed_file_bytes import header_of, with_block, with_header
 from tests.host.random_graphs import joined, same
-from tests.host.test_packed_files import header_of, with_block, with_header
 from tests.sparse_matrices import many_chunks, product_bound
 from tests.sparse_rows import RunsOf, assert_same
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -14,6 +16,7 @@ import scipy.sparse.linalg
 import ooc_chol as oc
 from ooc_chol.sparse.block_csr import block_csr
 from ooc_chol.sparse.linear_operator import PackedLinearOperator
+from tests.host.runs import ENVIRONMENT
 from tests.sparse_matrices import many_chunks, product_bound
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
@@ -346,3 +349,9 @@ def test_a_forked_child_is_told(packed):
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         m(x)
+
+
+def test_a_multiplier_that_nobody_closes_ends_with_the_process():
+    code = "import numpy as np, ooc_chol as oc\nm = oc.multiplier(oc.rmat(6), devices='host:0')\nprint(m(np.ones(64)).sum() > 0)"
+    run = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "True", "")

@@ -15,13 +15,13 @@ import pytest
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol.memory.block_files import _FIRST, BlockFileWriter, first_page
-from ooc_chol.memory.checksums import PIECE_BYTES, hash_bytes
+from ooc_chol.memory.block_files import BlockFileWriter
+from ooc_chol.memory.checksums import hash_bytes
 from ooc_chol.sparse.block_csr import How, packed_in_file
+from tests.host.packed_file_bytes import PAGE, header_of, with_block, with_header
 from tests.sparse_rows import RunsOf, assert_same, mixed_csr, random_csr
 
 pytestmark = pytest.mark.host
-PAGE = 4096
 
 
 @pytest.fixture
@@ -41,36 +41,6 @@ def read_wholly(path):
     with oc.block_csr(path) as a:
         found = a.tocsr()
         return a.shape, a.info().partition("blocks")[2], [part.tobytes() for part in (found.indptr, found.indices, found.data)]
-
-
-def header_of(data):
-    *_, offset, length, _ = _FIRST.unpack_from(data)
-    return offset, json.loads(data[offset : offset + length])
-
-
-def with_header(data, change):
-    """The file with another header, signed as it should be."""
-    offset, header = header_of(data)
-    change(header)
-    text = json.dumps(header).encode()
-    return first_page(offset, text) + data[PAGE:offset] + text
-
-
-def with_block(data, number, change):
-    """The file with another block, signed as it should be."""
-    _, header = header_of(data)
-    sizes = [size for size, _ in header["blocks"]]
-    start = PAGE + sum(-(-size // PAGE) * PAGE for size in sizes[:number])
-    block = np.frombuffer(data, np.uint8, sizes[number], start).copy()
-    change(block, header["facts"]["blocks"][number])
-    whole = block.tobytes().ljust(-(-len(block) // PAGE) * PAGE, b"\0")
-    data = data[:start] + whole + data[start + len(whole) :]
-    assert len(block) <= PIECE_BYTES
-
-    def sign(header):
-        header["blocks"][number][1] = f"{hash_bytes(whole, number):016x}"
-
-    return with_header(data, sign)
 
 
 def test_a_file_holds_what_was_packed(path, matrix):

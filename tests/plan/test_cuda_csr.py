@@ -12,6 +12,7 @@ import pytest
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, ValueKind
 from tests.cuda.product_blocks import FP64, INT8, N_COLUMNS, PATTERN, group_starts, lengths_of_all_sorts, matrix, panel
+from tests.cuda_threads import ON_THE_HOST
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
 
@@ -23,49 +24,6 @@ VALUES = {ValueKind.PATTERN: "float", ValueKind.INT8: "signed char", ValueKind.F
 CASES = [(PATTERN, FDF, 8), (FP64, DDD, 1)]
 MORE_CASES = [(ValueKind.FP32, FFF, 1), (INT8, FDF, 2), (FP64, DDD, 4), (FP64, DDD, 8), (PATTERN, FFF, 8), (FP64, FDF, 1)]
 
-#: A thread block whose threads run in turn, each up to where it waits for others: those of its warp or all.
-ON_THE_HOST = r"""
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <ucontext.h>
-#define __device__
-#define __forceinline__ inline
-#define __global__
-#define __shared__ static
-#define __launch_bounds__(...)
-struct uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
-struct Place { unsigned x; };
-static Place blockIdx, threadIdx, blockDim, gridDim;
-template <class T> T __ldg(const T* at) { return *at; }
-template <class T> T __ldcs(const T* at) { return *at; }
-template <class T> T __ldcg(const T* at) { return *at; }
-static void __threadfence() {}
-template <class T> T min(T a, T b) { return a < b ? a : b; }
-template <class T> T atomicAdd(T* sum, T x) { T before = *sum; *sum += x; return before; }
-
-struct Barrier { unsigned arrived, passed; };
-static ucontext_t scheduler, waiting[1024];
-static char stacks[1024][1 << 16];
-static bool is_done[1024];
-static Barrier whole, of_warp[32];
-static double words[32][32];
-static void wait_for(Barrier& barrier, unsigned count) {
-    const unsigned before = barrier.passed;
-    if (++barrier.arrived == count) { barrier.arrived = 0; ++barrier.passed; }
-    while (barrier.passed == before) swapcontext(&waiting[threadIdx.x], &scheduler);
-}
-static void __syncthreads() { wait_for(whole, blockDim.x); }
-template <class T> T __shfl_xor_sync(unsigned, T x, int lanes) {
-    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    std::memcpy(&words[warp][lane], &x, sizeof x);
-    wait_for(of_warp[warp], 32);
-    std::memcpy(&x, &words[warp][lane ^ lanes], sizeof x);
-    wait_for(of_warp[warp], 32);
-    return x;
-}
-"""
 CALLED = r"""
 static const void* const* given;
 template <class T> T argument(int at) { return *(const T*)given[at]; }

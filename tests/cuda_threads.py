@@ -1,0 +1,45 @@
+"""C++ that stands for what CUDA gives a thread block, for kernels compiled on the host."""
+
+#: A thread block whose threads run in turn, each up to where it waits for others: those of its warp or all.
+ON_THE_HOST = r"""
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <ucontext.h>
+#define __device__
+#define __forceinline__ inline
+#define __global__
+#define __shared__ static
+#define __launch_bounds__(...)
+struct uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct Place { unsigned x; };
+static Place blockIdx, threadIdx, blockDim, gridDim;
+template <class T> T __ldg(const T* at) { return *at; }
+template <class T> T __ldcs(const T* at) { return *at; }
+template <class T> T __ldcg(const T* at) { return *at; }
+static void __threadfence() {}
+template <class T> T min(T a, T b) { return a < b ? a : b; }
+template <class T> T atomicAdd(T* sum, T x) { T before = *sum; *sum += x; return before; }
+
+struct Barrier { unsigned arrived, passed; };
+static ucontext_t scheduler, waiting[1024];
+static char stacks[1024][1 << 16];
+static bool is_done[1024];
+static Barrier whole, of_warp[32];
+static double words[32][32];
+static void wait_for(Barrier& barrier, unsigned count) {
+    const unsigned before = barrier.passed;
+    if (++barrier.arrived == count) { barrier.arrived = 0; ++barrier.passed; }
+    while (barrier.passed == before) swapcontext(&waiting[threadIdx.x], &scheduler);
+}
+static void __syncthreads() { wait_for(whole, blockDim.x); }
+template <class T> T __shfl_xor_sync(unsigned, T x, int lanes) {
+    const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    std::memcpy(&words[warp][lane], &x, sizeof x);
+    wait_for(of_warp[warp], 32);
+    std::memcpy(&x, &words[warp][lane ^ lanes], sizeof x);
+    wait_for(of_warp[warp], 32);
+    return x;
+}
+"""

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ooc_chol.eigen.space_plan import SpacePlan
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import RING_SLOTS, DeviceShare
 
 #: How often a projection reads the basis: for inner products and to subtract, and in half of all cases both once more.
 _BASIS_READS = 3.0
+#: What a host core takes for a read of the basis, of half a copy: with panels of more than one column, and times that where
+#: numbers are made wider on the way (measured: decision 55). GPUs are taken as bound by their memory.
+_HOST_READ, _HOST_WIDENING = 2.0, 2.0
 #: How often a panel is read or written while it is projected and made orthonormal.
 _PANEL_READS = 8.0
 
@@ -81,7 +85,11 @@ def _orthogonalization_seconds(space: SpacePlan, kept: int, rates: PassRates) ->
     rows = max((len(share.rows) for share in space.products.shares), default=0)
     panel_bytes = rows * space.block * space.products.entry_bytes
     restart = (space.capacity + kept) / max(1, space.capacity - kept)
-    return (_BASIS_READS * (space.capacity + kept) / 2 + _PANEL_READS + restart) * panel_bytes / (2 * rates.memory)
+    seconds = (_BASIS_READS * (space.capacity + kept) / 2 + _PANEL_READS + restart) * panel_bytes / (2 * rates.memory)
+    if not device_kind(space.products.devices[0]).is_in_host_memory:
+        return seconds
+    is_widened = space.precision.storage != space.precision.compute
+    return seconds * (_HOST_READ if space.block > 1 else 1.0) * (_HOST_WIDENING if is_widened else 1.0)
 
 
 def wanted_ring(space: SpacePlan, kept_panels: int) -> int:

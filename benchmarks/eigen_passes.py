@@ -1,0 +1,147 @@
+"""Seconds of a pass of ``eigsh`` as planned and as they were, for each width of panels, and what a checkpoint costs.
+
+    python benchmarks/eigen_passes.py NAME --scale 22 --budgets all 2GiB --devices cuda:0
+    python benchmarks/eigen_passes.py NAME --scale 16 --precision DDD --devices host:0
+
+First ``ooc-chol bench rates --passes``, without which nothing is predicted. The matrix is R-MAT of GAP's parameters, packed once.
+For each budget and each width: what the plan predicts of a pass (link, product, orthogonalization), what the report says of it,
+passes, and bytes planned and executed; then the width that the plan would have taken beside the fastest. A run without a
+checkpoint and one with it, resumed half-way, end with the same bits or the script fails. The result is
+``benchmarks/results/sparse/NAME.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+
+RESULTS = Path(__file__).parent / "results" / "sparse"
+BLOCKS = (8, 4, 2, 1)
+#: Passes after which a run is ended, to be gone on from.
+ENDED_AFTER = 20
+
+
+def measured(a: oc.BlockCSR, block: int, budget: str | None, options: argparse.Namespace) -> dict[str, Any]:
+    """One run, and what its plan said of it."""
+    common: dict[str, Any] = {"which": "LM", "precision": options.precision, "block": block, "ncv": options.ncv}
+    common |= {"devices": options.devices, "memory_budget": budget}
+    try:
+        plan = oc.plan_eigsh(a, options.k, **common)
+    except oc.BudgetError as error:
+        return {"block": block, "budget": budget, "error": str(error)}
+    report = oc.eigsh(a, options.k, tol=options.tol, check=False, **common).report
+    seconds, scans = report.seconds, report.moves.products
+    chosen = plan.choice
+    predicted = None if chosen is None or chosen.seconds is None else asdict(chosen.seconds) | {"total": chosen.seconds.total}
+    return {
+        "block": block,
+        "budget": budget,
+        "ncv": plan.ncv,
+        "passes": report.passes,
+        "scans": scans,
+        "predicted_seconds_a_pass": predicted,
+        "seconds_a_pass": {
+            "product": seconds.passes / scans,
+            "orthogonalization": seconds.orthogonalization / report.passes,
+            "total": seconds.total / scans,
+        },
+        "seconds": asdict(seconds) | {"host": seconds.host},
+        "bytes_planned": dict(report.moves.planned),
+        "bytes_executed": dict(report.moves.executed),
+        "worst_residual": report.worst,
+    }
+
+
+def resumed(a: oc.BlockCSR, options: argparse.Namespace) -> dict[str, Any]:
+    """A run that is ended and gone on from, beside one that is not."""
+    common: dict[str, Any] = {
+        "precision": options.precision,
+        "block": 4,
+        "ncv": 56,
+        "devices": options.devices,
+        "tol": options.tol,
+    }
+    whole = oc.eigsh(a, 8, **common)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run.ooceig")
+        since = time.perf_counter()
+        try:
+            oc.eigsh(a, 8, max_passes=ENDED_AFTER, checkpoint=path, **common)
+        except oc.NoConvergenceError as error:
+            print(f"  ended: {error}"[:120])
+        ended = time.perf_counter() - since
+        later = oc.eigsh(a, 8, checkpoint=path, **common)
+        size = path.stat().st_size
+    if not all(np.array_equal(one, other) for one, other in zip(whole, later, strict=True)):
+        sys.exit("the run that went on from a checkpoint has other bits")
+    report = later.report
+    found = {"resumed_passes": report.resumed_passes, "passes": report.passes, "checkpoint_bytes": size, "first_seconds": ended}
+    return found | {"seconds": asdict(report.seconds), "whole_seconds": whole.report.seconds.total}
+
+
+def told(run: dict[str, Any]) -> str:
+    """A run in one line."""
+    if "error" in run:
+        return f"  b = {run['block']}: {run['error']}"
+    was = {name: 1e3 * seconds for name, seconds in run["seconds_a_pass"].items()}
+    text = f"  b = {run['block']}, ncv {run['ncv']}: {run['passes']} passes of {was['total']:.2f} ms"
+    text += f" (product {was['product']:.2f}, orthogonalization {was['orthogonalization']:.2f})"
+    if (predicted := run["predicted_seconds_a_pass"]) is not None and predicted["total"] is not None:
+        parts = f"link {1e3 * predicted['link']:.2f}, product {1e3 * predicted['product']:.2f}"
+        parts += f", orthogonalization {1e3 * predicted['orthogonalization']:.2f}"
+        text += f"; predicted {1e3 * predicted['total']:.2f} ({parts})"
+    return text
+
+
+def main() -> None:
+    """Run all settings."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name")
+    parser.add_argument("--scale", type=int, default=16)
+    parser.add_argument("--k", type=int, default=24)
+    parser.add_argument("--ncv", type=int)
+    parser.add_argument("--tol", type=float, default=1e-6)
+    parser.add_argument("--precision", default="FDF")
+    parser.add_argument("--budgets", nargs="+", default=["all"])
+    parser.add_argument("--devices", default="host:0")
+    options = parser.parse_args()
+    runs = []
+    with oc.block_csr(oc.rmat(options.scale)) as a:
+        result: dict[str, Any] = {
+            "case": f"eigsh passes {options.name}",
+            "scale": options.scale,
+            "k": options.k,
+            "precision": options.precision,
+        }
+        result |= {"entries": a.nnz, "commit": commit(), "machine": machine(options.devices.startswith("cuda"))}
+        result |= {"when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "runs": runs}
+        for budget in (None if each == "all" else each for each in options.budgets):
+            print(f"budget {budget or 'all'}")
+            for block in BLOCKS:
+                runs.append(measured(a, block, budget, options))
+                print(told(runs[-1]), flush=True)
+            plan = oc.plan_eigsh(
+                a, options.k, precision=options.precision, ncv=options.ncv, devices=options.devices, memory_budget=budget
+            )
+            there = [run for run in runs if run["budget"] == budget and "error" not in run]
+            fastest = min(there, key=lambda run: run["seconds"]["total"])["block"]
+            print(f"  the plan takes b = {plan.block}, the fastest was {fastest}")
+            runs.append({"budget": budget, "planned_block": plan.block, "fastest_block": fastest, "error": ""})
+        result["checkpoint"] = resumed(a, options)
+        print(f"checkpoint: {result['checkpoint']}")
+    write_json(result, RESULTS / f"{options.name}.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -34,7 +33,8 @@ _MOST_DEVICES = 8
 _MOST_LINKS = 2
 
 
-class EigshProblem(NamedTuple):
+@dataclass(frozen=True)
+class EigshProblem:
     """What a plan is made for: a matrix, its precision, and where it is computed."""
 
     blocks: RowBlocks

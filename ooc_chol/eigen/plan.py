@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
+from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pass_rates import PassRates
@@ -30,9 +29,12 @@ PASSES_OF_BLOCK = {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.31}
 _STREAMED_BLOCK, _HOST_BLOCK = 8, 2
 #: Devices that have lines of their own on the printed page.
 _MOST_DEVICES = 8
+#: Links that have lines of their own there.
+_MOST_LINKS = 2
 
 
-class EigshProblem(NamedTuple):
+@dataclass(frozen=True)
+class EigshProblem:
     """What a plan is made for: a matrix, its precision, and where it is computed."""
 
     blocks: RowBlocks
@@ -43,8 +45,7 @@ class EigshProblem(NamedTuple):
     diagonals: Diagonals = NO_DIAGONALS
     rates: PassRates | None = None  #: Those by which seconds are predicted; by default what was measured on this machine
 
-    def __repr__(self) -> str:
-        return one_line(self, {"n": self.n, "precision": self.precision.value, "devices": self.devices, "tier": self.tier})
+    __repr__ = brief_repr
 
     @property
     def n(self) -> int:
@@ -312,6 +313,9 @@ class EigshPlan:
 
     def _moves(self) -> Iterator[tuple[str, str]]:
         first, two = self.link_bytes(1), self.link_bytes(2)
+        if len(first) > _MOST_LINKS:
+            begun, both = sum(first.values()), sum(two.values())
+            first, two = {f"{len(first)} links": begun}, {f"{len(first)} links": both}
         for link, nbytes in first.items():
             yield "moves", f"{link}: {format_bytes(nbytes)} the first pass, {format_bytes(two[link] - nbytes)} each later one"
         if not first:

@@ -18,6 +18,8 @@ from ooc_chol.tracing.trace import Trace
 
 #: Pairs that have a line of their own on the printed page.
 _MOST_PAIRS = 12
+#: Links that have.
+_MOST_LINKS = 2
 
 
 @dataclass(frozen=True)
@@ -277,9 +279,13 @@ class EigshReport:
         return f"{sweeps} sweep{'s' * (sweeps != 1)}, {passes} passes: {missed}"
 
     def _moves_lines(self, moves: EigshMoves) -> Iterator[tuple[str, str]]:
-        for link, nbytes in moves.executed.items():
+        executed, planned = dict(moves.executed), dict(moves.planned)
+        if len(executed) > _MOST_LINKS:
+            name = f"{len(executed)} links"
+            executed, planned = {name: sum(executed.values())}, {name: sum(planned.values())}
+        for link, nbytes in executed.items():
             rate = f", {format_bytes(nbytes / self.seconds.total)}/s" if nbytes and self.seconds.total else ""
-            yield "moved", f"{link} {format_bytes(nbytes)} of {format_bytes(moves.planned.get(link, 0))} planned{rate}"
+            yield "moved", f"{link} {format_bytes(nbytes)} of {format_bytes(planned.get(link, 0))} planned{rate}"
         vectors = f"{format_bytes(moves.brought_bytes)} in, {format_bytes(moves.returned_bytes)} out"
         yield "vectors", f"{vectors}, {format_bytes(moves.exchanged_bytes)} among the devices"
 

@@ -35,8 +35,6 @@ class Session:
         The plan, where there is one.
     checkpoint : Checkpoint, optional
         Where each restart is kept.
-    method : str
-        Name of the method, for the report.
     show : callable, optional
         Is told of passes, of the worst residual as a note, and of seconds.
     """
@@ -48,11 +46,10 @@ class Session:
         *,
         plan: EigshPlan | None = None,
         checkpoint: Checkpoint | None = None,
-        method: str = "lanczos",
         show: OpenReporter = None,
     ) -> None:
         self.wanted, self.precision, self.plan, self.checkpoint = wanted, precision, plan, checkpoint
-        self._show, self._since, self._method = show, time.perf_counter(), method
+        self._show, self._since = show, time.perf_counter()
         self._checkpoint_seconds, self._first_scan = 0.0, 0
 
     def begin(self, run: Lanczos) -> None:
@@ -107,7 +104,7 @@ class Session:
             n=n,
             k=self.wanted.k,
             which=self.wanted.which,
-            method="dense" if space is None else self._method,
+            method="dense" if space is None else "lanczos",
             precision=self.precision,
             tol=self.wanted.tol,
             floor=FLOORS[self.precision],

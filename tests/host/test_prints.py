@@ -75,6 +75,13 @@ def multiplied():
     return product
 
 
+def eigenpairs():
+    """Eigenpairs by each way: with restarts on devices that stream, and by LAPACK."""
+    path = csr_array(np.diag(np.ones(299), 1) + np.diag(np.ones(299), -1))
+    few = oc.eigsh(path, 2, ncv=30, block=2, devices=[f"host:{at}" for at in range(16)], trace=True, tol=1e-2, check=False)
+    return [few, oc.eigsh(csr_array(np.eye(5)), 2, devices="host:0")]
+
+
 def public_objects(factors):
     """For each public class some objects, with long and hostile text where it holds text of a user."""
     native = factors["native"]
@@ -110,6 +117,17 @@ def public_objects(factors):
                 devices=[f"cuda:{at}" for at in range(40)],
                 memory_budget="900 GiB",
             ),
+        ],
+        "Eigenpairs": eigenpairs(),
+        "EigshReport": [pairs.report for pairs in eigenpairs()],
+        "EigshPlan": [
+            oc.plan_eigsh(((9, 9), 9, "fp64"), 2, devices="host:0"),
+            oc.plan_eigsh(
+                ((1 << 30, 1 << 30), 1 << 40, "fp64"), 99, devices=[f"cuda:{at}" for at in range(40)], memory_budget="9000 GiB"
+            ),
+        ],
+        "NoConvergenceError": [
+            oc.NoConvergenceError(3, np.ones(2), np.ones((9, 2)), np.ones(2), 0.1, 1e-9, HOSTILE * 9, HOSTILE * 9)
         ],
         "Precision": [*oc.Precision],
         "PassRates": [oc.PassRates(5.5e10, 2e12, 3.5e10, 4.7e10, 5e-5)],

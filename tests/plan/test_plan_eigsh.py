@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_the_link_works_while_vectors_are_orthogonalized():
     assert seconds.overlap == pytest.approx(min(seconds.orthogonalization, seconds.link))
     assert plan.seconds == pytest.approx(max(seconds.link, seconds.product + seconds.orthogonalization))
     assert plan.peak_bytes <= 40 << 30
-    shallow = plan.problem._replace(rates=None).space(Sizes(2, 28), 20)
+    shallow = replace(plan.problem, rates=None).space(Sizes(2, 28), 20)
     assert shallow.products.shares[0].ring_slots == RING_SLOTS
 
 

@@ -15,7 +15,7 @@ from ooc_chol.tracing.trace import Trace
 class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
     """Eigenvalues and eigenvectors, which unpack as SciPy's do: ``w, v = pairs``.
 
-    Attributes
+    Parameters
     ----------
     eigenvalues : (k,) float64 array
         Ascending.

@@ -18,7 +18,7 @@ from ooc_chol.tracing.trace import Trace
 class SvdsReport:
     """What a call of :func:`svds` did.
 
-    Attributes
+    Parameters
     ----------
     shape : (int, int)
         Of A.
@@ -94,7 +94,7 @@ class SvdsReport:
 class SingularTriplets:
     """Singular triplets; unpacks as SciPy's: ``u, s, vt = oc.svds(A, k)``, ascending.
 
-    Attributes
+    Parameters
     ----------
     u : (m, k) float64 array or None
         Left singular vectors as columns; None where no vectors were asked for.

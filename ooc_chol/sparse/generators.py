@@ -45,6 +45,8 @@ class RandomGraph(AbstractRows):
         Devices that draw them.
     memory_bytes : int or None
         Bytes for drawn edges on each; None for a part of what is free.
+    numbering : callable or None
+        What numbers the vertices anew, by degree; None where they keep the numbers of the draw.
 
     Attributes
     ----------

@@ -1,0 +1,246 @@
+"""A basis whose products with A are known, ``A V[done] = V H``, and what Rayleigh and Ritz make of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.wanted import Which, in_wanted_order
+
+
+class Ritz(NamedTuple):
+    """All Ritz pairs of a basis, wanted ones first."""
+
+    values: NDArray[np.float64]
+    coefficients: NDArray[np.float64]  #: (columns of the whole basis, pairs)
+    estimates: NDArray[np.float64]  #: Norms of residuals, as the basis tells them
+
+    @property
+    def scale(self) -> float:
+        """Largest magnitude of a Ritz value."""
+        return float(np.abs(self.values).max(initial=0.0))
+
+
+class KrylovState(NamedTuple):
+    """What a basis is besides its vectors, just after a restart; the vectors are those of its first panels."""
+
+    values: NDArray[np.float64]  #: Ritz value of each column that is kept
+    coupling: NDArray[np.float64]  #: (columns of the frontier, columns kept): ``A V = V diag(values) + F coupling``
+
+    def panels(self, block: int) -> int:
+        """Panels of vectors that belong to it."""
+        return (len(self.values) + len(self.coupling)) // block
+
+
+@final
+class KrylovBasis:
+    """Panels of a space in use: those that were multiplied by A, and the *frontier*, those that were not yet.
+
+    A product with a panel of the frontier is projected on all panels in use, and what is left becomes a new one; so
+    ``A V[done] = V H`` holds at any time, all V in use being orthonormal. A frontier of one panel is block Lanczos; more of them,
+    such as random ones that join, make a wider block.
+
+    Parameters
+    ----------
+    space : AbstractSpace
+        Where vectors are.
+    """
+
+    def __init__(self, space: AbstractSpace) -> None:
+        self.space = space
+        self.done: list[int] = []  #: Panels that were multiplied, in that order
+        self.frontier: list[int] = []  #: Panels that will be, in that order
+        self.used = 0  #: Panels in use: the first ones
+        self._h = np.zeros((space.capacity * space.block,) * 2)
+        self._pending: list[tuple[int, int, int]] = []  # panel, panels it was projected on, panel that came of it
+
+    # growth
+
+    def join(self, seed: int, vectors: NDArray[np.float64] | None = None) -> int:
+        """A panel of the caller's vectors, or random ones, made orthonormal to all in use; it joins the frontier at its end."""
+        if vectors is None:
+            self.space.fill(seed)
+        else:
+            self.space.bring(vectors)
+        before = range(self.used)
+        if before:
+            self.space.project(before, f"J{self.used}")
+        self.space.orthonormalize(self.used, f"S{self.used}", before)
+        self.frontier.append(self.used)
+        self.used += 1
+        return self.used - 1
+
+    def multiply(self, panel: int) -> int:
+        """Enqueue the product with a panel of the frontier; the panel that came of it takes its place at the end."""
+        new, before = self.used, range(self.used)
+        self.space.product(panel)
+        self.space.project(before, f"C{panel}")
+        self.space.orthonormalize(new, f"R{panel}", before)
+        self._pending.append((panel, self.used, new))
+        self.frontier.remove(panel)
+        self.done.append(panel)
+        self.frontier.append(new)
+        self.used += 1
+        return new
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for another product."""
+        return self.used == self.space.capacity
+
+    # Rayleigh and Ritz
+
+    def read(self) -> None:
+        """Wait, and put the coefficients of products since the last call into H.
+
+        Raises
+        ------
+        ValueError
+            They are not finite: A holds NaN or infinities, or its products overflow.
+        """
+        found, block = self.space.read(), self.space.block
+        for panel, height, new in self._pending:
+            column = _columns([panel], block)
+            c, r = found[f"C{panel}"], found[f"R{panel}"]
+            if not (np.isfinite(c).all() and np.isfinite(r).all()):
+                raise ValueError(
+                    "a product with A holds NaN or infinite numbers: look for such entries of A (or of what its LinearOperator "
+                    "returns), and scale A down where products overflow"
+                )
+            self._h[: height * block, column] = c
+            self._h[np.ix_(_columns([new], block), column)] = r
+        self._pending.clear()
+
+    def asymmetry(self) -> float:
+        """How far the projected matrix is from its transpose, ``max |T - T.T| / max |T|``."""
+        t = self._projected()
+        largest = float(np.abs(t).max(initial=0.0))
+        return float(np.abs(t - t.T).max(initial=0.0)) / largest if largest else 0.0
+
+    def _projected(self) -> NDArray[np.float64]:
+        """``V.T A V`` of panels that were multiplied, in that order."""
+        at = _columns(self.done, self.space.block)
+        return self._h[np.ix_(at, at)]
+
+    def ritz(self, which: Which) -> Ritz:
+        """All Ritz pairs. What a later product tells of an earlier panel counts, so that roundoff of the earlier does not."""
+        t = self._projected()
+        block = self.space.block
+        upper = np.triu(t)
+        for at in range(0, len(t), block):
+            part = t[at : at + block, at : at + block]
+            upper[at : at + block, at : at + block] = np.triu((part + part.T) / 2)
+        values, vectors = np.linalg.eigh(np.triu(upper) + np.triu(upper, 1).T)
+        order = in_wanted_order(values, which)
+        values, vectors = values[order], vectors[:, order]
+        done, frontier = _columns(self.done, block), _columns(self.frontier, block)
+        coefficients = np.zeros((self.used * block, len(values)))
+        coefficients[done] = vectors
+        left = self._h[np.ix_(frontier, done)] @ vectors
+        return Ritz(values, coefficients, np.sqrt(np.einsum("ij,ij->j", left, left)))
+
+    # restarts
+
+    def restart(self, ritz: Ritz, panels: int) -> KrylovState:
+        """The first Ritz vectors become the first panels, and the frontier follows them.
+
+        Parameters
+        ----------
+        ritz : Ritz
+            Pairs of this basis.
+        panels : int
+            Panels of Ritz vectors to keep.
+
+        Returns
+        -------
+        KrylovState
+            What the basis is now, besides its vectors.
+        """
+        block = self.space.block
+        count = panels * block
+        self._clear_below(panels)
+        coefficients = np.zeros((self.used * block, count))
+        coefficients[: len(ritz.coefficients)] = ritz.coefficients[:, :count]
+        coupling = (
+            self._h[np.ix_(_columns(self.frontier, block), _columns(self.done, block))]
+            @ (ritz.coefficients[_columns(self.done, block), :count])
+        )
+        self.space.rotate(range(self.used), coefficients, range(panels))
+        return self._settle(KrylovState(ritz.values[:count].copy(), coupling))
+
+    def _clear_below(self, panels: int) -> None:
+        """Move panels of the frontier out of the first ones, which are written to."""
+        for at, panel in enumerate(self.frontier):
+            if panel < panels:
+                self._move(panel, self.used)
+                old, new = _columns([panel], self.space.block), _columns([self.used], self.space.block)
+                self._h[new] = self._h[old]
+                self.frontier[at] = self.used
+                self.used += 1
+
+    def shrink(self, panels: int) -> None:
+        """Of a basis that was just restarted, keep fewer Ritz vectors."""
+        count, block = panels * self.space.block, self.space.block
+        kept, frontier = np.arange(count), _columns(self.frontier, block)
+        self._settle(KrylovState(np.diag(self._h)[:count].copy(), self._h[np.ix_(frontier, kept)]))
+
+    def drop_frontier(self, panels: int) -> None:
+        """Of a basis that was just restarted, forget the panels of the frontier that come last, whose coupling is small."""
+        self.frontier = self.frontier[: len(self.frontier) - panels]
+        self.used = max([*self.done, *self.frontier]) + 1
+
+    def _settle(self, state: KrylovState) -> KrylovState:
+        """Let the frontier follow the kept panels, in its order, and H be what a restart leaves of it."""
+        kept = len(state.values) // self.space.block
+        moved = sorted(range(len(self.frontier)), key=self.frontier.__getitem__)
+        for to, at in enumerate(moved):
+            self._move(self.frontier[at], kept + to)
+            self.frontier[at] = kept + to
+        self.done, self.used = list(range(kept)), kept + len(self.frontier)
+        self._fill(state)
+        return self.state()
+
+    def _fill(self, state: KrylovState) -> None:
+        count = len(state.values)
+        self._h[:] = 0.0
+        self._h[np.arange(count), np.arange(count)] = state.values
+        self._h[np.ix_(_columns(self.frontier, self.space.block), np.arange(count))] = state.coupling
+
+    def _move(self, panel: int, to: int) -> None:
+        if panel != to:
+            self.space.load(panel)
+            self.space.store(to)
+
+    def state(self) -> KrylovState:
+        """What the basis is besides its vectors; only just after a restart. The frontier counts in its order."""
+        count = len(self.done) * self.space.block
+        coupling = self._h[np.ix_(_columns(self.frontier, self.space.block), np.arange(count))]
+        return KrylovState(np.diag(self._h)[:count].copy(), coupling)
+
+    def resume(self, state: KrylovState, vectors: NDArray[np.float64], frontier: list[int]) -> None:
+        """Become the basis that a restart left.
+
+        Parameters
+        ----------
+        state : KrylovState
+            From :meth:`state`.
+        vectors : (n, columns) array
+            Of its panels, as ``space.take(range(basis.used))`` gave them.
+        frontier : list of int
+            As :attr:`frontier` was.
+        """
+        block = self.space.block
+        self.used = state.panels(block)
+        for panel in range(self.used):
+            self.space.bring(vectors[:, panel * block : (panel + 1) * block])
+            self.space.store(panel)
+        self.done, self.frontier = list(range(len(state.values) // block)), list(frontier)
+        self._fill(state)
+
+
+def _columns(panels: list[int], block: int) -> NDArray[np.intp]:
+    """Columns of panels."""
+    return (np.asarray(panels, dtype=np.intp)[:, None] * block + np.arange(block)).reshape(-1)

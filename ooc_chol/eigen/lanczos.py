@@ -1,0 +1,255 @@
+"""Block Lanczos with thick restarts: from a starting panel to eigenpairs whose residuals were computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.check import sweep
+from ooc_chol.eigen.krylov import KrylovBasis, Ritz
+from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.wanted import Wanted
+from ooc_chol.precision.triples import Precision
+
+#: Largest asymmetry of the projected matrix that roundoff explains, by precision.
+MOST_ASYMMETRY = {Precision.FFF: 1e-3, Precision.FDF: 1e-4, Precision.DDD: 1e-8}
+#: How much smaller the largest residual must be for a further restart to count as progress, and how often it may be less.
+_PROGRESS, _PATIENCE = 0.7, 3
+#: Seed of the starting panel, and of the first check.
+START_SEED, CHECK_SEED = 0, 1_000_000
+
+
+@dataclass(frozen=True)
+class CheckRound:
+    """One check sweep.
+
+    Parameters
+    ----------
+    passes : int
+        Products with A that it took.
+    vectors : int
+        Random vectors that it began with.
+    missed : int
+        Eigenpairs that it found to be missing; the run went on where there were any.
+    """
+
+    passes: int
+    vectors: int
+    missed: int
+
+
+@dataclass
+class LanczosCounts:
+    """What a run did, counted in products with A, each with one panel.
+
+    Parameters
+    ----------
+    passes : int
+        Products that built the basis, without those below.
+    restarts : int
+        How often the basis was made small again.
+    certificate_passes : int
+        Products for residuals in float64.
+    checks : list of CheckRound
+        Check sweeps.
+    asymmetry : float
+        Asymmetry of the projected matrix at the first restart, relative to its largest entry.
+    """
+
+    passes: int = 0
+    restarts: int = 0
+    certificate_passes: int = 0
+    checks: list[CheckRound] = field(default_factory=list)
+    asymmetry: float = 0.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a run ended; the vectors are the first columns of the space.
+
+    Parameters
+    ----------
+    values : (k,) array
+        The most wanted Ritz values, the most wanted first.
+    residuals : (k,) array
+        ``||A v - value v|| / ||v||`` of each, computed in float64.
+    scale : float
+        Largest magnitude of a Ritz value.
+    why_not : str
+        Why not all have converged; empty where they have.
+    counts : LanczosCounts
+        What was done.
+    """
+
+    values: NDArray[np.float64]
+    residuals: NDArray[np.float64]
+    scale: float
+    why_not: str
+    counts: LanczosCounts
+
+
+#: Is told at each restart, with the largest estimated residual of the wanted pairs relative to the scale.
+AtRestart = Callable[["Lanczos", float], None]
+
+
+@final
+class Lanczos:
+    """Block thick-restart Lanczos on a space.
+
+    Parameters
+    ----------
+    space : AbstractSpace
+        With room for at least ``k`` columns and four panels more.
+    wanted : Wanted
+        What is looked for.
+    max_passes : int
+        Most products that build the basis.
+    check : bool
+        Whether a check sweep follows.
+    at_restart : callable, optional
+        ``at_restart(run, residual)`` after each restart, when :attr:`basis` can be kept and taken up again.
+
+    Notes
+    -----
+    Wu and Simon (2000) for thick restarts, with the basis in panels of several columns. Every new panel is orthogonalized against
+    all others, once or twice, so that no ghosts of converged pairs arise and none has to be locked.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ooc_chol.eigen.lanczos import Lanczos
+    >>> from ooc_chol.eigen.operator_space import OperatorSpace
+    >>> from ooc_chol.eigen.wanted import Wanted
+    >>> d = np.arange(1.0, 101.0)[:, None]
+    >>> space = OperatorSpace(lambda x: d * x, 100, block=2, capacity=13)
+    >>> Lanczos(space, Wanted(2, "LA", 1e-10), max_passes=500).run().values.round(8)
+    array([100.,  99.])
+    """
+
+    def __init__(
+        self,
+        space: AbstractSpace,
+        wanted: Wanted,
+        *,
+        max_passes: int,
+        check: bool = True,
+        at_restart: AtRestart | None = None,
+    ) -> None:
+        self.space, self.wanted, self.counts = space, wanted, LanczosCounts()
+        self.basis = KrylovBasis(space)
+        self._max_passes, self._check, self._at_restart = max_passes, check, at_restart
+        self._panels = -(-wanted.k // space.block)  # that hold the wanted vectors
+        self._least, self._stuck = np.inf, 0
+
+    def run(self, v0: NDArray[np.float64] | None = None) -> Found:
+        """Run until all wanted pairs have converged and passed the check, or it cannot go on.
+
+        Parameters
+        ----------
+        v0 : (n, block) array, optional
+            Starting panel; random by default, as columns that depend on others become.
+
+        Returns
+        -------
+        Found
+            The most wanted pairs, converged or not.
+
+        Raises
+        ------
+        ValueError
+            A is not symmetric, or a product holds NaN.
+        """
+        if not self.basis.used:
+            self.basis.join(START_SEED, v0)
+        while True:
+            ritz = self._cycle()
+            k, goal = self.wanted.k, self.wanted.tol * ritz.scale
+            estimate = float(ritz.estimates[:k].max())
+            self._restart(ritz)
+            if self._at_restart is not None:
+                self._at_restart(self, estimate / ritz.scale if ritz.scale else 0.0)
+            is_last = self.counts.passes >= self._max_passes
+            if estimate > goal and not is_last:
+                continue
+            residuals = self._certify(ritz)
+            if residuals.max() > goal:
+                if is_last or self._is_stuck(float(residuals.max())):
+                    why = (
+                        f"max_passes={self._max_passes} is used up" if is_last else "further restarts no longer reduce residuals"
+                    )
+                    return self._found(ritz, residuals, why)
+                continue
+            if not self._check or not self._look_further(ritz):
+                return self._found(ritz, residuals, "")
+            if is_last:
+                return self._found(
+                    ritz, residuals, f"the check found eigenvalues beyond these, and max_passes={self._max_passes}"
+                )
+
+    def _found(self, ritz: Ritz, residuals: NDArray[np.float64], why_not: str) -> Found:
+        return Found(ritz.values[: self.wanted.k], residuals, ritz.scale, why_not, self.counts)
+
+    def _cycle(self) -> Ritz:
+        """Fill the basis, and solve the projected problem."""
+        basis, counts = self.basis, self.counts
+        while not basis.is_full and counts.passes < self._max_passes:
+            basis.multiply(basis.frontier[0])
+            counts.passes += 1
+        while len(basis.done) < self._panels and not basis.is_full:  # fewer pairs than wanted would be there
+            basis.multiply(basis.frontier[0])
+            counts.passes += 1
+        basis.read()
+        if not counts.restarts:
+            self._look_at_symmetry()
+        return basis.ritz(self.wanted.which)
+
+    def _look_at_symmetry(self) -> None:
+        self.counts.asymmetry = self.basis.asymmetry()
+        most = MOST_ASYMMETRY[self.space.precision]
+        if self.counts.asymmetry > most:
+            raise ValueError(asymmetry_text(self.counts.asymmetry))
+
+    def _restart(self, ritz: Ritz) -> None:
+        """Keep ``k + (ncv - k) / 2`` columns, in whole panels, and leave room for a product with each panel of the frontier."""
+        block, capacity, k = self.space.block, self.space.capacity, self.wanted.k
+        while self._panels + 2 * len(self.basis.frontier) > capacity and len(self.basis.frontier) > 1:
+            self.basis.drop_frontier(1)
+        width = len(self.basis.frontier)
+        columns = (capacity - width) * block
+        keep = -(-(k + max(0, columns - k) // 2) // block)
+        keep = max(self._panels, min(keep, capacity - 2 * width))
+        self.basis.restart(ritz, min(keep, len(self.basis.done)))
+        self.counts.restarts += 1
+
+    def _certify(self, ritz: Ritz) -> NDArray[np.float64]:
+        """True residuals of the wanted pairs."""
+        values = ritz.values[: self._panels * self.space.block]
+        self.counts.certificate_passes += self._panels
+        return self.space.residuals(range(self._panels), values.tolist())[: self.wanted.k]
+
+    def _is_stuck(self, residual: float) -> bool:
+        """Whether residuals have stopped to fall, although the basis tells that they are small."""
+        self._stuck = 0 if residual < _PROGRESS * self._least else self._stuck + 1
+        self._least = min(self._least, residual)
+        return self._stuck >= _PATIENCE
+
+    def _look_further(self, ritz: Ritz) -> bool:
+        """A check sweep; whether it found that pairs are missing, so that the run must go on."""
+        done = sweep(self.basis, self.wanted, ritz, CHECK_SEED + len(self.counts.checks))
+        self.counts.checks.append(CheckRound(done.passes, done.vectors, done.missed))
+        if done.missed:
+            self._least, self._stuck = np.inf, 0
+            self._restart(done.ritz)
+        return done.missed > 0
+
+
+def asymmetry_text(asymmetry: float) -> str:
+    """What is said of an A that is not symmetric."""
+    return (
+        f"A is not symmetric: the projected matrix differs from its transpose by {asymmetry:.2g} of its largest entry; take "
+        "(A + A.T) / 2, or oc.svds for singular triplets of A"
+    )

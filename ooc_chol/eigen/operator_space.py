@@ -1,0 +1,253 @@
+"""Vectors in host memory as NumPy arrays, and A as anything that multiplies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.precision.triples import Precision
+from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+
+#: What multiplies: an (n, b) array to A times it.
+Product = Callable[[NDArray[Any]], NDArray[Any]]
+#: Below which share of its norm a column must fall to be projected once more.
+_SHARE = 0.5
+#: Of how many unit roundoffs of its norm may a column be all that projections left of it, to count as dependent.
+_DEPENDENT = 16.0
+#: Seeds of columns that replace dependent ones.
+_REPLACEMENT_SEED = 1 << 32
+
+
+@final
+class OperatorSpace(AbstractSpace):
+    """A basis in host memory beside a product that the caller gives: a ``LinearOperator``, an array, a function.
+
+    Parameters
+    ----------
+    product : callable
+        Takes an (n, block) array, float32 where ``precision`` computes in it and float64 else, and returns A times it.
+    n : int
+        Rows of A.
+    block : int
+        Columns of a panel.
+    capacity : int
+        Panels of the basis; ``capacity * block`` is at most n.
+    precision : Precision
+        Types in which vectors are stored and sums over rows are made.
+    exact : callable, optional
+        Takes and returns float64, for residuals; by default ``product``.
+
+    Notes
+    -----
+    Sums over rows are made within chunks of 65,536 rows first, and of these in their order, as on devices.
+    :meth:`orthonormalize` is Gram and Schmidt's process twice, column by column, where devices take Cholesky-QR twice: it
+    answers for columns that differ by no more than roundoff, and b columns of a panel cost nothing beside the basis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ooc_chol.eigen.operator_space import OperatorSpace
+    >>> space = OperatorSpace(lambda x: 2.0 * x, 10, block=2, capacity=3)
+    >>> space.fill(0)
+    >>> space.orthonormalize(0, "R", range(0))
+    >>> space.product(0)
+    >>> space.inner(range(1), "C")
+    >>> space.read()["C"].round(12) + 0.0
+    array([[2., 0.],
+           [0., 2.]])
+    """
+
+    def __init__(
+        self,
+        product: Product,
+        n: int,
+        *,
+        block: int,
+        capacity: int,
+        precision: Precision = Precision.DDD,
+        exact: Product | None = None,
+    ) -> None:
+        self.n, self.block, self.capacity, self.precision = n, block, capacity, precision
+        self.passes = 0
+        self._product, self._exact = product, exact or product
+        # A vector is contiguous: one product of matrices makes the inner products of all.
+        self._basis = np.zeros((capacity * block, n), precision.storage)
+        self._w = np.zeros((block, n), precision.storage)
+        self._kept: dict[str, NDArray[np.float64]] = {}
+        self._replaced = 0
+
+    # panels
+
+    def fill(self, seed: int) -> None:
+        """W becomes random: a generator of NumPy's for each column."""
+        for column in range(self.block):
+            self._w[column] = np.random.default_rng((seed, column)).uniform(-1.0, 1.0, self.n)
+
+    def bring(self, x: NDArray[np.float64]) -> None:
+        """W becomes an (n, block) array."""
+        self._w[:] = x.T
+
+    def load(self, panel: int) -> None:
+        """W becomes a copy of a panel."""
+        self._w[:] = self._vectors(range(panel, panel + 1))
+
+    def store(self, panel: int) -> None:
+        """A panel becomes a copy of W."""
+        self._vectors(range(panel, panel + 1))[:] = self._w
+
+    def take(self, panels: range) -> NDArray[np.float64]:
+        """Columns of panels."""
+        return np.array(self._vectors(panels).T, dtype=np.float64, order="C")
+
+    def _vectors(self, panels: range) -> NDArray[Any]:
+        """Vectors of panels as rows; a view."""
+        return self._basis[panels.start * self.block : panels.stop * self.block]
+
+    # what Krylov methods do
+
+    def product(self, panel: int) -> None:
+        """``W = A V[panel]``."""
+        x = self._vectors(range(panel, panel + 1)).T
+        self._w[:] = self._multiplied(self._product, x, self.precision.compute).T
+        self.passes += 1
+
+    def _multiplied(self, product: Product, x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A product, whose shape is looked at: it is a function of the user's."""
+        y = np.asarray(product(np.ascontiguousarray(x, dtype=dtype)))
+        if y.shape != x.shape:
+            raise ValueError(
+                f"the product of A and an array of shape {x.shape} has shape {y.shape}: A must be {self.n} x {self.n}"
+            )
+        if y.dtype.kind not in "fiub":
+            raise TypeError(f"the product of A and a real array is {y.dtype}, but only real symmetric matrices are solved for")
+        return y
+
+    def project(self, panels: range, name: str, *, again: bool = True) -> None:
+        """``C = V.T W; W -= V C``."""
+        basis = self._vectors(panels)
+        before = self._squares(self._w)
+        c = self._gram(basis, self._w)
+        self._subtract(basis, c, self._w)
+        if again and np.any(self._squares(self._w) < _SHARE**2 * before):
+            more = self._gram(basis, self._w)
+            self._subtract(basis, more, self._w)
+            c = c + more
+        self._kept[name] = c.astype(np.float64)
+
+    def inner(self, panels: range, name: str) -> None:
+        """``V.T W``."""
+        self._kept[name] = self._gram(self._vectors(panels), self._w).astype(np.float64)
+
+    def orthonormalize(self, panel: int, name: str, against: range) -> None:
+        """``W = V[panel] R``; dependent columns are replaced when all others are there."""
+        others, columns = self._vectors(against), np.zeros((self.block, self.n), self.precision.compute)
+        r, dependent = np.zeros((self.block, self.block)), list[int]()
+        for j in range(self.block):
+            columns[j] = self._w[j]
+            r[:, j] = self._orthogonal(columns, j, others)
+            if r[j, j] == 0.0:
+                columns[j] = 0.0
+                dependent.append(j)
+        self._kept[name] = r
+        for j in dependent:
+            self._replace(columns, j, others)
+        self._vectors(range(panel, panel + 1))[:] = columns
+
+    def _orthogonal(self, columns: NDArray[Any], j: int, others: NDArray[Any]) -> NDArray[np.float64]:
+        """Make column j a unit vector orthogonal to those before it; its column of R, with 0 on the diagonal if it depends."""
+        column, r = columns[j : j + 1], np.zeros(len(columns))
+        before = norm = float(np.sqrt(self._squares(column)[0]))
+        for _ in range(2):
+            c = self._gram(columns[:j], column)
+            self._subtract(columns[:j], c, column)
+            r[:j] += c[:, 0]
+        norm = float(np.sqrt(self._squares(column)[0]))
+        if not norm > _DEPENDENT * np.finfo(self.precision.compute).eps * before:
+            return r
+        column /= norm
+        # What a projection leaves of a vector of the basis' span is roundoff, and need not be orthogonal to the basis.
+        self._subtract(others, self._gram(others, column), column)
+        left = float(np.sqrt(self._squares(column)[0]))
+        if left < _SHARE:
+            return r
+        column /= left
+        r[j] = norm * left
+        return r
+
+    def _replace(self, columns: NDArray[Any], j: int, others: NDArray[Any]) -> None:
+        """Make column j a random unit vector that is orthogonal to all others."""
+        while True:
+            self._replaced += 1
+            generator = np.random.default_rng((_REPLACEMENT_SEED, self._replaced))
+            columns[j] = generator.uniform(-1.0, 1.0, self.n)
+            column, left = columns[j : j + 1], 0.0
+            for _ in range(3):
+                column /= np.sqrt(self._squares(column)[0])
+                for span in (others, np.delete(columns, j, axis=0)):
+                    self._subtract(span, self._gram(span, column), column)
+                left = float(np.sqrt(self._squares(column)[0]))
+                if left == 0.0:
+                    break
+            if left > _SHARE:
+                column /= left
+                return
+
+    def rotate(self, panels: range, coefficients: NDArray[np.float64], into: range) -> None:
+        """``V[into] = V[panels] S``, a chunk of rows at a time."""
+        source, target, compute = self._vectors(panels), self._vectors(into), self.precision.compute
+        s = coefficients.T.astype(compute)
+        for rows in self._chunks():
+            target[:, rows] = s @ source[:, rows].astype(compute)
+
+    def read(self) -> dict[str, NDArray[np.float64]]:
+        """All that was kept."""
+        kept, self._kept = self._kept, {}
+        return kept
+
+    # sums over rows
+
+    def _chunks(self) -> list[slice]:
+        return [slice(first, min(first + CHUNK_ROWS, self.n)) for first in range(0, self.n, CHUNK_ROWS)]
+
+    def _gram(self, basis: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+        """``V.T W``, by chunks."""
+        compute = self.precision.compute
+        total = np.zeros((len(basis), len(w)), compute)
+        for rows in self._chunks():
+            total += basis[:, rows].astype(compute, copy=False) @ w[:, rows].astype(compute, copy=False).T
+        return total
+
+    def _squares(self, w: NDArray[Any]) -> NDArray[np.float64]:
+        """Squared norms of columns, in float64: those of float32 may underflow."""
+        total = np.zeros(len(w))
+        for rows in self._chunks():
+            part = w[:, rows].astype(np.float64, copy=False)
+            total += np.einsum("ij,ij->i", part, part)
+        return total
+
+    def _subtract(self, basis: NDArray[Any], c: NDArray[Any], w: NDArray[Any]) -> None:
+        """``W -= V C``, rounded once."""
+        compute = self.precision.compute
+        for rows in self._chunks():
+            w[:, rows] = w[:, rows].astype(compute, copy=False) - c.T @ basis[:, rows].astype(compute, copy=False)
+
+    # certificates
+
+    def residuals(self, panels: range, values: Sequence[float]) -> NDArray[np.float64]:
+        """``|| A v - value v || / || v ||`` in float64."""
+        found = []
+        for panel in panels:
+            x = self.take(range(panel, panel + 1))
+            at = (panel - panels.start) * self.block
+            r = self._multiplied(self._exact, x, np.dtype(np.float64)) - x * np.asarray(values[at : at + self.block])
+            self.passes += 1
+            found.append(np.sqrt(self._squares(r.T) / self._squares(x.T)))
+        return np.concatenate(found) if found else np.zeros(0)
+
+    def close(self) -> None:
+        """Let go of the vectors."""
+        self._basis, self._w = np.zeros((0, self.n)), np.zeros((0, self.n))

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ooc_chol.dense.symmetric import symm as symm
     from ooc_chol.drawing import Drawing as Drawing
     from ooc_chol.drawing import notebook_html as notebook_html
+    from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
+    from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
+    from ooc_chol.eigen.solve import eigsh as eigsh
     from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
@@ -113,6 +116,9 @@ _NAMES = {
     "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
     "drawing": ("Drawing", "notebook_html"),
+    "eigen.errors": ("NoConvergenceError",),
+    "eigen.pairs": ("Eigenpairs",),
+    "eigen.solve": ("eigsh",),
     "errors": (
         "AsymmetryWarning",
         "BudgetError",

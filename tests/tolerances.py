@@ -25,6 +25,9 @@ KERNEL_C = 2.0
 #: Bound on a solve's residual, in units of ``n u ||A|| ||x||``.
 SOLVE_C = 4.0
 
+#: Bound on ``max |V.T V - I|`` of eigenvectors, in unit roundoffs of the type in which they are stored, and what a restart adds.
+EIGENVECTORS_C, EIGENVECTORS_RESTART_C = 64.0, 2.0
+
 
 def unit_roundoff(dtype: DTypeLike) -> float:
     """Largest relative error of rounding to nearest in ``dtype``: 2**-53 for float64, 2**-24 for float32."""
@@ -229,3 +232,14 @@ def sparse_product_bound(
     of_sum = SPARSE_PRODUCT_C * np.sqrt(np.asarray(entries)) * unit_roundoff(compute) * np.asarray(magnitudes)
     narrowed = 0.0 if np.dtype(storage) == np.dtype(compute) else unit_roundoff(storage) * np.abs(np.asarray(result))
     return np.asarray(of_sum + narrowed)
+
+
+def eigenvector_deviation(dtype: DTypeLike, restarts: int) -> float:
+    """Bound on ``max |V.T V - I|`` of eigenvectors after so many restarts: ``(64 + 2 restarts) u``, whatever their residuals.
+
+    Notes
+    -----
+    They are rotations of a basis that is orthogonalized twice, to a small multiple of u (Giraud, Langou, Rozloznik and van den
+    Eshof 2005). A restart rounds each entry, and the coefficients of which it is a sum.
+    """
+    return (EIGENVECTORS_C + EIGENVECTORS_RESTART_C * restarts) * unit_roundoff(dtype)

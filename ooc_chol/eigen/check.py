@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.eigen.krylov import KrylovBasis, Ritz
 from ooc_chol.eigen.wanted import Wanted, keys
@@ -22,7 +23,7 @@ class Sweep(NamedTuple):
     ritz: Ritz  #: Pairs of the basis with the vectors of the sweep
 
 
-def sweep(basis: KrylovBasis, wanted: Wanted, found: Ritz, seed: int) -> Sweep:
+def sweep(basis: KrylovBasis, wanted: Wanted, found: NDArray[np.float64], scale: float, seed: int) -> Sweep:
     """Look for eigenvalues beyond those that were found.
 
     Parameters
@@ -32,8 +33,10 @@ def sweep(basis: KrylovBasis, wanted: Wanted, found: Ritz, seed: int) -> Sweep:
         the basis is restarted; all else makes room for the sweep.
     wanted : Wanted
         What is looked for.
-    found : Ritz
-        What was found.
+    found : array
+        Values that were found, the most wanted first.
+    scale : float
+        The magnitude to which the tolerance is relative.
     seed : int
         Of the random vectors, another one for each sweep.
 
@@ -61,6 +64,6 @@ def sweep(basis: KrylovBasis, wanted: Wanted, found: Ritz, seed: int) -> Sweep:
     basis.frontier = [*ends, *(panel for panel in basis.frontier if panel not in ends)]
     basis.read()
     ritz = basis.ritz(wanted.which)
-    before, after = keys(found.values[:k], wanted.which), keys(ritz.values[:k], wanted.which)
-    missed = int(np.count_nonzero(after > before + wanted.tol * found.scale))
+    before, after = keys(found[:k], wanted.which), keys(ritz.values[:k], wanted.which)
+    missed = int(np.count_nonzero(after > before + wanted.tol * scale))
     return Sweep(steps * chains, chains * space.block, missed, ritz)

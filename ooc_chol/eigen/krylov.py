@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, final
 
 import numpy as np
@@ -114,6 +115,10 @@ class KrylovBasis:
             self._h[np.ix_(_columns([new], block), column)] = r
         self._pending.clear()
 
+    def largest(self) -> float:
+        """Largest magnitude of an entry of the projected matrix."""
+        return float(np.abs(self._projected()).max(initial=0.0))
+
     def asymmetry(self) -> float:
         """How far the projected matrix is from its transpose, ``max |T - T.T| / max |T|``."""
         t = self._projected()
@@ -135,7 +140,8 @@ class KrylovBasis:
             upper[at : at + block, at : at + block] = np.triu((part + part.T) / 2)
         values, vectors = np.linalg.eigh(np.triu(upper) + np.triu(upper, 1).T)
         order = in_wanted_order(values, which)
-        values, vectors = values[order], vectors[:, order]
+        # LAPACK's vectors are some roundings too long or too short, and restarts would multiply that up.
+        values, vectors = values[order], vectors[:, order] / np.linalg.norm(vectors[:, order], axis=0)
         done, frontier = _columns(self.done, block), _columns(self.frontier, block)
         coefficients = np.zeros((self.used * block, len(values)))
         coefficients[done] = vectors
@@ -220,24 +226,23 @@ class KrylovBasis:
         coupling = self._h[np.ix_(_columns(self.frontier, self.space.block), np.arange(count))]
         return KrylovState(np.diag(self._h)[:count].copy(), coupling)
 
-    def resume(self, state: KrylovState, vectors: NDArray[np.float64], frontier: list[int]) -> None:
+    def resume(self, state: KrylovState, panels: Iterable[NDArray[np.float64]], frontier: list[int]) -> None:
         """Become the basis that a restart left.
 
         Parameters
         ----------
         state : KrylovState
             From :meth:`state`.
-        vectors : (n, columns) array
-            Of its panels, as ``space.take(range(basis.used))`` gave them.
+        panels : iterable of (n, block) array
+            Vectors of its panels, as ``space.take`` gave them.
         frontier : list of int
             As :attr:`frontier` was.
         """
-        block = self.space.block
-        self.used = state.panels(block)
-        for panel in range(self.used):
-            self.space.bring(vectors[:, panel * block : (panel + 1) * block])
+        self.used = state.panels(self.space.block)
+        for panel, vectors in zip(range(self.used), panels, strict=True):
+            self.space.bring(vectors)
             self.space.store(panel)
-        self.done, self.frontier = list(range(len(state.values) // block)), list(frontier)
+        self.done, self.frontier = list(range(len(state.values) // self.space.block)), list(frontier)
         self._fill(state)
 
 

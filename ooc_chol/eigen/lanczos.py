@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import final
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,59 +13,18 @@ from numpy.typing import NDArray
 from ooc_chol.eigen.check import sweep
 from ooc_chol.eigen.krylov import KrylovBasis, Ritz
 from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.state import CheckRound, LanczosCounts, LanczosState
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.precision.triples import Precision
 
 #: Largest asymmetry of the projected matrix that roundoff explains, by precision.
 MOST_ASYMMETRY = {Precision.FFF: 1e-3, Precision.FDF: 1e-4, Precision.DDD: 1e-8}
+#: Between which magnitudes the largest eigenvalue must be.
+_MAGNITUDES = {Precision.FFF: (1e-12, 1e16), Precision.FDF: (1e-24, 1e34), Precision.DDD: (1e-130, 1e150)}
 #: How much smaller the largest residual must be for a further restart to count as progress, and how often it may be less.
 _PROGRESS, _PATIENCE = 0.7, 3
 #: Seed of the starting panel, and of the first check.
 START_SEED, CHECK_SEED = 0, 1_000_000
-
-
-@dataclass(frozen=True)
-class CheckRound:
-    """One check sweep.
-
-    Parameters
-    ----------
-    passes : int
-        Products with A that it took.
-    vectors : int
-        Random vectors that it began with.
-    missed : int
-        Eigenpairs that it found to be missing; the run went on where there were any.
-    """
-
-    passes: int
-    vectors: int
-    missed: int
-
-
-@dataclass
-class LanczosCounts:
-    """What a run did, counted in products with A, each with one panel.
-
-    Parameters
-    ----------
-    passes : int
-        Products that built the basis, without those below.
-    restarts : int
-        How often the basis was made small again.
-    certificate_passes : int
-        Products for residuals in float64.
-    checks : list of CheckRound
-        Check sweeps.
-    asymmetry : float
-        Asymmetry of the projected matrix at the first restart, relative to its largest entry.
-    """
-
-    passes: int = 0
-    restarts: int = 0
-    certificate_passes: int = 0
-    checks: list[CheckRound] = field(default_factory=list)
-    asymmetry: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -78,7 +38,7 @@ class Found:
     residuals : (k,) array
         ``||A v - value v|| / ||v||`` of each, computed in float64.
     scale : float
-        Largest magnitude of a Ritz value.
+        Largest magnitude of a Ritz value that was met.
     why_not : str
         Why not all have converged; empty where they have.
     counts : LanczosCounts
@@ -90,6 +50,13 @@ class Found:
     scale: float
     why_not: str
     counts: LanczosCounts
+
+
+class _Settled(NamedTuple):
+    """What a restart has left of the pairs that are wanted."""
+
+    values: NDArray[np.float64]  #: Ritz values, the most wanted first: at least those of the panels that hold wanted vectors
+    estimates: NDArray[np.float64]  #: Of the residuals of those that are wanted
 
 
 #: Is told at each restart, with the largest estimated residual of the wanted pairs relative to the scale.
@@ -143,7 +110,9 @@ class Lanczos:
         self.basis = KrylovBasis(space)
         self._max_passes, self._check, self._at_restart = max_passes, check, at_restart
         self._panels = -(-wanted.k // space.block)  # that hold the wanted vectors
+        self.scale = 0.0  #: Largest magnitude of a Ritz value until now
         self._least, self._stuck = np.inf, 0
+        self._settled: _Settled | None = None  # what the last restart has left
 
     def run(self, v0: NDArray[np.float64] | None = None) -> Found:
         """Run until all wanted pairs have converged and passed the check, or it cannot go on.
@@ -165,33 +134,72 @@ class Lanczos:
         """
         if not self.basis.used:
             self.basis.join(START_SEED, v0)
-        while True:
-            ritz = self._cycle()
-            k, goal = self.wanted.k, self.wanted.tol * ritz.scale
-            estimate = float(ritz.estimates[:k].max())
-            self._restart(ritz)
-            if self._at_restart is not None:
-                self._at_restart(self, estimate / ritz.scale if ritz.scale else 0.0)
-            is_last = self.counts.passes >= self._max_passes
-            if estimate > goal and not is_last:
-                continue
-            residuals = self._certify(ritz)
-            if residuals.max() > goal:
-                if is_last or self._is_stuck(float(residuals.max())):
-                    why = (
-                        f"max_passes={self._max_passes} is used up" if is_last else "further restarts no longer reduce residuals"
-                    )
-                    return self._found(ritz, residuals, why)
-                continue
-            if not self._check or not self._look_further(ritz):
-                return self._found(ritz, residuals, "")
-            if is_last:
-                return self._found(
-                    ritz, residuals, f"the check found eigenvalues beyond these, and max_passes={self._max_passes}"
-                )
+        settled = self._settled or self._advance()
+        while (found := self._judge(settled)) is None:
+            settled = self._advance()
+        return found
 
-    def _found(self, ritz: Ritz, residuals: NDArray[np.float64], why_not: str) -> Found:
-        return Found(ritz.values[: self.wanted.k], residuals, ritz.scale, why_not, self.counts)
+    def _advance(self) -> _Settled:
+        """Fill the basis, and restart it."""
+        ritz = self._cycle()
+        self.scale = max(self.scale, ritz.scale)
+        self._restart(ritz)
+        settled = _Settled(ritz.values, ritz.estimates[: self.wanted.k])
+        self._settled = settled
+        if self._at_restart is not None:
+            self._at_restart(self, self.residual)
+        return settled
+
+    @property
+    def residual(self) -> float:
+        """The largest estimated residual of the wanted pairs at the last restart, relative to the scale."""
+        estimate = np.inf if self._settled is None else float(self._settled.estimates.max())
+        return estimate / self.scale if self.scale else 0.0
+
+    def _judge(self, settled: _Settled) -> Found | None:
+        """Where the run ends, after a restart; None where it goes on."""
+        goal = self.wanted.tol * self.scale
+        is_last = self.counts.passes >= self._max_passes
+        if settled.estimates.max() > goal and not is_last:
+            return None
+        residuals = self._certify(settled)
+        if residuals.max() > goal:
+            if is_last or self._is_stuck(float(residuals.max())):
+                used_up = f"max_passes={self._max_passes} is used up"
+                return self._found(settled, residuals, used_up if is_last else "further restarts no longer reduce residuals")
+            return None
+        if not self._check or not self._look_further(settled):
+            return self._found(settled, residuals, "")
+        if is_last:
+            why = f"the check found eigenvalues beyond these, and max_passes={self._max_passes}"
+            return self._found(settled, residuals, why)
+        return None
+
+    def state(self) -> LanczosState:
+        """What the run is, as ``at_restart`` is called; its vectors are the first panels of the space."""
+        assert self._settled is not None
+        estimates, counts = self._settled.estimates.copy(), deepcopy(self.counts)
+        basis, frontier = self.basis.state(), tuple(self.basis.frontier)
+        return LanczosState(basis, frontier, estimates, self.scale, self._least, self._stuck, self.space.passes, counts)
+
+    def resume(self, state: LanczosState, panels: Iterable[NDArray[np.float64]]) -> None:
+        """Become, before :meth:`run`, the run that :meth:`state` told of.
+
+        Parameters
+        ----------
+        state : LanczosState
+            What the run was.
+        panels : iterable of (n, block) array
+            Vectors of its panels, as ``space.take`` gave them.
+        """
+        self.basis.resume(state.basis, panels, list(state.frontier))
+        self.space.passes = state.space_passes
+        self.counts = deepcopy(state.counts)
+        self.scale, self._least, self._stuck = state.scale, state.least, state.stuck
+        self._settled = _Settled(state.basis.values, state.estimates)
+
+    def _found(self, settled: _Settled, residuals: NDArray[np.float64], why_not: str) -> Found:
+        return Found(settled.values[: self.wanted.k], residuals, self.scale, why_not, self.counts)
 
     def _cycle(self) -> Ritz:
         """Fill the basis, and solve the projected problem."""
@@ -208,6 +216,7 @@ class Lanczos:
         return basis.ritz(self.wanted.which)
 
     def _look_at_symmetry(self) -> None:
+        check_magnitude(self.basis.largest(), self.space.precision)
         self.counts.asymmetry = self.basis.asymmetry()
         most = MOST_ASYMMETRY[self.space.precision]
         if self.counts.asymmetry > most:
@@ -225,9 +234,9 @@ class Lanczos:
         self.basis.restart(ritz, min(keep, len(self.basis.done)))
         self.counts.restarts += 1
 
-    def _certify(self, ritz: Ritz) -> NDArray[np.float64]:
+    def _certify(self, settled: _Settled) -> NDArray[np.float64]:
         """True residuals of the wanted pairs."""
-        values = ritz.values[: self._panels * self.space.block]
+        values = settled.values[: self._panels * self.space.block]
         self.counts.certificate_passes += self._panels
         return self.space.residuals(range(self._panels), values.tolist())[: self.wanted.k]
 
@@ -237,14 +246,24 @@ class Lanczos:
         self._least = min(self._least, residual)
         return self._stuck >= _PATIENCE
 
-    def _look_further(self, ritz: Ritz) -> bool:
+    def _look_further(self, settled: _Settled) -> bool:
         """A check sweep; whether it found that pairs are missing, so that the run must go on."""
-        done = sweep(self.basis, self.wanted, ritz, CHECK_SEED + len(self.counts.checks))
+        done = sweep(self.basis, self.wanted, settled.values, self.scale, CHECK_SEED + len(self.counts.checks))
         self.counts.checks.append(CheckRound(done.passes, done.vectors, done.missed))
         if done.missed:
             self._least, self._stuck = np.inf, 0
             self._restart(done.ritz)
         return done.missed > 0
+
+
+def check_magnitude(largest: float, precision: Precision) -> None:
+    """Raise where squares of numbers such as the largest overflow, or those of what roundoff leaves of it underflow."""
+    least, most = _MAGNITUDES[precision]
+    if largest and not least < largest < most:
+        raise ValueError(
+            f"A has eigenvalues of about {largest:.2g}, but squares of residuals only fit {precision.value} where they are between "
+            f"{least:g} and {most:g}: divide A by {largest:.0e}, and multiply the eigenvalues by it"
+        )
 
 
 def asymmetry_text(asymmetry: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, final
 
 import numpy as np
@@ -78,7 +79,6 @@ class OperatorSpace(AbstractSpace):
         self._basis = np.zeros((capacity * block, n), precision.storage)
         self._w = np.zeros((block, n), precision.storage)
         self._kept: dict[str, NDArray[np.float64]] = {}
-        self._replaced = 0
 
     # panels
 
@@ -154,7 +154,7 @@ class OperatorSpace(AbstractSpace):
                 dependent.append(j)
         self._kept[name] = r
         for j in dependent:
-            self._replace(columns, j, others)
+            self._replace(columns, j, others, panel)
         self._vectors(range(panel, panel + 1))[:] = columns
 
     def _orthogonal(self, columns: NDArray[Any], j: int, others: NDArray[Any]) -> NDArray[np.float64]:
@@ -178,11 +178,10 @@ class OperatorSpace(AbstractSpace):
         r[j] = norm * left
         return r
 
-    def _replace(self, columns: NDArray[Any], j: int, others: NDArray[Any]) -> None:
-        """Make column j a random unit vector that is orthogonal to all others."""
-        while True:
-            self._replaced += 1
-            generator = np.random.default_rng((_REPLACEMENT_SEED, self._replaced))
+    def _replace(self, columns: NDArray[Any], j: int, others: NDArray[Any], panel: int) -> None:
+        """Make column j of a panel a random unit vector that is orthogonal to all others."""
+        for attempt in count():
+            generator = np.random.default_rng((_REPLACEMENT_SEED, self.passes, panel, j, attempt))
             columns[j] = generator.uniform(-1.0, 1.0, self.n)
             column, left = columns[j : j + 1], 0.0
             for _ in range(3):

@@ -25,7 +25,9 @@ class AbstractSpace(ABC):
     block: int  #: Columns of a panel: 1, 2, 4 or 8
     capacity: int  #: Panels of the basis
     precision: Precision
-    passes: int  #: Products with A until now, each with one panel
+    #: Products with A until now, each with one panel. Seeds of columns that replace dependent ones follow from it and from the
+    #: panel, and from nothing else that changes: so a run that is taken up again sets it to what it was.
+    passes: int
 
     # panels
 

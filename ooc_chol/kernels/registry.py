@@ -10,6 +10,7 @@ from ooc_chol.hardware.registry import device_kind, open_device
 from ooc_chol.kernels.cuda.kind import CudaKernelKind
 from ooc_chol.kernels.host.kind import HostKernelKind
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels, ProductDevice
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.precision.triples import Precision
@@ -58,6 +59,20 @@ def product_workspace_bytes(
 def open_product_device(name: str, precision: Precision, columns: int, most_segments: int, threads: int = 1) -> ProductDevice:
     """Open a device with the kernels of :func:`product_kernels`; a plan asks these for ``workspace_bytes`` without a device."""
     return open_device(name, product_kernels(name, precision, columns, most_segments, threads))
+
+
+def panel_kernels(name: str, precision: Precision, block: int, threads: int = 1) -> AbstractPanelKernels:
+    """Kernels on panels of ``block`` columns on a device of that name; a CUDA device is current where they are called.
+
+    ``threads`` are those of a host device.
+    """
+    if kind_of(name) is CUDA:
+        module = import_module("ooc_chol.kernels.cuda.panels")
+        kernels: AbstractPanelKernels = module.CudaPanelKernels(precision, block)
+        return kernels
+    from ooc_chol.kernels.host.panels import HostPanelKernels
+
+    return HostPanelKernels(precision, block, threads)
 
 
 def kernel_facts(names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:

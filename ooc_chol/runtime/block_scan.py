@@ -70,6 +70,7 @@ class _Copy(NamedTuple):
     slot: int | None  #: None in a place of its own
     done: AbstractEvent
     step: int | None  #: In the trace
+    nbytes: int
 
 
 @final
@@ -112,6 +113,11 @@ class BlockScan(Generic[KeyT]):
         self._kept: dict[KeyT, Tile] = {}  # blocks that stay, here or on their way
         self._announced: Sequence[KeyT] = ()  # the first blocks of the next scan, looked at already
         self._was_left = False  # the last scan, before its end
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Bytes of copies, among those counted, whose blocks were not used yet."""
+        return sum(copy.nbytes for copy in self._coming)
 
     def run_ahead(self, order: Sequence[KeyT]) -> None:
         """Enqueue copies for the next scan, as many as the ring has room for: they run while other work is done.
@@ -229,7 +235,7 @@ class BlockScan(Generic[KeyT]):
         self.copied_bytes += nbytes
         fmt = "" if begun is None else self._scanned.format_of(key)  # for the trace alone
         step = self._track.ran("fetch", key, self._copies, (begun, done), nbytes=nbytes, fmt=fmt, after=after)
-        self._coming.append(_Copy(key, tile, slot, done, step))
+        self._coming.append(_Copy(key, tile, slot, done, step, nbytes))
         if slot is None:
             self._kept[key] = tile
 

@@ -103,11 +103,12 @@ class Track:
         flops: int = 0,
         after: int | None = None,
         link: str | None = None,
+        label: str | None = None,
     ) -> int | None:
         """A block was brought over the link ("fetch"), made ("generate") or computed with ("compute"), behind step ``after``.
 
         Returns the step, where steps are kept. What computes with a block that was brought waited for that. ``link`` is the one
-        from where blocks are stored unless another is named.
+        from where blocks are stored unless another is named. Work on anything but a block of the matrix has a ``label``.
         """
         self.nbytes += nbytes
         begun, ended = span
@@ -116,10 +117,10 @@ class Track:
         step = len(self._records) + len(self._told)
         if kind == "fetch":
             self._fetches[index] = step
-        elif after is None:
+        elif after is None and label is None:
             after = self._fetches.get(index)
-        label = f"{self._title if kind == 'compute' else kind} {tuple(index)}"
-        block = str(BlockKey(self._blocks.name, tuple(index), self._blocks.version(index)))
+        block = label or str(BlockKey(self._blocks.name, tuple(index), self._blocks.version(index)))
+        label = label or f"{self._title if kind == 'compute' else kind} {tuple(index)}"
         crossed = (link or f"{self._blocks.place}->{self.device}") if nbytes else ""
         waits = () if after is None else ((self.device, after),)
         named = (step, self.device, stream + self._suffix, kind, label, block, fmt)

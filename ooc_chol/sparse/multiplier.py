@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import zip_longest
 from types import TracebackType
 from typing import Any, final
 
@@ -18,11 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from ooc_chol.config import whole_number
 from ooc_chol.errors import ClosedError
 from ooc_chol.hardware.arrays import device_of, numbers_of
-from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.kernels.interfaces.products import ProductDevice
 from ooc_chol.kernels.registry import open_product_device
-from ooc_chol.memory.blocks import BlockMemory
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import one_line
 from ooc_chol.progress_bar import ProgressReporter, progress_reporter
@@ -34,7 +32,7 @@ from ooc_chol.sparse.block_csr import BlockCSR, block_csr
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.plan import MultiplyPlan, panel_groups, panel_widths
 from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_of, tier_name
-from ooc_chol.sparse.products import DeviceProducts, Products
+from ooc_chol.sparse.products import DeviceProducts, Products, lock_blocks
 from ooc_chol.sparse.report import MultiplyReport
 from ooc_chol.tracing.trace import Trace
 
@@ -410,10 +408,6 @@ def _opened(operator: Operator, plan: MultiplyPlan, run: Pass, stack: ExitStack)
     for share in plan.shares:
         kernels = plan.precision, plan.room, plan.blocks.most_segments, plan.threads
         devices.append(open_product_device(share.device, *kernels))
-        members.append(DeviceProducts(devices[-1], plan, share, operator, run))
-    if members and plan.tier == "memory":
-        registrar = device_kind(plan.devices[0]).registrar(plan.devices[0])
-        tier = operator.matrix.tier
-        if registrar is not None and isinstance(tier, BlockMemory):
-            tier.lock(registrar, [key for keys in zip_longest(*(each.order for each in members)) for key in keys if key])
+        members.append(DeviceProducts(devices[-1], plan, share, operator, run, devices[-1].kernels))
+    lock_blocks(operator, plan, members)
     return members

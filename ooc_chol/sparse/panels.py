@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import TYPES, PrecisionFormat
-from ooc_chol.interfaces import AbstractDevice, AbstractStream, AbstractTier, BlockIndex, Tile
-from ooc_chol.kernels.interfaces.products import AbstractProductKernels
+from ooc_chol.interfaces import AbstractStream, AbstractTier, AnyDevice, BlockIndex, Tile
 from ooc_chol.team import ThreadTeam
 
 #: Bytes that pass at once where the device has no slot to take as the measure.
@@ -74,18 +73,14 @@ class PanelRows(AbstractTier):
         part[...] = data[:, : part.shape[1]]
 
 
-def bring_panel(
-    device: AbstractDevice[AbstractProductKernels], stream: AbstractStream, x: NDArray[Any], first: int, panel: Tile, slot: int
-) -> None:
+def bring_panel(device: AnyDevice, stream: AbstractStream, x: NDArray[Any], first: int, panel: Tile, slot: int) -> None:
     """Enqueue: fill ``panel`` with columns of ``x`` from ``first`` on, in pieces of at most ``slot`` bytes, unless that is 0."""
     pieces = _pieces(x, first, panel, slot)
     for piece in range(len(pieces)):
         device.copy_in(stream, pieces, (piece, 0), panel[pieces.rows(piece)])
 
 
-def return_panel(
-    device: AbstractDevice[AbstractProductKernels], stream: AbstractStream, panel: Tile, y: NDArray[Any], first: int, slot: int
-) -> None:
+def return_panel(device: AnyDevice, stream: AbstractStream, panel: Tile, y: NDArray[Any], first: int, slot: int) -> None:
     """Enqueue: copy ``panel`` to columns of ``y``, in such pieces."""
     pieces = _pieces(y, first, panel, slot)
     for piece in range(len(pieces)):

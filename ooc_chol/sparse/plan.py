@@ -70,6 +70,10 @@ class DeviceShare:
         How many of its blocks stay on the device after the first pass, the first ones.
     kept_bytes : int
         Bytes of these, which are tightly packed.
+    made : range
+        Rows of Y for which it has room: all where Y may be the next X, else its own.
+    others : tuple of ArraySpec
+        What somebody else keeps on the device, beside the products.
     """
 
     device: str
@@ -85,6 +89,8 @@ class DeviceShare:
     ring_slots: int
     n_kept: int
     kept_bytes: int
+    made: range
+    others: tuple[ArraySpec, ...] = ()
 
     @property
     def vector_bytes(self) -> int:
@@ -97,6 +103,11 @@ class DeviceShare:
         return _nbytes(self.diagonals)
 
     @property
+    def other_bytes(self) -> int:
+        """Bytes of what is kept beside the products."""
+        return _nbytes(self.others)
+
+    @property
     def ring_bytes(self) -> int:
         """Bytes of the slots in transit."""
         return self.ring_slots * self.slot_bytes
@@ -104,7 +115,8 @@ class DeviceShare:
     @property
     def peak_bytes(self) -> int:
         """Bytes that the device allocates, in one piece."""
-        return self.ring_bytes + self.vector_bytes + self.diagonal_bytes + self.workspace_bytes + whole_pages(self.kept_bytes)
+        fixed = self.vector_bytes + self.diagonal_bytes + self.other_bytes + self.workspace_bytes
+        return self.ring_bytes + fixed + whole_pages(self.kept_bytes)
 
     def copied_bytes(self, scans: int) -> int:
         """Bytes of blocks that so many scans copy to the device: the first one all, each later one all but the kept.
@@ -416,12 +428,45 @@ def device_text(share: DeviceShare) -> str:
 def _memory_text(share: DeviceShare, budget_bytes: int) -> str:
     """How a device's memory is divided, for a reader."""
     parts = [("vectors", share.vector_bytes), ("diagonals", share.diagonal_bytes), ("workspace", share.workspace_bytes)]
+    parts.append(("beside", share.other_bytes))
     told = [f"{name} {format_bytes(nbytes)}" for name, nbytes in parts if nbytes]
     if share.ring_slots:
         told.append(f"ring {share.ring_slots} x {format_bytes(share.slot_bytes)}")
     if not share.in_place:
         told.append(f"{share.n_kept} of {len(share.blocks)} blocks kept, {format_bytes(share.kept_bytes)}")
     return f"{', '.join(told)}; peak {format_bytes(share.peak_bytes)} of {format_bytes(budget_bytes)}"
+
+
+class Beside(NamedTuple):
+    """What whoever makes products of its own vectors, again and again, wants of a plan beside them.
+
+    Parameters
+    ----------
+    arrays : callable
+        ``arrays(rows)`` are those that it keeps on the device which owns these rows.
+    made_of_own : bool
+        Whether Y has a device's own rows alone, since it never becomes X.
+    least_row_bytes : int
+        Bytes that a row of X, and one of Y, takes at least: room for numbers of a wider type.
+    ring_slots : int
+        Slots of the ring, where there is one.
+    what : str
+        What needs the memory, for who gave too little.
+    """
+
+    arrays: Callable[[range], tuple[ArraySpec, ...]]
+    made_of_own: bool = True
+    least_row_bytes: int = 0
+    ring_slots: int = RING_SLOTS
+    what: str = "the vectors of one panel"
+
+
+def _none(rows: range) -> tuple[ArraySpec, ...]:
+    return ()
+
+
+#: Of products alone.
+NOTHING_BESIDE = Beside(_none, made_of_own=False)
 
 
 class _Problem(NamedTuple):
@@ -434,6 +479,7 @@ class _Problem(NamedTuple):
     diagonals: Diagonals
     #: Bytes of workspace that the kernels of the devices take for panels of so many columns together.
     workspace: Callable[[int], int]
+    beside: Beside
 
 
 def plan_products(
@@ -448,6 +494,7 @@ def plan_products(
     diagonals: Diagonals = NO_DIAGONALS,
     rates: PassRates | None = None,
     threads: int = 1,
+    beside: Beside = NOTHING_BESIDE,
 ) -> MultiplyPlan:
     """Divide blocks among devices and each device's budget among vectors, ring and kept blocks.
 
@@ -473,6 +520,8 @@ def plan_products(
         Measured rates.
     threads : int
         Threads of each host device.
+    beside : Beside
+        What is kept on the devices beside products.
 
     Returns
     -------
@@ -484,7 +533,7 @@ def plan_products(
     BudgetError
         The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
     """
-    problem = _Problem(blocks, precision, budget_bytes, tier, diagonals, workspace)
+    problem = _Problem(blocks, precision, budget_bytes, tier, diagonals, workspace, beside)
     owned = [(name, span) for name, span in zip(devices, blocks.shares(len(devices)), strict=True) if len(span)]
     panels = panel_widths(columns)
     rooms = list(accumulate(panels))
@@ -493,7 +542,8 @@ def plan_products(
     room = rooms[-1]
     needed, name = _most_needed(problem, owned, room)
     if needed > budget_bytes:
-        advice = "it must hold three blocks beside the vectors of one panel; give a larger memory_budget, or smaller blocks"
+        blocks_text = "three" if beside.ring_slots == RING_SLOTS else str(beside.ring_slots)
+        advice = f"it must hold {blocks_text} blocks beside {beside.what}; give a larger memory_budget, or smaller blocks"
         raise BudgetError(f"products on {name}", needed, budget_bytes, advice)
     shares = tuple(_share(problem, name, span, room) for name, span in owned)
     return MultiplyPlan(blocks, columns, precision, panels, room, shares, budget_bytes, tier, diagonals, rates, threads)
@@ -518,9 +568,15 @@ def _is_in_place(problem: _Problem, name: str) -> bool:
 
 def _vector_arrays(problem: _Problem, rows: range, room: int) -> tuple[ArraySpec, ...]:
     """X, then Y: all rows of it where it is the next product's X, else those of the device."""
+    storage = problem.precision.storage
+    width = max(room, -(-problem.beside.least_row_bytes // storage.itemsize))
+    return tuple(ArraySpec(storage, (height * width,)) for height in (problem.blocks.shape[1], len(_made(problem, rows))))
+
+
+def _made(problem: _Problem, rows: range) -> range:
+    """Rows of Y that a device has room for."""
     n_rows, n_columns = problem.blocks.shape
-    made = n_rows if n_rows == n_columns else len(rows)
-    return tuple(ArraySpec(problem.precision.storage, (height * room,)) for height in (n_columns, made))
+    return range(n_rows) if n_rows == n_columns and not problem.beside.made_of_own else rows
 
 
 def _diagonal_arrays(problem: _Problem, rows: range) -> tuple[ArraySpec, ...]:
@@ -539,7 +595,7 @@ def _slot_bytes(problem: _Problem, name: str, blocks: Sequence[RowBlock]) -> int
 
 def _fixed_bytes(problem: _Problem, blocks: Sequence[RowBlock], room: int) -> int:
     rows = _rows(blocks)
-    arrays = (*_vector_arrays(problem, rows, room), *_diagonal_arrays(problem, rows))
+    arrays = (*_vector_arrays(problem, rows, room), *_diagonal_arrays(problem, rows), *problem.beside.arrays(rows))
     return _nbytes(arrays) + problem.workspace(room)
 
 
@@ -548,7 +604,7 @@ def _least_bytes(problem: _Problem, name: str, span: range, room: int) -> int:
     blocks = _own(problem, span)
     if _is_in_place(problem, name):
         return _fixed_bytes(problem, blocks, room)
-    ring = RING_SLOTS * _slot_bytes(problem, name, blocks)
+    ring = problem.beside.ring_slots * _slot_bytes(problem, name, blocks)
     return _fixed_bytes(problem, blocks, room) + min(ring, whole_pages(sum(block.nbytes for block in blocks)))
 
 
@@ -558,7 +614,7 @@ def _share(problem: _Problem, name: str, span: range, room: int) -> DeviceShare:
     rows, slot_bytes = _rows(blocks), _slot_bytes(problem, name, blocks)
     stored, left = sum(block.nbytes for block in blocks), problem.budget_bytes - _fixed_bytes(problem, blocks, room)
     in_place = _is_in_place(problem, name)
-    ring_slots = 0 if in_place or whole_pages(stored) <= left else RING_SLOTS
+    ring_slots = 0 if in_place or whole_pages(stored) <= left else problem.beside.ring_slots
     n_kept, kept = 0, 0
     if not in_place:
         space = left - ring_slots * slot_bytes
@@ -580,4 +636,6 @@ def _share(problem: _Problem, name: str, span: range, room: int) -> DeviceShare:
         ring_slots,
         n_kept,
         kept,
+        _made(problem, rows),
+        problem.beside.arrays(rows),
     )

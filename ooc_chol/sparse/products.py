@@ -11,8 +11,10 @@ from typing import Any, NamedTuple, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.interfaces import AbstractEvent, AbstractTier, ArraySpec, Tile
-from ooc_chol.kernels.interfaces.products import ProductDevice
+from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interfaces import AbstractEvent, AbstractTier, AnyDevice, ArraySpec, Tile
+from ooc_chol.kernels.interfaces.products import AbstractProductKernels
+from ooc_chol.memory.blocks import BlockMemory
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
 from ooc_chol.runtime.passes import BlockNames, Pass, finish
 from ooc_chol.sparse.operator import Operator
@@ -22,6 +24,8 @@ from ooc_chol.tasks.row_blocks import RowBlock
 
 #: Where a block stands among those of the matrix: its number, and 0.
 BlockKey: TypeAlias = tuple[int, ...]
+#: Which panels: the view of memory, the side that is X, and their widths.
+_Panels: TypeAlias = tuple[int, int, tuple[int, ...]]
 #: The stream that copies from other devices.
 PEER = "peer"
 #: In how many parts a device that keeps all its blocks hands its rows on: copies run beside the products of later parts.
@@ -32,7 +36,7 @@ _EXCHANGES = 4
 class _PackedBlocks(AbstractScanned[BlockKey]):
     """The blocks of one device: the first ones stay in one array, tightly packed, and the others pass through slots."""
 
-    def __init__(self, device: ProductDevice, plan: MultiplyPlan, share: DeviceShare, tier: AbstractTier, kept: Tile) -> None:
+    def __init__(self, device: AnyDevice, plan: MultiplyPlan, share: DeviceShare, tier: AbstractTier, kept: Tile) -> None:
         self._device, self._share, self._tier, self._kept = device, share, tier, kept
         self._blocks: Sequence[RowBlock] = plan.blocks.blocks
         self._offsets = dict[int, int]()
@@ -91,14 +95,21 @@ class _Parts(NamedTuple):
     shift: Tile | float
 
 
+class _View(NamedTuple):
+    """The memory of X and Y as numbers of one type, and the kernels for it."""
+
+    kernels: AbstractProductKernels
+    numbers: list[Tile]  #: X and Y, one behind the other in each
+
+
 @final
 class DeviceProducts:
     """One device's part: its memory, its streams, and what is enqueued there.
 
     Parameters
     ----------
-    device : ProductDevice
-        Open, with product kernels.
+    device : AbstractDevice
+        Open, with kernels that it allocates workspace for.
     plan : MultiplyPlan
         What is done.
     share : DeviceShare
@@ -107,17 +118,33 @@ class DeviceProducts:
         The matrix and its diagonals.
     run : Pass
         Is told what is done.
+    kernels : AbstractProductKernels
+        Kernels for products there: those of the device, or a part of them.
     """
 
-    def __init__(self, device: ProductDevice, plan: MultiplyPlan, share: DeviceShare, operator: Operator, run: Pass) -> None:
+    def __init__(
+        self,
+        device: AnyDevice,
+        plan: MultiplyPlan,
+        share: DeviceShare,
+        operator: Operator,
+        run: Pass,
+        kernels: AbstractProductKernels,
+    ) -> None:
         self.device, self.share = device, share
         self._plan, self._blocks = plan, plan.blocks.blocks
         tier: AbstractTier = operator.matrix.tier
         kept = [ArraySpec(np.dtype(np.uint8), (share.kept_bytes,))] if share.kept_bytes else []
-        n_rows, n_columns = plan.blocks.shape
+        n_columns = plan.blocks.shape[1]
         with device.current():
-            arena = device.allocate(share.ring_slots, share.slot_bytes, n_columns, [*share.vectors, *share.diagonals, *kept])
-            self._numbers = list(arena.arrays[:2])
+            arrays = [*share.vectors, *share.diagonals, *share.others, *kept]
+            arena = device.allocate(share.ring_slots, share.slot_bytes, n_columns, arrays)
+            #: As the plan's precision has them, and perhaps wider.
+            self._views = [_View(kernels, list(arena.arrays[:2]))]
+            self._view = 0
+            behind = len(share.vectors) + len(share.diagonals)
+            #: Arrays of what is kept beside the products.
+            self.others: tuple[Tile, ...] = arena.arrays[behind : behind + len(share.others)]
             self._scanned = _PackedBlocks(device, plan, share, tier, arena.arrays[-1] if kept else None)
             self._scanned.arena = arena
             names = BlockNames("A", plan.tier, copying=("copy-in", PEER))
@@ -126,14 +153,13 @@ class DeviceProducts:
             self.streams, self.peer = ScanStreams.of(device), device.create_stream(PEER)
             self.scan = BlockScan(device, self._scanned, slots=share.ring_slots, streams=self.streams, track=self.track)
             self._diagonals = self._bring_diagonals(operator, arena.arrays[2:])
-        #: First row of the array in which Y is made.
-        self._made_from = 0 if n_rows == n_columns else share.rows.start
         #: Which of the two replicas is X, and parts of both by that and by the widths of panels, then by blocks.
         self._side = 0
         self._is_traced = run.is_traced
-        self._compiled = set[tuple[int, ...]]()  # widths of panels that all blocks have met
-        self._captured: dict[tuple[int, tuple[int, ...], int], list[tuple[range, Callable[[], None]]]] = {}
-        self._parts: dict[tuple[int, tuple[int, ...]], tuple[list[Tile], dict[int, _Parts]]] = {}
+        self._compiled = set[tuple[int, tuple[int, ...]]]()  # views and widths of panels that all blocks have met
+        self._has_scanned = False  # so that blocks which are kept are there, or on their way
+        self._captured: dict[tuple[_Panels, int], list[tuple[range, Callable[[], None]]]] = {}
+        self._parts: dict[_Panels, tuple[list[Tile], dict[int, _Parts]]] = {}
         self.order: list[BlockKey] = [(number, 0) for number in share.blocks]
         self.exchanged_bytes = 0  #: Bytes that came from other devices
         self.brought_bytes = 0  #: Bytes of X
@@ -157,27 +183,42 @@ class DeviceProducts:
 
     # vectors
 
+    def widen(self, kernels: AbstractProductKernels) -> None:
+        """Let the memory of X and Y be seen as float64, too, for kernels of that: as many columns as find room."""
+        wide = np.dtype(np.float64)
+        numbers = [array[: array.nbytes // wide.itemsize * wide.itemsize // array.itemsize].view(wide) for array in self._numbers]
+        self._views.append(_View(kernels, numbers))
+
+    def use(self, view: int) -> None:
+        """See the memory of X and Y as the plan has it (0), or wide (1)."""
+        self._view = view
+
+    @property
+    def kernels(self) -> AbstractProductKernels:
+        """Those for the numbers in use."""
+        return self._views[self._view].kernels
+
+    @property
+    def _numbers(self) -> list[Tile]:
+        return self._views[self._view].numbers
+
     def panels(self, side: int, widths: Sequence[int]) -> list[Tile]:
         """The panels of X (``side`` 0), or of Y (1), for a group of widths: all rows that this device has of them."""
         numbers, at, found = self._numbers[side], 0, []
-        height = self._plan.blocks.shape[1] if side == 0 else self._made_height
+        height = self._plan.blocks.shape[1] if side == 0 else len(self.share.made)
         for width in widths:
             found.append(numbers[at : at + height * width].reshape(height, width))
             at += height * width
         return found
 
-    @property
-    def _made_height(self) -> int:
-        n_rows, n_columns = self._plan.blocks.shape
-        return n_rows if n_rows == n_columns else len(self.share.rows)
-
     def made(self, rows: range) -> slice:
         """Where rows of the matrix are in a panel of Y."""
-        return slice(rows.start - self._made_from, rows.stop - self._made_from)
+        return slice(rows.start - self.share.made.start, rows.stop - self.share.made.start)
 
     def swap(self) -> None:
         """Let Y be the next X."""
-        self._numbers.reverse()
+        for view in self._views:
+            view.numbers.reverse()
         self._side = 1 - self._side
 
     def bring(self, x: NDArray[Any], first: int, widths: Sequence[int]) -> None:
@@ -198,7 +239,7 @@ class DeviceProducts:
 
     def begin(self, widths: Sequence[int]) -> None:
         """Enqueue what precedes the blocks: the shift's operand to Y, the right scaling, what kernels make of X."""
-        computing, kernels = self.streams.computing, self.device.kernels
+        computing, kernels = self.streams.computing, self.kernels
         shift, right = self._diagonals.shift, self._diagonals.right
         own = self.share.rows
         for x, y in zip(self.panels(0, widths), self.panels(1, widths), strict=True):
@@ -214,40 +255,52 @@ class DeviceProducts:
         Blocks that are kept, and are there since an earlier scan, are enqueued up to ``run_blocks`` at a time: kernels of a run
         are captured once for each replica that is X. By then the ring has begun to fill.
         """
-        may_capture = self._may_capture(widths)
-        if may_capture:
+        if self._has_runs:
+            self.run_ahead()
             for run, enqueue in self._kept_runs(widths, run_blocks):
                 enqueue()
                 yield run
-        order = self.order[self.share.n_kept :] if may_capture else self.order
         columns = sum(widths)
-        with closing(self.scan.over(order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
+        with closing(self.scan.over(self._order, lambda key: 2 * columns * self._blocks[key[0]].n_entries)) as passing:
             for (number, _), data in passing:
                 self._multiply(number, data, widths)
                 yield range(number, number + 1)
-        self._compiled.add(tuple(widths))
+        self._compiled.add((self._view, tuple(widths)))
+        self._has_scanned = True
+
+    def run_ahead(self) -> None:
+        """Enqueue copies of blocks for the next product, as many as the ring has room for; other work may come before it."""
+        if order := self._order:
+            self.scan.run_ahead(order)
+
+    @property
+    def _has_runs(self) -> bool:
+        """Whether kept blocks are there, and nobody asks for the times of each: they do not pass then."""
+        return self._has_scanned and self.share.n_kept > 0 and not self._is_traced
+
+    @property
+    def _order(self) -> list[BlockKey]:
+        """Blocks that pass in the next product."""
+        return self.order[self.share.n_kept :] if self._has_runs else self.order
 
     def _multiply(self, number: int, data: Tile, widths: Sequence[int]) -> None:
         """Enqueue the products of one block with all panels."""
-        xs, parts = self._parts.setdefault((self._side, tuple(widths)), (self.panels(0, widths), {}))
+        key, kernels = (self._view, self._side, tuple(widths)), self.kernels
+        xs, parts = self._parts.setdefault(key, (self.panels(0, widths), {}))
         if number not in parts:
             parts[number] = self._parts_of(number, widths)
         ys, left, shift = parts[number]
         for x, y in zip(xs, ys, strict=True):
-            self.device.kernels.multiply(self.streams.computing, self._blocks[number], data, x, y, left=left, shift=shift)
-
-    def _may_capture(self, widths: Sequence[int]) -> bool:
-        """Whether kept blocks are there, kernels for such panels are compiled, and nobody asks for the times of each."""
-        return tuple(widths) in self._compiled and self.share.n_kept > 0 and not self._is_traced
+            kernels.multiply(self.streams.computing, self._blocks[number], data, x, y, left=left, shift=shift)
 
     def _kept_runs(self, widths: Sequence[int], run_blocks: int) -> list[tuple[range, Callable[[], None]]]:
-        """Runs of kept blocks, and what enqueues the products of each."""
-        if order := self.order[self.share.n_kept :]:
-            self.scan.run_ahead(order)
-        key = self._side, tuple(widths), run_blocks
+        """Runs of kept blocks, and what enqueues the products of each: captured once kernels for such panels are compiled."""
+        kept = self.share.blocks[: self.share.n_kept]
+        runs = [kept[at : at + run_blocks] for at in range(0, len(kept), run_blocks)]
+        if (self._view, tuple(widths)) not in self._compiled:
+            return [(run, partial(self._multiply_kept, run, widths)) for run in runs]
+        key = (self._view, self._side, tuple(widths)), run_blocks
         if key not in self._captured:
-            kept = self.share.blocks[: self.share.n_kept]
-            runs = [kept[at : at + run_blocks] for at in range(0, len(kept), run_blocks)]
             self._captured[key] = [
                 (run, self.device.captured(self.streams.computing, partial(self._multiply_kept, run, widths))) for run in runs
             ]
@@ -268,15 +321,18 @@ class DeviceProducts:
         self.peer.wait(done)
         rows = range(self._blocks[run[0]].rows.start, self._blocks[run[-1]].rows.stop)
         for mine, theirs in zip(self.panels(1, widths), other.panels(1, widths), strict=True):
-            target, begun = mine[self.made(rows)], self.track.now(self.peer)
-            self.device.copy_between(self.peer, theirs[other.made(rows)], target)
-            self.exchanged_bytes += target.nbytes
-            if begun is not None:
-                self._tell_of_pull(run[0], (begun, self.peer.record()), target.nbytes)
+            label = f"pull A({run[0]}, 0)"
+            self.copy_from(theirs[other.made(rows)], mine[self.made(rows)], label)
 
-    def _tell_of_pull(self, number: int, span: tuple[Any, AbstractEvent], nbytes: int) -> None:
-        link = f"{PEER}->{self.device.name}"
-        self.track.ran("pull", (number, 0), PEER, span, nbytes=nbytes, fmt=self._plan.precision.storage.name, link=link)
+    def copy_from(self, source: Tile, target: Tile, label: str) -> None:
+        """Enqueue: copy what another device holds, in the stream for that."""
+        begun = self.track.now(self.peer)
+        self.device.copy_between(self.peer, source, target)
+        self.exchanged_bytes += target.nbytes
+        if begun is not None:
+            link, span = f"{PEER}->{self.device.name}", (begun, self.peer.record())
+            fmt = target.dtype.name
+            self.track.ran("pull", (), PEER, span, nbytes=target.nbytes, fmt=fmt, link=link, label=label)
 
     def finish(self) -> None:
         """Wait for all streams; raise what went wrong on the way."""
@@ -397,3 +453,12 @@ class Products:
                     with other.device.current():
                         other.pull(owner, run, widths, done)
         return done
+
+
+def lock_blocks(operator: Operator, plan: MultiplyPlan, members: Sequence[DeviceProducts]) -> None:
+    """Page-lock blocks in host memory for devices that copy them from there, in the order in which they are needed."""
+    if not members or plan.tier != "memory":
+        return
+    registrar, tier = device_kind(plan.devices[0]).registrar(plan.devices[0]), operator.matrix.tier
+    if registrar is not None and isinstance(tier, BlockMemory):
+        tier.lock(registrar, [key for keys in zip_longest(*(each.order for each in members)) for key in keys if key])

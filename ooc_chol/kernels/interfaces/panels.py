@@ -16,14 +16,19 @@ from ooc_chol.precision.triples import Precision
 class AbstractPanelKernels(ABC):
     """Kernels of one precision on the current device. Coefficients are float64, or float32 where the precision computes in it.
 
-    Nothing here reads a number back to the host. ``unless`` is a one-entry uint32 array on the device: kernels that are given it
-    do nothing where it is 0, so that a second pass of orthogonalization is enqueued always and costs nothing where the first one
-    was enough.
+    Basis, W and what is written are contiguous and row-major. Nothing here reads a number back to the host. ``unless`` is a
+    one-entry uint32 array on the device: kernels that are given it do nothing where it is 0, so that a second pass of
+    orthogonalization is enqueued always and costs nothing where the first one was enough.
     """
 
     precision: Precision
+    #: Columns of a panel: 1, 2, 4 or 8.
+    block: int
     #: Rows of a chunk.
     chunk_rows: int
+
+    def close(self) -> None:  # noqa: B027 - devices whose kernels hold nothing need none
+        """End threads; a second call does nothing."""
 
     @abstractmethod
     def gram(self, stream: AbstractStream, basis: Tile, w: Tile, partial: Tile, *, unless: Tile | None = None) -> None:
@@ -41,19 +46,65 @@ class AbstractPanelKernels(ABC):
 
     @abstractmethod
     def combine(self, stream: AbstractStream, basis: Tile, coefficients: Tile, out: Tile) -> None:
-        """Enqueue ``out = V @ S``, (p b, q b) coefficients to q panels; ``out`` may be the first q panels of ``basis``."""
+        """Enqueue ``out = V @ S``, (p b, q b) coefficients to q panels; ``out`` may be the first q panels of ``basis``.
 
-    @abstractmethod
-    def factor(self, stream: AbstractStream, g: Tile, r: Tile, inverse: Tile, dependent: Tile, *, tolerance: float) -> None:
-        """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it.
-
-        A column depends on those before it where its pivot is not above ``tolerance`` times its own entry of G's diagonal, or not
-        finite: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0.
+        Otherwise the two share no memory.
         """
 
     @abstractmethod
-    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile) -> None:
-        """Enqueue ``out = W @ inverse``, (b, b); ``out`` may be ``w``."""
+    def factor_clamped(
+        self,
+        stream: AbstractStream,
+        g: Tile,
+        r: Tile,
+        inverse: Tile,
+        weak: Tile | None = None,
+        *,
+        tolerance: float,
+        last: Tile | None = None,
+        unless: Tile | None = None,
+    ) -> None:
+        """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it, no column given up.
+
+        A pivot that is not above ``tolerance`` times its own entry of G's diagonal is taken for that: what is left of the column
+        keeps its direction in ``W @ inverse``, though it is shorter than 1 there. ``weak`` (one uint32) becomes 1 where there is
+        such a column, else 0. Where the entry of G is zero, or not finite, row and column j of ``inverse`` and row j of R are 0.
+
+        Columns j with ``last[j] != 0`` (uint32) come behind all others in the order in which columns are made orthogonal; R has
+        its entries above the diagonal of that order.
+        """
+
+    @abstractmethod
+    def factor(
+        self,
+        stream: AbstractStream,
+        g: Tile,
+        r: Tile,
+        inverse: Tile,
+        dependent: Tile,
+        *,
+        tolerance: float,
+        scale: Tile | None = None,
+        before: Tile | None = None,
+        roundoff: float = 0.0,
+        weak: Tile | None = None,
+    ) -> None:
+        """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it.
+
+        A column depends on those before it where its pivot is not above ``tolerance`` times its own entry of G's diagonal, or not
+        finite: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0. Else it becomes 0.
+
+        With ``scale`` and ``before``, both (b, b), it also does where the pivot times ``scale[j, j]**2`` is not above
+        ``roundoff**2 * before[j, j]``: a column that was divided by the first, and had the second as squared norm in the
+        beginning. ``weak`` (one uint32) becomes 1 where any column depends, and stays as it is else.
+        """
+
+    @abstractmethod
+    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile, *, unless: Tile | None = None) -> None:
+        """Enqueue ``out = W @ inverse``, (b, b); ``out`` may be ``w``.
+
+        A column of W whose row of ``inverse`` is 0 is not read: what is not finite there goes nowhere.
+        """
 
     @abstractmethod
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
@@ -64,4 +115,11 @@ class AbstractPanelKernels(ABC):
 
     @abstractmethod
     def fell(self, stream: AbstractStream, before: Tile, after: Tile, flag: Tile, *, share: float) -> None:
-        """Enqueue: set ``flag`` to 1 where a column's squared norm ``after[j, j]`` fell below ``share**2 * before[j, j]``."""
+        """Enqueue: ``flag`` becomes 1 if a column's squared norm fell, and else 0.
+
+        That is if ``after[j, j] < share**2 * before[j, j]`` for any j.
+        """
+
+    @abstractmethod
+    def widen(self, stream: AbstractStream, w: Tile, first: int, out: Tile) -> None:
+        """Enqueue: ``out`` (rows, c), float64, becomes columns ``first`` to ``first + c - 1`` of a panel."""

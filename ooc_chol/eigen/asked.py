@@ -1,0 +1,167 @@
+"""What a caller of eigsh asked for, looked at before anything is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.config import whole_number
+from ooc_chol.eigen.wanted import WHICH, Wanted, Which
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.planning import precision_of
+
+#: Smallest tol that converged pairs reach, by precision; and the one that is taken where none is given.
+FLOORS = {Precision.FFF: 1e-6, Precision.FDF: 1e-7, Precision.DDD: 1e-12}
+DEFAULT_TOL = {Precision.FFF: 1e-5, Precision.FDF: 1e-6, Precision.DDD: 1e-10}
+#: Columns of a panel that there are kernels for.
+BLOCKS = (8, 4, 2, 1)
+#: Columns of the basis beside the wanted ones, where the caller does not say; and panels that are the least.
+EXTRA_COLUMNS, LEAST_PANELS = 96, 4
+#: Panels that the basis has beside the wanted columns, at least, where the width of panels is chosen.
+CHOSEN_PANELS = 12
+#: Products that build the basis, where the caller does not say how many.
+_DEFAULT_PASSES = 10_000
+_OTHER_WHICH = {
+    "SM": "those of smallest magnitude are the ends of no spectrum: take sigma=0, which='SA' with a preconditioner M where A is "
+    "positive semidefinite, or which='LA' of c I - A, c being at least the largest",
+    "BE": "take which='LA' and which='SA', half of them each",
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the basis is: ``panels`` of ``block`` columns, and one more for what a product leaves."""
+
+    block: int
+    panels: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of the basis, ncv, in whole panels."""
+        return self.block * self.panels
+
+
+def wanted_of(k: object, which: object, tol: float | None, precision: Precision, n: int) -> Wanted:
+    """What is looked for.
+
+    Parameters
+    ----------
+    k, which, tol
+        As :func:`ooc_chol.eigsh` takes them.
+    precision : Precision
+        Names the least and the default ``tol``.
+    n : int
+        Rows of A.
+
+    Returns
+    -------
+    Wanted
+        The same, looked at.
+
+    Raises
+    ------
+    ValueError
+        There are no k pairs, no such ``which``, or ``tol`` is below the floor of the precision.
+    TypeError
+        k is no whole number, or tol no number.
+    """
+    count = whole_number(k, "k")
+    if not 1 <= count <= n:
+        raise ValueError(f"k is {count}, but A is {n} x {n}: ask for 1 to {n} eigenpairs")
+    if which not in WHICH:
+        advice = _OTHER_WHICH.get(str(which), "LM are largest in magnitude, LA the largest, SA the smallest")
+        raise ValueError(f"which is {which!r:.40}; give 'LM', 'LA' or 'SA': {advice}")
+    if tol is None:
+        return Wanted(count, cast(Which, which), DEFAULT_TOL[precision])
+    if isinstance(tol, bool) or not isinstance(tol, int | float | np.floating | np.integer):
+        raise TypeError(f"tol is a {type(tol).__name__}; give a number")
+    if not FLOORS[precision] <= float(tol) < 1:
+        better = "" if precision == Precision.DDD else ", or take precision='DDD'"
+        raise ValueError(
+            f"tol is {float(tol):g}, but in {precision.value} residuals reach {FLOORS[precision]:g} of the largest eigenvalue: "
+            f"give at least that, and less than 1{better}"
+        )
+    return Wanted(count, cast(Which, which), float(tol))
+
+
+def precision_for(precision: Precision | str | None, dtype: np.dtype[Any]) -> Precision:
+    """The precision that is meant: by default DDD for float64, FDF for float32."""
+    return precision_of(precision, Precision.FDF if dtype == np.float32 else Precision.DDD)
+
+
+def sizes_of(ncv: object, block: object, k: int, n: int) -> Sizes:
+    """Columns of a panel and panels of the basis.
+
+    Parameters
+    ----------
+    ncv, block
+        As :func:`ooc_chol.eigsh` takes them.
+    k, n : int
+        Eigenpairs, and rows of A.
+
+    Returns
+    -------
+    Sizes
+        ``ncv`` in whole panels. The basis may be larger than n, which is for the caller to see.
+
+    Raises
+    ------
+    ValueError
+        There are no panels of so many columns, or ncv is too small; the message says what is least.
+    TypeError
+        They are no whole numbers.
+    """
+    if block is not None and whole_number(block, "block") not in BLOCKS:
+        raise ValueError(f"block is {block}; panels have 1, 2, 4 or 8 columns")
+    columns = k + EXTRA_COLUMNS if ncv is None else whole_number(ncv, "ncv")
+    if block is None:
+        block = next((each for each in BLOCKS if CHOSEN_PANELS * each <= columns - k), 1)
+    width = whole_number(block, "block")
+    least = (-(-k // width) + LEAST_PANELS) * width
+    if columns < min(least, n):
+        raise ValueError(
+            f"ncv is {columns}, but {k} eigenpairs with block={width} need a basis of at least {min(least, n)} columns: leave "
+            "ncv out, or give more; a good choice is k + 12 block or above"
+        )
+    return Sizes(width, -(-columns // width))
+
+
+def passes_of(max_passes: object) -> int:
+    """Most products that build the basis."""
+    if max_passes is None:
+        return _DEFAULT_PASSES
+    if (count := whole_number(max_passes, "max_passes")) < 1:
+        raise ValueError(f"max_passes is {count}, but at least one product is made")
+    return count
+
+
+def start_of(v0: Any, n: int, block: int) -> NDArray[np.float64] | None:
+    """The starting panel: the caller's columns, and random ones beside them; None where all are random.
+
+    Raises
+    ------
+    ValueError
+        It has another length or more columns than a panel, is zero, or holds NaN or infinities.
+    TypeError
+        It holds no real numbers.
+    """
+    if v0 is None:
+        return None
+    given = np.asarray(v0)
+    if given.dtype.kind not in "biuf":
+        raise TypeError(f"v0 holds {given.dtype}, but starting vectors are real numbers")
+    columns = given.reshape(-1, 1) if given.ndim == 1 else given
+    if columns.ndim != 2 or columns.shape[0] != n or not 1 <= columns.shape[1] <= block:
+        raise ValueError(f"v0 has shape {given.shape}; give a vector ({n},), or up to block={block} of them as columns ({n}, m)")
+    if not np.isfinite(columns).all():
+        row, column = np.argwhere(~np.isfinite(columns))[0]
+        raise ValueError(f"v0 holds {columns[row, column]} in row {row}: starting vectors must be finite")
+    if not columns.any():
+        raise ValueError("v0 is zero, and leads nowhere: give another vector, or none for a random one")
+    panel = np.random.default_rng(0).uniform(-1.0, 1.0, (n, block))
+    largest = np.abs(columns).max(axis=0)
+    panel[:, : columns.shape[1]] = columns / np.where(largest > 0, largest, 1.0)
+    return panel

@@ -1,0 +1,491 @@
+"""The plan of an eigensolver: columns of a panel and of the basis, memory of each device, bytes and seconds of a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ooc_chol.config import format_bytes
+from ooc_chol.eigen.asked import CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Sizes, sizes_of, wanted_of
+from ooc_chol.eigen.predictions import PassSeconds, pass_seconds, wanted_ring
+from ooc_chol.eigen.space_plan import SpacePlan, plan_space
+from ooc_chol.errors import BudgetError
+from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
+from ooc_chol.precision.triples import Precision
+from ooc_chol.prints import one_line
+from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.plan import NO_DIAGONALS, RING_SLOTS, Diagonals, device_text
+from ooc_chol.sparse.planning import Devices, Facts, assumed_blocks, diagonals_of, precision_of, tier_name
+from ooc_chol.tasks.row_blocks import RowBlocks, ValueKind
+
+#: Passes with blocks of so many columns, of those with single vectors (measured: decision 55).
+PASSES_OF_BLOCK = {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.31}
+#: Columns of a panel where no rates are known: on GPUs and from files, and in host memory.
+_STREAMED_BLOCK, _HOST_BLOCK = 8, 2
+#: Devices that have lines of their own on the printed page.
+_MOST_DEVICES = 8
+
+
+class EigshProblem(NamedTuple):
+    """What a plan is made for: a matrix, its precision, and where it is computed."""
+
+    blocks: RowBlocks
+    precision: Precision
+    devices: tuple[str, ...]
+    memory_budget: int | str | None = None
+    tier: str = "memory"
+    diagonals: Diagonals = NO_DIAGONALS
+
+    @property
+    def n(self) -> int:
+        """Rows of the matrix."""
+        return self.blocks.shape[0]
+
+    @property
+    def usual_block(self) -> int:
+        """Columns of a panel where no rates are known."""
+        is_in_core = self.tier == "memory" and device_kind(self.devices[0]).is_in_host_memory
+        return _HOST_BLOCK if is_in_core else _STREAMED_BLOCK
+
+    def space(self, sizes: Sizes, kept_panels: int) -> SpacePlan:
+        """The plan of a space, its ring as deep as the link needs and memory holds; BudgetError where there is no room."""
+        least = self._space(sizes, RING_SLOTS)
+        for slots in range(wanted_ring(least, kept_panels), RING_SLOTS, -1):
+            try:
+                return self._space(sizes, slots)
+            except BudgetError:
+                continue
+        return least
+
+    def _space(self, sizes: Sizes, ring_slots: int) -> SpacePlan:
+        return plan_space(
+            self.blocks,
+            precision=self.precision,
+            block=sizes.block,
+            capacity=sizes.panels + 1,
+            devices=self.devices,
+            memory_budget=self.memory_budget,
+            tier=self.tier,
+            diagonals=self.diagonals,
+            ring_slots=ring_slots,
+        )
+
+
+def least_panels(k: int, block: int) -> int:
+    """Fewest panels with which ``k`` pairs are looked for."""
+    return -(-k // block) + LEAST_PANELS
+
+
+def kept_panels(k: int, sizes: Sizes) -> int:
+    """Panels that a restart keeps: ``k + (ncv - k) / 2`` columns, and room for at least one product more."""
+    wanted = -(-k // sizes.block)
+    return max(wanted, min(-(-(k + max(0, sizes.columns - k) // 2) // sizes.block), sizes.panels - 1))
+
+
+@dataclass(frozen=True)
+class BlockChoice:
+    """A number of columns of a panel that was looked at.
+
+    Parameters
+    ----------
+    block : int
+        Columns of a panel.
+    space : SpacePlan
+        What the devices hold with it.
+    kept_panels : int
+        Panels that a restart keeps.
+    seconds : PassSeconds or None
+        Predicted seconds of a pass; None without rates.
+    """
+
+    block: int
+    space: SpacePlan
+    kept_panels: int
+    seconds: PassSeconds | None
+
+    @property
+    def cost(self) -> float | None:
+        """Seconds of a pass, times the passes that it takes of those with single vectors; None where they are not known."""
+        total = None if self.seconds is None else self.seconds.total
+        return None if total is None else PASSES_OF_BLOCK[self.block] * total
+
+
+@dataclass(frozen=True)
+class EigshPlan:
+    """How eigenpairs are looked for; it holds no matrix data and no device.
+
+    Parameters
+    ----------
+    problem : EigshProblem
+        The matrix and the devices.
+    k : int
+        Eigenpairs.
+    which : str
+        From which end.
+    method : str
+        ``"lanczos"``, or ``"dense"`` where the basis would be the whole space.
+    choice : BlockChoice or None
+        Columns of a panel and of the basis, with the memory of each device; None where ``method`` is ``"dense"``.
+    others : tuple of BlockChoice
+        What else was looked at; nothing where the user gave the block.
+    """
+
+    problem: EigshProblem
+    k: int
+    which: str
+    method: str
+    choice: BlockChoice | None
+    others: tuple[BlockChoice, ...] = ()
+
+    @property
+    def space(self) -> SpacePlan:
+        """What each device holds.
+
+        Raises
+        ------
+        ValueError
+            The problem is solved as a dense one.
+        """
+        return self._chosen.space
+
+    @property
+    def _chosen(self) -> BlockChoice:
+        if self.choice is None:
+            raise ValueError(f"a matrix of order {self.problem.n} is solved as a dense one: there is no basis to be planned")
+        return self.choice
+
+    @property
+    def block(self) -> int:
+        """Columns of a panel."""
+        return self._chosen.block
+
+    @property
+    def capacity(self) -> int:
+        """Panels of the basis."""
+        return self._chosen.space.capacity
+
+    @property
+    def ncv(self) -> int:
+        """Columns of the basis; there is one panel more for what a product leaves."""
+        return self.problem.n if self.choice is None else self.block * (self.capacity - 1)
+
+    @property
+    def kept(self) -> int:
+        """Columns that a restart keeps."""
+        return self._chosen.kept_panels * self.block
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted seconds of a pass after the first; None where no rates are known, or A is in a file."""
+        found = None if self.choice is None else self.choice.seconds
+        return None if found is None else found.total
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocates; of a dense problem the bytes of the matrix and of its eigenvectors."""
+        return 16 * self.problem.n**2 if self.choice is None else self.space.peak_bytes
+
+    def link_bytes(self, passes: int = 1) -> dict[str, int]:
+        """Bytes of blocks over each link in so many passes, from the first one on.
+
+        Parameters
+        ----------
+        passes : int
+            Products with a panel, one after the other.
+
+        Returns
+        -------
+        dict of str to int
+            By names such as ``"memory->cuda:0"``; a link that nothing crosses is left out.
+        """
+        return {} if self.choice is None else self.space.products.link_bytes(passes)
+
+    @property
+    def exchanged_bytes(self) -> int:
+        """Bytes of vectors that the devices copy from each other in a pass."""
+        return 0 if self.choice is None else self.space.products.exchanged_bytes
+
+    def to_dict(self) -> dict[str, object]:
+        """The plan's figures as plain data.
+
+        Returns
+        -------
+        dict
+            Numbers, texts, lists and dicts that JSON can hold; bytes and seconds.
+        """
+        blocks = self.problem.blocks
+        found: dict[str, object] = {
+            "shape": list(blocks.shape),
+            "entries": blocks.n_entries,
+            "stored_bytes": blocks.nbytes,
+            "k": self.k,
+            "which": self.which,
+            "method": self.method,
+            "precision": self.problem.precision.value,
+            "devices": list(self.problem.devices),
+            "tier": self.problem.tier,
+            "ncv": self.ncv,
+            "peak_bytes": self.peak_bytes,
+        }
+        if self.choice is None:
+            return found
+        first, two = self.link_bytes(1), self.link_bytes(2)
+        return found | {
+            "block": self.block,
+            "kept": self.kept,
+            "budget_bytes": self.space.products.budget_bytes,
+            "memory": self.space.memory(),
+            "bytes_first": first,
+            "bytes_later": {name: nbytes - first.get(name, 0) for name, nbytes in two.items()},
+            "bytes_exchanged": self.exchanged_bytes,
+            "seconds": self.seconds,
+            "choices": {str(each.block): each.cost for each in (self.choice, *self.others)},
+        }
+
+    def __repr__(self) -> str:
+        facts: dict[str, object] = {"n": self.problem.n, "k": self.k, "which": self.which, "method": self.method}
+        facts |= {"precision": self.problem.precision.value, "ncv": self.ncv}
+        if self.choice is not None:
+            facts |= {"block": self.block, "devices": self.problem.devices}
+        return one_line(self, facts | {"peak": format_bytes(self.peak_bytes)})
+
+    def __str__(self) -> str:
+        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
+
+    def _lines(self) -> Iterator[tuple[str, str]]:
+        """The lines of the printed page."""
+        blocks, problem = self.problem.blocks, self.problem
+        pairs = f"{self.k} eigenpair{'s' * (self.k != 1)} ({self.which})"
+        title = f"Plan: {pairs} of a matrix of order {problem.n} with {blocks.n_entries} entries in {problem.precision.value}"
+        yield "", title
+        if self.choice is None:
+            yield "method", f"dense, by LAPACK on the host: {problem.n} eigenpairs in {format_bytes(self.peak_bytes)}"
+            return
+        yield "method", self._method_text()
+        yield "block", self._choice_text()
+        products = self.space.products
+        where = "in memory" if products.tier == "memory" else f"in a {products.tier}"
+        yield (
+            "matrix",
+            f"{format_bytes(blocks.nbytes)} {where}, {len(blocks.blocks)} blocks of up to {format_bytes(blocks.largest_bytes)}",
+        )
+        parts = self.space.memory()
+        for share in products.shares[:_MOST_DEVICES]:
+            yield "device", device_text(share)
+            held = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in parts[share.device].items() if nbytes)
+            yield "memory", f"{held}; peak {format_bytes(share.peak_bytes)} of {format_bytes(products.budget_bytes)}"
+        if len(products.shares) > _MOST_DEVICES:
+            yield "", f"  ... and {len(products.shares) - _MOST_DEVICES} more devices"
+        yield from self._moves()
+        yield "seconds", self._seconds_text()
+        yield "passes", "unknown: they depend on the spectrum; the report counts them"
+
+    def _method_text(self) -> str:
+        a_restart = self.capacity - self._chosen.kept_panels - 1
+        basis = f"a basis of {self.ncv} vectors, panels of {self.block}"
+        plural = "es" * (a_restart != 1)
+        return f"block Lanczos with thick restarts: {basis}; a restart keeps {self.kept} and comes after {a_restart} pass{plural}"
+
+    def _choice_text(self) -> str:
+        if not self.others:
+            return f"{self.block} columns"
+        if self._chosen.cost is None:
+            return f"{self.block} of {', '.join(str(each.block) for each in self._ordered)}, as no seconds are predicted"
+        least = self._chosen.cost
+        costs = ", ".join(f"{each.block}: {each.cost / least:.3g}" for each in self._ordered if each.cost is not None)
+        return f"{self.block} columns, by predicted seconds of all passes (relative: {costs})"
+
+    @property
+    def _ordered(self) -> list[BlockChoice]:
+        return sorted((self._chosen, *self.others), key=lambda each: each.block)
+
+    def _moves(self) -> Iterator[tuple[str, str]]:
+        first, two = self.link_bytes(1), self.link_bytes(2)
+        for link, nbytes in first.items():
+            yield "moves", f"{link}: {format_bytes(nbytes)} the first pass, {format_bytes(two[link] - nbytes)} each later one"
+        if not first:
+            yield "moves", "no block: all are read in place"
+        if self.exchanged_bytes:
+            yield "", f"  {'':<10} {format_bytes(self.exchanged_bytes)} of vectors among the devices each pass"
+
+    def _seconds_text(self) -> str:
+        seconds = self._chosen.seconds
+        if seconds is None:
+            return "of a pass unknown: no rates of this machine; `ooc-chol bench rates --passes` measures them"
+        own = f"products {seconds.product:.3g}, orthogonalization {seconds.orthogonalization:.3g}"
+        if seconds.link is None or seconds.total is None:
+            return f"of a pass unknown: they follow the file, whose rate is not known; by measured rates {own}"
+        beside = f", of which {seconds.overlap:.3g} beside orthogonalization" if seconds.overlap else ""
+        return f"{seconds.total:.3g} a pass, by measured rates: link {seconds.link:.3g}{beside}; {own}"
+
+
+def plan_eigsh(
+    A: BlockCSR | Operator | Facts,
+    k: int = 6,
+    *,
+    which: str = "LM",
+    precision: Precision | str | None = None,
+    ncv: int | None = None,
+    block: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+) -> EigshPlan:
+    """Plan :func:`eigsh` by block Lanczos without computing anything: the block, the basis, memory, bytes and seconds of a pass.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, or ((int, int), int, str)
+        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
+        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there.
+    k : int
+        Eigenpairs.
+    which : {"LM", "LA", "SA"}
+        From which end.
+    precision : Precision or str, optional
+        ``"DDD"``, ``"FDF"`` or ``"FFF"``; by default FDF of a matrix of float32, DDD of any other.
+    ncv : int, optional
+        Columns of the basis, rounded up to whole panels; by default ``k + 96`` where memory holds it, else what it holds.
+    block : int, optional
+        Columns of a panel: 1, 2, 4 or 8; by default what is predicted to be fastest among those with ``12 block <= ncv - k``.
+    devices : str, sequence of str, or int, optional
+        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+
+    Returns
+    -------
+    EigshPlan
+        The plan; ``print`` shows it as a page. How many passes it takes is not known beforehand.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold the vectors beside three blocks; it says how many bytes would do, and which ``ncv`` would fit.
+    TypeError, ValueError
+        An argument makes no sense, the matrix is not square, or there is no such device.
+
+    Notes
+    -----
+    A device's memory goes to a replica of a panel, the panel that is made, the ring of blocks in transit, the basis, and then to
+    blocks that stay. A byte of basis saves two to four bytes over the link in a pass, a byte of A one. The ring is deep enough
+    that the link works while vectors are orthogonalized, where rates are known and memory holds it.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> plan = oc.plan_eigsh(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), 8, precision="FDF", block=1, devices="cuda:0",
+    ...     memory_budget="16 GiB")
+    >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
+    (1, True, True)
+    """
+    if isinstance(A, tuple):
+        blocks, tier, diagonals = assumed_blocks(*A), "memory", NO_DIAGONALS
+        dtype = np.dtype(np.float32 if A[2] == ValueKind.FP32.value else np.float64)
+    else:
+        operator = A if isinstance(A, Operator) else Operator(_packed(A))
+        blocks, tier, diagonals = operator.matrix.blocks, tier_name(operator.matrix), diagonals_of(operator)
+        dtype = operator.matrix.dtype
+    usual = Precision.FDF if dtype == np.float32 else Precision.DDD
+    names = resolve_devices(devices, must_exist=False)
+    problem = EigshProblem(blocks, precision_of(precision, usual), names, memory_budget, tier, diagonals)
+    return planned_eigsh(problem, k, which, ncv=ncv, block=block)
+
+
+def _packed(a: object) -> BlockCSR:
+    if not isinstance(a, BlockCSR):
+        raise TypeError(
+            f"A is a {type(a).__name__}; give what oc.block_csr(A) makes of it, an operator, or (rows, columns), entries, kind"
+        )
+    return a
+
+
+def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None = None, block: int | None = None) -> EigshPlan:
+    """The plan for a problem whose devices and precision are known."""
+    n, n_columns = problem.blocks.shape
+    if n != n_columns:
+        raise ValueError(
+            f"A is {n} x {n_columns}, but only square matrices have eigenvalues: give a symmetric one, or take oc.svds"
+        )
+    wanted_of(k, which, None, problem.precision, n)
+    asked = sizes_of(ncv, block, k, n)
+    if asked.columns + asked.block > n:
+        return EigshPlan(problem, k, which, "dense", None)
+    found = _choices(problem, k, ncv, block)
+    if not found:
+        raise _too_small(problem, k, ncv, block or 1)
+    chosen = _best(problem, found)
+    return EigshPlan(problem, k, which, "lanczos", chosen, tuple(each for each in found if each is not chosen))
+
+
+def _choices(problem: EigshProblem, k: int, ncv: int | None, block: int | None) -> list[BlockChoice]:
+    """What memory holds, for each number of columns of a panel that may be chosen."""
+    found = []
+    for width in PANEL_COLUMNS if block is None else (block,):
+        columns = k + EXTRA_COLUMNS if ncv is None else ncv
+        sizes = Sizes(width, min(-(-columns // width), problem.n // width - 1))
+        if block is None and not _may_be_chosen(sizes, k):
+            continue
+        held = _held(problem, k, sizes) if ncv is None else sizes if _fits(problem, k, sizes) else None
+        if held is not None and (block is not None or _may_be_chosen(held, k)):
+            kept = kept_panels(k, held)
+            space = problem.space(held, kept)
+            found.append(BlockChoice(width, space, kept, pass_seconds(space, kept)))
+    return found
+
+
+def _may_be_chosen(sizes: Sizes, k: int) -> bool:
+    """Whether the basis has enough panels beside the wanted columns; that of single vectors always has."""
+    return sizes.block == 1 or sizes.columns - k >= CHOSEN_PANELS * sizes.block
+
+
+def _held(problem: EigshProblem, k: int, sizes: Sizes) -> Sizes | None:
+    """The largest basis up to ``sizes`` that memory holds; None where not even the least finds room."""
+    least = Sizes(sizes.block, least_panels(k, sizes.block))
+    if _fits(problem, k, sizes):
+        return sizes
+    if least.panels >= sizes.panels or not _fits(problem, k, least):
+        return None
+    low, high = least, sizes  # what fits, and what does not
+    while high.panels - low.panels > 1:
+        middle = Sizes(sizes.block, (low.panels + high.panels) // 2)
+        low, high = (middle, high) if _fits(problem, k, middle) else (low, middle)
+    return low
+
+
+def _fits(problem: EigshProblem, k: int, sizes: Sizes) -> bool:
+    try:
+        problem.space(sizes, kept_panels(k, sizes))
+    except BudgetError:
+        return False
+    return True
+
+
+def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> BudgetError:
+    """What is said where the basis that was asked for finds no room, or none does: bytes, and the basis that would fit."""
+    least = Sizes(block, least_panels(k, block))
+    wanted = least if ncv is None else Sizes(block, -(-ncv // block))
+    try:
+        problem.space(wanted, kept_panels(k, wanted))
+    except BudgetError as error:
+        held = None if ncv is None else _held(problem, k, wanted)
+        panels = f"with panels of {block}"
+        fits = (
+            f"or ncv={held.columns}, which fits {panels}" if held else f"not even ncv={least.columns}, the least {panels}, fits"
+        )
+        advice = f"give a larger memory_budget, more devices, smaller blocks of A{', ' if held else '; '}{fits}"
+        what = f"a basis of {wanted.columns} vectors on {problem.devices[0]}"
+        return BudgetError(what, error.needed_bytes, error.budget_bytes, advice)
+    raise AssertionError("a basis that fits was not taken")
+
+
+def _best(problem: EigshProblem, choices: Sequence[BlockChoice]) -> BlockChoice:
+    """The fastest by prediction, of equals the widest; without rates the widest up to what is usual there."""
+    if all(each.cost is not None for each in choices):
+        return min(choices, key=lambda each: (each.cost, -each.block))
+    usual = [each for each in choices if each.block <= problem.usual_block]
+    return max(usual or choices[:1], key=lambda each: each.block)

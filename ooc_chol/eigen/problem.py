@@ -1,0 +1,188 @@
+"""The matrix of an eigenproblem, whatever it is: what it multiplies with, and where Krylov methods work on it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import ExitStack
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
+
+from ooc_chol.eigen.operator_space import OperatorSpace, Product
+from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
+from ooc_chol.hardware.arrays import device_of
+from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.multiplier import Store, multiplier
+from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.planning import Devices
+
+#: What would do for what is no matrix.
+_ADVICE = (
+    "give a sparse matrix, what oc.block_csr or oc.laplacian returns, a file of one, a square array, or a "
+    "scipy.sparse.linalg.LinearOperator((n, n), matvec=...)"
+)
+
+
+class AbstractProblem(ABC):
+    """A symmetric matrix A, as eigensolvers see it."""
+
+    n: int  #: Rows and columns
+    dtype: np.dtype[Any]  #: float32 or float64: type of its entries, or of what it returns
+
+    @abstractmethod
+    def space(self, block: int, capacity: int, precision: Precision, stack: ExitStack) -> AbstractSpace:
+        """A space with room for a basis; ``stack`` closes it."""
+
+    @abstractmethod
+    def exact(self, stack: ExitStack) -> Product:
+        """Products in float64, of at most 8 columns at once."""
+
+
+@final
+class GivenProblem(AbstractProblem):
+    """A ``LinearOperator`` or an array, which multiplies on the host by itself."""
+
+    def __init__(self, product: Product, n: int, dtype: np.dtype[Any]) -> None:
+        self._product, self.n, self.dtype = product, n, dtype
+
+    def space(self, block: int, capacity: int, precision: Precision, stack: ExitStack) -> AbstractSpace:
+        """NumPy's arrays."""
+        space = OperatorSpace(self._product, self.n, block=block, capacity=capacity, precision=precision)
+        stack.callback(space.close)
+        return space
+
+    def exact(self, stack: ExitStack) -> Product:
+        """Its own product: it is given float64."""
+        return self._product
+
+
+@final
+class PackedProblem(AbstractProblem):
+    """A packed matrix, or an operator of one, which is multiplied on devices."""
+
+    def __init__(self, operator: Operator, devices: Devices, memory_budget: int | str | None) -> None:
+        self._operator = operator
+        self._options: dict[str, Any] = {"devices": devices, "memory_budget": memory_budget}
+        self.n, self.dtype = operator.shape[0], operator.matrix.dtype
+
+    def space(self, block: int, capacity: int, precision: Precision, stack: ExitStack) -> AbstractSpace:
+        """NumPy's arrays beside products on devices."""
+        exact = stack.enter_context(multiplier(self._operator, block, **self._options))
+        product = exact
+        if precision != Precision.DDD:
+            product = stack.enter_context(multiplier(self._operator, block, precision=precision, **self._options))
+        space = OperatorSpace(product, self.n, block=block, capacity=capacity, precision=precision, exact=exact)
+        stack.callback(space.close)
+        return space
+
+    def exact(self, stack: ExitStack) -> Product:
+        """A multiplier."""
+        return stack.enter_context(multiplier(self._operator, 8, **self._options))
+
+
+def problem_of(A: Any, devices: Devices, memory_budget: int | str | None, store: Store, stack: ExitStack) -> AbstractProblem:
+    """The problem that A poses.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, source of one, LinearOperator, or array
+        Square, real. Of a source of sparse matrices packed blocks are made, which ``stack`` closes.
+    devices, memory_budget, store
+        As :func:`ooc_chol.eigsh` takes them.
+    stack : ExitStack
+        Closes what is opened.
+
+    Returns
+    -------
+    AbstractProblem
+        The problem.
+
+    Raises
+    ------
+    TypeError
+        A is no matrix, or devices other than the host were named for one that multiplies by itself.
+    UnsupportedTypeError
+        It is complex.
+    ValueError
+        It is not square, or empty.
+    NonFiniteError
+        It holds NaN or infinities.
+    """
+    if isinstance(A, LinearOperator):
+        _refuse_devices(devices, "a LinearOperator")
+        return _of_operator(A)
+    if isinstance(A, np.ndarray | list | tuple) or _is_dense(A):
+        _refuse_devices(devices, "an array")
+        return _of_array(A)
+    if callable(A) and not isinstance(A, BlockCSR | Operator):
+        raise TypeError(
+            f"A is a {type(A).__name__}, whose size is not known: give scipy.sparse.linalg.LinearOperator((n, n), matvec=A)"
+        )
+    if not isinstance(A, Operator):
+        packed = A if isinstance(A, BlockCSR) else stack.enter_context(block_csr(A, store=store))
+        A = Operator(packed)
+    _check_shape(A.shape)
+    return PackedProblem(A, devices, memory_budget)
+
+
+def _is_dense(a: Any) -> bool:
+    """Whether it is an array of another library, in memory of the host."""
+    return hasattr(a, "__array__") and not hasattr(a, "tocsr") and getattr(a, "ndim", 0) == 2 and device_of(a) is None
+
+
+def _refuse_devices(devices: Devices, what: str) -> None:
+    """What is no sparse matrix is multiplied on the host."""
+    if devices is not None and not device_kind(resolve_devices(devices)[0]).is_in_host_memory:
+        raise TypeError(
+            f"devices is {devices!r:.80}, but {what} multiplies on the host: leave devices out, or give a sparse matrix"
+        )
+
+
+def _of_operator(a: LinearOperator) -> GivenProblem:
+    _check_shape(a.shape)
+    _check_real(a.dtype)
+    return GivenProblem(a.matmat, a.shape[0], np.dtype(np.float32 if a.dtype == np.float32 else np.float64))
+
+
+def _of_array(given: Any) -> GivenProblem:
+    a = np.asarray(given)
+    if a.ndim != 2:
+        raise TypeError(f"A is a {type(given).__name__} of {a.ndim} dimensions: {_ADVICE}")
+    _check_shape(a.shape)
+    _check_real(a.dtype)
+    if np.ma.is_masked(given):
+        raise TypeError("A is a masked array with masked entries: fill them first, A.filled(0.0)")
+    if not np.isfinite(a).all():
+        row, column = np.argwhere(~np.isfinite(a))[0]
+        raise NonFiniteError(int(row), int(column), None)
+    dtype = np.dtype(np.float32 if a.dtype.kind == "f" and a.dtype.itemsize <= 4 else np.float64)
+    kept = np.ascontiguousarray(a, dtype=dtype)
+
+    def product(x: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(kept.astype(x.dtype, copy=False) @ x)
+
+    return GivenProblem(product, len(kept), dtype)
+
+
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or shape[0] != shape[1]:
+        text = " x ".join(str(size) for size in shape)
+        raise ValueError(f"A is {text}, but only square matrices have eigenvalues: give a symmetric one, or take oc.svds")
+    if shape[0] < 1:
+        raise ValueError("A is empty, and has no eigenvalues")
+
+
+def _check_real(dtype: Any) -> None:
+    """Raise unless these are real numbers; None, which LinearOperators may have, is a promise of float64."""
+    if dtype is None:
+        return
+    if np.dtype(dtype).kind == "c":
+        advice = "a Hermitian A + iB has the eigenvalues of the real [[A, -B], [B, A]], each twice"
+        raise UnsupportedTypeError("eigsh", np.dtype(dtype).name, advice)
+    if np.dtype(dtype).kind not in "biuf" or np.dtype(dtype).itemsize > 8:
+        raise UnsupportedTypeError("eigsh", np.dtype(dtype).name, "give real numbers up to float64")

@@ -1,0 +1,248 @@
+"""``oc.eigsh``: certified eigenpairs of symmetric matrices."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.eigen.asked import Sizes, passes_of, precision_for, sizes_of, start_of, wanted_of
+from ooc_chol.eigen.errors import NoConvergenceError
+from ooc_chol.eigen.lanczos import Found, Lanczos
+from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.problem import AbstractProblem, problem_of
+from ooc_chol.eigen.state import LanczosCounts
+from ooc_chol.eigen.wanted import Wanted, Which
+from ooc_chol.eigen.whole import whole_pairs
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.multiplier import Progress, Store
+from ooc_chol.sparse.planning import Devices
+
+#: Methods and modes by name.
+_METHODS, _MODES = ("auto", "lanczos"), ("restart",)
+
+
+class _Options(TypedDict, total=False):
+    """Arguments of :func:`eigsh` on which the type of its result does not depend."""
+
+    which: Which
+    precision: Precision | str | None
+    method: str
+    tol: float | None
+    ncv: int | None
+    block: int | None
+    v0: ArrayLike | None
+    max_passes: int | None
+    mode: str
+    check: bool
+    M: Any
+    devices: Devices
+    memory_budget: int | str | None
+    store: Store
+    checkpoint: str | os.PathLike[str] | None
+    progress: Progress
+    trace: bool
+
+
+@overload
+def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[True] = True, **options: Unpack[_Options]) -> Eigenpairs: ...
+@overload
+def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[False], **options: Unpack[_Options]) -> NDArray[np.float64]: ...
+def eigsh(
+    A: Any,
+    k: int = 6,
+    *,
+    which: Which = "LM",
+    precision: Precision | str | None = None,
+    method: str = "auto",
+    tol: float | None = None,
+    ncv: int | None = None,
+    block: int | None = None,
+    v0: ArrayLike | None = None,
+    max_passes: int | None = None,
+    mode: str = "restart",
+    check: bool = True,
+    M: Any = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    store: Store = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress = None,
+    trace: bool = False,
+    return_eigenvectors: bool = True,
+) -> Eigenpairs | NDArray[np.float64]:
+    """Some eigenpairs of a symmetric matrix, ``A v = w v``, each with its residual; the matrix may be larger than the devices.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, source, LinearOperator, or array
+        Symmetric, real, (n, n): a packed matrix, an operator of one such as :func:`laplacian` gives, or anything that
+        :func:`block_csr` packs, which are multiplied on devices; or a SciPy ``LinearOperator`` or a dense array, which multiply
+        on the host.
+    k : int
+        Eigenpairs, 1 to n.
+    which : {"LM", "LA", "SA"}
+        Those of largest magnitude, the largest, or the smallest.
+    precision : Precision or str, optional
+        Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
+        for an A of float32, DDD for any other.
+    method : {"auto", "lanczos"}
+        Block Lanczos with thick restarts.
+    tol : float, optional
+        Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
+        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF.
+    ncv : int, optional
+        Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
+    block : {1, 2, 4, 8}, optional
+        Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
+        default the largest of these with ``12 block <= ncv - k``.
+    v0 : (n,) or (n, m) array_like, optional
+        Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
+        depend on others.
+    max_passes : int, optional
+        Most products with A that build the basis, 10,000 by default. Those of the check and of residuals come on top.
+    mode : {"restart"}
+        Restarts until all pairs have converged.
+    check : bool
+        Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
+    M : optional
+        Preconditioner; Lanczos takes none.
+    devices : str, sequence of str, or int, optional
+        Devices as for :func:`multiply`.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+    store : str or PathLike, optional
+        File for the packed blocks of an A that is not packed; by default they are in host memory.
+    checkpoint : str or PathLike, optional
+        File for what is needed to go on after an interruption.
+    progress : bool or callable, optional
+        A bar, or ``progress(done, total, seconds)`` of passes.
+    trace : bool
+        Whether every copy and computation is recorded.
+    return_eigenvectors : bool
+        Whether pairs are returned, or the eigenvalues alone, which are computed and certified in the same way.
+
+    Returns
+    -------
+    Eigenpairs
+        Unpacks as SciPy's ``w, v``, w ascending; with ``residuals``, ``report`` and ``trace``. Without eigenvectors the (k,)
+        array of eigenvalues.
+
+    Raises
+    ------
+    NoConvergenceError
+        Some pairs have not converged; those that have are in the error. It is SciPy's ``ArpackNoConvergence`` too.
+    ValueError
+        A is not symmetric, which shows at the first restart, or not square; or an argument makes no sense.
+    TypeError
+        A is no matrix, or is complex, or an argument has another type.
+    NonFiniteError
+        A holds NaN or infinities.
+    BudgetError
+        The budget does not hold the basis; the message says how many bytes would do.
+
+    Notes
+    -----
+    Residuals of all pairs that are returned are computed in float64, with one more product. The check is a test and no proof: an
+    eigenvalue may still be missed whose vectors random ones do not lead to in 10 products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse
+    >>> import ooc_chol as oc
+    >>> path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(1000, 1000)).tocsr()
+    >>> pairs = oc.eigsh(path, 3, which="LA", devices="host:0")
+    >>> w, v = pairs
+    >>> bool(np.allclose(w, 2 * np.cos(np.pi * np.array([3, 2, 1]) / 1001)))
+    True
+    >>> bool(pairs.residuals.max() < 1e-10)
+    True
+    """
+    _refuse_what_is_not_there(method, mode, M)
+    max_products = passes_of(max_passes)
+    with ExitStack() as stack:
+        problem = problem_of(A, devices, memory_budget, store, stack)
+        triple = precision_for(precision, problem.dtype)
+        wanted = wanted_of(k, which, tol, triple, problem.n)
+        sizes = sizes_of(ncv, block, wanted.k, problem.n)
+        start = start_of(v0, problem.n, sizes.block)
+        if sizes.columns + sizes.block > problem.n:
+            found, vectors = _all_of_it(problem, wanted, triple, stack)
+        else:
+            found, vectors = _restarted(problem, wanted, triple, sizes, start, max_products, check, stack)
+    pairs = _checked(found, vectors, wanted, triple)
+    return pairs if return_eigenvectors else pairs.eigenvalues
+
+
+def _refuse_what_is_not_there(method: str, mode: str, M: Any) -> None:
+    """Raise for methods and modes that do not exist."""
+    if method not in _METHODS:
+        raise ValueError(f"method is {method!r:.40}; give one of {', '.join(repr(each) for each in _METHODS)}")
+    if mode not in _MODES:
+        raise ValueError(f"mode is {mode!r:.40}; give one of {', '.join(repr(each) for each in _MODES)}")
+    if M is not None:
+        raise ValueError(
+            "M is a preconditioner, which Lanczos does not take; a mass matrix of a generalized problem A v = w M v is not "
+            "there: give the LinearOperator of L^-1 A L^-T, M = L L^T"
+        )
+
+
+def _restarted(
+    problem: AbstractProblem,
+    wanted: Wanted,
+    precision: Precision,
+    sizes: Sizes,
+    start: NDArray[np.float64] | None,
+    max_passes: int,
+    check: bool,
+    stack: ExitStack,
+) -> tuple[Found, NDArray[Any]]:
+    """Block Lanczos, and the vectors it ended with, the most wanted first."""
+    space = problem.space(sizes.block, sizes.panels + 1, precision, stack)
+    found = Lanczos(space, wanted, max_passes=max_passes, check=check).run(start)
+    vectors = space.take(range(-(-wanted.k // sizes.block)))[:, : wanted.k]
+    return found, vectors.astype(precision.storage, copy=False)
+
+
+def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, stack: ExitStack) -> tuple[Found, NDArray[Any]]:
+    """All eigenpairs by LAPACK, of which the wanted ones are taken."""
+    whole = whole_pairs(problem.exact(stack), problem.n, wanted, precision)
+    counts = LanczosCounts(passes=whole.products, asymmetry=whole.asymmetry)
+    stuck = bool((whole.residuals > wanted.tol * whole.scale).any())
+    why = "LAPACK's eigenvectors are no better" if stuck else ""
+    return Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors
+
+
+def _checked(found: Found, vectors: NDArray[Any], wanted: Wanted, precision: Precision) -> Eigenpairs:
+    """The pairs, ascending, if all have converged."""
+    scale = found.scale
+    order = np.argsort(found.values, kind="stable")
+    residuals = found.residuals / scale if scale else found.residuals
+    if found.why_not:
+        raise _not_converged(found, vectors, residuals, wanted, precision)
+    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], found.counts, None)
+
+
+def _not_converged(
+    found: Found, vectors: NDArray[Any], residuals: NDArray[np.float64], wanted: Wanted, precision: Precision
+) -> NoConvergenceError:
+    """The error, with the pairs that have converged."""
+    order = np.argsort(found.values, kind="stable")
+    order = order[residuals[order] <= wanted.tol]
+    advice = "give a larger ncv, block, tol or max_passes"
+    if precision != Precision.DDD:
+        advice += ", or precision='DDD'"
+    return NoConvergenceError(
+        wanted.k,
+        found.values[order],
+        np.ascontiguousarray(vectors[:, order]),
+        residuals[order],
+        float(residuals[residuals > wanted.tol].max(initial=0.0)),
+        wanted.tol,
+        found.why_not,
+        advice,
+    )

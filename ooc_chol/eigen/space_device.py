@@ -1,0 +1,170 @@
+"""One device of a space: its rows of the basis, and what it computes of sums over all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.space_kernels import SpaceKernels
+from ooc_chol.eigen.space_plan import SpacePlan
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, Tile
+from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
+from ooc_chol.runtime.passes import Pass
+from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.panels import bring_panel, return_panel
+from ooc_chol.sparse.plan import DeviceShare
+from ooc_chol.sparse.products import DeviceProducts
+
+
+class SmallMatrices(NamedTuple):
+    """Matrices (block, block) that a device works with; all devices have the same."""
+
+    before: Tile  #: Inner products of W as it came from a product
+    now: Tile  #: Before a projection that was not the first
+    after: Tile  #: After a projection
+    gram: Tile  #: That is factored
+    inverse: Tile  #: Of its factor
+    zeros: Tile
+
+
+class Flags(NamedTuple):
+    """Numbers of uint32 on a device, 0 or 1."""
+
+    fell: Tile  #: A norm fell
+    weak: Tile  #: A column of W nearly depends, or depends, on the others
+    dependent: Tile  #: For each column
+
+
+class Section(NamedTuple):
+    """Inner products of some columns with W, for each chunk of all rows, in an array of partial sums."""
+
+    first: int  #: Where it begins, in columns times block
+    columns: int
+
+
+@final
+class SpaceDevice:
+    """The memory of one device, and work on it; whoever calls has made the device current.
+
+    Parameters
+    ----------
+    device : AbstractDevice
+        Open, with kernels of a space.
+    plan : SpacePlan
+        How the space lies on its devices.
+    share : DeviceShare
+        What this one has of it.
+    operator : Operator
+        The matrix.
+    run : Pass
+        Is told what is done.
+    """
+
+    def __init__(
+        self, device: AbstractDevice[SpaceKernels], plan: SpacePlan, share: DeviceShare, operator: Operator, run: Pass
+    ) -> None:
+        self.device, self.plan, self.rows = device, plan, share.rows
+        self.products = DeviceProducts(device, plan.products, share, operator, run, device.kernels.products)
+        self.computing: AbstractStream = self.products.streams.computing
+        if device.kernels.wide_products is not device.kernels.products:
+            self.products.widen(device.kernels.wide_products)
+        self.basis, self._partial, self._log, self._scratch, small, flags, self.norms = self.products.others
+        self.small = SmallMatrices(*small[: len(SmallMatrices._fields)])
+        self.flags = Flags(flags[0:1], flags[1:2], flags[2:])
+        chunk_rows = plan.products.blocks.chunk_rows
+        self.chunks = range(share.rows.start // chunk_rows, -(-share.rows.stop // chunk_rows))
+        self._slot = share.slot_bytes
+        self.brought_bytes = 0  #: Bytes from the host
+        self.returned_bytes = 0  #: Bytes to the host
+        self.bring(np.zeros((plan.block, plan.block)), self.small.zeros)
+
+    @property
+    def kernels(self) -> AbstractPanelKernels:
+        """Sums and updates in the precision of the basis."""
+        return self.device.kernels.panels
+
+    @property
+    def wide_kernels(self) -> AbstractPanelKernels:
+        """The same in float64."""
+        return self.device.kernels.wide_panels
+
+    @property
+    def w(self) -> Tile:
+        """The device's rows of W."""
+        self.products.use(0)
+        return self.products.panels(1, (self.plan.block,))[0]
+
+    def wide(self) -> tuple[Tile, Tile]:
+        """All rows of X and its own of Y, as float64, where a panel and W lie."""
+        self.products.use(1 if self.kernels is not self.wide_kernels else 0)
+        width = (self.plan.needs.wide_columns,)
+        return self.products.panels(0, width)[0], self.products.panels(1, width)[0]
+
+    def log(self, first: int, columns: int) -> Tile:
+        """Coefficients that are kept, (columns, block) from entry ``first`` on."""
+        return self._log[first : first + columns * self.plan.block].reshape(columns, self.plan.block)
+
+    def scratch(self, columns: int, width: int) -> Tile:
+        """Coefficients of one step."""
+        return self._scratch[: columns * width].reshape(columns, width)
+
+    # sums over rows
+
+    def section(self, section: Section, dtype: np.dtype[Any] | None = None, width: int | None = None) -> Tile:
+        """Partial sums of a section, (chunks, columns, width), of all chunks."""
+        b, chunks = width or self.plan.block, self.plan.sizes.chunks
+        numbers = self._partial if dtype is None else self._wide_partial(dtype)
+        at, count = chunks * section.first * b, section.columns * b
+        return numbers[at : at + chunks * count].reshape(chunks, section.columns, b)
+
+    def _wide_partial(self, dtype: np.dtype[Any]) -> Tile:
+        whole = self._partial.nbytes // dtype.itemsize * dtype.itemsize // self._partial.itemsize
+        return self._partial[:whole].view(dtype)
+
+    def own(self, sums: Tile) -> Tile:
+        """Those of its own chunks."""
+        return sums[self.chunks.start : self.chunks.stop]
+
+    def pull_sums(
+        self,
+        others: Sequence[tuple[SpaceDevice, AbstractEvent]],
+        section: Section,
+        dtype: np.dtype[Any] | None = None,
+        width: int | None = None,
+    ) -> None:
+        """Enqueue: copy the sums of other devices' chunks, once these are there and its own are added no more."""
+        peer, mine = self.products.peer, self.section(section, dtype, width)
+        peer.wait(self.computing.record())
+        for other, done in others:
+            peer.wait(done)
+            target = other.own(mine)
+            source, flat = other.own(other.section(section, dtype, width)), (len(target), -1)
+            self.products.copy_from(source.reshape(flat), target.reshape(flat), "pull sums")
+
+    # numbers of the host
+
+    def bring(self, x: NDArray[np.float64], tile: Tile) -> None:
+        """Enqueue: ``tile`` becomes an array of the host, which nobody changes until then."""
+        bring_panel(self.device, self.computing, x, 0, tile, self._slot)
+        self.brought_bytes += tile.nbytes
+
+    def take(self, tile: Tile, out: NDArray[np.float64], first: int = 0) -> None:
+        """Enqueue: columns of ``out`` from ``first`` on become a tile."""
+        return_panel(self.device, self.computing, tile, out, first, self._slot)
+        self.returned_bytes += tile.nbytes
+
+    def copy(self, source: Tile, target: Tile) -> None:
+        """Enqueue a copy within the device."""
+        self.device.copy_between(self.computing, source, target)
+
+    # what is told
+
+    def tell(self, label: str, begun: AbstractEvent) -> AbstractEvent:
+        """Tell a trace what was enqueued on the computing stream since an event, which began it."""
+        ended = self.computing.record()
+        if self.products.track.now() is not None:
+            self.products.track.ran("compute", (), self.products.streams.computes, (begun, ended), label=label)
+        return ended

@@ -1,0 +1,147 @@
+"""What a run is just after a restart: all that it needs to go on to the same bits, besides the vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.krylov import KrylovState
+
+
+@dataclass(frozen=True)
+class CheckRound:
+    """One check sweep.
+
+    Parameters
+    ----------
+    passes : int
+        Products with A that it took.
+    vectors : int
+        Random vectors that it began with.
+    missed : int
+        Eigenpairs that it found to be missing; the run went on where there were any.
+    """
+
+    passes: int
+    vectors: int
+    missed: int
+
+
+@dataclass
+class LanczosCounts:
+    """What a run did, counted in products with A, each with one panel.
+
+    Parameters
+    ----------
+    passes : int
+        Products that built the basis, without those below.
+    restarts : int
+        How often the basis was made small again.
+    certificate_passes : int
+        Products for residuals in float64.
+    checks : list of CheckRound
+        Check sweeps.
+    asymmetry : float
+        Asymmetry of the projected matrix at the first restart, relative to its largest entry.
+    """
+
+    passes: int = 0
+    restarts: int = 0
+    certificate_passes: int = 0
+    checks: list[CheckRound] = field(default_factory=list)
+    asymmetry: float = 0.0
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """The counts that ``asdict`` told; ``KeyError``, ``TypeError`` or ``ValueError`` where it did not."""
+        checks = [CheckRound(int(each["passes"]), int(each["vectors"]), int(each["missed"])) for each in content["checks"]]
+        passes, restarts = int(content["passes"]), int(content["restarts"])
+        return cls(passes, restarts, int(content["certificate_passes"]), checks, float(content["asymmetry"]))
+
+
+@dataclass(frozen=True)
+class LanczosState:
+    """A run just after a restart; its vectors are the first panels of the space.
+
+    Parameters
+    ----------
+    basis : KrylovState
+        Ritz values that were kept, and what couples them with the frontier.
+    frontier : tuple of int
+        Panels of the frontier, in their order.
+    estimates : (k,) array
+        Estimated residuals of the wanted pairs.
+    scale : float
+        Largest magnitude of a Ritz value until now.
+    least : float
+        Smallest residual that was computed until now, or infinity; with ``stuck`` it tells whether restarts still help.
+    stuck : int
+        How often it has not become smaller.
+    space_passes : int
+        Products that the space has counted, from which its seeds follow.
+    counts : LanczosCounts
+        What was done.
+    """
+
+    basis: KrylovState
+    frontier: tuple[int, ...]
+    estimates: NDArray[np.float64]
+    scale: float
+    least: float
+    stuck: int
+    space_passes: int
+    counts: LanczosCounts
+
+    def panels(self, block: int) -> int:
+        """Panels of vectors that belong to it."""
+        return self.basis.panels(block)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as plain data; numbers that are not whole as texts of all their bits."""
+        return {
+            "values": _texts(self.basis.values),
+            "coupling_rows": len(self.basis.coupling),
+            "coupling": _texts(self.basis.coupling),
+            "frontier": list(self.frontier),
+            "estimates": _texts(self.estimates),
+            "scale": self.scale.hex(),
+            "least": float(self.least).hex(),
+            "stuck": self.stuck,
+            "space_passes": self.space_passes,
+            "counts": asdict(self.counts),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], block: int) -> Self:
+        """The state that :meth:`to_dict` told; ``KeyError``, ``TypeError`` or ``ValueError`` where it makes no sense."""
+        values, height = _numbers(content["values"]), int(content["coupling_rows"])
+        coupling = _numbers(content["coupling"]).reshape(height, len(values))
+        frontier = tuple(int(panel) for panel in content["frontier"])
+        kept = len(values) // block
+        if len(values) % block or height != len(frontier) * block or sorted(frontier) != list(range(kept, kept + len(frontier))):
+            raise ValueError(f"{len(values)} columns and {height} beyond them are no panels of {block}, {frontier}")
+        return cls(
+            KrylovState(values, coupling),
+            frontier,
+            _numbers(content["estimates"]),
+            float.fromhex(content["scale"]),
+            float.fromhex(content["least"]),
+            int(content["stuck"]),
+            int(content["space_passes"]),
+            LanczosCounts.from_dict(content["counts"]),
+        )
+
+
+def _texts(numbers: NDArray[np.float64]) -> list[str]:
+    return [float(each).hex() for each in numbers.reshape(-1)]
+
+
+def _numbers(texts: list[str]) -> NDArray[np.float64]:
+    found = np.array([float.fromhex(each) for each in texts])
+    if not np.isfinite(found).all():
+        raise ValueError("some of its numbers are NaN or infinite")
+    return found

@@ -1,0 +1,80 @@
+"""All eigenpairs by LAPACK, of matrices so small that a Krylov basis would be all of the space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, asymmetry_text, check_magnitude
+from ooc_chol.eigen.wanted import Wanted, in_wanted_order
+from ooc_chol.precision.triples import Precision
+from ooc_chol.room import check_room
+
+#: Columns of a product.
+_WIDTH = 8
+
+
+class WholePairs(NamedTuple):
+    """Wanted pairs of a matrix all of whose pairs were computed."""
+
+    values: NDArray[np.float64]  #: The most wanted first
+    vectors: NDArray[Any]
+    residuals: NDArray[np.float64]  #: ``||A v - value v|| / ||v||``
+    scale: float
+    asymmetry: float
+    products: int  #: Products with A, of up to 8 columns each
+
+
+def whole_pairs(
+    product: Callable[[NDArray[np.float64]], NDArray[Any]], n: int, wanted: Wanted, precision: Precision
+) -> WholePairs:
+    """Make an array of A by products with the identity, and take LAPACK's eigenpairs of it.
+
+    Parameters
+    ----------
+    product : callable
+        Takes an (n, b) array of float64, b up to 8, and returns A times it.
+    n : int
+        Rows of A.
+    wanted : Wanted
+        What is looked for.
+    precision : Precision
+        Vectors are rounded to its type of storage before their residuals are computed; all else is float64.
+
+    Returns
+    -------
+    WholePairs
+        The wanted pairs.
+
+    Raises
+    ------
+    BudgetError
+        There is no memory for three n x n arrays.
+    ValueError
+        A is not symmetric, or a product holds NaN.
+    """
+    check_room(3 * 8 * n * n, f"all eigenpairs of a {n} x {n} matrix", "ask for fewer eigenpairs (k), or a smaller ncv")
+    a, count = np.empty((n, n)), 0
+    for first in range(0, n, _WIDTH):
+        columns = np.zeros((n, min(_WIDTH, n - first)))
+        columns[np.arange(first, first + columns.shape[1]), np.arange(columns.shape[1])] = 1.0
+        a[:, first : first + columns.shape[1]] = product(columns)
+        count += 1
+    largest = float(np.abs(a).max())
+    if not np.isfinite(largest):
+        raise ValueError(
+            "a product with A holds NaN or infinite numbers: look for such entries of what its LinearOperator returns"
+        )
+    check_magnitude(largest, precision)
+    asymmetry = float(np.abs(a - a.T).max()) / largest if largest else 0.0
+    if asymmetry > MOST_ASYMMETRY[precision]:
+        raise ValueError(asymmetry_text(asymmetry))
+    all_values, all_vectors = np.linalg.eigh(a / 2 + a.T / 2)
+    order = in_wanted_order(all_values, wanted.which)[: wanted.k]
+    values, vectors = all_values[order], np.ascontiguousarray(all_vectors[:, order]).astype(precision.storage)
+    exact = vectors.astype(np.float64)
+    residuals = np.linalg.norm(a @ exact - exact * values, axis=0) / np.linalg.norm(exact, axis=0)
+    return WholePairs(values, vectors, residuals, float(np.abs(all_values).max()), asymmetry, count)

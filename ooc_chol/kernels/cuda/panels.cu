@@ -1,0 +1,306 @@
+// Inner products of panels chunk by chunk, and what is done with small matrices and single panels. Behind panel_words.cu.
+//
+// Define: CLUSTER, thread blocks that share a chunk and read each other's shared memory; 1 where the device knows none.
+//
+// A chunk has STRIPS strips of rows, each added by the warps of a thread block: a warp takes every WARPS-th run of RUN rows in
+// order. Then the sums of warps are added in order, and those of strips. So the order is that of the rows of the chunk, whatever
+// the grid, the cluster, and the columns that a thread block has.
+
+constexpr int THREADS = 256, WARPS = THREADS / WARP, STRIPS = 8, STRIP_ROWS = 8192, RUN = 64;
+constexpr int CHUNK_ROWS = STRIPS * STRIP_ROWS, OWN_STRIPS = STRIPS / CLUSTER;
+#if MMA
+constexpr int MOST_TILES = 8;
+#else
+// Panels of which a thread has all products with W.
+constexpr int PANELS = B == 8 ? 1 : B == 4 ? 4 : 8, MOST_TILES = PANELS * B / TILE;
+#endif
+constexpr int TILE_SUMS = TILE * TILE, MOST_SUMS = MOST_TILES * TILE_SUMS;
+
+struct Basis {
+    const STORE* v;
+    const STORE* w;
+    u64 rows;
+    int p;
+};
+
+#if MMA
+// Adds what the columns of G tiles and W have in some rows of a strip; a lane has a column of each tile and a quarter of the rows.
+template <int G>
+__device__ __forceinline__ void add_rows(double (&sum)[(G + 1) / 2][2][2], const Basis& basis, int tile, u64 first, u64 stop) {
+    constexpr int U = G == 1 ? 16 : G == 2 ? 8 : G <= 4 ? 4 : 2;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, k = lane % 4, m = lane / 4;
+    const STORE* at[G];
+#pragma unroll
+    for (int g = 0; g < G; ++g) at[g] = column_at(basis.v, basis.p, basis.rows, (tile + g) * TILE + m);
+    const STORE* w = basis.w + m % B;
+    for (u64 run = first + warp * RUN; run < stop; run += WARPS * RUN) {
+        if (run + RUN <= stop) {
+#pragma unroll 1
+            for (u64 row = run + k; row < run + RUN; row += 4 * U) {
+                STORE a[U][G], b[U];
+#pragma unroll
+                for (int u = 0; u < U; ++u) {
+                    b[u] = w[(row + 4 * u) * B];
+#pragma unroll
+                    for (int g = 0; g < G; ++g) a[u][g] = at[g][(row + 4 * u) * B];
+                }
+#pragma unroll
+                for (int u = 0; u < U; ++u)
+#pragma unroll
+                    for (int g = 0; g < G; g += 2) multiply_add(sum[g / 2], a[u][g], g + 1 < G ? a[u][g + 1 < G ? g + 1 : g] : 0, b[u]);
+            }
+        } else {
+            for (u64 row = run + k; row < run + RUN; row += 4) {
+                const bool is_there = row < stop;
+                const double b = is_there ? w[row * B] : 0;
+#pragma unroll
+                for (int g = 0; g < G; g += 2) {
+                    const double a0 = is_there ? at[g][row * B] : 0;
+                    const double a1 = g + 1 < G && is_there ? at[g + 1 < G ? g + 1 : g][row * B] : 0;
+                    multiply_add(sum[g / 2], a0, a1, b);
+                }
+            }
+        }
+    }
+}
+
+// The sums of a strip, (G tiles of 8 columns, 8 columns of W), in shared memory.
+template <int G> __device__ void add_strip(SUM* out, const Basis& basis, int tile, u64 first, u64 stop) {
+    double sum[(G + 1) / 2][2][2] = {};
+    add_rows<G>(sum, basis, tile, first, stop);
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, k = lane % 4, m = lane / 4;
+    for (int turn = 0; turn < WARPS; ++turn) {
+        if (turn == warp)
+#pragma unroll
+            for (int g = 0; g < G; ++g)
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    SUM* to = out + (g * TILE + m) * TILE + 2 * k + e;
+                    *to = (turn ? *to : 0) + sum[g / 2][g % 2][e];
+                }
+        __syncthreads();
+    }
+}
+
+__device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile, int tiles, u64 first, u64 stop) {
+    switch (tiles) {
+        case 1: return add_strip<1>(out, basis, tile, first, stop);
+        case 2: return add_strip<2>(out, basis, tile, first, stop);
+        case 3: return add_strip<3>(out, basis, tile, first, stop);
+        case 4: return add_strip<4>(out, basis, tile, first, stop);
+        case 5: return add_strip<5>(out, basis, tile, first, stop);
+        case 6: return add_strip<6>(out, basis, tile, first, stop);
+        case 7: return add_strip<7>(out, basis, tile, first, stop);
+        default: return add_strip<8>(out, basis, tile, first, stop);
+    }
+}
+#else
+// A row of a panel in the type of computing.
+__device__ __forceinline__ void read_row(SUM (&out)[B], const STORE* row) {
+#pragma unroll
+    for (int part = 0; part < B / WIDTH; ++part) {
+        Numbers<WIDTH> found;
+        found.word = ((const decltype(found.word)*)row)[part];
+#pragma unroll
+        for (int c = 0; c < WIDTH; ++c) out[part * WIDTH + c] = (SUM)found.number[c];
+    }
+}
+
+// The sums of a strip: a lane adds a row of a run at a time for all columns, and what lanes have is added in a tree.
+__device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile, int, u64 first, u64 stop) {
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    SUM sum[PANELS][B][B] = {};
+    for (u64 run = first + warp * RUN; run < stop; run += WARPS * RUN)
+#pragma unroll
+        for (int half = 0; half < RUN / WARP; ++half) {
+            const u64 row = run + half * WARP + lane;
+            if (row >= stop) continue;
+            SUM w[B];
+            read_row(w, basis.w + row * B);
+#pragma unroll
+            for (int g = 0; g < PANELS; ++g) {
+                SUM v[B];
+                read_row(v, column_at(basis.v, basis.p, basis.rows, tile * TILE + g * B) + row * B);
+#pragma unroll
+                for (int i = 0; i < B; ++i)
+#pragma unroll
+                    for (int j = 0; j < B; ++j) sum[g][i][j] += v[i] * w[j];
+            }
+        }
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2)
+#pragma unroll
+        for (int g = 0; g < PANELS; ++g)
+#pragma unroll
+            for (int i = 0; i < B; ++i)
+#pragma unroll
+                for (int j = 0; j < B; ++j) sum[g][i][j] += __shfl_xor_sync(0xffffffffu, sum[g][i][j], step);
+    for (int turn = 0; turn < WARPS; ++turn) {
+        if (turn == warp && lane == 0)
+#pragma unroll
+            for (int g = 0; g < PANELS; ++g)
+#pragma unroll
+                for (int i = 0; i < B; ++i)
+#pragma unroll
+                    for (int j = 0; j < B; ++j) {
+                        SUM* to = out + (g * B + i) * TILE + j;
+                        *to = (turn ? *to : 0) + sum[g][i][j];
+                    }
+        __syncthreads();
+    }
+}
+#endif
+
+// What thread block `strip` of the cluster, or this one alone, has at a place of its shared memory.
+__device__ __forceinline__ SUM sum_of(const SUM* sums, int strip, int at) {
+#if CLUSTER > 1
+    u32 local = (u32)__cvta_generic_to_shared(sums + at), there;
+    SUM found;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(strip));
+    if (sizeof(SUM) == 8)
+        asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(*(double*)&found) : "r"(there));
+    else
+        asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(*(float*)&found) : "r"(there));
+    return found;
+#else
+    return sums[strip * MOST_SUMS + at];
+#endif
+}
+
+// All thread blocks that share a chunk have come here, and what they wrote is seen.
+__device__ __forceinline__ void meet() {
+#if CLUSTER > 1
+    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+// partial[c] = V[c].T W[c]. Thread blocks: for each chunk, for each `tiles` tiles, CLUSTER.
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+#if CLUSTER > 1
+    __cluster_dims__(CLUSTER, 1, 1)
+#endif
+        gram(const STORE* __restrict__ v, const STORE* __restrict__ w, SUM* __restrict__ partial, u64 rows, int p, int tiles,
+             const u32* unless) {
+    if (unless && !*unless) return;
+    __shared__ SUM sums[OWN_STRIPS * MOST_SUMS];
+    const int all = (p * B + TILE - 1) / TILE, groups = (all + tiles - 1) / tiles;
+    const int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER % groups * tiles, count = min(tiles, all - tile);
+    const u64 chunk = blockIdx.x / CLUSTER / groups;
+    const Basis basis = {v, w, rows, p};
+    for (int own = 0; own < OWN_STRIPS; ++own) {
+        const u64 first = chunk * CHUNK_ROWS + (rank + own) * STRIP_ROWS;
+        add_tiles(sums + own * MOST_SUMS, basis, tile, count, first, min(first + STRIP_ROWS, rows));
+    }
+    meet();
+    for (int at = rank * THREADS + threadIdx.x; at < count * TILE_SUMS; at += CLUSTER * THREADS) {
+        SUM total = 0;
+        for (int strip = 0; strip < STRIPS; ++strip) total += sum_of(sums, strip, at);
+        const int column = tile * TILE + at / TILE;
+        if (column < p * B && at % TILE < B) partial[(chunk * (p * B) + column) * B + at % TILE] = total;
+    }
+    meet();  // nobody leaves while others read what it has
+}
+
+// out = sum of partial[c] in order, or out += that; a thread has one number.
+extern "C" __global__ void add_partials(const SUM* __restrict__ partial, SUM* out, u64 chunks, u32 count, int adds,
+                                        const u32* unless) {
+    constexpr int U = 16;
+    const u32 at = blockIdx.x * blockDim.x + threadIdx.x;
+    if ((unless && !*unless) || at >= count) return;
+    SUM total = 0;
+    u64 c = 0;
+    for (; c + U <= chunks; c += U) {
+        SUM found[U];
+#pragma unroll
+        for (int u = 0; u < U; ++u) found[u] = partial[(c + u) * count + at];
+#pragma unroll
+        for (int u = 0; u < U; ++u) total += found[u];
+    }
+    for (; c < chunks; ++c) total += partial[c * count + at];
+    out[at] = adds ? out[at] + total : total;
+}
+
+// G = R.T R by one warp: lane j has column j. A row of R that a dependent column would have is 0, as is its row of the inverse.
+extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* dependent, SUM tolerance) {
+    __shared__ SUM root[B][B], solved[B][B];
+    __shared__ int is_kept[B];
+    const int lane = threadIdx.x;
+    for (int j = 0; j < B; ++j) {
+        SUM sum = 0;
+        if (lane < B) {
+            sum = g[j * B + lane];
+            for (int k = 0; k < j; ++k) sum -= root[k][j] * root[k][lane];
+        }
+        const SUM pivot = __shfl_sync(0xffffffffu, sum, j);
+        const bool keeps = isfinite(pivot) && pivot > tolerance * g[j * B + j];
+        const SUM diagonal = keeps ? sqrt(pivot) : 1;
+        if (lane < B) root[j][lane] = !keeps || lane < j ? 0 : lane == j ? diagonal : sum / diagonal;
+        if (lane == j) is_kept[j] = keeps;
+        __syncwarp();
+    }
+    if (lane >= B) return;
+    for (int i = B - 1; i >= 0; --i) {
+        SUM sum = i == lane ? 1 : 0;
+        for (int k = i + 1; k <= lane; ++k)
+            if (is_kept[k]) sum -= root[i][k] * solved[k][lane];
+        solved[i][lane] = i <= lane && is_kept[i] && is_kept[lane] ? sum / root[i][i] : 0;
+    }
+    for (int i = 0; i < B; ++i) {
+        r[i * B + lane] = root[i][lane];
+        inverse[i * B + lane] = solved[i][lane];
+    }
+    dependent[lane] = !is_kept[lane];
+}
+
+// flag = whether the square of a column's norm fell below a share of what it was.
+extern "C" __global__ void fell(const SUM* before, const SUM* after, u32* flag, SUM share) {
+    const int at = threadIdx.x * (B + 1);
+    const bool has = threadIdx.x < B && after[at] < share * before[at];
+    const bool any = __any_sync(0xffffffffu, has);
+    if (threadIdx.x == 0) *flag = any;
+}
+
+// out = W inverse, upper triangular; columns of W whose row of the inverse is 0 are not taken. A thread has a row.
+extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict__ inverse, STORE* out, u64 rows) {
+    __shared__ SUM factor[B][B];
+    __shared__ int is_kept[B];
+    if (threadIdx.x < B * B) factor[threadIdx.x / B][threadIdx.x % B] = inverse[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < B) {
+        bool keeps = false;
+        for (int j = 0; j < B; ++j) keeps |= factor[threadIdx.x][j] != 0;
+        is_kept[threadIdx.x] = keeps;
+    }
+    __syncthreads();
+    for (u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += (u64)gridDim.x * blockDim.x) {
+        Numbers<WIDTH> words[B / WIDTH];
+        for (int part = 0; part < B / WIDTH; ++part) words[part].word = ((const decltype(words->word)*)(w + row * B))[part];
+        SUM made[B] = {};
+#pragma unroll
+        for (int k = 0; k < B; ++k)
+            if (is_kept[k])
+#pragma unroll
+                for (int j = 0; j < B; ++j) made[j] += (SUM)words[k / WIDTH].number[k % WIDTH] * factor[k][j];
+        for (int j = 0; j < B; ++j) words[j / WIDTH].number[j % WIDTH] = (STORE)made[j];
+        for (int part = 0; part < B / WIDTH; ++part) ((decltype(words->word)*)(out + row * B))[part] = words[part].word;
+    }
+}
+
+// W's columns that are chosen, or all, become random: see tasks/random_panels.py, which has the constants, too.
+extern "C" __global__ void fill_random(STORE* w, u64 rows, u64 first_row, u64 key, const u32* columns) {
+    if (columns) {
+        bool any = false;
+        for (int j = 0; j < B; ++j) any |= columns[j] != 0;
+        if (!any) return;
+    }
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < rows * B; at += (u64)gridDim.x * blockDim.x) {
+        if (columns && !columns[at % B]) continue;
+        u64 x = key + ((first_row + at / B) * ROW_WORDS + at % B + 1) * GOLDEN;
+        x = (x ^ (x >> SHIFT_0)) * MULTIPLIER_0;
+        x = (x ^ (x >> SHIFT_1)) * MULTIPLIER_1;
+        x ^= x >> SHIFT_2;
+        w[at] = (STORE)((double)(x >> (64 - NUMBER_BITS)) / (double)(1ull << (NUMBER_BITS - 1)) - 1);
+    }
+}

@@ -1,0 +1,164 @@
+"""Kernels on panels of vectors on the current CUDA device: those of ``panels.cu`` and ``panel_products.cu``."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, final
+
+import cupy as cp
+import numpy as np
+
+from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.cuda import modules, panel_sizes
+from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
+from ooc_chol.kernels.panel_shapes import check_basis, check_block, check_coefficients, check_panel
+from ooc_chol.precision.triples import Precision
+from ooc_chol.tasks.random_panels import panel_key
+from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+
+_THREADS = 256
+#: Thread blocks of a multiprocessor that share the rows of a panel.
+_BLOCKS = 8
+
+
+@final
+class CudaPanelKernels(AbstractPanelKernels):
+    """Kernels that take CuPy's arrays on the current CUDA device.
+
+    Parameters
+    ----------
+    precision : Precision
+        Of vectors and arithmetic. Where it computes in float64, basis and coefficients are multiplied by the tensor cores of
+        devices that have such (compute capability 8.0 and later), which is float64 arithmetic like any other.
+    block : int
+        Columns of a panel: 1, 2, 4 or 8.
+
+    Notes
+    -----
+    Kernels are compiled when they are first wanted, which takes a second or two, and kept on disk by CuPy; those of
+    ``combine`` for each number of columns of a warp, of which there are 9.
+    """
+
+    chunk_rows = CHUNK_ROWS
+
+    def __init__(self, precision: Precision, block: int) -> None:
+        check_block(block)
+        self.precision, self.block = precision, block
+
+    def gram(self, stream: AbstractStream, basis: Tile, w: Tile, partial: Tile, *, unless: Tile | None = None) -> None:
+        check_basis(self, basis, w)
+        chunks = -(-len(w) // self.chunk_rows)
+        check_coefficients(self, "partial", partial, (chunks, len(basis) * self.block, self.block))
+        if not partial.size:
+            return
+        facts = _facts()
+        tiles, blocks = panel_sizes.gram_shape(facts, self.precision, self.block, len(basis), chunks)
+        arguments = (_at(basis), _at(w), _at(partial), np.uint64(len(w)), np.int32(len(basis)), np.int32(tiles), _at(unless))
+        self._launch("gram", stream, blocks, arguments)
+
+    def add_partials(
+        self, stream: AbstractStream, partial: Tile, out: Tile, *, adds: bool = False, unless: Tile | None = None
+    ) -> None:
+        check_coefficients(self, "out", out, partial.shape[1:])
+        check_coefficients(self, "partial", partial, partial.shape)
+        threads = 64
+        arguments = (_at(partial), _at(out), np.uint64(len(partial)), np.uint32(out.size), np.int32(adds), _at(unless))
+        self._launch("add_partials", stream, -(-out.size // threads), arguments, threads)
+
+    def subtract(self, stream: AbstractStream, basis: Tile, coefficients: Tile, w: Tile, *, unless: Tile | None = None) -> None:
+        check_basis(self, basis, w)
+        check_coefficients(self, "coefficients", coefficients, (len(basis) * self.block, self.block))
+        self._product(stream, basis, coefficients, w, 1, subtracts=True, unless=unless)
+
+    def combine(self, stream: AbstractStream, basis: Tile, coefficients: Tile, out: Tile) -> None:
+        check_basis(self, basis, out)
+        check_coefficients(self, "coefficients", coefficients, (len(basis) * self.block, len(out) * self.block))
+        self._product(stream, basis, coefficients, out, len(out), subtracts=False, unless=None)
+
+    def factor(self, stream: AbstractStream, g: Tile, r: Tile, inverse: Tile, dependent: Tile, *, tolerance: float) -> None:
+        for name, each in (("g", g), ("r", r), ("inverse", inverse)):
+            check_coefficients(self, name, each, (self.block, self.block))
+        arguments = (_at(g), _at(r), _at(inverse), _at(dependent), self._number(tolerance))
+        self._launch("factor", stream, 1, arguments, 32)
+
+    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile) -> None:
+        check_panel(self, "w", w)
+        check_panel(self, "out", out)
+        check_coefficients(self, "inverse", inverse, (self.block, self.block))
+        self._launch("multiply_right", stream, _row_blocks(len(w)), (_at(w), _at(inverse), _at(out), np.uint64(len(w))))
+
+    def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
+        check_panel(self, "w", w)
+        arguments = (_at(w), np.uint64(len(w)), np.uint64(first_row), np.uint64(panel_key(seed)), _at(columns))
+        self._launch("fill_random", stream, _row_blocks(w.size), arguments)
+
+    def fell(self, stream: AbstractStream, before: Tile, after: Tile, flag: Tile, *, share: float) -> None:
+        for name, each in (("before", before), ("after", after)):
+            check_coefficients(self, name, each, (self.block, self.block))
+        self._launch("fell", stream, 1, (_at(before), _at(after), _at(flag), self._number(share * share)), 32)
+
+    def _number(self, value: float) -> Any:
+        """A number of the type of computing, as a kernel takes it."""
+        return self.precision.compute.type(value)
+
+    def _launch(
+        self, name: str, stream: AbstractStream, blocks: int, arguments: tuple[Any, ...], threads: int = _THREADS
+    ) -> None:
+        if blocks:
+            function = _function(cp.cuda.Device().id, self.precision, self.block, name)
+            function((blocks,), (threads,), arguments, stream=cupy_stream(stream))
+
+    def _product(
+        self, stream: AbstractStream, basis: Tile, coefficients: Tile, out: Tile, q: int, *, subtracts: bool, unless: Tile | None
+    ) -> None:
+        """Launch a product of the basis with coefficients, q panels of them."""
+        p, rows, _ = basis.shape
+        facts = _facts()
+        shape = panel_sizes.product_shape(facts, self.precision, self.block, p, q)
+        function = _product_function(cp.cuda.Device().id, self.precision, self.block, shape.defines)
+        blocks = min(-(-rows // shape.block_rows), facts.processors * shape.blocks)
+        arguments = (_at(basis), _at(coefficients), _at(out), np.uint64(rows), np.int32(p), np.int32(q), np.int32(shape.across))
+        more = (np.int32(shape.kept), np.int32(subtracts), _at(unless))
+        if blocks and p:
+            function(
+                (blocks,), (32 * shape.warps,), (*arguments, *more), shared_mem=shape.shared_bytes, stream=cupy_stream(stream)
+            )
+
+
+def _at(array: Tile | None) -> int:
+    """An array's address on the device, or 0."""
+    return 0 if array is None else int(array.data.ptr)
+
+
+def _row_blocks(count: int) -> int:
+    """Thread blocks for so many rows or numbers, of which each thread takes one or several."""
+    return min(-(-count // _THREADS), _facts().processors * _BLOCKS)
+
+
+def _facts() -> panel_sizes.DeviceFacts:
+    return _facts_of(cp.cuda.Device().id)
+
+
+@cache
+def _facts_of(device: int) -> panel_sizes.DeviceFacts:
+    """What the sizes of launches go by, of the current device."""
+    attributes = cp.cuda.Device(device).attributes
+    capability = 10 * attributes["ComputeCapabilityMajor"] + attributes["ComputeCapabilityMinor"]
+    return panel_sizes.DeviceFacts(capability, attributes["MultiProcessorCount"], attributes["MaxSharedMemoryPerBlockOptin"])
+
+
+@cache
+def _function(device: int, precision: Precision, block: int, name: str) -> Any:
+    """A compiled kernel of the current device."""
+    return modules.load(*panel_sizes.PANELS, **panel_sizes.defines(_facts_of(device), precision, block)).get_function(name)
+
+
+@cache
+def _product_function(device: int, precision: Precision, block: int, defines: tuple[tuple[str, int], ...]) -> Any:
+    """The compiled product of the current device, which may take all of a multiprocessor's shared memory."""
+    facts = _facts_of(device)
+    module = modules.load(*panel_sizes.PRODUCTS, **panel_sizes.defines(facts, precision, block), **dict[str, Any](defines))
+    function = module.get_function("product")
+    function.max_dynamic_shared_size_bytes = facts.shared_bytes - 1024
+    return function

@@ -1,0 +1,102 @@
+"""Kernels on panels of vectors on a GPU: the promises of those on the host, and their random numbers to the bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
+from ooc_chol.precision.triples import Precision
+from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from tests import panel_checks as check
+from tests.panel_arrays import Gpu, Host, filled, partials, vectors
+
+pytestmark = pytest.mark.cuda
+
+FFF, FDF, DDD = Precision
+every_precision = pytest.mark.parametrize("precision", Precision)
+every_block = pytest.mark.parametrize("block", PANEL_COLUMNS)
+
+
+@every_precision
+@every_block
+@pytest.mark.parametrize("rows", check.ROWS)
+def test_inner_products_and_updates_are_within_their_bounds(precision, block, rows):
+    check.inner_products(Gpu(), precision, block, 3, rows)
+    check.updates(Gpu(), precision, block, 3, rows)
+
+
+@pytest.mark.parametrize("panels", [1, 2, 5, 7, 8, 9, 17, 45])
+@every_precision
+@every_block
+def test_wide_and_narrow_bases(precision, block, panels):
+    check.inner_products(Gpu(), precision, block, panels, 9000)
+    check.updates(Gpu(), precision, block, panels, 9000)
+
+
+@every_precision
+@every_block
+@pytest.mark.parametrize(("p", "q"), [(3, 2), (1, 1), (5, 5), (2, 3), (9, 9), (19, 11), (45, 39)])
+def test_rotations_beside_and_in_place(precision, block, p, q):
+    check.rotations(Gpu(), precision, block, p, q, 1100)
+
+
+@pytest.mark.parametrize("precision", [FDF, DDD])
+def test_rotations_of_more_coefficients_than_shared_memory_holds(precision):
+    check.rotations(Gpu(), precision, 8, 100, 99, 1000)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+@every_precision
+@every_block
+def test_devices_that_share_rows_make_the_same_bits(precision, block, devices):
+    check.inner_products_of_ranges(Gpu(), precision, block, 11, 4 * CHUNK_ROWS + 777, devices)
+
+
+@every_precision
+@every_block
+def test_sums_do_not_depend_on_how_columns_are_shared_by_thread_blocks(precision, block):
+    """Few chunks are shared by more thread blocks, of fewer columns each."""
+    rows = 300 * CHUNK_ROWS // (8 * block)
+    basis, w = vectors((8, rows, block), precision), vectors((rows, block), precision, 1)
+    whole = partials(Gpu(), precision, basis, w)
+    first = partials(Gpu(), precision, np.ascontiguousarray(basis[:, :CHUNK_ROWS]), w[:CHUNK_ROWS])
+    assert whole[0].tobytes() == first[0].tobytes()
+
+
+@every_precision
+@every_block
+def test_nothing_is_done_where_it_is_not_wanted(precision, block):
+    check.nothing_unless(Gpu(), precision, block)
+
+
+@every_precision
+@every_block
+def test_factors_of_gram_matrices(precision, block):
+    check.triangular_factors(Gpu(), precision, block)
+    check.no_column_at_all(Gpu(), precision, block)
+
+
+@every_precision
+@every_block
+def test_dependent_columns_are_found_and_do_not_spoil_the_others(precision, block):
+    check.dependent_columns(Gpu(), precision, block)
+
+
+@every_precision
+@every_block
+def test_random_panels(precision, block):
+    check.random_panels(Gpu(), precision, block)
+    w = np.zeros((100_000, block), precision.storage)
+    assert filled(Gpu(), precision, w, 12345, -7).tobytes() == filled(Host(), precision, w, 12345, -7).tobytes()
+
+
+@every_precision
+@every_block
+def test_norms_that_fell(precision, block):
+    check.norms_that_fell(Gpu(), precision, block)
+
+
+def test_no_rows_at_all():
+    empty = vectors((3, 0, 8), FDF)
+    assert partials(Gpu(), FDF, empty, empty[0]).shape == (0, 24, 8)

@@ -1,0 +1,208 @@
+"""``oc.eigsh``: right, certified, and in few passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, aslinearoperator
+
+import ooc_chol as oc
+from tests.host.eigen_matrices import BLOCKS, adjacency, check_pairs, eight_components, most_wanted, with_spectrum
+from tests.products import share_of_examples, thorough
+
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
+
+HOST = {"devices": "host:0"}
+
+
+@pytest.fixture(scope="module")
+def rmat13():
+    with oc.block_csr(oc.rmat(13)) as a:
+        yield a
+
+
+@pytest.fixture(scope="module")
+def facebook(data_dir):
+    """The graph of 4,039 vertices, adjacency symmetric."""
+    edges = np.loadtxt(data_dir / "facebook_combined.txt", dtype=np.int64)
+    a = scipy.sparse.coo_array((np.ones(len(edges)), edges.T), shape=(4039, 4039))
+    return (a + a.T).tocsr()
+
+
+# A1
+
+
+@pytest.mark.data
+def test_the_largest_eigenvalues_of_a_social_network_are_those_that_are_known(facebook):
+    found = {name: oc.eigsh(facebook, 24, precision=name, tol=tol, **HOST) for name, tol in TIGHT}
+    for name, most in (("DDD", 1e-12), ("FDF", 5e-8), ("FFF", 1e-6)):
+        check_pairs(facebook, found[name], most)
+    largest = np.sort(np.abs(found["DDD"].eigenvalues))[::-1][:4]
+    assert np.abs(largest - [162.37394234, 125.49320196, 105.94010586, 73.27939637]).max() <= 1e-8
+    assert found["FFF"].residuals.min() >= 4 * found["FDF"].residuals.min()
+
+
+TIGHT = [("DDD", 1e-12), ("FDF", 1e-7), ("FFF", 1e-6)]
+
+
+# passes
+
+
+def test_larger_blocks_take_fewer_passes(rmat13):
+    passes = []
+    for block in BLOCKS[::-1]:
+        pairs = oc.eigsh(rmat13, 24, ncv=96, tol=1e-8, block=block, **HOST)
+        assert pairs.residuals.max() <= 1e-8
+        passes.append(pairs.report.passes)
+    assert passes[0] <= 60
+    assert passes == sorted(passes) and len(set(passes)) == len(passes)
+
+
+# against LAPACK
+
+
+@pytest.mark.parametrize("examples", [60, *thorough(300)])
+def test_all_ends_of_random_matrices_are_lapacks(examples):
+    @given(
+        n=st.integers(1, 260),
+        share=st.floats(0.005, 0.3),
+        seed=st.integers(0, 2**32 - 1),
+        which=st.sampled_from(["LM", "LA", "SA"]),
+        precision=st.sampled_from(["DDD", "FDF", "FFF"]),
+        block=st.sampled_from(BLOCKS),
+        data=st.data(),
+    )
+    def agrees(n, share, seed, which, precision, block, data):
+        k = data.draw(st.integers(1, min(n, 12)))
+        a = scipy.sparse.random_array((n, n), density=share, rng=np.random.default_rng(seed))
+        a = (a + a.T).tocsr().astype(np.float32).astype(float)
+        pairs = oc.eigsh(a, k, which=which, precision=precision, block=block, ncv=k + 7 * block, **HOST)
+        tol = {"DDD": 1e-10, "FDF": 1e-6, "FFF": 1e-5}[precision]
+        check_pairs(a, pairs, tol)
+        exact = np.linalg.eigvalsh(a.toarray())
+        bound = 2 * tol * max(np.abs(exact).max(), 1e-300)
+        order = {"LM": np.abs, "LA": np.asarray, "SA": np.negative}[which]
+        # Among values as wanted as each other any may be chosen: what counts is how wanted they are.
+        wanted, found = order(most_wanted(exact, k, which)), order(pairs.eigenvalues)
+        assert np.abs(np.sort(wanted) - np.sort(found)).max() <= bound
+        assert np.abs(exact[:, None] - pairs.eigenvalues).min(axis=0).max() <= bound
+
+    share_of_examples(examples / 50)(agrees)()
+
+
+# multiplicity, and the check
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_all_copies_of_an_eigenvalue_are_found(block):
+    a = eight_components()
+    pairs = oc.eigsh(a, 8, which="LA", block=block, **HOST)
+    check_pairs(a, pairs, 1e-10)
+    assert np.abs(pairs.eigenvalues - 1).max() <= 1e-10
+
+
+def test_single_vectors_miss_copies_which_the_check_finds():
+    a = eight_components()
+    options = {"which": "LA", "block": 1, "ncv": 20, "v0": np.ones(a.shape[0]), **HOST}
+    blind = oc.eigsh(a, 8, check=False, **options)
+    assert blind.residuals.max() <= 1e-10, "each is an eigenpair: no residual tells"
+    assert np.count_nonzero(blind.eigenvalues > 1 - 1e-9) < 8
+    pairs = oc.eigsh(a, 8, **options)
+    assert np.abs(pairs.eigenvalues - 1).max() <= 1e-10
+    assert sum(each.missed for each in pairs.report.checks) >= 1
+    assert pairs.report.checks[-1].missed == 0
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_start_orthogonal_to_the_wanted_vector_misses_nothing(block):
+    values = np.concatenate([[10.0], np.linspace(-1, 1, 399)])
+    v0 = np.zeros(400)
+    v0[200:] = np.random.default_rng(0).standard_normal(200)  # e_0 is the vector of 10, and the first 200 an invariant space
+    a = scipy.sparse.diags_array(values).tocsr()
+    assert oc.eigsh(a, 2, which="LA", block=block, v0=v0, ncv=60, **HOST).eigenvalues == pytest.approx([1.0, 10.0], abs=1e-9)
+
+
+# what A may be
+
+
+def test_every_form_of_a_matrix_has_the_same_eigenpairs(rmat13, tmp_path):
+    a = adjacency(800, 4000, 1)
+    dense = a.toarray()
+    w = np.linalg.eigvalsh(dense)[-4:]
+    path = tmp_path / "a.npz"
+    scipy.sparse.save_npz(path, a)
+    counted = []
+
+    def product(x):
+        counted.append(x.shape)
+        return a @ x
+
+    with oc.block_csr(a) as packed:
+        forms = [
+            a,
+            a.tocoo(),
+            packed,
+            oc.Operator(packed),
+            path,
+            dense,
+            dense.tolist(),
+            aslinearoperator(a),
+            LinearOperator(a.shape, matvec=product),
+        ]
+        for form in forms:
+            assert oc.eigsh(form, 4, which="LA").eigenvalues == pytest.approx(w, abs=1e-9 * w[-1])
+    assert counted
+
+
+def test_laplacians_stay_operators():
+    a = adjacency(900, 3000, 2)
+    operator = oc.laplacian(a)
+    dense = np.diag(np.asarray(a.sum(axis=1))) - a.toarray()
+    pairs = oc.eigsh(operator, 5, which="SA", **HOST)
+    check_pairs(dense, pairs, 1e-10)
+    assert pairs.eigenvalues == pytest.approx(np.linalg.eigvalsh(dense)[:5], abs=1e-9)
+    operator.matrix.close()
+
+
+def test_precision_follows_the_type_of_the_matrix():
+    a = with_spectrum(np.arange(1.0, 301.0))
+    assert oc.eigsh(a, 2, **HOST).eigenvectors.dtype == np.float64
+    assert oc.eigsh(a.astype(np.float32), 2, **HOST).eigenvectors.dtype == np.float32
+    assert oc.eigsh(a.toarray().astype(np.float32), 2).eigenvectors.dtype == np.float32
+    assert oc.eigsh(aslinearoperator(a), 2, precision="FFF").eigenvectors.dtype == np.float32
+
+
+# what comes back
+
+
+def test_results_unpack_as_scipys_do():
+    a = with_spectrum(np.arange(1.0, 401.0))
+    pairs = oc.eigsh(a, 3, **HOST)
+    w, v = pairs
+    assert w is pairs.eigenvalues and v is pairs.eigenvectors and v.shape == (400, 3)
+    assert w == pytest.approx([398, 399, 400], abs=1e-6)
+    assert "worst_residual" in repr(pairs)
+    alone = oc.eigsh(a, 3, return_eigenvectors=False, **HOST)
+    assert isinstance(alone, np.ndarray) and np.array_equal(alone, w)
+
+
+def test_the_same_call_gives_the_same_bits(rmat13):
+    one, other = (oc.eigsh(rmat13, 5, tol=1e-6, **HOST) for _ in range(2))
+    assert np.array_equal(one.eigenvalues, other.eigenvalues) and np.array_equal(one.eigenvectors, other.eigenvectors)
+
+
+def test_an_error_holds_what_has_converged():
+    values = np.concatenate([[50.0, 40.0], np.linspace(0.999, 1, 3000)])
+    a = with_spectrum(values)
+    with pytest.raises(oc.NoConvergenceError, match="max_passes=30 is used up") as told:
+        oc.eigsh(a, 4, which="LA", block=2, ncv=40, max_passes=30, **HOST)
+    error = told.value
+    assert isinstance(error, ArpackNoConvergence) and isinstance(error, oc.OocCholError)
+    assert error.eigenvalues == pytest.approx([40, 50], abs=1e-8)
+    assert error.eigenvectors.shape == (3002, 2) and error.residuals.max() <= 1e-10
+    residual = np.linalg.norm(a @ error.eigenvectors - error.eigenvectors * error.eigenvalues, axis=0)
+    assert residual.max() <= 1e-10 * 50
+    assert error.worst > 1e-10 and "larger ncv" in str(error)

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.eigen.check import PASSES, VECTORS
-from ooc_chol.eigen.lanczos import CHECK_SEED, MOST_ASYMMETRY, START_SEED, CheckRound, Found, LanczosCounts, asymmetry_text
+from ooc_chol.eigen.lanczos import CHECK_SEED, MOST_ASYMMETRY, START_SEED, Found, asymmetry_text, check_magnitude
 from ooc_chol.eigen.lobpcg_basis import LobpcgBasis
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.state import CheckRound, LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, keys
 
 #: Largest norm of A times a null vector of norm 1, relative to the largest Ritz value: beyond it, it is none.
@@ -141,6 +142,7 @@ class Lobpcg:
         """
         self._bring_null()
         self._look_at_symmetry(self.basis.begin(start, START_SEED))
+        check_magnitude(self.basis.scale, self.space.precision)
         self.counts.passes += self.basis.panels
         while True:
             why = self._converge()

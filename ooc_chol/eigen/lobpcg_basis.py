@@ -135,7 +135,8 @@ class LobpcgBasis:
             self.space.inner(range(self._top + at, self._top + at + 1), f"N{at}")
         found = self.space.read()
         squares = np.concatenate([np.diag(_finite(found[f"N{at}"])) for at in range(self.panels)])
-        return np.sqrt(np.maximum(squares, 0.0))
+        norms: NDArray[np.float64] = np.sqrt(np.maximum(squares, 0.0))
+        return norms
 
     def step(self, active: list[int], preconditioner: Preconditioner | None) -> float:
         """A step: Rayleigh and Ritz in [X, P, R], R made of residuals of :meth:`residuals`.

@@ -4,7 +4,8 @@
     python benchmarks/table.py --update README.md docs/measurements.md   rewrite them in these documents
 
 A document holds a place for them between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes
-only the tables named: ``short``, ``wall``, ``gpu``, ``predicted``, ``policies``, ``peers`` or ``host``.
+only the tables named: ``short``, ``wall``, ``gpu``, ``predicted``, ``policies``, ``peers``, ``host`` or
+``passes``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from typing import Any, TypeAlias
 from ooc_chol.bench.call_table import NOTE as WALL_NOTE
 from ooc_chol.bench.call_table import call_columns, call_lines
 from ooc_chol.bench.paper_tables import with_paper_tables
+from ooc_chol.bench.pass_table import NOTE as PASS_NOTE
+from ooc_chol.bench.pass_table import pass_columns, pass_lines
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -31,7 +34,7 @@ Column: TypeAlias = tuple[str, Callable[[Result], str]]
 _PLACE = re.compile(r"<!-- results((?: \w+)*) -->\n.*?<!-- /results -->", flags=re.DOTALL)
 _SOURCES = {"device-function": "made on the device", "host-array": "host array", "file": "file"}
 #: Names of the tables, in the order of a document that names none.
-TABLES = ("short", "wall", "gpu", "predicted", "policies", "peers", "host")
+TABLES = ("short", "wall", "gpu", "predicted", "policies", "peers", "host", "passes")
 #: Cases of the short table, which a reader meets first.
 SHORT = (
     "host-fp64-file",
@@ -90,7 +93,12 @@ def load_calls(folder: Path = RESULTS) -> list[Result]:
     return call_lines(folder / "wall")
 
 
-def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = ()) -> dict[str, str]:
+def load_passes(folder: Path = RESULTS) -> list[Result]:
+    """Every pass of the results of passes over sparse matrices in ``folder``."""
+    return pass_lines(folder / "sparse")
+
+
+def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = (), passes: Sequence[Result] = ()) -> dict[str, str]:
     """The tables that have rows, by name; ``link`` is the folder of the result files as the document sees it."""
     on_gpus = [result for result in results if on_gpu(result)]
     ours = sorted((result for result in on_gpus if result["policy"] == "planned"), key=order)
@@ -108,6 +116,7 @@ def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = ()) -
         "policies": _table(policies, _POLICY, POLICIES_NOTE),
         "peers": _table(peers_of(on_gpus), _PEERS, PEERS_NOTE),
         "host": _table(on_host, [case, *_HOST], HOST_NOTE),
+        "passes": _table(passes, pass_columns(f"{link}/sparse"), PASS_NOTE),
     }
     return {name: text for name, text in made.items() if text}
 
@@ -137,7 +146,7 @@ def updated(text: str, made: dict[str, str]) -> str:
 def update(document: Path, folder: Path = RESULTS) -> bool:
     """Rewrite the tables of ``document``; whether it changed."""
     old = document.read_text(encoding="utf-8")
-    made = tables(load(folder), link_from(document, folder), load_calls(folder))
+    made = tables(load(folder), link_from(document, folder), load_calls(folder), load_passes(folder))
     new = with_paper_tables(updated(old, made), folder / "paper")
     document.write_text(new, encoding="utf-8")
     return new != old
@@ -390,7 +399,8 @@ def main() -> None:
         except ValueError as error:
             parser.error(f"{document}: {error}")
     if not options.update:
-        made = tables(load(options.results), os.path.relpath(options.results), load_calls(options.results))
+        link = os.path.relpath(options.results)
+        made = tables(load(options.results), link, load_calls(options.results), load_passes(options.results))
         print("\n\n".join(made.values()))
 
 

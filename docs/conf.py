@@ -32,10 +32,11 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_validation_checks = {"GL08", "PR01", "PR02", "PR10", "RT03", "SS01"}
 # Methods of geostatistics classes: those of an abstract class are described there once. Settings have the options of
-# FactorOptions, which describes them. FILES are values, Escalations is a tuple, and brief_repr becomes a method.
+# FactorOptions, which describes them. FILES are values, Escalations is a tuple, Precision an enumeration, and brief_repr becomes
+# a method.
 numpydoc_validation_exclude = {
     r"^ooc_chol\.apps\.geostat\.\w+\.",
-    r"\.(FactorSettings|TRACE_FILES|FACTOR_FILES|Escalations|brief_repr)$",
+    r"\.(FactorSettings|TRACE_FILES|FACTOR_FILES|Escalations|Precision|brief_repr)$",
 }
 
 myst_heading_anchors = 4

@@ -44,6 +44,13 @@ _ADDED_ENTRIES = 1 << 18
 class BlockCSR:
     """A sparse matrix in packed row blocks; :func:`block_csr` makes one.
 
+    Parameters
+    ----------
+    tier : AbstractBlockTier
+        Holds the bytes of all blocks; the matrix closes it.
+    facts : Facts
+        What is known of the matrix beside them.
+
     Notes
     -----
     It is closed by :meth:`close`, at the end of a ``with`` block, or when nobody holds it any more. All of it can be read by
@@ -98,7 +105,7 @@ class BlockCSR:
 
     @property
     def counts(self) -> RowCounts:
-        """What the source counted: duplicates that were added up, zeros, loops that were left out."""
+        """What the source counted: duplicates that became one entry, zeros, loops that were left out."""
         return self._facts.counts
 
     @property
@@ -277,7 +284,7 @@ class BlockCSR:
         entries      3 stored, 75 % of all; longest row 2
         blocks       1 of 384 B to 384 B, 384 B together; 128 bytes an entry
           pattern    1 block, 3 entries, 384 B
-        counted      0 duplicates added up, 0 zeros, 0 loops left out
+        counted      0 duplicates merged, 0 zeros, 0 loops left out
         """
         blocks = self.blocks.blocks
         n_rows, n_columns = self.shape
@@ -297,7 +304,7 @@ class BlockCSR:
                 plural = "s" * (len(own) > 1)
                 lines.append(f"  {kind.value:<10} {len(own)} block{plural}, {entries} entries, {format_bytes(nbytes)}")
         counts = self.counts
-        lines.append(f"counted      {counts.duplicates} duplicates added up, {counts.zeros} zeros, {counts.loops} loops left out")
+        lines.append(f"counted      {counts.duplicates} duplicates merged, {counts.zeros} zeros, {counts.loops} loops left out")
         if self.rounded:
             lines.append(f"rounded      {self.rounded} values, to {self.dtype.name}")
         return "\n".join(lines)
@@ -416,8 +423,8 @@ def block_csr(
     Parameters
     ----------
     source : sparse matrix, str, PathLike, AbstractRows or BlockCSR
-        What :func:`ooc_chol.sparse.sources.rows_of` takes: a matrix of SciPy or cupyx, files of several formats, a graph that
-        :func:`ooc_chol.rmat` makes; a packed matrix, which is packed anew; or the name of a packed file, which without
+        A matrix of SciPy, cupyx or PyTorch, the name of a file in one of several formats, or what :func:`ooc_chol.rmat` and
+        :func:`ooc_chol.edge_list` make; a packed matrix, which is packed anew; or the name of a packed file, which without
         ``store`` is opened as it is.
     store : str, PathLike or HostMemory, optional
         Name of a file to write, by convention ending in ``.oocsr``; it gets its name once it is complete. Or host memory that one

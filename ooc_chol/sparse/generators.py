@@ -31,6 +31,17 @@ class RandomGraph(AbstractRows):
     Every entry is 1: loops are left out, and edges that were drawn more than once are one. Undirected graphs have symmetric
     matrices. The entries depend on the arguments of the call alone, not on devices, memory or threads.
 
+    Parameters
+    ----------
+    name : str
+        The call that makes it.
+    draw : EdgeDraw
+        Which edges there are.
+    devices : tuple of str
+        Devices that draw them.
+    memory_bytes : int or None
+        Bytes for drawn edges on each; None for a part of what is free.
+
     Attributes
     ----------
     name : str

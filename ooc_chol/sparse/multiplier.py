@@ -204,6 +204,19 @@ def checked(X: ArrayLike) -> NDArray[Any]:
 class Multiplier:
     """Products with one matrix on open devices; :func:`multiplier` makes it.
 
+    Parameters
+    ----------
+    operator : Operator
+        The matrix and its diagonals.
+    plan : MultiplyPlan
+        What is done in a product.
+    stack : ExitStack
+        Closes what was opened for it, and then devices.
+    trace : bool
+        Whether every copy and product is recorded.
+    progress : bool or callable, optional
+        As for :func:`multiplier`.
+
     Notes
     -----
     One thread enqueues at a time; others wait. A product that fails or is interrupted closes the multiplier.

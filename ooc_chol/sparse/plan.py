@@ -15,7 +15,7 @@ from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
+from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.tasks.row_blocks import RowBlock, RowBlocks, ValueKind
 
@@ -91,6 +91,8 @@ class DeviceShare:
     kept_bytes: int
     made: range
     others: tuple[ArraySpec, ...] = ()
+
+    __repr__ = brief_repr
 
     @property
     def vector_bytes(self) -> int:

@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 class RowCounts:
     """What was met on the way, for the one who asks."""
 
-    duplicates: int = 0  #: Entries that were added to another of the same row and column
+    duplicates: int = 0  #: Entries that became one with another of the same row and column
     zeros: int = 0  #: Entries that were zero, kept or not
     loops: int = 0  #: Edges from a vertex to itself that a generator or a file of edges left out
 

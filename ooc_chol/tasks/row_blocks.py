@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ooc_chol.prints import brief_repr
+
 #: Entries and rows of a work group, and entries of a segment of a long row.
 GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES = 2048, 2048, 4096
 #: Multiples of bytes at which parts of a block begin, and at which blocks begin in a file or in memory.
@@ -138,6 +140,8 @@ class RowBlocks:
     shape: tuple[int, int]
     blocks: Sequence[RowBlock]
     chunk_rows: int = CHUNK_ROWS
+
+    __repr__ = brief_repr
 
     @cached_property
     def n_entries(self) -> int:

@@ -69,7 +69,8 @@ def test_tensors_of_pytorch(layout: str, device: str) -> None:
 
     host = matrix(layout)
     if layout == "coo":
-        tensor = torch.sparse_coo_tensor(np.stack([host.row, host.col]), host.data, host.shape)
+        tensor = torch.sparse_coo_tensor(np.stack([host.row, host.col]), host.data, host.shape, check_invariants=True)
     else:
-        tensor = torch.sparse_csr_tensor(*map(torch.from_numpy, (host.indptr, host.indices, host.data)), size=host.shape)
+        parts = map(torch.from_numpy, (host.indptr, host.indices, host.data))
+        tensor = torch.sparse_csr_tensor(*parts, size=host.shape, check_invariants=True)
     assert same(assembled(rows_of(tensor.to(device))), host)

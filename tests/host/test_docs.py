@@ -28,7 +28,7 @@ def test_the_tutorial_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, m
     assert {path.name for path in tmp_path.iterdir()} == {"no rates yet", "covariance.npy", "covariance.factor", "run.pftrace"}
 
 
-PAGES = ["files", "sparse-sources", "how-it-works", "traces", "residues", "mixed-precision", "ablation", "measurements"]
+PAGES = ["sparse", "files", "sparse-sources", "how-it-works", "traces", "residues", "mixed-precision", "ablation", "measurements"]
 
 
 @pytest.mark.parametrize("name", PAGES)

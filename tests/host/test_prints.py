@@ -68,6 +68,13 @@ def objects(factors):
     return public_objects(factors)
 
 
+def multiplied():
+    """A multiplier that has made products on several devices, and is closed."""
+    with oc.multiplier(csr_array(np.ones((5, 5))), 20, devices=[f"host:{at}" for at in range(16)], trace=True) as product:
+        product.apply(np.ones((5, 20)), times=3)
+    return product
+
+
 def public_objects(factors):
     """For each public class some objects, with long and hostile text where it holds text of a user."""
     native = factors["native"]
@@ -90,8 +97,20 @@ def public_objects(factors):
         "HostMemory": [oc.HostMemory()],
         "RandomGraph": [oc.rmat(5)],
         "Operator": [oc.laplacian(csr_array(np.ones((5, 5))), normalized=True)],
-        "Precision": [oc.Precision("FDF")],
         "BlockCSR": [oc.block_csr(csr_array(np.eye(5)))],
+        "Multiplier": [multiplied()],
+        "MultiplyReport": [multiplied().report, oc.multiplier(csr_array(np.eye(5)), devices="host:0").report],
+        "MultiplyPlan": [
+            multiplied().plan,
+            oc.plan_multiply(
+                ((1 << 31, (1 << 31) - 1), 1 << 40, "fp64"),
+                99,
+                devices=[f"cuda:{at}" for at in range(40)],
+                memory_budget="900 GiB",
+            ),
+        ],
+        "Precision": [*oc.Precision],
+        "PassRates": [oc.PassRates(5.5e10, 2e12, 3.5e10, 4.7e10, 5e-5)],
         "FileKind": [oc.TRACE_FILES, oc.FileKind(HOSTILE * 9, b"\0" * 999)],
         "Output": [oc.Output("--output", "x" * 999, oc.TRACE_FILES, HOSTILE * 9)],
         "Drawing": [oc.Drawing(10, 10, HOSTILE)],

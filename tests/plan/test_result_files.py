@@ -159,7 +159,8 @@ def test_documents_show_the_tables_of_the_files():
     assert {"README.md", "ablation.md", "measurements.md"} <= {path.name for path in documents}
     for path in documents:
         text = path.read_text(encoding="utf-8")
-        up_to_date = table.updated(text, table.tables(table.load(), table.link_from(path), table.load_calls()))
+        made = table.tables(table.load(), table.link_from(path), table.load_calls(), table.load_passes())
+        up_to_date = table.updated(text, made)
         assert text == up_to_date, f"run: python benchmarks/table.py --update {path.relative_to(ROOT)}"
 
 
@@ -269,6 +270,44 @@ def test_whole_calls_stand_by_what_is_measured_then_by_order(tmp_path):
     ]
 
 
+def test_passes_stand_beside_what_bounds_them(tmp_path):
+    def one(**own: object) -> dict:
+        usual = {
+            "devices": ["cuda:0"],
+            "columns": 8,
+            "precision": "FDF",
+            "pass_seconds": 0.25,
+            "budget_bytes": 2**33,
+            "peak_bytes": 10**9,
+        }
+        return usual | {"bytes_a_pass": 0, "bytes_planned": 5, "bytes_executed": 5} | own
+
+    peers = [
+        {"peer": "fast", "dtype": "float64", "columns": 1, "seconds": [0.3, 0.25]},
+        {"peer": "fast", "dtype": "float64", "columns": 8, "seconds": [4.0]},
+        {"peer": "fast", "dtype": "float32", "columns": 1, "seconds": [0.1]},
+        {"peer": "failed", "dtype": "float64", "columns": 1, "error": "out of memory"},
+    ]
+    passes = [
+        one(),
+        one(columns=1, precision="FFF"),
+        one(bytes_a_pass=10**10, share_of_link=0.9876, bytes_executed=6),
+        one(bytes_a_pass=10**6, share_of_bound=0.5, tier="file", is_cold=True),
+    ]
+    content = {"case": "a", "matrix": "rmat(9)", "kinds": ["pattern"], "entries": 10**9, "peers": peers, "passes": passes}
+    (tmp_path / "sparse").mkdir()
+    (tmp_path / "sparse" / "a.json").write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "sparse" / "b.json").write_text(json.dumps({"case": "b"}), encoding="utf-8")
+    (made,) = table.tables([], "results", (), table.load_passes(tmp_path)).values()
+    start = "| [rmat(9), pattern](results/sparse/a.json) | cuda:0 |"
+    assert made.splitlines()[2:6] == [
+        f"{start} in core, 1 GB | 8, FDF | 250 ms | 3.2e+10 | 0 B | **8.00** x fast |",
+        f"{start} in core, 1 GB | 1, FFF | 250 ms | 4e+09 | 0 B | **0.40** x fast |",
+        f"{start} 8.59 GB | 8, FDF | 250 ms | 3.2e+10 | 10 GB (not as planned) | **0.988** of the link |",
+        f"{start} 8.59 GB, from a file, cold | 8, FDF | 250 ms | 3.2e+10 | 1 MB | **0.50** of disk and product |",
+    ]
+
+
 def test_documents_have_a_row_for_each_line_of_whole_calls():
     lines = [line for path in CALLS for line in json.loads(path.read_text(encoding="utf-8"))["lines"]]
     rows = re.findall(r"^\| \[.*\]\(\.\./benchmarks/results/wall/", (ROOT / "docs/measurements.md").read_text("utf-8"), re.M)
@@ -278,7 +317,7 @@ def test_documents_have_a_row_for_each_line_of_whole_calls():
 def test_update_refuses_a_document_without_a_place_and_an_unknown_table():
     with pytest.raises(ValueError, match="no place"):
         table.updated("<!-- results -->\nnever closed\n", {})
-    with pytest.raises(ValueError, match="no table gpus; there are short, wall, gpu, predicted, policies, peers, host"):
+    with pytest.raises(ValueError, match="no table gpus; there are short, wall, gpu, predicted, policies, peers, host, passes"):
         table.updated("<!-- results gpus -->\n<!-- /results -->\n", {})
 
 

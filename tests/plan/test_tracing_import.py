@@ -149,8 +149,12 @@ def test_a_recorded_trace_opens_with_its_tracks(recorded):
     packets = pb.Trace.FromString(gzip.decompress(recorded.read_bytes())).packet
     tracks = {packet.track_descriptor.uuid: packet.track_descriptor for packet in packets if packet.HasField("track_descriptor")}
     (root,) = [track for track in tracks.values() if not track.parent_uuid]
-    assert root.name.startswith("run, n = ")
+    assert root.name.startswith("run")
     below = {track.name for track in tracks.values() if track.parent_uuid == root.uuid}
+    if "sparse" in recorded.name:  # products, of which nothing was predicted
+        assert {"cuda:0 computes", "cuda:0 compute", "cuda:0 copy-in", "cuda:0 resident"} <= below
+        return
+    assert root.name.startswith("run, n = ")
     assert {"cuda:0 computes", "cuda:0 compute", "cuda:0 copy-out", "cuda:0 resident", "budget of a device"} <= below
     assert {f"{name}, predicted" for name in ("cuda:0 compute", "cuda:0 copy-out")} <= {track.name for track in tracks.values()}
 

@@ -1,0 +1,80 @@
+"""The table of passes over packed sparse matrices, from the files that ``benchmarks/sparse_passes.py`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ooc_chol.bench.read_results import read_result, result_named
+from ooc_chol.config import format_bytes
+
+NOTE = """\
+- *pass*: median of the products that count, by events on the devices; *entries*: those of the matrix times columns.
+- *streamed*: bytes of blocks that a pass brings to devices, planned and executed; the others stay there, or are read in place.
+- *beside*: share of the rate of page-locked copies in the same run. From a file: of what the disk, or the system's cache, and the
+  same product in core allow. In core: how many times the fastest rate of another library in the type of computing, with as many
+  columns at once or fewer."""
+
+
+def pass_lines(folder: Path) -> list[dict[str, Any]]:
+    """Every pass of the files in ``folder`` with what its file says of matrix and machine: by file, in the order measured."""
+    lines: list[dict[str, Any]] = []
+    for path in sorted(folder.glob("*.json")):
+        content = read_result(path)
+        if "passes" not in content:
+            continue
+        with result_named(path):
+            about = {name: content[name] for name in ("case", "matrix", "kinds", "entries", "peers")}
+            found = [about | line for line in content["passes"]]
+            for line in found:
+                for _, cell in pass_columns(""):
+                    cell(line)
+        lines += found
+    return lines
+
+
+def pass_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]:
+    """Headings and cells; ``link`` is the folder of the files as the document sees it."""
+    return [
+        ("matrix", lambda line: f"[{line['matrix']}, {', '.join(line['kinds'])}]({link}/{line['case']}.json)"),
+        ("devices", lambda line: ", ".join(line["devices"])),
+        ("budget of each", _budget),
+        ("columns", lambda line: f"{line['columns']}, {line['precision']}"),
+        ("pass", lambda line: _time(line["pass_seconds"])),
+        ("entries/s", lambda line: f"{line['entries'] * line['columns'] / line['pass_seconds']:.3g}"),
+        ("streamed", lambda line: format_bytes(line["bytes_a_pass"]) + ("" if _is_planned(line) else " (not as planned)")),
+        ("beside", _beside),
+    ]
+
+
+def _is_planned(line: dict[str, Any]) -> bool:
+    return bool(line["bytes_planned"] == line["bytes_executed"])
+
+
+def _budget(line: dict[str, Any]) -> str:
+    """What the devices may take; where nothing is streamed from memory, what they take."""
+    if line.get("tier") == "file":
+        return f"{format_bytes(line['budget_bytes'])}, from a file, {'cold' if line['is_cold'] else 'warm'}"
+    return format_bytes(line["budget_bytes"]) if line["bytes_a_pass"] else f"in core, {format_bytes(line['peak_bytes'])}"
+
+
+def _beside(line: dict[str, Any]) -> str:
+    """What the pass is compared with, where there is something."""
+    if "share_of_bound" in line:
+        return f"**{line['share_of_bound']:.2f}** of {'disk' if line['is_cold'] else 'cache'} and product"
+    if line["bytes_a_pass"]:
+        return f"**{line['share_of_link']:.3f}** of the link" if "share_of_link" in line else ""
+    compute = "float32" if line["precision"] == "FFF" else "float64"
+    others = [peer for peer in line["peers"] if "seconds" in peer and peer["columns"] <= line["columns"]]
+    a_vector = {
+        peer["peer"]: min(peer["seconds"]) / peer["columns"]
+        for peer in sorted(others, key=lambda peer: -min(peer["seconds"]) / peer["columns"])
+        if peer.get("dtype", "float64") == compute
+    }  # the fastest of each name last
+    return ", ".join(f"**{each * line['columns'] / line['pass_seconds']:.2f}** x {name}" for name, each in a_vector.items())
+
+
+def _time(seconds: float) -> str:
+    """Three digits, in the unit that suits them."""
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"

@@ -122,24 +122,54 @@ def combined(machine, precision, basis, coefficients, *, in_place):
     return call(machine, precision, basis.shape[2], use)
 
 
-def factored(machine, precision, g, tolerance):
-    """R, its inverse and the flags of dependent columns."""
+def factored(machine, precision, g, tolerance, scale=None, before=None, roundoff=0.0):
+    """R, its inverse, the flags of dependent columns, and with ``scale`` and ``before`` whether there is any."""
     b = len(g)
 
     def use(kernels, stream):
         r, inverse = (machine.bring(np.full((b, b), np.nan, precision.compute)) for _ in range(2))
         dependent = machine.bring(np.full(b, 7, np.uint32))
-        kernels.factor(stream, machine.bring(g.astype(precision.compute)), r, inverse, dependent, tolerance=tolerance)
-        return machine.take(r), machine.take(inverse), machine.take(dependent)
+        given = machine.bring(g.astype(precision.compute))
+        if scale is None:
+            kernels.factor(stream, given, r, inverse, dependent, tolerance=tolerance)
+            return machine.take(r), machine.take(inverse), machine.take(dependent)
+        more = [machine.bring(each.astype(precision.compute)) for each in (scale, before)]
+        weak = flag(machine, 0)
+        options = {"scale": more[0], "before": more[1], "roundoff": roundoff, "weak": weak}
+        kernels.factor(stream, given, r, inverse, dependent, tolerance=tolerance, **options)
+        return machine.take(r), machine.take(inverse), machine.take(dependent), int(machine.take(weak)[0])
 
     return call(machine, precision, b, use)
 
 
-def multiplied(machine, precision, w, inverse, *, in_place=True):
+def clamped(machine, precision, g, tolerance, last=None, unless=None):
+    """R, its inverse, and whether a pivot was clamped; NaN and 7 where nothing was written."""
+    b = len(g)
+
+    def use(kernels, stream):
+        r, inverse = (machine.bring(np.full((b, b), np.nan, precision.compute)) for _ in range(2))
+        weak, behind = flag(machine, 7), None if last is None else machine.bring(np.asarray(last, np.uint32))
+        given = machine.bring(g.astype(precision.compute))
+        kernels.factor_clamped(stream, given, r, inverse, weak, tolerance=tolerance, last=behind, unless=unless)
+        return machine.take(r), machine.take(inverse), int(machine.take(weak)[0])
+
+    return call(machine, precision, b, use)
+
+
+def widened(machine, precision, w, first, count):
+    def use(kernels, stream):
+        out = machine.bring(np.full((len(w), count), np.nan))
+        kernels.widen(stream, machine.bring(w), first, out)
+        return machine.take(out)
+
+    return call(machine, precision, w.shape[1], use)
+
+
+def multiplied(machine, precision, w, inverse, *, in_place=True, unless=None):
     def use(kernels, stream):
         given = machine.bring(w)
         out = given if in_place else machine.bring(np.full_like(w, np.nan))
-        kernels.multiply_right(stream, given, machine.bring(inverse.astype(precision.compute)), out)
+        kernels.multiply_right(stream, given, machine.bring(inverse.astype(precision.compute)), out, unless=unless)
         return machine.take(out)
 
     return call(machine, precision, w.shape[1], use)

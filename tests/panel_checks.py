@@ -10,6 +10,7 @@ from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from tests.panel_arrays import (
     added,
     as_matrix,
+    clamped,
     combined,
     factored,
     fallen,
@@ -19,6 +20,7 @@ from tests.panel_arrays import (
     partials,
     subtracted,
     vectors,
+    widened,
 )
 from tests.tolerances import gamma, sparse_product_bound
 
@@ -175,3 +177,68 @@ def norms_that_fell(machine, precision, block):
     after[-1, -1] = 0.9
     assert fallen(machine, precision, before, after, 0.5) == 1
     assert fallen(machine, precision, 0 * before, 0 * after, 0.5) == 0
+
+
+def clamped_factors(machine, precision, block):
+    """Without small pivots the factor is Cholesky's; with them the product is still W, and no column is given up."""
+    w = vectors((400, block), precision).astype(float)
+    tolerance = 100 * float(np.finfo(precision.compute).eps)
+    gram = (w.T @ w).astype(precision.compute)
+    r, inverse, weak = clamped(machine, precision, gram, tolerance)
+    plain = factored(machine, precision, gram, tolerance)
+    assert weak == 0
+    assert np.allclose(r, plain[0], rtol=tolerance) and np.allclose(inverse, plain[1], rtol=tolerance, atol=tolerance)
+    if block == 1:
+        return
+    w[:, 1] = w[:, 0] * (1 + 1e-3 * tolerance)
+    gram = (w.T @ w).astype(precision.compute)
+    for last in (None, np.arange(block) == 0):
+        r, inverse, weak = clamped(machine, precision, gram, tolerance, last)
+        assert weak == 1
+        assert np.allclose(r.astype(float) @ inverse, np.eye(block), atol=1e-2)
+        assert (np.diag(r) > 0).all()
+        q = w @ inverse.astype(float)
+        assert np.abs(q @ r - w).max() <= 100 * tolerance * np.abs(w).max()
+        short = np.linalg.norm(q, axis=0) < 0.5
+        assert short.tolist() == [number == (0 if last is not None else 1) for number in range(block)]
+    order = [*range(1, block), 0]
+    assert np.array_equal(r[np.ix_(order, order)], np.triu(r[np.ix_(order, order)]))
+    idle = clamped(machine, precision, gram, tolerance, unless=flag(machine, 0))
+    assert np.isnan(idle[0]).all() and np.isnan(idle[1]).all() and idle[2] == 7
+
+
+def clamped_factors_of_nothing(machine, precision, block):
+    """Zero columns, and those that are not finite, have zero rows and columns."""
+    w = vectors((400, block), precision).astype(float)
+    w[:, 0] = 0.0
+    gram = w.T @ w
+    if block > 2:
+        gram[2, :] = gram[:, 2] = np.nan
+    r, inverse, weak = clamped(machine, precision, gram, 1e-5)
+    gone = [0, 2] if block > 2 else [0]
+    assert weak == 0
+    assert not r[gone].any() and not inverse[gone].any() and not inverse[:, gone].any()
+    kept = [number for number in range(block) if number not in gone]
+    assert np.allclose((inverse @ r)[np.ix_(kept, kept)], np.eye(len(kept)), atol=1e-4)
+
+
+def columns_by_what_they_were(machine, precision, block):
+    """A column depends whose pivot, times the square of what it was divided by, is below the roundoff of what it was."""
+    gram, scale, before = np.eye(block), np.diag(10.0 ** -np.arange(block)), np.eye(block)
+    for roundoff, count in ((0.05, min(2, block)), (1e-20, block), (2.0, 0)):
+        r, inverse, dependent, weak = factored(machine, precision, gram, 1e-5, scale, before, roundoff)
+        wanted = np.arange(block) >= count
+        assert dependent.tolist() == wanted.tolist()
+        assert weak == wanted.any()
+        assert not r[wanted].any() and not inverse[wanted].any() and not inverse[:, wanted].any()
+
+
+def wide_panels(machine, precision, block):
+    """Columns of a panel as float64, exactly; and products that are told 0 do nothing."""
+    w = vectors((CHUNK_ROWS + 77, block), precision)
+    count = max(1, block // 2)
+    for first in range(0, block, count):
+        assert np.array_equal(widened(machine, precision, w, first, count), w[:, first : first + count].astype(float))
+    doubled = 2 * np.eye(block)
+    assert np.array_equal(multiplied(machine, precision, w, doubled, unless=flag(machine, 0)), w)
+    assert np.array_equal(multiplied(machine, precision, w, doubled, unless=flag(machine, 1)), 2 * w)

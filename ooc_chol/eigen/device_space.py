@@ -92,7 +92,7 @@ class DeviceSpace(AbstractSpace):
     """
 
     def __init__(self, operator: Operator, plan: SpacePlan, *, trace: bool = False) -> None:
-        self.plan = plan
+        self.plan, self._operator = plan, operator  # which is not collected, nor closed, as long as it is used
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
         self.passes = 0
         self.seconds = SpaceSeconds()
@@ -233,7 +233,7 @@ class DeviceSpace(AbstractSpace):
         for each in self._all():
             self._add(each, section, each.log(*kept))
             self._add(each, norms, each.small.before if is_first else each.small.now)
-            each.kernels.subtract(each.computing, each.basis[_slice(panels)], each.log(*kept), each.w)
+            each.kernels.subtract(each.computing, each.panels(panels), each.log(*kept), each.w)
         if again:
             self._sum([norms], [_w_alone])
             for each in self._all():
@@ -250,7 +250,7 @@ class DeviceSpace(AbstractSpace):
         for each in self._all():
             second, flag = each.scratch(section.columns, self.block), unless(each)
             self._add(each, section, second, unless=flag)
-            each.kernels.subtract(each.computing, each.basis[_slice(panels)], second, each.w, unless=flag)
+            each.kernels.subtract(each.computing, each.panels(panels), second, each.w, unless=flag)
             if kept is not None:
                 self._add(each, section, each.log(*kept), adds=True, unless=flag)
 
@@ -346,7 +346,7 @@ class DeviceSpace(AbstractSpace):
             for each in self._all():
                 s = each.scratch(*shape)
                 each.bring(given, s)
-                each.kernels.combine(each.computing, each.basis[_slice(panels)], s, each.basis[_slice(into)])
+                each.kernels.combine(each.computing, each.panels(panels), s, each.panels(into))
 
     def read(self) -> dict[str, NDArray[np.float64]]:
         """All that was kept under names since the last call; waits. Raises what went wrong on a device."""
@@ -405,7 +405,7 @@ class DeviceSpace(AbstractSpace):
 
     @staticmethod
     def _basis_of(panels: range) -> Callable[[SpaceDevice], Tile]:
-        return lambda each: each.basis[_slice(panels)]
+        return lambda each: each.panels(panels)
 
     def _sum(
         self,
@@ -418,7 +418,7 @@ class DeviceSpace(AbstractSpace):
         for each in self._all():
             for section, of in zip(sections, operands, strict=True):
                 flag = None if unless is None else unless(each)
-                each.kernels.gram(each.computing, of(each), each.w, each.own(each.section(section)), unless=flag)
+                each.kernels.gram(each.computing, of(each), each.w, each.own_section(section), unless=flag)
         self._share(sections)
 
     def _share(self, sections: Sequence[Section], dtype: np.dtype[Any] | None = None, width: int | None = None) -> None:
@@ -488,8 +488,8 @@ class DeviceSpace(AbstractSpace):
             at = each.norms[3 * group * wide : 3 * (group + 1) * wide]
             each.bring(theta, at[2 * wide :])
             each.wide_kernels.subtract(each.computing, x[None], at[2 * wide :], y)
-            each.wide_kernels.gram(each.computing, y[None], y, each.own(each.section(residual, dtype, wide)))
-            each.wide_kernels.gram(each.computing, x[None], x, each.own(each.section(vector, dtype, wide)))
+            each.wide_kernels.gram(each.computing, y[None], y, each.own_section(residual, dtype, wide))
+            each.wide_kernels.gram(each.computing, x[None], x, each.own_section(vector, dtype, wide))
         sections = residual, vector
         self._share(sections, dtype, wide)
         for each in self._all():
@@ -523,8 +523,13 @@ class DeviceSpace(AbstractSpace):
 
     @property
     def exchanged_bytes(self) -> int:
-        """Bytes that devices copied from each other."""
-        return sum(each.products.exchanged_bytes for each in self._devices)
+        """Bytes of panels that devices copied from each other."""
+        return sum(each.products.exchanged_bytes for each in self._devices) - self.sum_bytes
+
+    @property
+    def sum_bytes(self) -> int:
+        """Bytes of partial sums that devices copied from each other."""
+        return sum(each.sum_bytes for each in self._devices)
 
     @property
     def brought_bytes(self) -> int:
@@ -615,13 +620,9 @@ class DeviceSpace(AbstractSpace):
         return one_line(self, facts | {"precision": self.precision.value, "devices": self.plan.products.devices})
 
 
-def _slice(panels: range) -> slice:
-    return slice(panels.start, panels.stop)
-
-
 def _w_alone(each: SpaceDevice) -> Tile:
     """W as a basis of one panel."""
-    return each.w[None]
+    return each.view("w alone", lambda: each.w[None])
 
 
 def _text(panels: range) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -17,6 +17,9 @@ from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.panels import bring_panel, return_panel
 from ooc_chol.sparse.plan import DeviceShare
 from ooc_chol.sparse.products import DeviceProducts
+
+#: Views that are kept: of some thousand steps.
+_MOST_VIEWS = 1 << 15
 
 
 class SmallMatrices(NamedTuple):
@@ -77,8 +80,10 @@ class SpaceDevice:
         chunk_rows = plan.products.blocks.chunk_rows
         self.chunks = range(share.rows.start // chunk_rows, -(-share.rows.stop // chunk_rows))
         self._slot = share.slot_bytes
+        self._views: dict[Hashable, Tile] = {}
         self.brought_bytes = 0  #: Bytes from the host
         self.returned_bytes = 0  #: Bytes to the host
+        self.sum_bytes = 0  #: Bytes of partial sums of other devices
         self.bring(np.zeros((plan.block, plan.block)), self.small.zeros)
 
     @property
@@ -91,11 +96,23 @@ class SpaceDevice:
         """The same in float64."""
         return self.device.kernels.wide_panels
 
+    def view(self, key: Hashable, make: Callable[[], Tile]) -> Tile:
+        """A view of an array; kept, since slicing takes longer than looking up, and steps are the same from cycle to cycle."""
+        if key not in self._views:
+            if len(self._views) >= _MOST_VIEWS:
+                self._views.clear()
+            self._views[key] = make()
+        return self._views[key]
+
     @property
     def w(self) -> Tile:
         """The device's rows of W."""
         self.products.use(0)
-        return self.products.panels(1, (self.plan.block,))[0]
+        return self.view("w", lambda: self.products.panels(1, (self.plan.block,))[0])
+
+    def panels(self, panels: range) -> Tile:
+        """The device's rows of panels of the basis."""
+        return self.view(("basis", panels.start, panels.stop), lambda: self.basis[panels.start : panels.stop])
 
     def wide(self) -> tuple[Tile, Tile]:
         """All rows of X and its own of Y, as float64, where a panel and W lie."""
@@ -105,27 +122,32 @@ class SpaceDevice:
 
     def log(self, first: int, columns: int) -> Tile:
         """Coefficients that are kept, (columns, block) from entry ``first`` on."""
-        return self._log[first : first + columns * self.plan.block].reshape(columns, self.plan.block)
+        b = self.plan.block
+        return self.view(("log", first, columns), lambda: self._log[first : first + columns * b].reshape(columns, b))
 
     def scratch(self, columns: int, width: int) -> Tile:
         """Coefficients of one step."""
-        return self._scratch[: columns * width].reshape(columns, width)
+        return self.view(("scratch", columns, width), lambda: self._scratch[: columns * width].reshape(columns, width))
 
     # sums over rows
 
     def section(self, section: Section, dtype: np.dtype[Any] | None = None, width: int | None = None) -> Tile:
         """Partial sums of a section, (chunks, columns, width), of all chunks."""
-        b, chunks = width or self.plan.block, self.plan.sizes.chunks
-        numbers = self._partial if dtype is None else self._wide_partial(dtype)
+        return self.view(("sums", section, dtype), lambda: self._section(section, dtype, width or self.plan.block))
+
+    def _section(self, section: Section, dtype: np.dtype[Any] | None, b: int) -> Tile:
+        chunks, numbers = self.plan.sizes.chunks, self._partial
+        if dtype is not None:
+            numbers = numbers[: numbers.nbytes // dtype.itemsize * dtype.itemsize // numbers.itemsize].view(dtype)
         at, count = chunks * section.first * b, section.columns * b
         return numbers[at : at + chunks * count].reshape(chunks, section.columns, b)
 
-    def _wide_partial(self, dtype: np.dtype[Any]) -> Tile:
-        whole = self._partial.nbytes // dtype.itemsize * dtype.itemsize // self._partial.itemsize
-        return self._partial[:whole].view(dtype)
+    def own_section(self, section: Section, dtype: np.dtype[Any] | None = None, width: int | None = None) -> Tile:
+        """Those of its own chunks."""
+        return self.view(("own sums", section, dtype), lambda: self.own(self.section(section, dtype, width)))
 
     def own(self, sums: Tile) -> Tile:
-        """Those of its own chunks."""
+        """Of sums of all chunks those of its own."""
         return sums[self.chunks.start : self.chunks.stop]
 
     def pull_sums(
@@ -143,6 +165,7 @@ class SpaceDevice:
             target = other.own(mine)
             source, flat = other.own(other.section(section, dtype, width)), (len(target), -1)
             self.products.copy_from(source.reshape(flat), target.reshape(flat), "pull sums")
+            self.sum_bytes += target.nbytes
 
     # numbers of the host
 

@@ -26,14 +26,14 @@ def check_panel(kernels: AbstractPanelKernels, name: str, w: Tile) -> None:
 def check_basis(kernels: AbstractPanelKernels, basis: Tile, w: Tile) -> None:
     """Refuse a basis that is no (p, rows, block), and a panel W, or an array of panels, of other rows."""
     storage = kernels.precision.storage
-    for name, each in (("basis", basis), ("w", w)) if w.ndim == 2 else (("basis", basis), ("out", w)):
+    if basis.ndim != 3 or w.ndim not in (2, 3):
+        raise ValueError(f"a basis is of shape (p, rows, {kernels.block}), but this one is of shape {basis.shape}")
+    for name, each in (("basis", basis), ("w" if w.ndim == 2 else "out", w)):
         if each.dtype != storage or each.shape[-2:] != (basis.shape[1], kernels.block) or not each.flags.c_contiguous:
             raise ValueError(
                 f"{name} is {each.dtype} of shape {each.shape}, but here panels in {kernels.precision.value} are row-major "
                 f"{storage} of shape {(basis.shape[1], kernels.block)}"
             )
-    if basis.ndim != 3 or w.ndim not in (2, 3):
-        raise ValueError(f"a basis is of shape (p, rows, {kernels.block}), but this one is of shape {basis.shape}")
 
 
 def check_coefficients(kernels: AbstractPanelKernels, name: str, given: Tile, shape: tuple[int, ...]) -> None:
@@ -53,3 +53,16 @@ def check_wide(kernels: AbstractPanelKernels, name: str, out: Tile, rows: int, f
             f"{name} is {out.dtype} of shape {out.shape}, but columns of a panel from {first} on are widened to row-major "
             f"float64 of {rows} rows and up to {kernels.block - first} columns"
         )
+
+
+def check_small(kernels: AbstractPanelKernels, **given: Tile | None) -> None:
+    """Refuse what is no (block, block) array of coefficients."""
+    for name, each in given.items():
+        if each is not None:
+            check_coefficients(kernels, name, each, (kernels.block, kernels.block))
+
+
+def check_together(scale: Tile | None, before: Tile | None) -> None:
+    """Refuse one without the other."""
+    if (scale is None) != (before is None):
+        raise ValueError("scale and before are given together, or neither is")

@@ -53,10 +53,12 @@ def random_rows(seed: int, first_row: int, rows: int, columns: int) -> NDArray[n
     """
     row = np.arange(first_row, first_row + rows, dtype=np.uint64)[:, None]
     entries = row * np.uint64(ROW_WORDS) + np.arange(1, columns + 1, dtype=np.uint64)
-    words: NDArray[np.uint64] = np.uint64(panel_key(seed)) + entries * np.uint64(GOLDEN)
+    words: NDArray[np.uint64] = np.multiply(entries, np.uint64(GOLDEN))
+    words += np.uint64(panel_key(seed))
     for shift, multiplier in zip(SHIFTS, MULTIPLIERS, strict=False):
         words ^= words >> np.uint64(shift)
         words *= np.uint64(multiplier)
     words ^= words >> np.uint64(SHIFTS[-1])
-    numbers: NDArray[np.float64] = (words >> np.uint64(64 - NUMBER_BITS)).astype(np.float64) * 2.0 ** (1 - NUMBER_BITS) - 1
-    return numbers
+    words >>= np.uint64(64 - NUMBER_BITS)
+    numbers = words.astype(np.float64)
+    return np.subtract(numbers * 2.0 ** (1 - NUMBER_BITS), 1.0)

@@ -85,6 +85,20 @@ def test_dependent_columns_are_found_and_do_not_spoil_the_others(precision, bloc
 
 @every_precision
 @every_block
+def test_clamped_factors_give_no_column_up(precision, block):
+    check.clamped_factors(Gpu(), precision, block)
+    check.clamped_factors_of_nothing(Gpu(), precision, block)
+    check.columns_by_what_they_were(Gpu(), precision, block)
+
+
+@every_precision
+@every_block
+def test_panels_are_widened_and_multiplied_where_told(precision, block):
+    check.wide_panels(Gpu(), precision, block)
+
+
+@every_precision
+@every_block
 def test_random_panels(precision, block):
     check.random_panels(Gpu(), precision, block)
     w = np.zeros((100_000, block), precision.storage)

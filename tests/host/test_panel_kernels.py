@@ -84,6 +84,20 @@ def test_dependent_columns_are_found_and_do_not_spoil_the_others(precision, bloc
 
 @every_precision
 @every_block
+def test_clamped_factors_give_no_column_up(precision, block):
+    check.clamped_factors(HOST, precision, block)
+    check.clamped_factors_of_nothing(HOST, precision, block)
+    check.columns_by_what_they_were(HOST, precision, block)
+
+
+@every_precision
+@every_block
+def test_panels_are_widened_and_multiplied_where_told(precision, block):
+    check.wide_panels(HOST, precision, block)
+
+
+@every_precision
+@every_block
 def test_random_panels(precision, block):
     check.random_panels(HOST, precision, block)
 
@@ -105,9 +119,10 @@ def test_wrong_types_and_shapes_are_refused():
     coefficients = np.zeros((12, 4))
     with pytest.raises(ValueError, match="panels of 3 columns, but there are kernels for 1, 2, 4, 8"):
         panel_kernels("host:0", FDF, 3)
-    for bad in (basis.astype(float), basis[:, :200], basis[:, ::2], basis[0]):
-        with pytest.raises(ValueError, match="(basis|panels)"):
-            subtracted(HOST, FDF, bad, coefficients, w)
+    kernels, stream = panel_kernels("host:0", FDF, 4), HOST.stream()
+    for bad in (basis.astype(float), basis[:, :200], basis[:, ::2], basis[0], basis[:, :, :2]):
+        with pytest.raises(ValueError, match=r"panels in FDF are row-major float32 of shape|a basis is of shape"):
+            kernels.subtract(stream, bad, coefficients, w)
     for bad in (coefficients.astype(np.float32), coefficients[:8], np.zeros((12, 8))):
         with pytest.raises(ValueError, match="coefficients here are row-major float64 of shape"):
-            subtracted(HOST, FDF, basis, bad, w)
+            kernels.subtract(stream, basis, bad, w)

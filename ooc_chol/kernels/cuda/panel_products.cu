@@ -1,7 +1,8 @@
 // Products of a basis with coefficients: W -= V C, and out = V S, which may be written over V. Behind panel_words.cu.
 //
 // Defines: NT, tiles of 8 columns of the result that a warp makes; M, with MMA tiles of 8 rows that it makes them for, without it
-// rows of a lane; WARPS of a thread block at most; READS, tiles of V that are read before the first is used.
+// rows of a lane; WARPS of a thread block at most, and BLOCKS on a multiprocessor at
+// least, which bound registers; READS, tiles of V that are read before the first is used.
 //
 // A thread block keeps coefficients in shared memory, all of them or as many tiles of V as have room there, and takes rows after
 // rows. `across` warps share the columns of the same rows: all have read before any writes. Each number of the result is added up
@@ -198,7 +199,7 @@ __device__ __forceinline__ void finish(const Sums& sum, const Product& of, int f
 #endif
 
 // Thread blocks take rows in turn; `subtracts` makes W -= V C of it, in one tile of columns. V may be out.
-extern "C" __global__ void __launch_bounds__(WARPS * WARP)
+extern "C" __global__ void __launch_bounds__(WARPS * WARP, BLOCKS)
     product(const STORE* v, const SUM* __restrict__ coefficients, STORE* out, u64 rows, int p, int q, int across, int kept,
             int subtracts, const u32* unless) {
     if (unless && !*unless) return;

@@ -13,6 +13,8 @@ PANELS, PRODUCTS = ("panel_words.cu", "panels.cu"), ("panel_words.cu", "panel_pr
 TILE, STRIPS, CLUSTER = 8, 8, 8
 #: Tiles of V that a thread block of inner products takes at most.
 MOST_TILES = 8
+#: Tiles of V that a thread block of inner products takes without products of matrices, by columns of a panel.
+_LANE_TILES = {1: 1, 2: 2, 4: 2, 8: 4}
 #: Tiles of the result that a warp makes at most, and warps of a thread block: more than 8 warps leave room for fewer registers.
 _MOST_MADE, _WARPS, _MOST_WARPS = {True: 9, False: 4}, 8, 16
 #: Shared memory that lets several thread blocks run on a multiprocessor.
@@ -47,14 +49,14 @@ def matrix_rows(facts: DeviceFacts, precision: Precision) -> int:
     return 16 if facts.capability >= 90 else 8
 
 
-def defines(facts: DeviceFacts, precision: Precision, block: int) -> dict[str, Any]:
-    """Macros of both files."""
+def defines(facts: DeviceFacts, precision: Precision, block: int, files: tuple[str, ...]) -> dict[str, Any]:
+    """Macros of all kernels in some files."""
     names: dict[str, Any] = {
         "STORE": _C_TYPES[precision.storage.name],
         "SUM": _C_TYPES[precision.compute.name],
         "B": block,
-        "MMA": matrix_rows(facts, precision),
-        "CLUSTER": CLUSTER if facts.capability >= 90 else 1,
+        "MMA": _gram_rows(facts, precision, block) if files == PANELS else matrix_rows(facts, precision),
+        "CLUSTER": _cluster(facts),
         "ROW_WORDS": ROW_WORDS,
         "NUMBER_BITS": NUMBER_BITS,
         "GOLDEN": f"{GOLDEN:#x}ull",
@@ -63,17 +65,25 @@ def defines(facts: DeviceFacts, precision: Precision, block: int) -> dict[str, A
     return names | {f"MULTIPLIER_{number}": f"{each:#x}ull" for number, each in enumerate(MULTIPLIERS)}
 
 
+def _gram_rows(facts: DeviceFacts, precision: Precision, block: int) -> int:
+    """As :func:`matrix_rows`, for inner products: those of single columns are none of matrices, and lanes read rows abreast."""
+    return 0 if block == 1 else matrix_rows(facts, precision)
+
+
+def _cluster(facts: DeviceFacts) -> int:
+    """Thread blocks that share a chunk: those of a cluster, where the device has clusters."""
+    return CLUSTER if facts.capability >= 90 else 1
+
+
 def gram_shape(facts: DeviceFacts, precision: Precision, block: int, panels: int, chunks: int) -> tuple[int, int]:
     """Tiles of V that a thread block takes, and thread blocks: fewer tiles where there are too few blocks. Bits go by neither."""
-    tiles = -(-panels * block // TILE)
-    cluster = CLUSTER if facts.capability >= 90 else 1
-    if not matrix_rows(facts, precision):
-        most = 2 if block in (2, 4) else 1
+    tiles, cluster = -(-panels * block // TILE), _cluster(facts)
+    if not _gram_rows(facts, precision, block):
+        per_group = _LANE_TILES[block]
     else:
         wanted = -(-2 * facts.processors // (chunks * cluster))  # groups of tiles
-        most = max(1, min(MOST_TILES, tiles // wanted))
-    groups = -(-tiles // most)
-    per_group = most if not matrix_rows(facts, precision) else -(-tiles // groups)
+        groups = -(-tiles // max(1, min(MOST_TILES, tiles // wanted)))
+        per_group = -(-tiles // groups)
     return per_group, chunks * -(-tiles // per_group) * cluster
 
 
@@ -89,9 +99,13 @@ def product_shape(facts: DeviceFacts, precision: Precision, block: int, panels: 
     warps = across * max(1, _WARPS // across)
     tall = 4 if out == 1 else 2
     rows = (8 if uses_matrices else 32) * tall
-    reads = (2 if precision.storage.itemsize == 8 else 4) if uses_matrices else 1
+    reads = (16 if each < 6 else 8) // precision.storage.itemsize if uses_matrices else 1
     place_bytes = TILE * TILE * precision.compute.itemsize * each * across
-    kept = max(1, min(tiles, _SHARED_BYTES // place_bytes))
-    names = (("NT", each), ("M", tall), ("WARPS", max(warps, _WARPS)), ("READS", reads))
-    blocks = max(1, min(4 if out == 1 else 2, facts.shared_bytes // (kept * place_bytes + 1024)))
+    kept = max(1, min(tiles, min(_SHARED_BYTES, facts.shared_bytes) // place_bytes))
+    if warps > _WARPS or (precision.compute.itemsize == 8 and not uses_matrices):
+        blocks = 1
+    else:
+        blocks = 3 if out == 1 and uses_matrices and precision.storage.itemsize == 4 else 2
+    blocks = max(1, min(blocks, facts.shared_bytes // (kept * place_bytes + 1024)))
+    names = (("NT", each), ("M", tall), ("WARPS", max(warps, _WARPS)), ("BLOCKS", blocks), ("READS", reads))
     return ProductShape(names, across, warps, warps // across * rows, kept, kept * place_bytes, blocks)

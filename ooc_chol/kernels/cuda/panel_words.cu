@@ -25,7 +25,7 @@ template <int COUNT> union Numbers {
 // Numbers of a row of a panel that are read at once, at most 16 bytes.
 [[maybe_unused]] constexpr int WIDTH = B * sizeof(STORE) > 16 ? 16 / sizeof(STORE) : B;
 
-#if MMA
+#if MMA && defined(__CUDACC__)
 // C += A Bk for two tiles of 8 rows: a lane has A[lane / 4][lane % 4] of both, Bk[lane % 4][lane / 4], and of C row lane / 4 and
 // columns 2 (lane % 4) and the next.
 __device__ __forceinline__ void multiply_add(double (&c)[2][2], double a0, double a1, double b) {

@@ -2,19 +2,23 @@
 //
 // Define: CLUSTER, thread blocks that share a chunk and read each other's shared memory; 1 where the device knows none.
 //
-// A chunk has STRIPS strips of rows, each added by the warps of a thread block: a warp takes every WARPS-th run of RUN rows in
-// order. Then the sums of warps are added in order, and those of strips. So the order is that of the rows of the chunk, whatever
+// A chunk has STRIPS strips of rows, each added by the warps of a thread block: a warp takes every eighth run of RUN rows in
+// order (without MMA and of 8 columns every second, for a quarter of the panels). Then the sums of warps are added in order, and those of strips. So the order is that of the rows of the chunk, whatever
 // the grid, the cluster, and the columns that a thread block has.
 
 constexpr int THREADS = 256, WARPS = THREADS / WARP, STRIPS = 8, STRIP_ROWS = 8192, RUN = 64;
 constexpr int CHUNK_ROWS = STRIPS * STRIP_ROWS, OWN_STRIPS = STRIPS / CLUSTER;
+static_assert(CLUSTER == 1 || CLUSTER == STRIPS, "a thread block of a cluster has one strip");
 #if MMA
-constexpr int MOST_TILES = 8;
+constexpr int ABREAST = 1, MOST_TILES = 8;
 #else
-// Panels of which a thread has all products with W.
-constexpr int PANELS = B == 8 ? 1 : B == 4 ? 4 : 8, MOST_TILES = PANELS * B / TILE;
+// Panels of which a thread has all products with W, and how many such sets of panels the warps of a thread block share: what one
+// of them reads of W, the others find in the first cache.
+constexpr int PANELS = B == 8 ? 1 : B == 4 ? 4 : 8, ABREAST = B == 8 ? 4 : 1, MOST_TILES = ABREAST * PANELS * B / TILE;
 #endif
 constexpr int TILE_SUMS = TILE * TILE, MOST_SUMS = MOST_TILES * TILE_SUMS;
+// Rows from one run of a warp to its next.
+constexpr int STEP = WARPS / ABREAST * RUN;
 
 struct Basis {
     const STORE* v;
@@ -27,13 +31,13 @@ struct Basis {
 // Adds what the columns of G tiles and W have in some rows of a strip; a lane has a column of each tile and a quarter of the rows.
 template <int G>
 __device__ __forceinline__ void add_rows(double (&sum)[(G + 1) / 2][2][2], const Basis& basis, int tile, u64 first, u64 stop) {
-    constexpr int U = G == 1 ? 16 : G == 2 ? 8 : G <= 4 ? 4 : 2;
+    constexpr int U = G == 1 ? 16 : G <= (sizeof(STORE) == 4 ? 4 : 2) ? 8 : G <= (sizeof(STORE) == 4 ? 8 : 4) ? 4 : 2;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, k = lane % 4, m = lane / 4;
     const STORE* at[G];
 #pragma unroll
     for (int g = 0; g < G; ++g) at[g] = column_at(basis.v, basis.p, basis.rows, (tile + g) * TILE + m);
     const STORE* w = basis.w + m % B;
-    for (u64 run = first + warp * RUN; run < stop; run += WARPS * RUN) {
+    for (u64 run = first + warp * RUN; run < stop; run += STEP) {
         if (run + RUN <= stop) {
 #pragma unroll 1
             for (u64 row = run + k; row < run + RUN; row += 4 * U) {
@@ -106,27 +110,41 @@ __device__ __forceinline__ void read_row(SUM (&out)[B], const STORE* row) {
     }
 }
 
-// The sums of a strip: a lane adds a row of a run at a time for all columns, and what lanes have is added in a tree.
-__device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile, int, u64 first, u64 stop) {
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    SUM sum[PANELS][B][B] = {};
-    for (u64 run = first + warp * RUN; run < stop; run += WARPS * RUN)
+typedef SUM Sums[PANELS][B][B];
+
+// Adds a run of rows, of which a lane has two; those from `stop` on are nothing.
+template <bool IS_WHOLE>
+__device__ __forceinline__ void add_run(Sums& sum, const Basis& basis, int tile, u64 run, u64 stop) {
 #pragma unroll
-        for (int half = 0; half < RUN / WARP; ++half) {
-            const u64 row = run + half * WARP + lane;
-            if (row >= stop) continue;
-            SUM w[B];
-            read_row(w, basis.w + row * B);
+    for (int half = 0; half < RUN / WARP; ++half) {
+        const u64 row = run + half * WARP + threadIdx.x % WARP;
+        if (!IS_WHOLE && row >= stop) continue;
+        SUM w[B];
+        read_row(w, basis.w + row * B);
 #pragma unroll
-            for (int g = 0; g < PANELS; ++g) {
-                SUM v[B];
-                read_row(v, column_at(basis.v, basis.p, basis.rows, tile * TILE + g * B) + row * B);
+        for (int g = 0; g < PANELS; ++g) {
+            SUM v[B];
+            read_row(v, column_at(basis.v, basis.p, basis.rows, tile * TILE + g * B) + row * B);
 #pragma unroll
-                for (int i = 0; i < B; ++i)
+            for (int i = 0; i < B; ++i)
 #pragma unroll
-                    for (int j = 0; j < B; ++j) sum[g][i][j] += v[i] * w[j];
-            }
+                for (int j = 0; j < B; ++j) sum[g][i][j] += v[i] * w[j];
         }
+    }
+}
+
+// The sums of a strip: a lane adds a row at a time for all columns of its panels, and what lanes have is added in a tree.
+__device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile, int tiles, u64 first, u64 stop) {
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, which = warp % ABREAST, nth = warp / ABREAST;
+    const bool has_panels = which * (MOST_TILES / ABREAST) < tiles;
+    tile += which * (MOST_TILES / ABREAST);
+    Sums sum = {};
+    for (u64 run = first + nth * RUN; has_panels && run < stop; run += STEP) {
+        if (run + RUN <= stop)
+            add_run<true>(sum, basis, tile, run, stop);
+        else
+            add_run<false>(sum, basis, tile, run, stop);
+    }
 #pragma unroll
     for (int step = WARP / 2; step; step /= 2)
 #pragma unroll
@@ -135,15 +153,15 @@ __device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile
             for (int i = 0; i < B; ++i)
 #pragma unroll
                 for (int j = 0; j < B; ++j) sum[g][i][j] += __shfl_xor_sync(0xffffffffu, sum[g][i][j], step);
-    for (int turn = 0; turn < WARPS; ++turn) {
-        if (turn == warp && lane == 0)
+    for (int turn = 0; turn < WARPS / ABREAST; ++turn) {
+        if (turn == nth && lane == 0)
 #pragma unroll
             for (int g = 0; g < PANELS; ++g)
 #pragma unroll
                 for (int i = 0; i < B; ++i)
 #pragma unroll
                     for (int j = 0; j < B; ++j) {
-                        SUM* to = out + (g * B + i) * TILE + j;
+                        SUM* to = out + ((which * PANELS + g) * B + i) * TILE + j;
                         *to = (turn ? *to : 0) + sum[g][i][j];
                     }
         __syncthreads();
@@ -151,16 +169,24 @@ __device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile
 }
 #endif
 
+#if CLUSTER > 1
+__device__ __forceinline__ void read_there(u32 there, double& found) {
+    asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(found) : "r"(there));
+}
+
+__device__ __forceinline__ void read_there(u32 there, float& found) {
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(found) : "r"(there));
+}
+#endif
+
 // What thread block `strip` of the cluster, or this one alone, has at a place of its shared memory.
 __device__ __forceinline__ SUM sum_of(const SUM* sums, int strip, int at) {
 #if CLUSTER > 1
-    u32 local = (u32)__cvta_generic_to_shared(sums + at), there;
+    const u32 here = (u32)__cvta_generic_to_shared(sums + at);
+    u32 there;
     SUM found;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(local), "r"(strip));
-    if (sizeof(SUM) == 8)
-        asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(*(double*)&found) : "r"(there));
-    else
-        asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(*(float*)&found) : "r"(there));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(strip));
+    read_there(there, found);
     return found;
 #else
     return sums[strip * MOST_SUMS + at];
@@ -223,7 +249,9 @@ extern "C" __global__ void add_partials(const SUM* __restrict__ partial, SUM* ou
 }
 
 // G = R.T R by one warp: lane j has column j. A row of R that a dependent column would have is 0, as is its row of the inverse.
-extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* dependent, SUM tolerance) {
+// A column also depends whose pivot times scale^2 is not above floor times what it was before; then weak becomes 1.
+extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* dependent, SUM tolerance, const SUM* scale,
+                                  const SUM* before, double floor, u32* weak) {
     __shared__ SUM root[B][B], solved[B][B];
     __shared__ int is_kept[B];
     const int lane = threadIdx.x;
@@ -234,7 +262,12 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
             for (int k = 0; k < j; ++k) sum -= root[k][j] * root[k][lane];
         }
         const SUM pivot = __shfl_sync(0xffffffffu, sum, j);
-        const bool keeps = isfinite(pivot) && pivot > tolerance * g[j * B + j];
+        const int diagonal_at = j * B + j;
+        bool keeps = isfinite(pivot) && pivot > tolerance * g[diagonal_at];
+        if (keeps && scale) {
+            const double was = scale[diagonal_at];
+            keeps = !((double)pivot <= floor * (double)before[diagonal_at] / (was * was));
+        }
         const SUM diagonal = keeps ? sqrt(pivot) : 1;
         if (lane < B) root[j][lane] = !keeps || lane < j ? 0 : lane == j ? diagonal : sum / diagonal;
         if (lane == j) is_kept[j] = keeps;
@@ -252,6 +285,53 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
         inverse[i * B + lane] = solved[i][lane];
     }
     dependent[lane] = !is_kept[lane];
+    if (weak && !is_kept[lane]) *weak = 1;
+}
+
+// The same in an order of columns, those that come last behind all others, with no pivot below tolerance times its entry of G's
+// diagonal; weak = whether there was one.
+extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u32* weak, SUM tolerance, const u32* last,
+                                          const u32* unless) {
+    if (unless && !*unless) return;
+    __shared__ SUM root[B][B], solved[B][B];
+    __shared__ int order[B], is_good[B];
+    const int lane = threadIdx.x;
+    if (lane == 0) {
+        int count = 0;
+        for (int pass = 0; pass < 2; ++pass)
+            for (int j = 0; j < B; ++j)
+                if ((last && last[j]) == pass) order[count++] = j;
+    }
+    __syncwarp();
+    if (lane < B) {
+        const SUM diagonal = g[order[lane] * (B + 1)];
+        is_good[lane] = isfinite(diagonal) && diagonal > 0;
+    }
+    __syncwarp();
+    bool is_clamped = false;
+    for (int j = 0; j < B; ++j) {
+        SUM sum = 0;
+        if (lane < B && is_good[j] && is_good[lane]) {
+            sum = g[order[j] * B + order[lane]];
+            for (int k = 0; k < j; ++k) sum -= root[k][j] * root[k][lane];
+        }
+        const SUM pivot = __shfl_sync(0xffffffffu, sum, j), least = tolerance * g[order[j] * (B + 1)];
+        is_clamped |= is_good[j] && !(pivot > least);
+        const SUM diagonal = is_good[j] ? sqrt(pivot > least ? pivot : least) : 1;
+        if (lane < B) root[j][lane] = !is_good[j] || lane < j ? 0 : lane == j ? diagonal : sum / diagonal;
+        __syncwarp();
+    }
+    if (lane == 0 && weak) *weak = is_clamped;
+    if (lane >= B) return;
+    for (int i = B - 1; i >= 0; --i) {
+        SUM sum = i == lane ? 1 : 0;
+        for (int k = i + 1; k <= lane; ++k) sum -= root[i][k] * solved[k][lane];
+        solved[i][lane] = i <= lane && is_good[i] && is_good[lane] ? sum / root[i][i] : 0;
+    }
+    for (int i = 0; i < B; ++i) {
+        r[order[i] * B + order[lane]] = root[i][lane];
+        inverse[order[i] * B + order[lane]] = solved[i][lane];
+    }
 }
 
 // flag = whether the square of a column's norm fell below a share of what it was.
@@ -263,7 +343,9 @@ extern "C" __global__ void fell(const SUM* before, const SUM* after, u32* flag, 
 }
 
 // out = W inverse, upper triangular; columns of W whose row of the inverse is 0 are not taken. A thread has a row.
-extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict__ inverse, STORE* out, u64 rows) {
+extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict__ inverse, STORE* out, u64 rows,
+                                          const u32* unless) {
+    if (unless && !*unless) return;
     __shared__ SUM factor[B][B];
     __shared__ int is_kept[B];
     if (threadIdx.x < B * B) factor[threadIdx.x / B][threadIdx.x % B] = inverse[threadIdx.x];

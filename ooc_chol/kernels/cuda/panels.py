@@ -12,7 +12,15 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda import modules, panel_sizes
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
-from ooc_chol.kernels.panel_shapes import check_basis, check_block, check_coefficients, check_panel
+from ooc_chol.kernels.panel_shapes import (
+    check_basis,
+    check_block,
+    check_coefficients,
+    check_panel,
+    check_small,
+    check_together,
+    check_wide,
+)
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_panels import panel_key
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
@@ -76,17 +84,54 @@ class CudaPanelKernels(AbstractPanelKernels):
         check_coefficients(self, "coefficients", coefficients, (len(basis) * self.block, len(out) * self.block))
         self._product(stream, basis, coefficients, out, len(out), subtracts=False, unless=None)
 
-    def factor(self, stream: AbstractStream, g: Tile, r: Tile, inverse: Tile, dependent: Tile, *, tolerance: float) -> None:
-        for name, each in (("g", g), ("r", r), ("inverse", inverse)):
-            check_coefficients(self, name, each, (self.block, self.block))
+    def factor(
+        self,
+        stream: AbstractStream,
+        g: Tile,
+        r: Tile,
+        inverse: Tile,
+        dependent: Tile,
+        *,
+        tolerance: float,
+        scale: Tile | None = None,
+        before: Tile | None = None,
+        roundoff: float = 0.0,
+        weak: Tile | None = None,
+    ) -> None:
+        check_small(self, g=g, r=r, inverse=inverse, scale=scale, before=before)
+        check_together(scale, before)
         arguments = (_at(g), _at(r), _at(inverse), _at(dependent), self._number(tolerance))
-        self._launch("factor", stream, 1, arguments, 32)
+        more = (_at(scale), _at(before), np.float64(roundoff**2), _at(weak))
+        self._launch("factor", stream, 1, (*arguments, *more), 32)
 
-    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile) -> None:
+    def factor_clamped(
+        self,
+        stream: AbstractStream,
+        g: Tile,
+        r: Tile,
+        inverse: Tile,
+        weak: Tile | None = None,
+        *,
+        tolerance: float,
+        last: Tile | None = None,
+        unless: Tile | None = None,
+    ) -> None:
+        check_small(self, g=g, r=r, inverse=inverse)
+        arguments = (_at(g), _at(r), _at(inverse), _at(weak), self._number(tolerance), _at(last), _at(unless))
+        self._launch("factor_clamped", stream, 1, arguments, 32)
+
+    def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile, *, unless: Tile | None = None) -> None:
         check_panel(self, "w", w)
         check_panel(self, "out", out)
-        check_coefficients(self, "inverse", inverse, (self.block, self.block))
-        self._launch("multiply_right", stream, _row_blocks(len(w)), (_at(w), _at(inverse), _at(out), np.uint64(len(w))))
+        check_small(self, inverse=inverse)
+        arguments = (_at(w), _at(inverse), _at(out), np.uint64(len(w)), _at(unless))
+        self._launch("multiply_right", stream, _row_blocks(len(w)), arguments)
+
+    def widen(self, stream: AbstractStream, w: Tile, first: int, out: Tile) -> None:
+        check_panel(self, "w", w)
+        check_wide(self, "out", out, len(w), first)
+        with cupy_stream(stream):
+            cp.copyto(out, w[:, first : first + out.shape[1]])
 
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
         check_panel(self, "w", w)
@@ -151,14 +196,16 @@ def _facts_of(device: int) -> panel_sizes.DeviceFacts:
 @cache
 def _function(device: int, precision: Precision, block: int, name: str) -> Any:
     """A compiled kernel of the current device."""
-    return modules.load(*panel_sizes.PANELS, **panel_sizes.defines(_facts_of(device), precision, block)).get_function(name)
+    names = panel_sizes.defines(_facts_of(device), precision, block, panel_sizes.PANELS)
+    return modules.load(*panel_sizes.PANELS, **names).get_function(name)
 
 
 @cache
 def _product_function(device: int, precision: Precision, block: int, defines: tuple[tuple[str, int], ...]) -> Any:
     """The compiled product of the current device, which may take all of a multiprocessor's shared memory."""
     facts = _facts_of(device)
-    module = modules.load(*panel_sizes.PRODUCTS, **panel_sizes.defines(facts, precision, block), **dict[str, Any](defines))
+    names = panel_sizes.defines(facts, precision, block, panel_sizes.PRODUCTS) | dict(defines)
+    module = modules.load(*panel_sizes.PRODUCTS, **names)
     function = module.get_function("product")
-    function.max_dynamic_shared_size_bytes = facts.shared_bytes - 1024
+    function.max_dynamic_shared_size_bytes = facts.shared_bytes
     return function

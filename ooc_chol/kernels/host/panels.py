@@ -18,7 +18,15 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
-from ooc_chol.kernels.panel_shapes import check_basis, check_block, check_coefficients, check_panel, check_wide
+from ooc_chol.kernels.panel_shapes import (
+    check_basis,
+    check_block,
+    check_coefficients,
+    check_panel,
+    check_small,
+    check_together,
+    check_wide,
+)
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_panels import random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
@@ -113,9 +121,8 @@ class HostPanelKernels(AbstractPanelKernels):
         roundoff: float = 0.0,
         weak: Tile | None = None,
     ) -> None:
-        self._check_small(g=g, r=r, inverse=inverse, scale=scale, before=before)
-        if (scale is None) != (before is None):
-            raise ValueError("scale and before are given together, or neither is")
+        check_small(self, g=g, r=r, inverse=inverse, scale=scale, before=before)
+        check_together(scale, before)
 
         def run() -> None:
             floors = 0.0
@@ -140,7 +147,7 @@ class HostPanelKernels(AbstractPanelKernels):
         last: Tile | None = None,
         unless: Tile | None = None,
     ) -> None:
-        self._check_small(g=g, r=r, inverse=inverse)
+        check_small(self, g=g, r=r, inverse=inverse)
 
         def run() -> None:
             clamped = _factor_clamped(g, r, inverse, tolerance, last)
@@ -148,12 +155,6 @@ class HostPanelKernels(AbstractPanelKernels):
                 weak[0] = clamped
 
         self._enqueue(stream, run, unless)
-
-    def _check_small(self, **given: Tile | None) -> None:
-        """Refuse what is no (block, block) array of coefficients."""
-        for name, each in given.items():
-            if each is not None:
-                check_coefficients(self, name, each, (self.block, self.block))
 
     def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile, *, unless: Tile | None = None) -> None:
         check_panel(self, "w", w)

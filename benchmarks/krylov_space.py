@@ -1,0 +1,131 @@
+"""Milliseconds of block Lanczos steps on devices: passes, work on panels, and the thread that enqueues, on an R-MAT graph.
+
+    python benchmarks/krylov_space.py [--scale 22] [--device cuda:0] [--budget "20 GiB"] [--small "2800 MB"] [--cycles 3]
+                                      [--output benchmarks/results/sparse]
+
+Writes one JSON file. A cycle grows a basis from one panel to 12 panels of 8 columns, or 96 panels of one, as eigensolvers do
+before they restart; the best cycle counts. With the small budget A is streamed, and the ring is three blocks deep, then six:
+what is brought while vectors are orthogonalized shows in the seconds of a pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.eigen.device_space import DeviceSpace, open_space
+from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+
+
+class Case(NamedTuple):
+    """What is measured."""
+
+    precision: str
+    block: int
+    panels: int
+    is_streamed: bool = False
+    ring_slots: int = 3
+
+
+CASES = (
+    Case("FDF", 8, 12),
+    Case("FDF", 1, 96),
+    Case("DDD", 8, 12),
+    Case("FDF", 8, 12, is_streamed=True),
+    Case("FDF", 8, 12, is_streamed=True, ring_slots=6),
+)
+
+
+def cycle(space: DeviceSpace, panels: int) -> dict[str, float]:
+    """Seconds of a step: enqueued, in all, passes, and panels."""
+    space.read()
+    passes, work, since = space.seconds.passes, space.seconds.panels, time.perf_counter()
+    for number in range(panels):
+        space.product(number)
+        space.project(range(number + 1), f"C{number}")
+        space.orthonormalize(number + 1, f"R{number}", range(number + 1))
+    enqueued = time.perf_counter() - since
+    space.read()
+    whole = time.perf_counter() - since
+    parts = {"enqueued": enqueued, "whole": whole, "pass": space.seconds.passes - passes, "panels": space.seconds.panels - work}
+    return {f"{name}_seconds": seconds / panels for name, seconds in parts.items()}
+
+
+def timed(space: DeviceSpace, what: str, panels: int) -> float:
+    """Seconds of a rotation to half of the panels, or of certifying one panel."""
+    block, since = space.block, time.perf_counter()
+    if what == "rotation":
+        shape = (panels * block, panels // 2 * block)
+        space.rotate(range(panels), np.linalg.qr(np.random.default_rng(0).standard_normal(shape))[0], range(panels // 2))
+        space.read()
+    else:
+        space.residuals(range(1), np.ones(block))
+    return time.perf_counter() - since
+
+
+def measured(a: BlockCSR, case: Case, args: argparse.Namespace) -> dict[str, Any]:
+    """One case."""
+    with open_space(
+        a,
+        block=case.block,
+        capacity=case.panels + 1,
+        precision=case.precision,
+        devices=args.device,
+        memory_budget=args.small if case.is_streamed else args.budget,
+        ring_slots=case.ring_slots,
+    ) as space:
+        space.fill(1)
+        space.orthonormalize(0, "R", range(0))
+        cycle(space, case.panels)  # kernels are compiled, kept blocks brought
+        cycles = [cycle(space, case.panels) for _ in range(args.cycles)]
+        found: dict[str, Any] = min(cycles, key=lambda each: each["whole_seconds"])
+        for what in ("rotation", "residuals"):
+            timed(space, what, case.panels)
+            found[f"{what}_seconds"] = timed(space, what, case.panels)
+        share = space.plan.products.shares[0]
+        moved = share.stored_bytes - share.kept_bytes if share.ring_slots else 0
+        facts = {"kept_blocks": share.n_kept, "blocks": len(share.blocks), "bytes_a_pass": moved}
+        return case._asdict() | facts | space.plan.memory()[share.device] | found
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scale", type=int, default=22)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--budget", default="20 GiB")
+    parser.add_argument("--small", default="2800 MB")
+    parser.add_argument("--cycles", type=int, default=3)
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/sparse"))
+    args = parser.parse_args()
+    results = []
+    with block_csr(oc.rmat(args.scale)) as a:
+        for case in CASES:
+            try:
+                results.append(measured(a, case, args))
+            except oc.BudgetError as error:
+                results.append(case._asdict() | {"refused": str(error)})
+            print(results[-1], flush=True)
+        name = f"krylov-space-{args.scale}"
+        content = {
+            "case": name,
+            "commit": commit(),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(args.device.startswith("cuda")),
+            "graph": f"rmat({args.scale})",
+            "entries": a.nnz,
+            "device": args.device,
+            "lines": results,
+        }
+    print(write_json(content, args.output / f"{name}.json"))
+
+
+if __name__ == "__main__":
+    main()

@@ -196,7 +196,8 @@ class Lobpcg:
         self.counts.restarts += 1
 
     def _certify(self) -> NDArray[np.float64]:
-        """True residuals of the wanted pairs."""
+        """True residuals of the wanted pairs, of vectors that were made orthonormal afresh."""
+        self.basis.settle()
         self.counts.certificate_passes += self.basis.panels
         return self.space.residuals(self.basis.x, self.basis.values.tolist())[: self.wanted.k]
 
@@ -279,5 +280,6 @@ class Lobpcg:
         coefficients = np.zeros((total, columns))
         coefficients[chosen, np.arange(columns)] = 1.0
         self.space.rotate(range(basis.x.start, other.x.stop), coefficients, basis.x)
+        basis.settle()
         self._refresh()
         self._least, self._stuck = np.inf, 0

@@ -110,14 +110,16 @@ class LobpcgBasis:
                 mixed[:, : given.shape[1]] = given
                 self.space.bring(mixed)
             self._orthonormalize(panel)
-        return self.refresh(is_orthonormal=True)
+        return self.refresh()
 
-    def refresh(self, *, is_orthonormal: bool = False) -> float:
-        """Orthonormalize X and multiply it afresh, as rounding of many steps asks for; directions are forgotten."""
+    def settle(self) -> None:
+        """Make X orthonormal afresh, of which rounding of many steps has left a little less."""
         for panel in self.x:
-            if not is_orthonormal:
-                self.space.load(panel)
-                self._orthonormalize(panel)
+            self.space.load(panel)
+            self._orthonormalize(panel)
+
+    def refresh(self) -> float:
+        """Multiply an orthonormal X afresh, and make Ritz vectors of it; directions are forgotten."""
         for panel in self.x:
             self._multiply(panel, self.x.stop)
         found = self.space.read()
@@ -211,7 +213,7 @@ class LobpcgBasis:
 
 def _directions(best: NDArray[np.float64], moved: list[int], columns: int) -> NDArray[np.float64]:
     """Coefficients of orthonormal directions P: what X gained outside the old X, orthogonal to the new one."""
-    y = best[:, moved].copy()
+    y: NDArray[np.float64] = best[:, moved].copy()
     y[:columns] = 0.0
     y -= best @ (best.T @ y)
     norms = np.linalg.norm(y, axis=0)
@@ -221,9 +223,7 @@ def _directions(best: NDArray[np.float64], moved: list[int], columns: int) -> ND
         return y
     u, s, _ = np.linalg.svd(y, full_matrices=False)
     u = u[:, s > _LEAST_SINGULAR]
-    u -= best @ (best.T @ u)
-    orthonormal: NDArray[np.float64] = np.linalg.qr(u)[0]
-    return orthonormal
+    return np.asarray(np.linalg.qr(u - best @ (best.T @ u))[0], dtype=np.float64)
 
 
 def _shifted(panels: range, by: int) -> range:

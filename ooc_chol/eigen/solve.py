@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ooc_chol.eigen.asked import Sizes, passes_of, precision_for, sizes_of, start_of, wanted_of
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.lanczos import Found, Lanczos
+from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
 from ooc_chol.eigen.state import LanczosCounts
@@ -22,7 +23,7 @@ from ooc_chol.sparse.multiplier import Progress, Store
 from ooc_chol.sparse.planning import Devices
 
 #: Methods and modes by name.
-_METHODS, _MODES = ("auto", "lanczos"), ("restart",)
+_METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart",)
 
 
 class _Options(TypedDict, total=False):
@@ -39,6 +40,9 @@ class _Options(TypedDict, total=False):
     mode: str
     check: bool
     M: Any
+    null: ArrayLike | None
+    sigma: float | None
+    OPinv: Any
     devices: Devices
     memory_budget: int | str | None
     store: Store
@@ -66,6 +70,9 @@ def eigsh(
     mode: str = "restart",
     check: bool = True,
     M: Any = None,
+    null: ArrayLike | None = None,
+    sigma: float | None = None,
+    OPinv: Any = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
     store: Store = None,
@@ -85,12 +92,13 @@ def eigsh(
     k : int
         Eigenpairs, 1 to n.
     which : {"LM", "LA", "SA"}
-        Those of largest magnitude, the largest, or the smallest.
+        Those of largest magnitude, the largest, or the smallest. With ``sigma``, of the inverse, as SciPy has it.
     precision : Precision or str, optional
         Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
         for an A of float32, DDD for any other.
-    method : {"auto", "lanczos"}
-        Block Lanczos with thick restarts.
+    method : {"auto", "lanczos", "lobpcg"}
+        Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where ``M`` or
+        ``null`` is given.
     tol : float, optional
         Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
         1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF.
@@ -108,8 +116,18 @@ def eigsh(
         Restarts until all pairs have converged.
     check : bool
         Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
-    M : optional
-        Preconditioner; Lanczos takes none.
+    M : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
+        Preconditioner of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a
+        diagonal, a callable takes an (n, b) float64 array and returns M times it, on the host.
+    null : (n,) or (n, m) array_like, optional
+        Known null vectors of A, such as one of ones for each component of a graph whose Laplacian A is. They are left out of
+        what LOBPCG looks for.
+    sigma : float, optional
+        Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
+        ``"LA"`` those nearest above it first, ``"SA"`` those nearest below it first. SuperLU factors on the host, in float64; A
+        must not be a ``LinearOperator`` then, unless ``OPinv`` is given. ``memory_budget`` holds for the factor too.
+    OPinv : LinearOperator or callable, optional
+        Solves with ``A - sigma I`` in place of a factor.
     devices : str, sequence of str, or int, optional
         Devices as for :func:`multiply`.
     memory_budget : int or str, optional
@@ -142,7 +160,11 @@ def eigsh(
     NonFiniteError
         A holds NaN or infinities.
     BudgetError
-        The budget does not hold the basis; the message says how many bytes would do.
+        The budget does not hold the basis, or the factor that sigma needs; the message says how many bytes would do.
+    PreconditionerError
+        M has another shape, or is not positive definite and it shows.
+    SingularMatrixError
+        sigma is an eigenvalue of A, to working precision.
 
     Notes
     -----
@@ -162,12 +184,22 @@ def eigsh(
     >>> bool(pairs.residuals.max() < 1e-10)
     True
     """
-    _refuse_what_is_not_there(method, mode, M)
+    _refuse_what_is_not_there(method, mode)
+    solver = method_of(method, M=M, null=null, sigma=sigma, OPinv=OPinv)
     max_products = passes_of(max_passes)
     with ExitStack() as stack:
         problem = problem_of(A, devices, memory_budget, store, stack)
-        triple = precision_for(precision, problem.dtype)
+        triple = precision_for(precision, np.dtype(np.float64) if sigma is not None else problem.dtype)
         wanted = wanted_of(k, which, tol, triple, problem.n)
+        if solver != "lanczos":
+            asked = Asked(block, ncv, v0, max_products, check)
+            if solver == "lobpcg":
+                solved = solved_by_lobpcg(problem, wanted, triple, asked, stack, M=M, null=null)
+            else:
+                near: dict[str, Any] = {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
+                solved = solved_near(problem, wanted, triple, asked, stack, **near)
+            pairs = _checked(solved.found, solved.vectors, wanted, triple)
+            return pairs if return_eigenvectors else pairs.eigenvalues
         sizes = sizes_of(ncv, block, wanted.k, problem.n)
         start = start_of(v0, problem.n, sizes.block)
         if sizes.columns + sizes.block > problem.n:
@@ -178,17 +210,12 @@ def eigsh(
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
-def _refuse_what_is_not_there(method: str, mode: str, M: Any) -> None:
+def _refuse_what_is_not_there(method: str, mode: str) -> None:
     """Raise for methods and modes that do not exist."""
     if method not in _METHODS:
         raise ValueError(f"method is {method!r:.40}; give one of {', '.join(repr(each) for each in _METHODS)}")
     if mode not in _MODES:
         raise ValueError(f"mode is {mode!r:.40}; give one of {', '.join(repr(each) for each in _MODES)}")
-    if M is not None:
-        raise ValueError(
-            "M is a preconditioner, which Lanczos does not take; a mass matrix of a generalized problem A v = w M v is not "
-            "there: give the LinearOperator of L^-1 A L^-T, M = L L^T"
-        )
 
 
 def _restarted(

@@ -6,22 +6,23 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, NamedTuple, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis, w_alone
 from ooc_chol.eigen.space import AbstractSpace
-from ooc_chol.eigen.space_device import Section, SpaceDevice
-from ooc_chol.eigen.space_kernels import CERTIFYING, SpaceKernels
+from ooc_chol.eigen.space_device import SpaceDevice
+from ooc_chol.eigen.space_kernels import SpaceKernels
+from ooc_chol.eigen.space_log import CoefficientLog, Kept, KeptFactors, SpaceSeconds
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.errors import ClosedError
 from ooc_chol.hardware.registry import open_device, resolve_devices
-from ooc_chol.interfaces import AbstractDevice, AbstractEvent, Tile
+from ooc_chol.interfaces import AbstractDevice, AbstractEvent
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import one_line
 from ooc_chol.runtime.forks import refuse_in_child
@@ -39,36 +40,6 @@ _SHARE = 0.5
 #: Pivots of a Gram matrix below so many roundoffs of computing, times columns, are noise: what is left of a column then is seen
 #: once the column was divided by the root of that, in the second factor.
 _NOISE = 64
-
-
-class _Kept(NamedTuple):
-    """Coefficients on the devices."""
-
-    first: int  #: Entry of the log
-    columns: int
-
-
-class _KeptFactors(NamedTuple):
-    """Three factors of an R: the first, the second, and a third where a column was weak, else zeros."""
-
-    factors: tuple[_Kept, _Kept, _Kept]
-
-
-@dataclass
-class SpaceSeconds:
-    """Where the seconds of a space went."""
-
-    passes: float = 0.0  #: Products with A, by events of the devices
-    panels: float = 0.0  #: Sums, updates and rotations, by events of the first device
-    host: float = 0.0  #: The host waited
-    pending: list[tuple[str, list[AbstractEvent], list[AbstractEvent]]] = field(default_factory=list)
-
-    def settle(self) -> None:
-        """Add what is complete."""
-        for what, begun, ended in self.pending:
-            seconds = (max(event.time_ns() for event in ended) - min(event.time_ns() for event in begun)) / 1e9
-            setattr(self, what, getattr(self, what) + seconds)
-        self.pending.clear()
 
 
 @final
@@ -100,13 +71,12 @@ class DeviceSpace(AbstractSpace):
         self._run = Pass("multiply", plan.block, is_traced=trace)
         self._tolerance = _NOISE * self.block * float(np.finfo(self.precision.compute).eps)
         self._roundoff = float(np.finfo(self.precision.storage).eps)
-        self._log_end = 0  # entries of the log in use
-        self._kept: dict[str, _Kept | _KeptFactors] = {}
+        self._log = CoefficientLog(self.block, plan.sizes.log_entries)
         self._done: dict[str, NDArray[np.float64]] = {}  # read when the log was full
         self._is_measured = False  # whether ``before`` holds what W's squared norms were
         with ExitStack() as stack:
-            self._devices = self._opened(operator, stack)
-            self._products = Products(plan.products, [each.products for each in self._devices])
+            self._group = DeviceGroup(self._opened(operator, stack), self.block)
+            self._products = Products(plan.products, [each.products for each in self._group.devices])
             self._stack: ExitStack | None = stack.pop_all()
 
     def _opened(self, operator: Operator, stack: ExitStack) -> list[SpaceDevice]:
@@ -127,7 +97,7 @@ class DeviceSpace(AbstractSpace):
         """W becomes random numbers in [-1, 1), which depend on seed, row and column alone."""
         with self._working("fill W"):
             self._is_measured = False
-            for each in self._all():
+            for each in self._group.all():
                 each.kernels.fill_random(each.computing, each.w, each.rows.start, seed)
 
     def bring(self, x: NDArray[np.float64]) -> None:
@@ -137,27 +107,27 @@ class DeviceSpace(AbstractSpace):
         given = np.array(x, dtype=np.float64)
         with self._working("bring W"):
             self._is_measured = False
-            for each in self._all():
+            for each in self._group.all():
                 each.bring(given[each.rows.start : each.rows.stop], each.w)
 
     def load(self, panel: int) -> None:
         """W becomes a copy of a panel of the basis."""
         with self._working(f"load {panel}"):
             self._is_measured = False
-            for each in self._all():
+            for each in self._group.all():
                 each.copy(each.basis[panel], each.w)
 
     def store(self, panel: int) -> None:
         """A panel of the basis becomes a copy of W."""
         with self._working(f"store {panel}"):
-            for each in self._all():
+            for each in self._group.all():
                 each.copy(each.w, each.basis[panel])
 
     def take(self, panels: range) -> NDArray[np.float64]:
         """Columns of panels, as an (n, panels * block) array on the host; waits."""
         found = np.empty((self.n, len(panels) * self.block))
         with self._working(f"take {_text(panels)}"):
-            for each in self._all():
+            for each in self._group.all():
                 rows = found[each.rows.start : each.rows.stop]
                 for number, panel in enumerate(panels):
                     each.take(each.basis[panel], rows, number * self.block)
@@ -170,7 +140,7 @@ class DeviceSpace(AbstractSpace):
         """``W = A V[panel]``; blocks of A that the next product needs are brought while other work is done."""
         with self._guarded():
             self._is_measured = False
-            begun = [each.computing.record() for each in self._all()]
+            begun = [each.computing.record() for each in self._group.all()]
             self._spread(
                 lambda each: each.basis[panel], lambda each: each.products.panels(0, (self.block,))[0], f"pull V({panel})"
             )
@@ -181,38 +151,15 @@ class DeviceSpace(AbstractSpace):
         _, ended = self._products.multiply(widths, exchange=False)
         self.passes += 1
         self.seconds.pending.append(("passes", begun, ended))
-        for each in self._all():
+        for each in self._group.all():
             each.products.run_ahead()
 
-    def _spread(self, own: Callable[[SpaceDevice], Tile], x: Callable[[SpaceDevice], Tile], label: str) -> None:
+    def _spread(self, own: OfDevice, x: OfDevice, label: str) -> None:
         """Enqueue: X of every device becomes the rows that all of them have."""
-        ready = [each.computing.record() for each in self._all()]
-        for each in self._all():
+        ready = [each.computing.record() for each in self._group.all()]
+        for each in self._group.all():
             each.copy(own(each), x(each)[each.rows.start : each.rows.stop])
-        self._pull(own, x, ready, label)
-
-    def _pull(
-        self,
-        own: Callable[[SpaceDevice], Tile],
-        x: Callable[[SpaceDevice], Tile],
-        ready: Sequence[AbstractEvent],
-        label: str,
-    ) -> None:
-        """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read."""
-        for each in self._all():
-            for other, done in zip(self._devices, ready, strict=True):
-                each.products.peer.wait(done)
-                if other is not each:
-                    each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
-        self._meet()
-
-    def _meet(self) -> None:
-        """Let every device wait until all have copied what they need of the others."""
-        if len(self._devices) > 1:
-            arrived = [each.products.peer.record() for each in self._all()]
-            for each in self._all():
-                for event in arrived:
-                    each.computing.wait(event)
+        self._group.pull(own, x, ready, label)
 
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
         """``C = V[panels].T @ W; W -= V[panels] @ C``, C kept under ``name``; twice where a norm fell below a half and ``again``.
@@ -220,55 +167,58 @@ class DeviceSpace(AbstractSpace):
         The second C is added to the first.
         """
         with self._working(f"project {_text(panels)}"):
-            kept = self._keep(name, len(panels) * self.block)
+            self._reserve(len(panels) * self.block)
+            kept = self._log.keep(name, len(panels) * self.block)
             self._project(panels, kept, again=again)
 
-    def _project(self, panels: range, kept: _Kept, *, again: bool) -> None:
+    def _project(self, panels: range, kept: Kept, *, again: bool) -> None:
         """Whatever W was projected against before, ``before`` stays what it was in the beginning."""
         if not panels:
             return
-        section, norms = self._sections(panels)
-        self._sum([section, norms], [self._basis_of(panels), _w_alone])
+        section, norms = self._group.sections(panels)
+        self._group.sum([section, norms], [own_basis(panels), w_alone])
         is_first, self._is_measured = not self._is_measured, True
-        for each in self._all():
-            self._add(each, section, each.log(*kept))
-            self._add(each, norms, each.small.before if is_first else each.small.now)
+        for each in self._group.all():
+            self._group.add(each, section, each.log(*kept))
+            self._group.add(each, norms, each.small.before if is_first else each.small.now)
             each.kernels.subtract(each.computing, each.panels(panels), each.log(*kept), each.w)
         if again:
-            self._sum([norms], [_w_alone])
-            for each in self._all():
+            self._group.sum([norms], [w_alone])
+            for each in self._group.all():
                 small = each.small
-                self._add(each, norms, small.after)
+                self._group.add(each, norms, small.after)
                 now = small.before if is_first else small.now
                 each.kernels.fell(each.computing, now, small.after, each.flags.fell, share=_SHARE)
             self._project_again(panels, lambda each: each.flags.fell, kept)
 
-    def _project_again(self, panels: range, unless: Callable[[SpaceDevice], Tile], kept: _Kept | None = None) -> None:
+    def _project_again(self, panels: range, unless: OfDevice, kept: Kept | None = None) -> None:
         """Once more, unless a flag is 0; what is found is added to what is kept."""
-        section, _ = self._sections(panels)
-        self._sum([section], [self._basis_of(panels)], unless=unless)
-        for each in self._all():
+        section, _ = self._group.sections(panels)
+        self._group.sum([section], [own_basis(panels)], unless=unless)
+        for each in self._group.all():
             second, flag = each.scratch(section.columns, self.block), unless(each)
-            self._add(each, section, second, unless=flag)
+            self._group.add(each, section, second, unless=flag)
             each.kernels.subtract(each.computing, each.panels(panels), second, each.w, unless=flag)
             if kept is not None:
-                self._add(each, section, each.log(*kept), adds=True, unless=flag)
+                self._group.add(each, section, each.log(*kept), adds=True, unless=flag)
 
     def inner(self, panels: range, name: str) -> None:
         """``V[panels].T @ W``, kept under ``name``; W does not change."""
         with self._working(f"inner {_text(panels)}"):
-            kept = self._keep(name, len(panels) * self.block)
+            self._reserve(len(panels) * self.block)
+            kept = self._log.keep(name, len(panels) * self.block)
             if panels:
-                section, _ = self._sections(panels)
-                self._sum([section], [self._basis_of(panels)])
-                for each in self._all():
-                    self._add(each, section, each.log(*kept))
+                section, _ = self._group.sections(panels)
+                self._group.sum([section], [own_basis(panels)])
+                for each in self._group.all():
+                    self._group.add(each, section, each.log(*kept))
 
     def orthonormalize(self, panel: int, name: str, against: range) -> None:
         """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``.
 
         A column that depends on those before it (of a norm below the roundoff of what it was) has a zero row in R, and becomes a
-        random vector orthonormal to all else, ``against`` included; zeros where there is no such vector. W is spoilt.
+        random vector orthonormal to all else, ``against`` included; zeros where there is no such vector. W has been projected
+        against these before, and is spoilt.
 
         Notes
         -----
@@ -278,15 +228,13 @@ class DeviceSpace(AbstractSpace):
         """
         with self._working(f"orthonormalize {panel}"):
             self._reserve(3 * self.block)
-            kept = _KeptFactors((self._room(self.block), self._room(self.block), self._room(self.block)))
-            self._kept[name] = kept
-            self._orthonormalize(panel, kept, against)
+            self._orthonormalize(panel, self._log.keep_factors(name), against)
             self._is_measured = False
 
-    def _orthonormalize(self, panel: int, kept: _KeptFactors, against: range) -> None:
+    def _orthonormalize(self, panel: int, kept: KeptFactors, against: range) -> None:
         first, second, third = kept.factors
-        self._gram_of_w(lambda each: each.small.gram)
-        for each in self._all():
+        self._group.gram_of_w(lambda each: each.small.gram)
+        for each in self._group.all():
             small, flags, computing = each.small, each.flags, each.computing
             if not self._is_measured:
                 each.copy(small.gram, small.before)
@@ -296,8 +244,8 @@ class DeviceSpace(AbstractSpace):
             each.kernels.multiply_right(computing, each.w, small.inverse, each.w)
         if against:
             self._project_again(against, lambda each: each.flags.weak)
-        self._gram_of_w(lambda each: each.small.gram)
-        for each in self._all():
+        self._group.gram_of_w(lambda each: each.small.gram)
+        for each in self._group.all():
             small, flags, computing = each.small, each.flags, each.computing
             each.kernels.factor(
                 computing,
@@ -312,20 +260,20 @@ class DeviceSpace(AbstractSpace):
                 weak=flags.weak,
             )
         self._mend_weak(panel, third, against)
-        for each in self._all():
+        for each in self._group.all():
             each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.basis[panel])
 
-    def _mend_weak(self, panel: int, third: _Kept, against: range) -> None:
+    def _mend_weak(self, panel: int, third: Kept, against: range) -> None:
         """Where a column is weak: apply the second factor, make dependent columns random, and factor a third time."""
         seed = 1 + self.passes * self.capacity + panel
-        for each in self._all():
+        for each in self._group.all():
             each.copy(each.small.zeros, each.log(*third))
             each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.w, unless=each.flags.weak)
             each.kernels.fill_random(each.computing, each.w, each.rows.start, seed, columns=each.flags.dependent)
         for _ in range(2 if against else 0):
             self._project_again(against, lambda each: each.flags.weak)
-        self._gram_of_w(lambda each: each.small.gram, unless=lambda each: each.flags.weak)
-        for each in self._all():
+        self._group.gram_of_w(lambda each: each.small.gram, unless=lambda each: each.flags.weak)
+        for each in self._group.all():
             each.kernels.factor_clamped(
                 each.computing,
                 each.small.gram,
@@ -343,9 +291,9 @@ class DeviceSpace(AbstractSpace):
             raise ValueError(f"coefficients have shape {coefficients.shape}, but these panels need {shape}")
         given = np.array(coefficients, dtype=np.float64)
         with self._working(f"rotate {_text(panels)}"):
-            for each in self._all():
+            for each in self._group.all():
                 s = each.scratch(*shape)
-                each.bring(given, s)
+                each.bring(given.reshape(-1, 1), s.reshape(-1, 1))  # rows of S may be longer than a staging buffer
                 each.kernels.combine(each.computing, each.panels(panels), s, each.panels(into))
 
     def read(self) -> dict[str, NDArray[np.float64]]:
@@ -355,92 +303,19 @@ class DeviceSpace(AbstractSpace):
         found, self._done = self._done, {}
         return found
 
-    def _keep(self, name: str, columns: int) -> _Kept:
-        """Room for coefficients under a name."""
-        self._reserve(columns)
-        kept = self._kept[name] = self._room(columns)
-        return kept
-
     def _reserve(self, columns: int) -> None:
         """See that there is room for so many rows of coefficients: what fills the log is read, which waits."""
-        if self._log_end + columns * self.block > self.plan.sizes.log_entries:
+        if not self._log.has_room(columns):
             self._read_log()
-
-    def _room(self, columns: int) -> _Kept:
-        first, self._log_end = self._log_end, self._log_end + columns * self.block
-        return _Kept(first, columns)
 
     def _read_log(self) -> None:
         """Bring all coefficients from the first device, in one transfer."""
-        numbers = np.empty((self._log_end, 1))
-        first = self._devices[0]
-        if self._log_end:
+        numbers, first = np.empty((self._log.end, 1)), self._group.devices[0]
+        if len(numbers):
             with first.device.current():
-                first.take(first.log(0, self._log_end // self.block).reshape(-1, 1), numbers)
+                first.take(first.log(0, len(numbers) // self.block).reshape(-1, 1), numbers)
         self._wait()
-        for name, kept in self._kept.items():
-            self._done[name] = self._r_of(numbers, kept) if isinstance(kept, _KeptFactors) else self._matrix(numbers, kept)
-        self._kept.clear()
-        self._log_end = 0
-
-    def _matrix(self, numbers: NDArray[np.float64], kept: _Kept) -> NDArray[np.float64]:
-        return numbers[kept.first : kept.first + kept.columns * self.block].reshape(kept.columns, self.block).copy()
-
-    def _r_of(self, numbers: NDArray[np.float64], kept: _KeptFactors) -> NDArray[np.float64]:
-        """The product of the factors; rows of columns that depend are zero."""
-        first, second, third = (self._matrix(numbers, each) for each in kept.factors)
-        depends = second.diagonal() == 0
-        r: NDArray[np.float64] = np.einsum("ij,jk->ik", second, first)
-        if third.any():
-            r = np.einsum("ij,jk->ik", third, r)
-        r[depends] = 0
-        return r
-
-    # sums over rows
-
-    def _sections(self, panels: range) -> tuple[Section, Section]:
-        """Places for inner products of panels with W, and of W with itself."""
-        columns = len(panels) * self.block
-        return Section(0, columns), Section(columns, self.block)
-
-    @staticmethod
-    def _basis_of(panels: range) -> Callable[[SpaceDevice], Tile]:
-        return lambda each: each.panels(panels)
-
-    def _sum(
-        self,
-        sections: Sequence[Section],
-        operands: Sequence[Callable[[SpaceDevice], Tile]],
-        *,
-        unless: Callable[[SpaceDevice], Tile] | None = None,
-    ) -> None:
-        """Enqueue inner products with W for all chunks of rows, until every device has those of all."""
-        for each in self._all():
-            for section, of in zip(sections, operands, strict=True):
-                flag = None if unless is None else unless(each)
-                each.kernels.gram(each.computing, of(each), each.w, each.own_section(section), unless=flag)
-        self._share(sections)
-
-    def _share(self, sections: Sequence[Section], dtype: np.dtype[Any] | None = None, width: int | None = None) -> None:
-        """Enqueue: every device gets the partial sums of all others."""
-        if len(self._devices) == 1:
-            return
-        ready = [each.computing.record() for each in self._all()]
-        for each in self._all():
-            others = [(other, done) for other, done in zip(self._devices, ready, strict=True) if other is not each]
-            for section in sections:
-                each.pull_sums(others, section, dtype, width)
-        self._meet()
-
-    @staticmethod
-    def _add(each: SpaceDevice, section: Section, out: Tile, *, adds: bool = False, unless: Tile | None = None) -> None:
-        each.kernels.add_partials(each.computing, each.section(section), out, adds=adds, unless=unless)
-
-    def _gram_of_w(self, out: Callable[[SpaceDevice], Tile], *, unless: Callable[[SpaceDevice], Tile] | None = None) -> None:
-        section = Section(0, self.block)
-        self._sum([section], [_w_alone], unless=unless)
-        for each in self._all():
-            self._add(each, section, out(each), unless=None if unless is None else unless(each))
+        self._done |= self._log.read(numbers)
 
     # certificates
 
@@ -460,9 +335,13 @@ class DeviceSpace(AbstractSpace):
             for number, value in enumerate(values):
                 thetas[number // wide, number % wide, number % wide] = value
             for group in groups:
-                self._certify(panels[group // per_panel], group % per_panel * wide, thetas[group], group)
+                panel, column = panels[group // per_panel], group % per_panel * wide
+                begun = [each.computing.record() for each in self._group.all()]
+                self._group.bring_wide(panel, column)
+                self._multiply((wide,), begun)
+                self._group.certify(panel, column, thetas[group], group)
             found = np.empty((3 * len(groups) * wide, wide))
-            first = self._devices[0]
+            first = self._group.devices[0]
             with first.device.current():
                 first.take(first.norms[: len(found)], found)
             self._wait()
@@ -470,40 +349,6 @@ class DeviceSpace(AbstractSpace):
         with np.errstate(divide="ignore", invalid="ignore"):
             relative = np.where(norms[:, 1] > 0, np.sqrt(norms[:, 0]) / np.sqrt(norms[:, 1]), np.inf)
         return relative.reshape(-1)[: len(values)].copy()
-
-    def _certify(self, panel: int, first: int, theta: NDArray[np.float64], group: int) -> None:
-        """Enqueue squared norms of residuals, and of vectors, for some columns of a panel."""
-        wide = self.plan.needs.wide_columns
-        begun = [each.computing.record() for each in self._all()]
-        for each in self._all():
-            self._widen(each, panel, first)
-        ready = [each.computing.record() for each in self._all()]
-        self._pull(lambda each: self._own_wide(each)[0], lambda each: each.wide()[0], ready, f"pull V({panel})")
-        self._multiply((wide,), begun)
-        residual, vector = Section(0, wide), Section(wide, wide)
-        dtype = CERTIFYING.storage
-        for each in self._all():
-            self._widen(each, panel, first)  # it was scaled where the operator scales from the right
-            x, y = self._own_wide(each)
-            at = each.norms[3 * group * wide : 3 * (group + 1) * wide]
-            each.bring(theta, at[2 * wide :])
-            each.wide_kernels.subtract(each.computing, x[None], at[2 * wide :], y)
-            each.wide_kernels.gram(each.computing, y[None], y, each.own_section(residual, dtype, wide))
-            each.wide_kernels.gram(each.computing, x[None], x, each.own_section(vector, dtype, wide))
-        sections = residual, vector
-        self._share(sections, dtype, wide)
-        for each in self._all():
-            for number, section in enumerate(sections):
-                out = each.norms[(3 * group + number) * wide : (3 * group + number + 1) * wide]
-                each.wide_kernels.add_partials(each.computing, each.section(section, dtype, wide), out)
-            each.products.use(0)
-
-    def _own_wide(self, each: SpaceDevice) -> tuple[Tile, Tile]:
-        x, y = each.wide()
-        return x[each.rows.start : each.rows.stop], y
-
-    def _widen(self, each: SpaceDevice, panel: int, first: int) -> None:
-        each.kernels.widen(each.computing, each.basis[panel], first, self._own_wide(each)[0])
 
     # what is told
 
@@ -513,33 +358,33 @@ class DeviceSpace(AbstractSpace):
         tier = self.plan.products.tier
         return {
             f"{tier}->{share.device}": each.products.scan.copied_bytes - each.products.scan.ahead_bytes
-            for share, each in zip(self.plan.products.shares, self._devices, strict=True)
+            for share, each in zip(self.plan.products.shares, self._group.devices, strict=True)
         }
 
     @property
     def ahead_bytes(self) -> int:
         """Bytes of blocks that were brought for the next product."""
-        return sum(each.products.scan.ahead_bytes for each in self._devices)
+        return sum(each.products.scan.ahead_bytes for each in self._group.devices)
 
     @property
     def exchanged_bytes(self) -> int:
         """Bytes of panels that devices copied from each other."""
-        return sum(each.products.exchanged_bytes for each in self._devices) - self.sum_bytes
+        return sum(each.products.exchanged_bytes for each in self._group.devices) - self.sum_bytes
 
     @property
     def sum_bytes(self) -> int:
         """Bytes of partial sums that devices copied from each other."""
-        return sum(each.sum_bytes for each in self._devices)
+        return sum(each.sum_bytes for each in self._group.devices)
 
     @property
     def brought_bytes(self) -> int:
         """Bytes of vectors and coefficients from the host to devices."""
-        return sum(each.brought_bytes for each in self._devices)
+        return sum(each.brought_bytes for each in self._group.devices)
 
     @property
     def returned_bytes(self) -> int:
         """Bytes of vectors and coefficients from devices to the host."""
-        return sum(each.returned_bytes for each in self._devices)
+        return sum(each.returned_bytes for each in self._group.devices)
 
     @property
     def trace(self) -> Trace | None:
@@ -563,19 +408,13 @@ class DeviceSpace(AbstractSpace):
 
     # running
 
-    def _all(self) -> Iterator[SpaceDevice]:
-        """Every device, current while it is dealt with."""
-        for each in self._devices:
-            with each.device.current():
-                yield each
-
     @contextmanager
     def _working(self, label: str) -> Iterator[None]:
         """Work on panels inside a block: it has a name in a trace, and its seconds count."""
         with self._guarded():
-            begun = [each.computing.record() for each in self._all()]
+            begun = [each.computing.record() for each in self._group.all()]
             yield
-            ended = [each.tell(label, since) for each, since in zip(self._all(), begun, strict=True)]
+            ended = [each.tell(label, since) for each, since in zip(self._group.all(), begun, strict=True)]
             self.seconds.pending.append(("panels", begun[:1], ended[:1]))
 
     @contextmanager
@@ -595,7 +434,7 @@ class DeviceSpace(AbstractSpace):
     def _wait(self) -> None:
         """Until all that was enqueued is done, but for copies of blocks; raise what went wrong."""
         since = time.perf_counter()
-        for each in self._all():
+        for each in self._group.all():
             finish(each.device, [each.computing])
         self.seconds.host += time.perf_counter() - since
         self.seconds.settle()
@@ -618,11 +457,6 @@ class DeviceSpace(AbstractSpace):
     def __repr__(self) -> str:
         facts: dict[str, object] = {"n": self.n, "block": self.block, "capacity": self.capacity}
         return one_line(self, facts | {"precision": self.precision.value, "devices": self.plan.products.devices})
-
-
-def _w_alone(each: SpaceDevice) -> Tile:
-    """W as a basis of one panel."""
-    return each.view("w alone", lambda: each.w[None])
 
 
 def _text(panels: range) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ooc_chol.kernels.cuda.panel_sizes import DeviceFacts, gram_shape
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
@@ -53,15 +54,18 @@ def test_devices_that_share_rows_make_the_same_bits(precision, block, devices):
     check.inner_products_of_ranges(Gpu(), precision, block, 11, 4 * CHUNK_ROWS + 777, devices)
 
 
-@every_precision
-@every_block
+@pytest.mark.parametrize(("precision", "block"), [(FDF, 8), (FDF, 2), (DDD, 8), (DDD, 4)])
 def test_sums_do_not_depend_on_how_columns_are_shared_by_thread_blocks(precision, block):
-    """Few chunks are shared by more thread blocks, of fewer columns each."""
-    rows = 300 * CHUNK_ROWS // (8 * block)
-    basis, w = vectors((8, rows, block), precision), vectors((rows, block), precision, 1)
+    """Few chunks are shared by more thread blocks, of fewer columns each: here of 8 and of 16."""
+    p, chunks = 16 // block, 36
+    facts = DeviceFacts(90, 132, 232448)
+    assert gram_shape(facts, precision, block, p, 1)[0] == 1 and gram_shape(facts, precision, block, p, chunks)[0] == 2
+    basis, w = vectors((p, chunks * CHUNK_ROWS, block), precision), vectors((chunks * CHUNK_ROWS, block), precision, 1)
     whole = partials(Gpu(), precision, basis, w)
-    first = partials(Gpu(), precision, np.ascontiguousarray(basis[:, :CHUNK_ROWS]), w[:CHUNK_ROWS])
-    assert whole[0].tobytes() == first[0].tobytes()
+    for chunk in (0, 17):
+        rows = slice(chunk * CHUNK_ROWS, (chunk + 1) * CHUNK_ROWS)
+        alone = partials(Gpu(), precision, np.ascontiguousarray(basis[:, rows]), w[rows])
+        assert whole[chunk].tobytes() == alone[0].tobytes()
 
 
 @every_precision

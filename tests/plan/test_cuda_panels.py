@@ -13,7 +13,7 @@ from ooc_chol.kernels.cuda.panel_sizes import CLUSTER, PANELS, PRODUCTS, DeviceF
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_panels import panel_key, random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
-from tests.panel_arrays import as_matrix, vectors
+from tests.panel_arrays import Host, as_matrix, clamped, vectors
 from tests.plan.test_cuda_csr import ON_THE_HOST
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
@@ -21,8 +21,20 @@ from tests.tolerances import sparse_product_bound
 FFF, FDF, DDD = Precision
 H200 = DeviceFacts(90, 132, 232448)
 A100, OLD = DeviceFacts(80, 108, 166912), DeviceFacts(75, 40, 65536)
-CASES = [(FDF, 8, A100), (DDD, 1, A100), (FFF, 8, H200)]
-MORE_CASES = [(FFF, 1, H200), (FDF, 2, A100), (DDD, 4, A100), (DDD, 8, OLD), (FDF, 1, OLD), (FFF, 4, H200), (DDD, 2, OLD)]
+CASES = [(FDF, 8, A100)]
+MORE_CASES = [
+    *(
+        (FFF, 1, H200),
+        (DDD, 1, A100),
+        (FFF, 8, H200),
+        (FDF, 2, A100),
+        (DDD, 4, A100),
+        (DDD, 8, OLD),
+        (FDF, 1, OLD),
+        (FFF, 4, H200),
+    ),
+    (DDD, 2, OLD),
+]
 COMPILED = [(FDF, 8, H200), *thorough((DDD, 1, H200), (FFF, 8, H200), (FDF, 2, A100), (DDD, 4, OLD), (FFF, 1, H200))]
 
 #: What the kernels use beyond the sparse products: votes and shuffles in a warp, and the product of small matrices.
@@ -33,6 +45,7 @@ using std::sqrt;
 #define __align__(n) alignas(n)
 #undef __restrict__
 #define __restrict__
+#define __cluster_dims__(...)
 struct alignas(16) double2 { double x, y; };
 static double of_lane(double x, unsigned lane) {
     const unsigned warp = threadIdx.x / 32;
@@ -58,6 +71,22 @@ template <class A> static void multiply_add(A& c, double a0, double a1, double b
         for (int e = 0; e < 2; ++e)
             for (int at = 0; at < 4; ++at) c[tile][e] += left[warp][tile][m][at] * right[warp][at][2 * k + e];
     wait_for(of_warp[warp], 32);
+}
+"""
+#: A cluster, whose thread blocks run one after the other, twice: the second time all find what each had the first time.
+CLUSTERED = r"""
+template <class T> T sum_of(const T* sums, int strip, int at);
+template <class T> void meet_with(const T* sums);
+#define meet() meet_with(sums)
+"""
+SUMS = r"""
+static SUM held[64][MOST_SUMS];
+template <class T> void meet_with(const T* sums) {
+    __syncthreads();
+    std::memcpy(held[blockIdx.x], sums, sizeof held[0]);
+}
+template <class T> T sum_of(const T*, int strip, int at) {
+    return held[blockIdx.x / CLUSTER * CLUSTER + strip][at];
 }
 """
 LAUNCH = r"""
@@ -88,14 +117,15 @@ static void launch(void (*what)(), unsigned blocks, unsigned threads, const void
 PANEL_KERNELS = {
     "gram": "S*S*C*liiu*",
     "add_partials": "C*C*luiu*",
-    "factor": "C*C*C*u*C",
+    "factor": "C*C*C*u*CC*C*du*",
+    "factor_clamped": "C*C*C*u*Cu*u*",
     "fell": "C*C*u*C",
-    "multiply_right": "S*C*S*l",
+    "multiply_right": "S*C*S*lu*",
     "fill_random": "S*lllu*",
 }
 PRODUCT_KERNELS = {"product": "S*C*S*liiiiiu*"}
-WORDS = {"S": "STORE", "C": "SUM", "u": "u32", "l": "u64", "i": "int"}
-C_TYPES = {"u": ctypes.c_uint32, "l": ctypes.c_uint64, "i": ctypes.c_int}
+WORDS = {"S": "STORE", "C": "SUM", "u": "u32", "l": "u64", "i": "int", "d": "double"}
+C_TYPES = {"u": ctypes.c_uint32, "l": ctypes.c_uint64, "i": ctypes.c_int, "d": ctypes.c_double}
 
 
 def types_of(signature):
@@ -114,10 +144,10 @@ def called(kernels):
 
 
 class OnTheHost:
-    """Kernels of a precision, a width and a device, whose launches run here: of CLUSTER 1, since nobody shares memory."""
+    """Kernels of a precision, a width and a device, whose launches run here."""
 
-    def __init__(self, folder, precision, block, facts):
-        self.precision, self.block, self.facts = precision, block, facts
+    def __init__(self, folder, precision, block, facts, cluster=1):
+        self.precision, self.block, self.facts, self.cluster = precision, block, facts, cluster
         self._folder, self._libraries = folder, {}
 
     def launch(self, name, shape, *arguments, files=PANELS, extra=()):
@@ -138,10 +168,11 @@ class OnTheHost:
     def _library(self, files, kernels, extra):
         key = files, extra
         if key not in self._libraries:
-            macros = defines(self.facts, self.precision, self.block, files) | {"CLUSTER": 1} | dict(extra)
+            macros = defines(self.facts, self.precision, self.block, files) | {"CLUSTER": self.cluster} | dict(extra)
             text = code(*files, **macros).replace("extern __shared__ __align__(16) unsigned char memory[]", MEMORY)
             source = self._folder / f"kernels{len(self._libraries)}.cpp"
-            source.write_text(ON_THE_HOST + MORE_ON_THE_HOST + text + called(kernels), encoding="utf-8")
+            begin, end = (CLUSTERED, SUMS) if self.cluster > 1 and files is PANELS else ("", "")
+            source.write_text(ON_THE_HOST + MORE_ON_THE_HOST + begin + text + end + called(kernels), encoding="utf-8")
             words = ["-O1", "-shared", "-Xcompiler", "-fPIC,-w,-ffp-contract=off,-fno-strict-aliasing"]
             compiled([*words, "-o", str(source.with_suffix(".so")), str(source)])
             self._libraries[key] = ctypes.CDLL(str(source.with_suffix(".so")))
@@ -177,7 +208,7 @@ def test_kernels_compile_without_warnings(case, tmp_path):
 @pytest.mark.parametrize("case", [*CASES, *thorough(*MORE_CASES)], ids=name_of)
 def test_the_arithmetic_is_within_its_bounds(case, tmp_path):
     precision, block, _ = case
-    kernels, rows, p = OnTheHost(tmp_path, *case), 9001, 3 if block == 8 else 11
+    kernels, rows, p = OnTheHost(tmp_path, *case), 8300, 3 if block == 8 else 11
     basis, w = vectors((p, rows, block), precision), vectors((rows, block), precision, 1)
     inner_products(kernels, basis, w)
     coefficients = vectors((p * block, block), precision, 2).astype(precision.compute)
@@ -191,6 +222,44 @@ def test_the_arithmetic_is_within_its_bounds(case, tmp_path):
         exact, size = (x - exact, np.abs(x) + size) if subtracts else (exact, size)
         bound = sparse_product_bound(p * block + 1, size, precision.compute, exact, precision.storage)
         assert np.all(np.abs((out if subtracts else as_matrix(out[:q])) - exact) <= bound)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("block", [8, *thorough(1, 4)])
+def test_thread_blocks_of_a_cluster_and_one_alone_make_the_same_bits(block, tmp_path):
+    """However many tiles each has: two groups of tiles, or one."""
+    rows, p = 8192 + 77, 24 // block
+    basis, w = vectors((p, rows, block), FDF), vectors((rows, block), FDF, 1)
+    made = []
+    for cluster, groups in ((1, (3,)), (CLUSTER, (2, 1))):
+        (folder := tmp_path / str(cluster)).mkdir()
+        kernels = OnTheHost(folder, FDF, block, H200, cluster)
+        for tiles in groups if block > 1 else (1,):  # of single columns a thread block has one tile
+            partial = np.full((1, p * block, block), np.nan)
+            for _ in range(1 + (cluster > 1)):
+                kernels.launch("gram", (cluster * -(-3 // tiles), 256), basis, w, partial, rows, p, tiles, None)
+            made.append(partial.tobytes())
+    assert len(set(made)) == 1
+    exact, size = as_matrix(basis).T @ w.astype(np.longdouble), np.abs(as_matrix(basis)).T @ np.abs(w)
+    assert np.all(np.abs(partial[0] - exact) <= sparse_product_bound(rows, size, float))
+
+
+@pytest.mark.nvcc
+def test_warps_that_share_rows_read_all_before_they_write(tmp_path):
+    """More columns than a warp makes, in place, with all coefficients in shared memory or some at a time."""
+    kernels = OnTheHost(tmp_path, FDF, 8, A100)
+    basis = vectors((11, 200, 8), FDF)
+    coefficients = vectors((88, 80), DDD, 1)
+    shape = product_shape(A100, FDF, 8, 11, 10)
+    assert shape.across == 2
+    v = as_matrix(basis)
+    exact, size = v @ coefficients, np.abs(v) @ np.abs(coefficients)
+    for kept in (11, 4):
+        out = basis.copy()
+        arguments = (out, coefficients, out, 200, 11, 10, shape.across, kept, 0, None)
+        kernels.launch("product", (3, 32 * shape.warps), *arguments, files=PRODUCTS, extra=shape.defines)
+        assert np.all(np.abs(as_matrix(out[:10]) - exact) <= sparse_product_bound(88, size, float, exact, np.float32))
+        assert np.array_equal(out[10], basis[10])
 
 
 def inner_products(kernels, basis, w):
@@ -223,11 +292,11 @@ def test_small_matrices_and_random_panels(case, tmp_path):
     w[:, 2], w[:, 5] = w[:, 1], np.nan
     w[:, 6] *= 1e-20
     g, r, inverse, dependent = w.T @ w, np.empty((8, 8)), np.empty((8, 8)), np.empty(8, np.uint32)
-    kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13)
+    kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, None, None, 0.0, None)
     assert dependent.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]
     kept = np.flatnonzero(dependent == 0)
     stored = w.astype(np.float32)
-    kernels.launch("multiply_right", (2, 256), stored, inverse, stored, 400)
+    kernels.launch("multiply_right", (2, 256), stored, inverse, stored, 400, None)
     q = stored[:, kept].astype(float)
     assert np.abs(q.T @ q - np.eye(6)).max() < 1e-6
     assert not stored[:, [2, 5]].any()
@@ -241,6 +310,46 @@ def test_small_matrices_and_random_panels(case, tmp_path):
     out = np.zeros((16, 8))
     kernels.launch("add_partials", (2, 64), partial, out, 37, 128, 1, None)
     assert np.array_equal(out, np.add.accumulate(partial)[-1])
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("case", [(DDD, 8, OLD), (FFF, 4, OLD), (DDD, 1, OLD)], ids=name_of)
+def test_clamped_factors_are_those_of_the_host(case, tmp_path):
+    precision, block, _ = case
+    kernels, compute = OnTheHost(tmp_path, *case), precision.compute
+    w = vectors((400, block), precision).astype(float)
+    if block > 2:
+        w[:, 2], w[:, 3] = w[:, 0], 0.0
+    if block > 5:
+        w[:, 5], w[:, 6] = np.nan, w[:, 0] - w[:, 1]
+    g, tolerance = (w.T @ w).astype(compute), 100 * float(np.finfo(compute).eps)
+    for last in (None, np.arange(block) % 3 == 0):
+        behind = None if last is None else last.astype(np.uint32)
+        wanted = clamped(Host(), precision, g, tolerance, last)
+        r, inverse, weak = (
+            np.full((block, block), np.nan, compute),
+            np.full((block, block), np.nan, compute),
+            np.array([7], np.uint32),
+        )
+        kernels.launch("factor_clamped", (1, 32), g, r, inverse, weak, tolerance, behind, np.zeros(1, np.uint32))
+        assert weak[0] == 7 and np.isnan(r).all()
+        kernels.launch("factor_clamped", (1, 32), g, r, inverse, weak, tolerance, behind, None)
+        assert weak[0] == wanted[2] == (block > 2)
+        noise = 20 * np.finfo(compute).eps * len(w) ** 0.5 / tolerance**0.5  # of rows whose pivot was clamped
+        assert np.allclose(r, wanted[0], rtol=1e-3, atol=noise)
+        assert np.allclose(inverse @ r, wanted[1] @ wanted[0], atol=1e-4)
+
+
+@pytest.mark.nvcc
+def test_columns_are_measured_by_what_they_were(tmp_path):
+    kernels = OnTheHost(tmp_path, DDD, 4, OLD)
+    scale, before, g = np.diag(10.0 ** -np.arange(4)), np.eye(4), np.eye(4)
+    for roundoff, expected in ((0.05, [0, 0, 1, 1]), (1e-20, [0, 0, 0, 0])):
+        r, inverse, dependent, weak = np.empty((4, 4)), np.empty((4, 4)), np.empty(4, np.uint32), np.zeros(1, np.uint32)
+        kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, scale, before, roundoff**2, weak)
+        assert dependent.tolist() == expected
+        assert weak[0] == any(expected)
+        assert np.array_equal(np.diag(r), 1.0 - np.array(expected))
 
 
 def test_thread_blocks_of_inner_products():
@@ -257,6 +366,9 @@ def test_products_that_no_thread_block_makes_are_refused():
     assert product_shape(H200, FDF, 8, 300, 144).across == 16
     with pytest.raises(ValueError, match=r"a basis of 1160 columns cannot be made on .*: at most 1152"):
         product_shape(H200, FDF, 8, 300, 145)
+    assert dict(product_shape(H200, FFF, 8, 300, 128).defines)["M"] == 1
+    with pytest.raises(ValueError, match=r"a basis of 1032 columns cannot be made on .*: at most 1024"):
+        product_shape(H200, FFF, 8, 300, 129)
 
 
 def test_rows_of_a_chunk_are_those_of_the_source():

@@ -1,8 +1,8 @@
 // Products of a basis with coefficients: W -= V C, and out = V S, which may be written over V. Behind panel_words.cu.
 //
 // Defines: NT, tiles of 8 columns of the result that a warp makes; M, with MMA tiles of 8 rows that it makes them for, without it
-// rows of a lane; WARPS of a thread block at most, and BLOCKS on a multiprocessor at
-// least, which bound registers; READS, tiles of V that are read before the first is used.
+// rows of a lane; WARPS of a thread block at most, and BLOCKS on a multiprocessor at least, which bound registers; READS, tiles of V
+// that are read before the first is used.
 //
 // A thread block keeps coefficients in shared memory, all of them or as many tiles of V as have room there, and takes rows after
 // rows. `across` warps share the columns of the same rows: all have read before any writes. Each number of the result is added up

@@ -16,7 +16,9 @@ MOST_TILES = 8
 #: Tiles of V that a thread block of inner products takes without products of matrices, by columns of a panel.
 _LANE_TILES = {1: 1, 2: 2, 4: 2, 8: 4}
 #: Tiles of the result that a warp makes at most, and warps of a thread block: more than 8 warps leave room for fewer registers.
-_MOST_MADE, _WARPS, _MOST_WARPS = {True: 9, False: 4}, 8, 16
+_MOST_MADE, _WARPS, _MOST_WARPS = 9, 8, 16
+#: The same where lanes have whole rows: two rows each, or one where otherwise there would be too many warps.
+_LANE_MADE, _MOST_LANE_MADE = 4, 8
 #: Shared memory that lets several thread blocks run on a multiprocessor.
 _SHARED_BYTES = 96 << 10
 _C_TYPES = {"float32": "float", "float64": "double"}
@@ -91,13 +93,15 @@ def product_shape(facts: DeviceFacts, precision: Precision, block: int, panels: 
     """How ``panels`` are multiplied to make ``made`` of them; ``ValueError`` where a thread block cannot make a row of these."""
     tiles, out = -(-panels * block // TILE), -(-made * block // TILE)
     uses_matrices = bool(matrix_rows(facts, precision))
-    across = -(-out // _MOST_MADE[uses_matrices])
+    is_crowded = not uses_matrices and out > _MOST_WARPS * _LANE_MADE
+    most_made = _MOST_MADE if uses_matrices else _MOST_LANE_MADE if is_crowded else _LANE_MADE
+    across = -(-out // most_made)
     if across > _MOST_WARPS:
-        most = _MOST_WARPS * _MOST_MADE[uses_matrices] * TILE
+        most = _MOST_WARPS * most_made * TILE
         raise ValueError(f"a basis of {made * block} columns cannot be made on {facts}: at most {most}")
     each = -(-out // across)
     warps = across * max(1, _WARPS // across)
-    tall = 4 if out == 1 else 2
+    tall = 4 if out == 1 else 1 if is_crowded else 2
     rows = (8 if uses_matrices else 32) * tall
     reads = (16 if each < 6 else 8) // precision.storage.itemsize if uses_matrices else 1
     place_bytes = TILE * TILE * precision.compute.itemsize * each * across

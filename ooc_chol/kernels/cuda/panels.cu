@@ -169,7 +169,13 @@ __device__ __forceinline__ void add_tiles(SUM* out, const Basis& basis, int tile
 }
 #endif
 
-#if CLUSTER > 1
+#if CLUSTER == 1
+// What a strip has at a place of its sums.
+__device__ __forceinline__ SUM sum_of(const SUM* sums, int strip, int at) { return sums[strip * MOST_SUMS + at]; }
+
+// All thread blocks that share a chunk have come here, and what they wrote is seen.
+__device__ __forceinline__ void meet() { __syncthreads(); }
+#elif defined(__CUDACC__)
 __device__ __forceinline__ void read_there(u32 there, double& found) {
     asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(found) : "r"(there));
 }
@@ -177,30 +183,21 @@ __device__ __forceinline__ void read_there(u32 there, double& found) {
 __device__ __forceinline__ void read_there(u32 there, float& found) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(found) : "r"(there));
 }
-#endif
 
-// What thread block `strip` of the cluster, or this one alone, has at a place of its shared memory.
+// The same from the shared memory of the cluster's thread block that has the strip.
 __device__ __forceinline__ SUM sum_of(const SUM* sums, int strip, int at) {
-#if CLUSTER > 1
     const u32 here = (u32)__cvta_generic_to_shared(sums + at);
     u32 there;
     SUM found;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(strip));
     read_there(there, found);
     return found;
-#else
-    return sums[strip * MOST_SUMS + at];
-#endif
 }
 
-// All thread blocks that share a chunk have come here, and what they wrote is seen.
 __device__ __forceinline__ void meet() {
-#if CLUSTER > 1
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-#else
-    __syncthreads();
-#endif
 }
+#endif
 
 // partial[c] = V[c].T W[c]. Thread blocks: for each chunk, for each `tiles` tiles, CLUSTER.
 extern "C" __global__ void __launch_bounds__(THREADS, 2)

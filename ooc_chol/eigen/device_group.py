@@ -1,0 +1,154 @@
+"""All devices of a space: what each gets of the others, and sums over the rows of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.eigen.space_device import Section, SpaceDevice
+from ooc_chol.eigen.space_kernels import CERTIFYING
+from ooc_chol.interfaces import AbstractEvent, Tile
+
+#: An array of each device.
+OfDevice: TypeAlias = Callable[[SpaceDevice], Tile]
+
+
+@final
+class DeviceGroup:
+    """The devices of a space, in the order of their rows; one thread enqueues for all.
+
+    Parameters
+    ----------
+    devices : sequence of SpaceDevice
+        All that have rows.
+    block : int
+        Columns of a panel.
+    """
+
+    def __init__(self, devices: Sequence[SpaceDevice], block: int) -> None:
+        self.devices, self._block = devices, block
+
+    def all(self) -> Iterator[SpaceDevice]:
+        """Every device, current while it is dealt with."""
+        for each in self.devices:
+            with each.device.current():
+                yield each
+
+    def pull(
+        self,
+        own: OfDevice,
+        x: OfDevice,
+        ready: Sequence[AbstractEvent],
+        label: str,
+    ) -> None:
+        """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read."""
+        for each in self.all():
+            for other, done in zip(self.devices, ready, strict=True):
+                each.products.peer.wait(done)
+                if other is not each:
+                    each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
+        self.meet()
+
+    def meet(self) -> None:
+        """Let every device wait until all have copied what they need of the others."""
+        if len(self.devices) > 1:
+            arrived = [each.products.peer.record() for each in self.all()]
+            for each in self.all():
+                for event in arrived:
+                    each.computing.wait(event)
+
+    # sums over rows
+
+    def sections(self, panels: range) -> tuple[Section, Section]:
+        """Places for inner products of panels with W, and of W with itself."""
+        columns = len(panels) * self._block
+        return Section(0, columns), Section(columns, self._block)
+
+    def sum(
+        self,
+        sections: Sequence[Section],
+        operands: Sequence[OfDevice],
+        *,
+        unless: OfDevice | None = None,
+    ) -> None:
+        """Enqueue inner products with W for all chunks of rows, until every device has those of all."""
+        for each in self.all():
+            for section, of in zip(sections, operands, strict=True):
+                flag = None if unless is None else unless(each)
+                each.kernels.gram(each.computing, of(each), each.w, each.own_section(section), unless=flag)
+        self.share(sections)
+
+    def share(self, sections: Sequence[Section], dtype: np.dtype[Any] | None = None, width: int | None = None) -> None:
+        """Enqueue: every device gets the partial sums of all others."""
+        if len(self.devices) == 1:
+            return
+        ready = [each.computing.record() for each in self.all()]
+        for each in self.all():
+            others = [(other, done) for other, done in zip(self.devices, ready, strict=True) if other is not each]
+            for section in sections:
+                each.pull_sums(others, section, dtype, width)
+        self.meet()
+
+    @staticmethod
+    def add(each: SpaceDevice, section: Section, out: Tile, *, adds: bool = False, unless: Tile | None = None) -> None:
+        """Enqueue: ``out`` becomes the sum of a section over all chunks, or gets it added."""
+        each.kernels.add_partials(each.computing, each.section(section), out, adds=adds, unless=unless)
+
+    def gram_of_w(self, out: OfDevice, *, unless: OfDevice | None = None) -> None:
+        """Enqueue inner products of W with itself."""
+        section = Section(0, self._block)
+        self.sum([section], [w_alone], unless=unless)
+        for each in self.all():
+            self.add(each, section, out(each), unless=None if unless is None else unless(each))
+
+    # certificates, in float64
+
+    def bring_wide(self, panel: int, first: int) -> None:
+        """Enqueue: X becomes columns of a panel from ``first`` on, in float64, on every device."""
+        for each in self.all():
+            _widen(each, panel, first)
+        ready = [each.computing.record() for each in self.all()]
+        self.pull(lambda each: _own_wide(each)[0], lambda each: each.wide()[0], ready, f"pull V({panel})")
+
+    def certify(self, panel: int, first: int, theta: NDArray[np.float64], group: int) -> None:
+        """Enqueue squared norms of residuals ``Y - X theta``, and of vectors, behind the product of what was brought."""
+        wide = len(theta)
+        residual, vector = Section(0, wide), Section(wide, wide)
+        dtype = CERTIFYING.storage
+        for each in self.all():
+            _widen(each, panel, first)  # it was scaled where the operator scales from the right
+            x, y = _own_wide(each)
+            at = each.norms[3 * group * wide : 3 * (group + 1) * wide]
+            each.bring(theta, at[2 * wide :])
+            each.wide_kernels.subtract(each.computing, x[None], at[2 * wide :], y)
+            each.wide_kernels.gram(each.computing, y[None], y, each.own_section(residual, dtype, wide))
+            each.wide_kernels.gram(each.computing, x[None], x, each.own_section(vector, dtype, wide))
+        sections = residual, vector
+        self.share(sections, dtype, wide)
+        for each in self.all():
+            for number, section in enumerate(sections):
+                out = each.norms[(3 * group + number) * wide : (3 * group + number + 1) * wide]
+                each.wide_kernels.add_partials(each.computing, each.section(section, dtype, wide), out)
+            each.products.use(0)
+
+
+def own_basis(panels: range) -> OfDevice:
+    """A device's rows of panels."""
+    return lambda each: each.panels(panels)
+
+
+def w_alone(each: SpaceDevice) -> Tile:
+    """W as a basis of one panel."""
+    return each.view("w alone", lambda: each.w[None])
+
+
+def _own_wide(each: SpaceDevice) -> tuple[Tile, Tile]:
+    x, y = each.wide()
+    return x[each.rows.start : each.rows.stop], y
+
+
+def _widen(each: SpaceDevice, panel: int, first: int) -> None:
+    each.kernels.widen(each.computing, each.basis[panel], first, _own_wide(each)[0])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.check import PASSES, VECTORS
 from ooc_chol.eigen.lanczos import CHECK_SEED, MOST_ASYMMETRY, START_SEED, Found, asymmetry_text, check_magnitude
-from ooc_chol.eigen.lobpcg_basis import LobpcgBasis
+from ooc_chol.eigen.lobpcg_basis import LobpcgBasis, Precondition
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import CheckRound, LanczosCounts
@@ -30,7 +30,7 @@ def lobpcg_panels(k: int, block: int) -> int:
     return -(-k // block)
 
 
-def lobpcg_capacity(k: int, block: int, null: int = 0, *, check: bool = True) -> int:
+def lobpcg_capacity(k: int, block: int, null: int = 0, *, diagonal: bool = False, check: bool = True) -> int:
     """Panels that a space needs for LOBPCG.
 
     Parameters
@@ -41,17 +41,22 @@ def lobpcg_capacity(k: int, block: int, null: int = 0, *, check: bool = True) ->
         Columns of a panel.
     null : int
         Known null vectors.
+    diagonal : bool
+        Whether the preconditioner is a diagonal, which is kept beside the vectors.
     check : bool
         Whether a check sweep follows.
 
     Returns
     -------
     int
-        Null vectors, and six panels for each of X: three of vectors, three of their products; or what the check sweep takes.
+        Null vectors, and six panels for each of X: three of vectors, three of their products; or what the check sweep takes; and
+        one for a diagonal.
     """
     first, panels = -(-null // block), lobpcg_panels(k, block)
     needed = LobpcgBasis.capacity(first, panels)
-    return max(needed, LobpcgBasis.capacity(first + panels, _check_panels(panels, block))) if check else needed
+    if check:
+        needed = max(needed, LobpcgBasis.capacity(first + panels, _check_panels(panels, block)))
+    return needed + diagonal
 
 
 def _check_panels(panels: int, block: int) -> int:
@@ -93,7 +98,7 @@ class Lobpcg:
     >>> from ooc_chol.eigen.preconditioners import Preconditioner
     >>> from ooc_chol.eigen.wanted import Wanted
     >>> d = np.arange(1.0, 101.0)
-    >>> space = OperatorSpace(lambda x: d[:, None] * x, 100, block=2, capacity=lobpcg_capacity(2, 2))
+    >>> space = OperatorSpace(lambda x: d[:, None] * x, 100, block=2, capacity=lobpcg_capacity(2, 2, diagonal=True))
     >>> run = Lobpcg(space, Wanted(2, "SA", 1e-10), max_passes=100, preconditioner=Preconditioner(1 / d, 100))
     >>> run.run().values.round(8)
     array([1., 2.])
@@ -141,6 +146,7 @@ class Lobpcg:
             M is not positive definite, or returns what it should not.
         """
         self._bring_null()
+        self._bring_diagonal()
         self._look_at_symmetry(self.basis.begin(start, START_SEED))
         check_magnitude(self.basis.scale, self.space.precision)
         self.counts.passes += self.basis.panels
@@ -177,7 +183,7 @@ class Lobpcg:
             if counts.passes >= self._max_passes:
                 return f"max_passes={self._max_passes} is used up"
             is_first = counts.passes == basis.panels
-            told = basis.step(active, None if is_first else self._preconditioner)
+            told = basis.step(active, None if is_first else self._preconditioning)
             counts.passes += len(active)
             if is_first:
                 self._look_at_symmetry(told)
@@ -233,6 +239,25 @@ class Lobpcg:
         self.counts.certificate_passes += self.basis.first
         self._null_norm = max(float(np.sqrt(np.diag(found[f"Z{panel}"]).max())) for panel in range(self.basis.first))
 
+    def _bring_diagonal(self) -> None:
+        """A diagonal M becomes the last panel, the same in each of its columns."""
+        if self._preconditioner is not None and self._preconditioner.diagonal is not None:
+            self.space.bring(np.repeat(self._preconditioner.diagonal[:, None], self.space.block, axis=1))
+            self.space.store(self.space.capacity - 1)
+
+    @property
+    def _preconditioning(self) -> Precondition | None:
+        return None if self._preconditioner is None else self._precondition
+
+    def _precondition(self, panel: int) -> None:
+        """W becomes M times a panel: where the vectors are if M is a diagonal, else on the host."""
+        assert self._preconditioner is not None
+        if self._preconditioner.diagonal is None:
+            self.space.bring(self._preconditioner(self.space.take(range(panel, panel + 1))))
+        else:
+            self.space.load(panel)
+            self.space.multiply_entries(self.space.capacity - 1)
+
     def _look_at_null(self) -> None:
         """Raise unless null vectors are such."""
         most = max(_MOST_NULL, 10 * self.wanted.tol) * self.basis.scale
@@ -261,7 +286,7 @@ class Lobpcg:
         for _ in range(PASSES - 1):
             if other.residuals().max() <= self.wanted.tol * basis.scale:
                 break
-            other.step(everything, self._preconditioner)
+            other.step(everything, self._preconditioning)
             passes += other.panels
         values = np.concatenate([basis.values, other.values])
         order = np.argsort(-keys(values, self.wanted.which), kind="stable")[:k]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Callable
+from typing import TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.wanted import Which, in_wanted_order
 
+#: Enqueues that W becomes M times a panel.
+Precondition: TypeAlias = Callable[[int], None]
 #: Columns of P that stand out of X by less than this are roundoff.
 _LEAST_DIRECTION = 1e-12
 #: Singular values of directions, of norm 1 each, below which they depend on each other.
@@ -140,15 +142,15 @@ class LobpcgBasis:
         norms: NDArray[np.float64] = np.sqrt(np.maximum(squares, 0.0))
         return norms
 
-    def step(self, active: list[int], preconditioner: Preconditioner | None) -> float:
+    def step(self, active: list[int], precondition: Precondition | None) -> float:
         """A step: Rayleigh and Ritz in [X, P, R], R made of residuals of :meth:`residuals`.
 
         Parameters
         ----------
         active : list of int
             Panels of X, counted from 0, whose residuals take part; the others are locked, but rotate with the rest.
-        preconditioner : Preconditioner, optional
-            What residuals are multiplied with first.
+        precondition : callable, optional
+            ``precondition(panel)`` enqueues: W becomes M times a panel of residuals.
 
         Returns
         -------
@@ -158,7 +160,7 @@ class LobpcgBasis:
         """
         top, factors = self._top, []
         for to, at in enumerate(active):
-            self._precondition(top + at, preconditioner)
+            (precondition or self.space.load)(top + at)
             self._orthonormalize(top + to)
             factors.append(f"R{top + to}")
         end = top + len(active)
@@ -167,7 +169,7 @@ class LobpcgBasis:
         found = self.space.read()
         columns = np.concatenate([_finite(found[f"G{panel}"]) for panel in range(top, end)], axis=1)
         old, size = len(self._gram), len(columns)
-        is_plain = preconditioner is None and not self._directions and len(active) == 1
+        is_plain = precondition is None and not self._directions and len(active) == 1
         told = _difference(columns[:old], active[0] * self.space.block, found[factors[0]]) if is_plain else 0.0
         whole = np.zeros((size, size))
         whole[:old, :old] = self._gram
@@ -177,13 +179,6 @@ class LobpcgBasis:
         self._directions = end - self.first - self.panels  # R belongs to the basis until it is rotated
         self._rayleigh_ritz(active)
         return told
-
-    def _precondition(self, panel: int, preconditioner: Preconditioner | None) -> None:
-        """W becomes M times a panel."""
-        if preconditioner is None:
-            self.space.load(panel)
-        else:
-            self.space.bring(preconditioner(self.space.take(range(panel, panel + 1))))
 
     def _rayleigh_ritz(self, active: list[int]) -> None:
         """Rotate X, and P of active panels, into the best of the basis."""

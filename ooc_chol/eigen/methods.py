@@ -137,7 +137,8 @@ def solved_by_lobpcg(
     start = start_of(asked.v0, problem.n, panels * block)
     if (-(-count // block) + 3 * panels) * block > problem.n:
         return _whole(problem, wanted, precision, vectors, stack)
-    capacity = lobpcg_capacity(wanted.k, block, count, check=asked.check)
+    is_diagonal = preconditioner is not None and preconditioner.diagonal is not None
+    capacity = lobpcg_capacity(wanted.k, block, count, diagonal=is_diagonal, check=asked.check)
     space = problem.space(block, capacity, precision, stack)
     run = Lobpcg(
         space,

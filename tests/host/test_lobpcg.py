@@ -273,6 +273,26 @@ def test_small_matrices_are_solved_whole_null_vectors_left_out():
 # spaces
 
 
+def test_a_diagonal_is_applied_on_devices_in_any_precision():
+    a, _ = grid(15, 20)
+    weights = scipy.sparse.diags_array(np.logspace(0, 1, 300))
+    scaled = (weights @ a @ weights + weights).tocsr()
+    lowest = np.linalg.eigvalsh(scaled.toarray())[:2]
+    with oc.block_csr(scaled) as packed:
+        for precision, tol in (("DDD", 1e-9), ("FDF", 1e-6)):
+            m = Preconditioner(1 / scaled.diagonal(), 300)
+            sizes = {"block": 4, "capacity": lobpcg_capacity(2, 4, diagonal=True)}
+            with open_space(packed, **sizes, precision=precision, **HOST) as space:
+                brought = space.brought_bytes
+                found = Lobpcg(space, Wanted(2, "SA", tol), max_passes=500, preconditioner=m).run()
+                brought = space.brought_bytes - brought
+            assert not found.why_not
+            assert np.abs(found.values - lowest).max() <= 10 * tol * found.scale
+            assert found.counts.passes > 10
+            # The diagonal was brought once; in each step only coefficients were.
+            assert brought < 4 * 300 * 8 + 40_000 * 8 + found.counts.passes * 2 * 12 * 8 * 8 * 2
+
+
 @pytest.mark.parametrize(("devices", "rows"), [(["host:0"], 60), (["host:0", "host:1"], 330)])
 def test_spaces_of_devices_find_the_same(devices, rows):
     a, values = grid(rows, 200)  # in the second case more rows than one device takes

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from ooc_chol.drawing import notebook_html as notebook_html
     from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
+    from ooc_chol.eigen.plan import EigshPlan as EigshPlan
+    from ooc_chol.eigen.plan import plan_eigsh as plan_eigsh
+    from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.solve import eigsh as eigsh
     from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
@@ -120,6 +123,8 @@ _NAMES = {
     "drawing": ("Drawing", "notebook_html"),
     "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
+    "eigen.plan": ("EigshPlan", "plan_eigsh"),
+    "eigen.report": ("EigshReport",),
     "eigen.solve": ("eigsh",),
     "errors": (
         "AsymmetryWarning",

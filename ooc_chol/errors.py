@@ -498,22 +498,31 @@ class CheckpointError(TierError):
         By name what differs: how it is in the checkpoint, and in this call.
     ask : str
         Words for the message on how the user asks to start afresh.
+    of : str
+        Words for what the checkpoint is of.
     """
 
-    def __init__(self, path: str, differences: Mapping[str, tuple[str, str]], ask: str = "replace_store=True") -> None:
+    def __init__(
+        self,
+        path: str,
+        differences: Mapping[str, tuple[str, str]],
+        ask: str = "replace_store=True",
+        of: str = "factorization, whose factor has other bits",
+    ) -> None:
         self.path = path
         self.differences = dict(differences)
         self.ask = ask
+        self.of = of
         told = ", ".join(
             f"{name} ({shortened(there)} there, {shortened(here)} here)" for name, (there, here) in differences.items()
         )
         super().__init__(
-            f"{path}: the checkpoint there is of another factorization, whose factor has other bits; these differ: {told}; "
+            f"{path}: the checkpoint there is of another {of}; these differ: {told}; "
             f"go on with the matrix, options and machine of that one, or start afresh with {ask}"
         )
 
-    def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[str, str]], str]]:
-        return type(self), (self.path, self.differences, self.ask)
+    def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[str, str]], str, str]]:
+        return type(self), (self.path, self.differences, self.ask, self.of)
 
 
 class MissingFolderError(TierError, FileNotFoundError):

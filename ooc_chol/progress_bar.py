@@ -59,6 +59,32 @@ def progress_reporter(
         raise TypeError(f"progress is a {type(progress).__name__}; give True, False or a callable (done, total, seconds)")
 
 
+#: ``show(done, note, seconds)``: work that is done, of which nobody knows how much there is, and words on how it goes.
+OpenReporter: TypeAlias = Callable[[int, str, float], None] | None
+
+
+@contextmanager
+def open_reporter(
+    progress: bool | Callable[[int, int, float], None] | None, most: int, name: str, unit: str
+) -> Iterator[OpenReporter]:
+    """As :func:`progress_reporter`, where nobody knows how much there is to do: a bar without an end, and a note beside it.
+
+    The caller's function gets ``most`` as its total: so much there is at most.
+    """
+    if progress is True:
+        with _bar_class()(file=Display(sys.stderr), desc=name, unit=unit, leave=False) as bar:
+
+            def show(done: int, note: str, seconds: float) -> None:
+                bar.set_postfix_str(note, refresh=False)
+                bar.update(done - bar.n)
+                bar.refresh()
+
+            yield show
+        return
+    with progress_reporter(progress, name, unit) as told:
+        yield None if told is None else lambda done, note, seconds: told(done, most, seconds)
+
+
 def _bar_class() -> Any:
     """A bar without tqdm's monitor thread: nothing is left running when it is closed."""
     from tqdm import tqdm  # 20 ms that a run without a bar need not take

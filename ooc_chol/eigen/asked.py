@@ -92,7 +92,7 @@ def precision_for(precision: Precision | str | None, dtype: np.dtype[Any]) -> Pr
     return precision_of(precision, Precision.FDF if dtype == np.float32 else Precision.DDD)
 
 
-def sizes_of(ncv: object, block: object, k: int, n: int) -> Sizes:
+def sizes_of(ncv: object, block: object, k: int, n: int, *, usual_block: int = 8) -> Sizes:
     """Columns of a panel and panels of the basis.
 
     Parameters
@@ -101,6 +101,8 @@ def sizes_of(ncv: object, block: object, k: int, n: int) -> Sizes:
         As :func:`ooc_chol.eigsh` takes them.
     k, n : int
         Eigenpairs, and rows of A.
+    usual_block : int
+        Most columns of a panel where the caller does not say.
 
     Returns
     -------
@@ -118,7 +120,7 @@ def sizes_of(ncv: object, block: object, k: int, n: int) -> Sizes:
         raise ValueError(f"block is {block}; panels have 1, 2, 4 or 8 columns")
     columns = k + EXTRA_COLUMNS if ncv is None else whole_number(ncv, "ncv")
     if block is None:
-        block = next((each for each in BLOCKS if CHOSEN_PANELS * each <= columns - k), 1)
+        block = next((each for each in BLOCKS if each <= usual_block and CHOSEN_PANELS * each <= columns - k), 1)
     width = whole_number(block, "block")
     least = (-(-k // width) + LEAST_PANELS) * width
     if columns < min(least, n):

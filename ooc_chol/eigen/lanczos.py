@@ -261,8 +261,8 @@ def check_magnitude(largest: float, precision: Precision) -> None:
     least, most = _MAGNITUDES[precision]
     if largest and not least < largest < most:
         raise ValueError(
-            f"A has eigenvalues of about {largest:.2g}, but squares of residuals only fit {precision.value} where they are between "
-            f"{least:g} and {most:g}: divide A by {largest:.0e}, and multiply the eigenvalues by it"
+            f"A has eigenvalues of about {largest:.2g}, but squares of residuals only fit {precision.value} where they are "
+            f"between {least:g} and {most:g}: divide A by {largest:.0e}, and multiply the eigenvalues by it"
         )
 
 

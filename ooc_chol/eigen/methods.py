@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import parse_bytes, whole_number
 from ooc_chol.eigen.asked import BLOCKS, sizes_of, start_of
-from ooc_chol.eigen.lanczos import Found
+from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity, lobpcg_panels
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
@@ -22,6 +22,8 @@ from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.precision.triples import Precision
 
+#: Most columns that are solved for at once where the caller does not say: SuperLU takes them one by one.
+_USUAL_BLOCK = 2
 #: Singular values of null vectors, beside the largest, below which they depend on each other.
 _LEAST_SINGULAR = 1e-10
 
@@ -31,7 +33,10 @@ class Solved(NamedTuple):
 
     found: Found
     vectors: NDArray[Any]  #: (n, k), the most wanted first
-    space: AbstractSpace | None  #: Where it worked, closed by the caller; None where LAPACK solved all
+    method: str  #: ``"lobpcg"``, ``"shift-invert"``, or ``"dense"`` where LAPACK solved all
+    block: int  #: Columns of a panel
+    columns: int  #: Columns of the basis
+    space: AbstractSpace | None = None  #: Where LOBPCG worked, closed by the caller
 
 
 class Asked(NamedTuple):
@@ -42,16 +47,17 @@ class Asked(NamedTuple):
     v0: Any
     max_passes: int
     check: bool
+    trace: bool = False
 
 
-def method_of(method: str, *, M: Any, null: Any, sigma: float | None, OPinv: Any) -> str:
+def method_of(method: str, *, M: Any, null: Any, sigma: float | None, OPinv: Any, checkpoint: Any = None) -> str:
     """The method that is meant.
 
     Parameters
     ----------
     method : {"auto", "lanczos", "lobpcg"}
         As the caller gave it.
-    M, null, sigma, OPinv
+    M, null, sigma, OPinv, checkpoint
         As :func:`ooc_chol.eigsh` takes them.
 
     Returns
@@ -64,6 +70,8 @@ def method_of(method: str, *, M: Any, null: Any, sigma: float | None, OPinv: Any
     ValueError
         They contradict each other.
     """
+    if checkpoint is not None and (sigma is not None or method == "lobpcg" or M is not None or null is not None):
+        raise ValueError("checkpoint keeps runs of Lanczos on A itself: leave it out where LOBPCG or sigma is asked for")
     if sigma is not None:
         if method == "lobpcg" or M is not None or null is not None:
             raise ValueError("sigma is for Lanczos on the inverse, which takes neither M nor null: leave them out, or sigma")
@@ -139,7 +147,7 @@ def solved_by_lobpcg(
         return _whole(problem, wanted, precision, vectors, stack)
     is_diagonal = preconditioner is not None and preconditioner.diagonal is not None
     capacity = lobpcg_capacity(wanted.k, block, count, diagonal=is_diagonal, check=asked.check)
-    space = problem.space(block, capacity, precision, stack)
+    space = problem.space(block, capacity, precision, stack, trace=asked.trace)
     run = Lobpcg(
         space,
         wanted,
@@ -151,7 +159,7 @@ def solved_by_lobpcg(
     )
     found = run.run(start)
     taken = space.take(range(panels))[:, : wanted.k].astype(precision.storage, copy=False)
-    return Solved(found, taken, space)
+    return Solved(found, taken, "lobpcg", block, 3 * panels * block, space)
 
 
 def null_of(null: Any, n: int) -> NDArray[np.float64] | None:
@@ -217,12 +225,14 @@ def _whole(
     product, n = problem.exact(stack), problem.n
     if null is None:
         whole = whole_pairs(product, n, wanted, precision)
-        return Solved(_of_lapack(whole.values, whole.residuals, whole.scale, wanted, whole.products), whole.vectors, None)
+        found = _of_lapack(whole.values, whole.residuals, whole.scale, wanted, whole.products)
+        return Solved(found, whole.vectors, "dense", 1, n)
     z = np.linalg.svd(null, full_matrices=True)[0][:, null.shape[1] :]
     whole = whole_pairs(lambda y: z.T @ product(np.ascontiguousarray(z @ y)), z.shape[1], wanted, precision)
     v = (z @ whole.vectors).astype(precision.storage)
     residuals = _residuals(product, v.astype(np.float64), whole.values)
-    return Solved(_of_lapack(whole.values, residuals, whole.scale, wanted, whole.products), v, None)
+    found = _of_lapack(whole.values, residuals, whole.scale, wanted, whole.products)
+    return Solved(found, v, "dense", 1, z.shape[1])
 
 
 def _of_lapack(values: NDArray[np.float64], residuals: NDArray[np.float64], scale: float, wanted: Wanted, passes: int) -> Found:
@@ -251,6 +261,7 @@ def solved_near(
     sigma: Any,
     OPinv: Any = None,
     memory_budget: int | str | None = None,
+    at_restart: AtRestart | None = None,
 ) -> Solved:
     """Eigenpairs nearest sigma, by Lanczos on the inverse of ``A - sigma I``.
 
@@ -260,6 +271,8 @@ def solved_near(
         As for :func:`solved_by_lobpcg`; ``wanted.which`` is of eigenvalues of the inverse.
     sigma, OPinv, memory_budget
         As :func:`ooc_chol.eigsh` takes them.
+    at_restart : callable, optional
+        As :class:`~ooc_chol.eigen.lanczos.Lanczos` takes it; residuals are those of the inverse.
 
     Returns
     -------
@@ -284,7 +297,7 @@ def solved_near(
     if precision != Precision.DDD:
         raise ValueError(f"with sigma all is computed in float64, but precision is {precision.value}: give precision='DDD'")
     n, product = problem.n, problem.exact(stack)
-    sizes = sizes_of(asked.ncv, asked.block or (None if asked.ncv else 2), wanted.k, n)
+    sizes = sizes_of(asked.ncv, asked.block, wanted.k, n, usual_block=_USUAL_BLOCK)
     start = start_of(asked.v0, n, sizes.block)
     if sizes.columns + sizes.block > n:
         return _all_near(problem, wanted, float(sigma), stack)
@@ -292,8 +305,15 @@ def solved_near(
     budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     inverse = inverse_of(product, n, float(sigma), matrix=matrix, OPinv=OPinv, memory_budget=budget)
     run = ShiftInvert(product, n, float(sigma), inverse, wanted)
-    found, vectors = run.run(block=sizes.block, panels=sizes.panels, max_passes=asked.max_passes, check=asked.check, start=start)
-    return Solved(found, vectors, None)
+    found, vectors = run.run(
+        block=sizes.block,
+        panels=sizes.panels,
+        max_passes=asked.max_passes,
+        check=asked.check,
+        start=start,
+        at_restart=at_restart,
+    )
+    return Solved(found, vectors, "shift-invert", sizes.block, sizes.columns)
 
 
 def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: ExitStack) -> Solved:
@@ -301,4 +321,4 @@ def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: Exi
     whole = whole_pairs(problem.exact(stack), problem.n, Wanted(problem.n, "LA", wanted.tol), Precision.DDD)
     order = nearest_order(whole.values, sigma, wanted.which)[: wanted.k]
     found = _of_lapack(whole.values[order], whole.residuals[order], whole.scale, wanted, whole.products)
-    return Solved(found, np.ascontiguousarray(whole.vectors[:, order]), None)
+    return Solved(found, np.ascontiguousarray(whole.vectors[:, order]), "dense", 1, problem.n)

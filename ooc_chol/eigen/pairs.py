@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.prints import one_line
+from ooc_chol.tracing.trace import Trace
 
 
 @final
@@ -26,17 +27,22 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
     report : object
         What was done: passes over A, restarts, check sweeps.
     trace : Trace or None
-        Every copy and computation, where it was asked for.
+        Every copy and computation on devices, where it was asked for.
     """
 
     eigenvalues: NDArray[np.float64]
     eigenvectors: NDArray[Any]
     residuals: NDArray[np.float64]
     report: Any
-    trace: Any
+    trace: Trace | None
 
     def __new__(
-        cls, eigenvalues: NDArray[np.float64], eigenvectors: NDArray[Any], residuals: NDArray[np.float64], report: Any, trace: Any
+        cls,
+        eigenvalues: NDArray[np.float64],
+        eigenvectors: NDArray[Any],
+        residuals: NDArray[np.float64],
+        report: Any,
+        trace: Trace | None,
     ) -> Eigenpairs:
         """Pairs of values and vectors, in the same order."""
         made = super().__new__(cls, (eigenvalues, eigenvectors))

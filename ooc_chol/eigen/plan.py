@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import one_line
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import NO_DIAGONALS, RING_SLOTS, Diagonals, device_text
 from ooc_chol.sparse.planning import Devices, Facts, assumed_blocks, diagonals_of, precision_of, tier_name
 from ooc_chol.tasks.row_blocks import RowBlocks, ValueKind
@@ -40,6 +41,7 @@ class EigshProblem(NamedTuple):
     memory_budget: int | str | None = None
     tier: str = "memory"
     diagonals: Diagonals = NO_DIAGONALS
+    rates: PassRates | None = None  #: Those by which seconds are predicted; by default what was measured on this machine
 
     @property
     def n(self) -> int:
@@ -63,7 +65,7 @@ class EigshProblem(NamedTuple):
         return least
 
     def _space(self, sizes: Sizes, ring_slots: int) -> SpacePlan:
-        return plan_space(
+        space = plan_space(
             self.blocks,
             precision=self.precision,
             block=sizes.block,
@@ -74,6 +76,7 @@ class EigshProblem(NamedTuple):
             diagonals=self.diagonals,
             ring_slots=ring_slots,
         )
+        return space if self.rates is None else replace(space, products=replace(space.products, rates=self.rates))
 
 
 def least_panels(k: int, block: int) -> int:

@@ -4,29 +4,48 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, diags_array
 from scipy.sparse.linalg import LinearOperator
 
+from ooc_chol.eigen.asked import Sizes, sizes_of
+from ooc_chol.eigen.device_space import DeviceSpace
+from ooc_chol.eigen.key import packed_key, product_key
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
+from ooc_chol.eigen.plan import EigshPlan, EigshProblem, planned_eigsh
 from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.space_plan import SpacePlan
+from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
+from ooc_chol.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
+from ooc_chol.room import check_room
 from ooc_chol.sparse.block_csr import BlockCSR, block_csr
 from ooc_chol.sparse.multiplier import Store, multiplier
 from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.planning import Devices
+from ooc_chol.sparse.planning import Devices, diagonals_of, tier_name
 
+#: Columns of a panel where a LinearOperator or an array multiplies: many multiply a column at a time, and wider panels need fewer
+#: products but more columns.
+_HOST_BLOCK = 2
 #: What would do for what is no matrix.
 _ADVICE = (
     "give a sparse matrix, what oc.block_csr or oc.laplacian returns, a file of one, a square array, or a "
     "scipy.sparse.linalg.LinearOperator((n, n), matvec=...)"
 )
+
+
+class Layout(NamedTuple):
+    """How large a basis is, and what devices hold."""
+
+    sizes: Sizes
+    plan: EigshPlan | None  #: None on the host, where A multiplies by itself
 
 
 class AbstractProblem(ABC):
@@ -36,8 +55,21 @@ class AbstractProblem(ABC):
     dtype: np.dtype[Any]  #: float32 or float64: type of its entries, or of what it returns
 
     @abstractmethod
-    def space(self, block: int, capacity: int, precision: Precision, stack: ExitStack) -> AbstractSpace:
-        """A space with room for a basis; ``stack`` closes it."""
+    def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
+        """How large the basis is, by what the caller asked and memory holds; None where it would be the whole space."""
+
+    @abstractmethod
+    def space(
+        self,
+        block: int,
+        capacity: int,
+        precision: Precision,
+        stack: ExitStack,
+        *,
+        plan: SpacePlan | None = None,
+        trace: bool = False,
+    ) -> AbstractSpace:
+        """A space with room for a basis, laid out as planned where there is a plan; ``stack`` closes it."""
 
     @abstractmethod
     def exact(self, stack: ExitStack) -> Product:
@@ -47,6 +79,20 @@ class AbstractProblem(ABC):
     def csc(self) -> csc_array | None:
         """A in float64, to be factored; None where all that is known of it are its products."""
 
+    @abstractmethod
+    def key(self) -> dict[str, Any]:
+        """What the matrix is known again by, in an arithmetic key."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that compute."""
+        return ("host:0",)
+
+    @property
+    def files(self) -> list[tuple[str, AnyPath | None]]:
+        """Files that are read, behind the arguments that name them."""
+        return []
+
 
 @final
 class GivenProblem(AbstractProblem):
@@ -55,8 +101,26 @@ class GivenProblem(AbstractProblem):
     def __init__(self, product: Product, n: int, dtype: np.dtype[Any], array: NDArray[Any] | None = None) -> None:
         self._product, self.n, self.dtype, self._array = product, n, dtype, array
 
-    def space(self, block: int, capacity: int, precision: Precision, stack: ExitStack) -> AbstractSpace:
-        """NumPy's arrays."""
+    def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
+        """By what the caller asked: memory of the host is not planned."""
+        sizes = sizes_of(ncv, block, wanted.k, self.n, usual_block=_HOST_BLOCK)
+        return None if sizes.columns + sizes.block > self.n else Layout(sizes, None)
+
+    def space(
+        self,
+        block: int,
+        capacity: int,
+        precision: Precision,
+        stack: ExitStack,
+        *,
+        plan: SpacePlan | None = None,
+        trace: bool = False,
+    ) -> AbstractSpace:
+        """NumPy's arrays, of which there is no trace."""
+        nbytes = (capacity + 1) * block * self.n * precision.storage.itemsize
+        check_room(
+            nbytes, f"a basis of {capacity * block} vectors of {self.n} numbers", "give a smaller ncv, or fewer eigenpairs"
+        )
         space = OperatorSpace(self._product, self.n, block=block, capacity=capacity, precision=precision)
         stack.callback(space.close)
         return space
@@ -69,29 +133,64 @@ class GivenProblem(AbstractProblem):
         """Entries of an array that are not zero."""
         return None if self._array is None else csc_array(self._array, dtype=np.float64)
 
+    def key(self) -> dict[str, Any]:
+        """By what it makes of random vectors."""
+        return product_key(self._product, self.n, self.dtype)
+
 
 @final
 class PackedProblem(AbstractProblem):
     """A packed matrix, or an operator of one, which is multiplied on devices."""
 
     def __init__(self, operator: Operator, devices: Devices, memory_budget: int | str | None) -> None:
-        self._operator = operator
-        self._options: dict[str, Any] = {"devices": devices, "memory_budget": memory_budget}
+        self._operator, self._memory_budget = operator, memory_budget
+        self._names = resolve_devices(devices)
         self.n, self.dtype = operator.shape[0], operator.matrix.dtype
 
-    def space(self, block: int, capacity: int, precision: Precision, stack: ExitStack) -> AbstractSpace:
-        """NumPy's arrays beside products on devices."""
-        exact = stack.enter_context(multiplier(self._operator, block, **self._options))
-        product = exact
-        if precision != Precision.DDD:
-            product = stack.enter_context(multiplier(self._operator, block, precision=precision, **self._options))
-        space = OperatorSpace(product, self.n, block=block, capacity=capacity, precision=precision, exact=exact)
-        stack.callback(space.close)
-        return space
+    def key(self) -> dict[str, Any]:
+        """By all its contents."""
+        return packed_key(self._operator)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those that were asked for."""
+        return self._names
+
+    @property
+    def files(self) -> list[tuple[str, AnyPath | None]]:
+        """The packed file."""
+        return [("A", self._operator.matrix.path)]
+
+    def posed(self, precision: Precision) -> EigshProblem:
+        """What a plan is made for."""
+        matrix, diagonals = self._operator.matrix, diagonals_of(self._operator)
+        return EigshProblem(matrix.blocks, precision, self._names, self._memory_budget, tier_name(matrix), diagonals)
+
+    def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
+        """By the plan."""
+        plan = planned_eigsh(self.posed(precision), wanted.k, wanted.which, ncv=ncv, block=block)
+        return None if plan.choice is None else Layout(Sizes(plan.block, plan.capacity - 1), plan)
+
+    def space(
+        self,
+        block: int,
+        capacity: int,
+        precision: Precision,
+        stack: ExitStack,
+        *,
+        plan: SpacePlan | None = None,
+        trace: bool = False,
+    ) -> DeviceSpace:
+        """Vectors on devices."""
+        if plan is None:
+            plan = self.posed(precision).space(Sizes(block, capacity - 1), capacity // 2)
+        return stack.enter_context(DeviceSpace(self._operator, plan, trace=trace))
 
     def exact(self, stack: ExitStack) -> Product:
         """A multiplier."""
-        return stack.enter_context(multiplier(self._operator, 8, **self._options))
+        return stack.enter_context(
+            multiplier(self._operator, PANEL_COLUMNS[-1], devices=self._names, memory_budget=self._memory_budget)
+        )
 
     def csc(self) -> csc_array:
         """Its blocks, with the diagonals of the operator."""

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator, SuperLU, splu
 from ooc_chol.config import format_bytes
 from ooc_chol.eigen.factor_size import ORDERING, factor_size
 from ooc_chol.eigen.krylov import KrylovBasis
-from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, START_SEED, Found, Lanczos
+from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, START_SEED, AtRestart, Found, Lanczos
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import BudgetError, SingularMatrixError
@@ -254,7 +254,14 @@ class ShiftInvert:
         self._product, self._n, self._sigma, self._inverse, self._wanted = product, n, sigma, inverse, wanted
 
     def run(
-        self, *, block: int, panels: int, max_passes: int, check: bool = True, start: NDArray[np.float64] | None = None
+        self,
+        *,
+        block: int,
+        panels: int,
+        max_passes: int,
+        check: bool = True,
+        start: NDArray[np.float64] | None = None,
+        at_restart: AtRestart | None = None,
     ) -> tuple[Found, NDArray[np.float64]]:
         """Run Lanczos on the inverse.
 
@@ -268,6 +275,8 @@ class ShiftInvert:
             Whether a check sweep follows.
         start : (n, block) array, optional
             Starting panel.
+        at_restart : callable, optional
+            As :class:`~ooc_chol.eigen.lanczos.Lanczos` takes it.
 
         Returns
         -------
@@ -284,7 +293,8 @@ class ShiftInvert:
         with ExitStack() as stack:
             space = OperatorSpace(self._inverse.solve, self._n, block=block, capacity=panels + 1)
             stack.callback(space.close)
-            lanczos = Lanczos(space, replace(self._wanted, tol=_INNER_TOL), max_passes=max_passes, check=check)
+            inner = replace(self._wanted, tol=_INNER_TOL)
+            lanczos = Lanczos(space, inner, max_passes=max_passes, check=check, at_restart=at_restart)
             found = self._symmetric(lanczos, start)
             vectors = space.take(range(-(-self._wanted.k // block)))[:, : self._wanted.k]
         return self._in_a(found, vectors)

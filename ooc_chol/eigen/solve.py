@@ -9,21 +9,35 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.eigen.asked import Sizes, passes_of, precision_for, sizes_of, start_of, wanted_of
+from ooc_chol.eigen.asked import BLOCKS, Sizes, passes_of, precision_for, start_of, wanted_of
+from ooc_chol.eigen.checkpoint import CHECKPOINTS, Checkpoint
+from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
+from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
 from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
+from ooc_chol.eigen.report import EigshReport
+from ooc_chol.eigen.session import Session
+from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
+from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
+from ooc_chol.progress_bar import OpenReporter, open_reporter
 from ooc_chol.sparse.multiplier import Progress, Store
 from ooc_chol.sparse.planning import Devices
+from ooc_chol.tracing.trace import Trace
 
 #: Methods and modes by name.
 _METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart",)
+#: What to give where pairs have not converged, by method; Lanczos has another.
+_MORE = {
+    "lobpcg": "a better preconditioner M, or a larger block, tol or max_passes",
+    "shift-invert": "a sigma nearer to the eigenvalues or a more accurate OPinv, or a larger ncv, tol or max_passes",
+}
 
 
 class _Options(TypedDict, total=False):
@@ -106,7 +120,7 @@ def eigsh(
         Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
     block : {1, 2, 4, 8}, optional
         Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
-        default the largest of these with ``12 block <= ncv - k``.
+        default the one that :func:`plan_eigsh` predicts to be fastest, of those with ``12 block <= ncv - k``.
     v0 : (n,) or (n, m) array_like, optional
         Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
         depend on others.
@@ -135,9 +149,12 @@ def eigsh(
     store : str or PathLike, optional
         File for the packed blocks of an A that is not packed; by default they are in host memory.
     checkpoint : str or PathLike, optional
-        File for what is needed to go on after an interruption.
+        File that each restart replaces with what is needed to go on: by custom ``.ooceig``. The same call goes on from it to the
+        same bits, however the last one ended, on other devices and with another budget, too; it stays in the end. Of an A that
+        is packed, or is to be, all contents are compared.
     progress : bool or callable, optional
-        A bar, or ``progress(done, total, seconds)`` of passes.
+        A bar with passes done and the largest residual, or ``progress(done, total, seconds)`` after each restart, in passes,
+        ``total`` being the most that there may be.
     trace : bool
         Whether every copy and computation is recorded.
     return_eigenvectors : bool
@@ -160,7 +177,10 @@ def eigsh(
     NonFiniteError
         A holds NaN or infinities.
     BudgetError
-        The budget does not hold the basis, or the factor that sigma needs; the message says how many bytes would do.
+        The budget does not hold the basis, or the factor that sigma needs; the message says how many bytes would do, and which
+        ``ncv`` would fit.
+    CheckpointError
+        The checkpoint is of another problem; the message says what differs.
     PreconditionerError
         M has another shape, or is not positive definite and it shows.
     SingularMatrixError
@@ -185,28 +205,36 @@ def eigsh(
     True
     """
     _refuse_what_is_not_there(method, mode)
-    solver = method_of(method, M=M, null=null, sigma=sigma, OPinv=OPinv)
+    solver = method_of(method, M=M, null=null, sigma=sigma, OPinv=OPinv, checkpoint=checkpoint)
     max_products = passes_of(max_passes)
     with ExitStack() as stack:
         problem = problem_of(A, devices, memory_budget, store, stack)
         triple = precision_for(precision, np.dtype(np.float64) if sigma is not None else problem.dtype)
         wanted = wanted_of(k, which, tol, triple, problem.n)
+        show = stack.enter_context(open_reporter(progress, max_products, "eigsh", "pass"))
         if solver != "lanczos":
-            asked = Asked(block, ncv, v0, max_products, check)
-            if solver == "lobpcg":
-                solved = solved_by_lobpcg(problem, wanted, triple, asked, stack, M=M, null=null)
-            else:
-                near: dict[str, Any] = {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
-                solved = solved_near(problem, wanted, triple, asked, stack, **near)
-            pairs = _checked(solved.found, solved.vectors, wanted, triple)
+            asked = Asked(block, ncv, v0, max_products, check, trace)
+            given = (
+                {"M": M, "null": null} if solver == "lobpcg" else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
+            )
+            pairs = _otherwise(solver, problem, wanted, triple, asked, show, stack, given)
             return pairs if return_eigenvectors else pairs.eigenvalues
-        sizes = sizes_of(ncv, block, wanted.k, problem.n)
-        start = start_of(v0, problem.n, sizes.block)
-        if sizes.columns + sizes.block > problem.n:
-            found, vectors = _all_of_it(problem, wanted, triple, stack)
+        layout = problem.layout(wanted, triple, ncv, block)
+        if layout is None:
+            start_of(v0, problem.n, BLOCKS[0])
+            session = Session(wanted, triple, show=show)
+            found, vectors, records = *_all_of_it(problem, wanted, triple, stack), None
+            report = session.report(found, None, n=problem.n)
         else:
-            found, vectors = _restarted(problem, wanted, triple, sizes, start, max_products, check, stack)
-    pairs = _checked(found, vectors, wanted, triple)
+            start, sizes = start_of(v0, problem.n, layout.sizes.block), layout.sizes
+            plan = None if layout.plan is None else layout.plan.space
+            kept = None if checkpoint is None else _kept(checkpoint, problem, wanted, triple, sizes, check, start)
+            space = problem.space(sizes.block, sizes.panels + 1, triple, stack, plan=plan, trace=trace)
+            session = Session(wanted, triple, plan=layout.plan, checkpoint=kept, show=show)
+            found, vectors = _restarted(space, wanted, start, max_products, check, session)
+            report = session.report(found, space, n=problem.n)
+            records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
+    pairs = _checked(found, vectors, wanted, triple, report, records)
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
@@ -218,21 +246,57 @@ def _refuse_what_is_not_there(method: str, mode: str) -> None:
         raise ValueError(f"mode is {mode!r:.40}; give one of {', '.join(repr(each) for each in _MODES)}")
 
 
-def _restarted(
+def _otherwise(
+    solver: str,
+    problem: AbstractProblem,
+    wanted: Wanted,
+    precision: Precision,
+    asked: Asked,
+    show: OpenReporter,
+    stack: ExitStack,
+    given: dict[str, Any],
+) -> Eigenpairs:
+    """Pairs by LOBPCG, or near a shift."""
+    session = Session(wanted, precision, show=show)
+    if solver == "lobpcg":
+        solved = solved_by_lobpcg(problem, wanted, precision, asked, stack, at_step=session.at_step, **given)
+    else:
+        solved = solved_near(problem, wanted, precision, asked, stack, at_restart=session.at_restart, **given)
+    space = solved.space
+    report = session.report(solved.found, space, n=problem.n, method=solved.method, block=solved.block, ncv=solved.columns)
+    records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
+    return _checked(solved.found, solved.vectors, wanted, precision, report, records)
+
+
+def _kept(
+    path: str | os.PathLike[str],
     problem: AbstractProblem,
     wanted: Wanted,
     precision: Precision,
     sizes: Sizes,
+    check: bool,
+    start: NDArray[np.float64] | None,
+) -> Checkpoint:
+    """Where restarts are kept, looked at before anything is computed, and what they belong to."""
+    check_outputs([Output("checkpoint", path, CHECKPOINTS.files)], problem.files, ask="")
+    key = arithmetic_key(problem.key(), wanted, precision, sizes, check=check, start=start, devices=problem.devices)
+    return Checkpoint(path, key, problem.files)
+
+
+def _restarted(
+    space: AbstractSpace,
+    wanted: Wanted,
     start: NDArray[np.float64] | None,
     max_passes: int,
     check: bool,
-    stack: ExitStack,
+    session: Session,
 ) -> tuple[Found, NDArray[Any]]:
     """Block Lanczos, and the vectors it ended with, the most wanted first."""
-    space = problem.space(sizes.block, sizes.panels + 1, precision, stack)
-    found = Lanczos(space, wanted, max_passes=max_passes, check=check).run(start)
-    vectors = space.take(range(-(-wanted.k // sizes.block)))[:, : wanted.k]
-    return found, vectors.astype(precision.storage, copy=False)
+    run = Lanczos(space, wanted, max_passes=max_passes, check=check, at_restart=session.at_restart)
+    session.begin(run)
+    found = run.run(start)
+    vectors = space.take(range(-(-wanted.k // space.block)))[:, : wanted.k]
+    return found, vectors.astype(space.precision.storage, copy=False)
 
 
 def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, stack: ExitStack) -> tuple[Found, NDArray[Any]]:
@@ -244,23 +308,35 @@ def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, s
     return Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors
 
 
-def _checked(found: Found, vectors: NDArray[Any], wanted: Wanted, precision: Precision) -> Eigenpairs:
+def _checked(
+    found: Found,
+    vectors: NDArray[Any],
+    wanted: Wanted,
+    precision: Precision,
+    report: EigshReport,
+    records: Trace | None,
+) -> Eigenpairs:
     """The pairs, ascending, if all have converged."""
     scale = found.scale
     order = np.argsort(found.values, kind="stable")
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
-        raise _not_converged(found, vectors, residuals, wanted, precision)
-    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], found.counts, None)
+        raise _not_converged(found, vectors, residuals, wanted, precision, report.method)
+    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], report, records)
 
 
 def _not_converged(
-    found: Found, vectors: NDArray[Any], residuals: NDArray[np.float64], wanted: Wanted, precision: Precision
+    found: Found,
+    vectors: NDArray[Any],
+    residuals: NDArray[np.float64],
+    wanted: Wanted,
+    precision: Precision,
+    method: str,
 ) -> NoConvergenceError:
     """The error, with the pairs that have converged."""
     order = np.argsort(found.values, kind="stable")
     order = order[residuals[order] <= wanted.tol]
-    advice = "give a larger ncv, block, tol or max_passes"
+    advice = f"give {_MORE.get(method, 'a larger ncv, block, tol or max_passes')}"
     if precision != Precision.DDD:
         advice += ", or precision='DDD'"
     return NoConvergenceError(

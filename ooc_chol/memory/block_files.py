@@ -1,7 +1,7 @@
 """Files of blocks of bytes: written once, one behind the other, with checksums that are checked whenever a block is read.
 
-1. The first page: :data:`MAGIC`, the version, where the header lies, how long it is, and its XXH3-64; zeros; and in the last
-   8 bytes the XXH3-64 of the rest of the page. It is written last: until then only the magic bytes are there.
+1. The first page: 8 bytes that tell the kind of file, the version, where the header lies, how long it is, and its XXH3-64; zeros;
+   and in the last 8 bytes the XXH3-64 of the rest of the page. It is written last: until then only the first 8 bytes are there.
 2. Blocks, each at a multiple of 4096 bytes, zeros behind it up to the next.
 3. The header, a JSON object, to the end of the file: what it is of (``kind``), the byte order of blocks, the bytes of each block
    and the checksums of its pieces of 1 MiB, the last one with the zeros behind it, and the facts of whoever writes the file.
@@ -17,7 +17,7 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import xxhash
@@ -35,14 +35,46 @@ from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created
 from ooc_chol.outputs import AnyPath, FileKind, Output, check_outputs, permissions, refuse_strangers
 from ooc_chol.team import ThreadTeam, cores
 
-#: First bytes of every file of blocks.
-MAGIC = b"OOCROWS\n"
 #: Version that is written; a reader refuses any other.
 VERSION = 1
-#: Files that a new one may replace.
-PACKED_FILES = FileKind("packed sparse matrix of ooc_chol", MAGIC, endings=(".oocsr",))
-#: Such files while they are written.
-_UNFINISHED = Unfinished(MAGIC, "packed matrix", "block_csr")
+
+
+class BlockFiles(NamedTuple):
+    """Files of blocks of one kind."""
+
+    files: FileKind  #: Those that a new one may replace, with 8 first bytes
+    unfinished: Unfinished  #: Such files while they are written
+    option: str  #: The argument by which the user names one
+    ask: str  #: How the user asks for another file to be replaced; empty where there is no way
+    again: str  #: What makes a file anew, in words, such as ``"pack the matrix again"``
+
+    @property
+    def magic(self) -> bytes:
+        """First bytes of each."""
+        return self.files.mark
+
+
+def block_files(
+    mark: bytes, name: str, ending: str, *, becomes: str, opener: str, option: str, ask: str, again: str
+) -> BlockFiles:
+    """A kind of files of blocks that begin with ``mark``."""
+    return BlockFiles(
+        FileKind(f"{name} of ooc_chol", mark, endings=(ending,)), Unfinished(mark, becomes, opener), option, ask, again
+    )
+
+
+#: Packed matrices.
+PACKED = block_files(
+    b"OOCROWS\n",
+    "packed sparse matrix",
+    ".oocsr",
+    becomes="packed matrix",
+    opener="block_csr",
+    option="store",
+    ask="replace_store=True",
+    again="pack the matrix again",
+)
+MAGIC, PACKED_FILES = PACKED.magic, PACKED.files
 #: Magic bytes, version, four bytes of nothing, place of the header, its bytes, and their checksum.
 _FIRST = struct.Struct("<8sIIQQQ")
 _SIGNATURE = struct.Struct("<Q")
@@ -52,7 +84,6 @@ _MOST_HEADER_BYTES = 256 << 20
 _DIGITS = 16
 #: Threads that read one block, and fewest bytes for which a second one is asked.
 _READERS, _LEAST_SHARED = 4, 8 << 20
-_AGAIN = "copy the file again, or pack the matrix again"
 
 
 @final
@@ -66,7 +97,9 @@ class BlockFileWriter(AbstractBlockSink):
     inputs : sequence of (str, path)
         Files that are read meanwhile, each behind the argument that names it: none of them is written.
     replace : bool
-        Whether a file that is no packed matrix may be replaced.
+        Whether a file of another kind may be replaced.
+    kind : BlockFiles
+        Kind of the file.
 
     Raises
     ------
@@ -78,18 +111,26 @@ class BlockFileWriter(AbstractBlockSink):
         Another run is writing it, or it cannot be created.
     """
 
-    def __init__(self, path: AnyPath, inputs: Sequence[tuple[str, AnyPath | None]] = (), *, replace: bool = False) -> None:
-        self._output, self._name, self._may_replace = Output("store", path, PACKED_FILES), os.fspath(path), replace
-        check_outputs([self._output], inputs, replace=replace, ask="replace_store=True")
+    def __init__(
+        self,
+        path: AnyPath,
+        inputs: Sequence[tuple[str, AnyPath | None]] = (),
+        *,
+        replace: bool = False,
+        kind: BlockFiles = PACKED,
+    ) -> None:
+        self._output, self._name, self._may_replace = Output(kind.option, path, kind.files), os.fspath(path), replace
+        self._kind = kind
+        check_outputs([self._output], inputs, replace=replace, ask=kind.ask)
         self.path = os.path.realpath(path)
         self._partial = f"{self.path}.partial"
         self._blocks: list[tuple[int, str]] = []
         self._end = PAGE_BYTES
         self._buffer: NDArray[np.uint8] = np.zeros(0, np.uint8)
         with file_errors_typed(self._partial, "creating it"):
-            self._descriptor: int | None = create_locked(self._partial, permissions(self.path), _UNFINISHED)
+            self._descriptor: int | None = create_locked(self._partial, permissions(self.path), kind.unfinished)
             try:
-                write_fully(self._descriptor, MAGIC.ljust(PAGE_BYTES, b"\0"), 0, self._partial)
+                write_fully(self._descriptor, kind.magic.ljust(PAGE_BYTES, b"\0"), 0, self._partial)
             except BaseException:
                 self.discard()
                 raise
@@ -129,13 +170,15 @@ class BlockFileWriter(AbstractBlockSink):
         with file_errors_typed(self._partial, "completing it"):
             write_fully(descriptor, text, self._end, self._partial)
             os.fsync(descriptor)
-            write_fully(descriptor, first_page(self._end, text), 0, self._partial)
+            write_fully(descriptor, first_page(self._end, text, self._kind.magic), 0, self._partial)
             os.fsync(descriptor)
-            refuse_strangers(self._output, self._name, replace=self._may_replace)  # one may have come meanwhile
+            refuse_strangers(
+                self._output, self._name, replace=self._may_replace, ask=self._kind.ask
+            )  # one may have come meanwhile
             os.replace(self._partial, self.path)
             self._descriptor = None
             os.close(descriptor)
-            sync_directory(self.path, _UNFINISHED)
+            sync_directory(self.path, self._kind.unfinished)
 
     def discard(self) -> None:
         """Remove the file unless it is complete; a second call does nothing."""
@@ -149,9 +192,9 @@ class BlockFileWriter(AbstractBlockSink):
         return self._descriptor
 
 
-def first_page(header_offset: int, header: bytes) -> bytes:
+def first_page(header_offset: int, header: bytes, magic: bytes = MAGIC) -> bytes:
     """The first page of a file whose header lies there."""
-    start = _FIRST.pack(MAGIC, VERSION, 0, header_offset, len(header), hash_bytes(header, 0))
+    start = _FIRST.pack(magic, VERSION, 0, header_offset, len(header), hash_bytes(header, 0))
     page = start.ljust(PAGE_BYTES - _SIGNATURE.size, b"\0")
     return page + _SIGNATURE.pack(hash_bytes(page, 0))
 
@@ -166,6 +209,8 @@ class BlockFile(AbstractBlockTier):
         Name of the file.
     kind : str
         What the file must be of.
+    files : BlockFiles
+        Kind of the file.
 
     Raises
     ------
@@ -184,14 +229,14 @@ class BlockFile(AbstractBlockTier):
 
     name = "file"
 
-    def __init__(self, path: AnyPath, kind: str) -> None:
-        self.path = os.path.realpath(path)
+    def __init__(self, path: AnyPath, kind: str, files: BlockFiles = PACKED) -> None:
+        self.path, self._kind = os.path.realpath(path), files
         #: What looks at a block that this opening reads for the first time, if it is to: it raises what is wrong with its bytes.
         self.check_block: Callable[[int, NDArray[np.uint8]], None] | None = None
         self._looked_at: set[int] = set()
         self._team = ThreadTeam(min(_READERS, cores()))
         with file_errors_typed(os.fspath(path), "opening it"):
-            self._file = _opened(path, self.path)
+            self._file = _opened(path, self.path, files)
             try:
                 self._read_header(kind)
             except BaseException:
@@ -199,21 +244,25 @@ class BlockFile(AbstractBlockTier):
                 raise
 
     def _read_header(self, kind: str) -> None:
-        offset, header = read_header(self._file.fileno(), self.path)
-        _check_words(header, kind, self.path)
+        offset, header = read_header(self._file.fileno(), self.path, self._kind)
+        _check_words(header, kind, self.path, self._kind.again)
         try:
             self.sizes, self._hashes = _blocks_of(header)
             self.facts: dict[str, Any] = _typed(header, "facts", dict)
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedFileError(
-                f"{self.path}: its header is not that of a packed matrix ({error}); {_AGAIN}", self.path
-            ) from error
+            what = f"its header is not that of a {self._kind.unfinished.what} ({error})"
+            raise DamagedFileError(f"{self.path}: {what}; {self.advice}", self.path) from error
         self._offsets = [PAGE_BYTES]
         for size in self.sizes:
             self._offsets.append(self._offsets[-1] + whole_pages(size))
         if self._offsets[-1] != offset:
             text = f"its blocks end at byte {self._offsets[-1]}, but its header begins at {offset}"
-            raise DamagedFileError(f"{self.path}: {text}; {_AGAIN}", self.path)
+            raise DamagedFileError(f"{self.path}: {text}; {self.advice}", self.path)
+
+    @property
+    def advice(self) -> str:
+        """What can be done about damage, in words."""
+        return _advice(self._kind)
 
     def reads_file(self, index: BlockIndex) -> bool:
         """Always: no block is elsewhere."""
@@ -253,7 +302,7 @@ class BlockFile(AbstractBlockTier):
         if found != expected:
             first, last = offset + start, offset + stop - 1
             text = f"block {number} is damaged: its bytes {first} to {last} of the file have XXH3-64 {found}, expected {expected}"
-            raise DamagedFileError(f"{self.path}: {text}; {_AGAIN}", self.path, tile=(number, 0), first=first, stop=last + 1)
+            raise DamagedFileError(f"{self.path}: {text}; {self.advice}", self.path, tile=(number, 0), first=first, stop=last + 1)
 
     def span(self, number: int) -> tuple[int, int]:
         """First byte of a block in the file, and the byte behind its last."""
@@ -275,70 +324,72 @@ def is_packed_file(path: AnyPath) -> bool:
     return not os.path.exists(path) and PACKED_FILES.has(f"{os.path.realpath(path)}.partial")
 
 
-def _opened(path: AnyPath, real: str) -> Any:
+def _advice(kind: BlockFiles) -> str:
+    return f"copy the file again, or {kind.again}"
+
+
+def _opened(path: AnyPath, real: str, kind: BlockFiles) -> Any:
     """The file, open for reading; TierError where it is only being written."""
     try:
         return input_file(path)
     except FileNotFoundError:
-        if os.path.isfile(partial_name := f"{real}.partial") and PACKED_FILES.has(partial_name):
-            text = "is being written, or its writing was ended: wait for it, or pack the matrix again"
+        if os.path.isfile(partial_name := f"{real}.partial") and kind.files.has(partial_name):
+            text = f"is being written, or its writing was ended: wait for it, or {kind.again}"
             raise TierError(f"{os.fspath(path)} {text} (it is {partial_name} until it is complete)") from None
         raise
 
 
-def read_header(descriptor: int, path: str) -> tuple[int, dict[str, Any]]:
+def read_header(descriptor: int, path: str, kind: BlockFiles = PACKED) -> tuple[int, dict[str, Any]]:
     """Where the header of an open file of blocks begins, and the JSON object that it is."""
-    size = os.fstat(descriptor).st_size
+    size, magic, advice = os.fstat(descriptor).st_size, kind.magic, _advice(kind)
     page = bytearray(min(size, PAGE_BYTES))
     read_fully(descriptor, memoryview(page), 0, path)
-    if page[: len(MAGIC)] != MAGIC:
-        text = f"begins with {bytes(page[: len(MAGIC)])!r} instead of {MAGIC!r}: it is no packed sparse matrix of ooc_chol"
+    if page[: len(magic)] != magic:
+        text = f"begins with {bytes(page[: len(magic)])!r} instead of {magic!r}: it is no {kind.files.name}"
         raise DamagedFileError(f"{path} {text}", path)
     if len(page) < PAGE_BYTES:
-        raise DamagedFileError(f"{path}: truncated inside its first page, at {size} bytes; {_AGAIN}", path)
-    if not any(page[len(MAGIC) :]):
-        raise TierError(f"{path}: its writing was ended before it was complete; pack the matrix again")
+        raise DamagedFileError(f"{path}: truncated inside its first page, at {size} bytes; {advice}", path)
+    if not any(page[len(magic) :]):
+        raise TierError(f"{path}: its writing was ended before it was complete; {kind.again}")
     found, expected = hash_bytes(page[: -_SIGNATURE.size], 0), _SIGNATURE.unpack(page[-_SIGNATURE.size :])[0]
     if found != expected:
         text = f"{path}: its first page is damaged (XXH3-64 {found:016x}, expected {expected:016x})"
-        raise DamagedFileError(f"{text}; {_AGAIN}", path, first=0, stop=PAGE_BYTES)
+        raise DamagedFileError(f"{text}; {advice}", path, first=0, stop=PAGE_BYTES)
     _, version, _, offset, length, checksum = _FIRST.unpack_from(page)
     if version != VERSION:
-        raise TierError(
-            f"{path}: it is of version {version}, but this version of ooc_chol reads {VERSION} only: pack the matrix again"
-        )
+        raise TierError(f"{path}: it is of version {version}, but this version of ooc_chol reads {VERSION} only: {kind.again}")
     if offset + length != size:
         what = "truncated" if offset + length > size else "too long"
-        raise DamagedFileError(f"{path}: {what}, {size} bytes instead of {offset + length}; {_AGAIN}", path)
+        raise DamagedFileError(f"{path}: {what}, {size} bytes instead of {offset + length}; {advice}", path)
     if length > _MOST_HEADER_BYTES:
         most = format_bytes(_MOST_HEADER_BYTES)
-        raise DamagedFileError(f"{path}: its header claims {length} bytes, but has at most {most}; {_AGAIN}", path)
+        raise DamagedFileError(f"{path}: its header claims {length} bytes, but has at most {most}; {advice}", path)
     raw = bytearray(length)
     read_fully(descriptor, memoryview(raw), offset, path)
     if (found := hash_bytes(raw, 0)) != checksum:
         said = f"{path}: its header is damaged (XXH3-64 {found:016x}, expected {checksum:016x}), bytes {offset} to {size - 1}"
-        raise DamagedFileError(f"{said}; {_AGAIN}", path, first=offset, stop=size)
-    return offset, _parsed(bytes(raw), path)
+        raise DamagedFileError(f"{said}; {advice}", path, first=offset, stop=size)
+    return offset, _parsed(bytes(raw), path, advice)
 
 
-def _parsed(text: bytes, path: str) -> dict[str, Any]:
+def _parsed(text: bytes, path: str, advice: str) -> dict[str, Any]:
     try:
         found = parse_json(text.decode())
     except ValueError as error:
-        raise DamagedFileError(f"{path}: its header is no JSON object ({error}); {_AGAIN}", path) from error
+        raise DamagedFileError(f"{path}: its header is no JSON object ({error}); {advice}", path) from error
     if not isinstance(found, dict):
-        raise DamagedFileError(f"{path}: its header is no JSON object, but a {type(found).__name__}; {_AGAIN}", path)
+        raise DamagedFileError(f"{path}: its header is no JSON object, but a {type(found).__name__}; {advice}", path)
     return found
 
 
-def _check_words(header: dict[str, Any], kind: str, path: str) -> None:
+def _check_words(header: dict[str, Any], kind: str, path: str, again: str) -> None:
     """Raise TierError unless this version of ooc_chol on this machine reads such blocks."""
     known = {"kind": kind, "byte_order": sys.byteorder, "checksum": ALGORITHM, "piece_bytes": PIECE_BYTES}
     for name, readable in known.items():
         said = header.get(name)
         if type(said) is not type(readable) or said != readable:
             what = f"its header says {name} = {said!r:.80}, but here only {readable!r} is read"
-            advice = "pack the matrix again on a machine like this" if name == "byte_order" else "pack the matrix again"
+            advice = f"{again} on a machine like this" if name == "byte_order" else again
             raise TierError(f"{path}: {what}; {advice}")
 
 

@@ -144,20 +144,18 @@ def test_a_run_taken_up_at_a_restart_ends_with_the_same_bits():
     states = []
 
     def keep(run, residual):
-        states.append((run.basis.state(), list(run.basis.frontier), run.space.take(range(run.basis.used)), run.scale, residual))
+        states.append((run.state(), [run.space.take(range(at, at + 1)) for at in range(run.basis.used)], residual))
 
     def run(at_restart=None, state=None):
         space = OperatorSpace(lambda x: a @ x, 400, block=2, capacity=12)
         lanczos = Lanczos(space, Wanted(3, "LA", 1e-10), max_passes=1000, at_restart=at_restart)
         if state is not None:
-            numbers, frontier, vectors, lanczos.scale, _ = state
-            lanczos.basis.resume(numbers, vectors, frontier)
-            lanczos.counts.restarts = 1
+            lanczos.resume(*state[:2])
         found = lanczos.run()
         return found.values, space.take(range(2))
 
     values, vectors = run(keep)
-    residuals = [state[4] for state in states]
+    residuals = [state[2] for state in states]
     assert len(states) > 5 and residuals[-1] < residuals[0]
     for state in states[1:-1:3]:
         again, others = run(state=state)

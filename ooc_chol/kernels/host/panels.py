@@ -228,13 +228,13 @@ class HostPanelKernels(AbstractPanelKernels):
         self._team.run([partial(job, number, rows) for number, rows in enumerate(strips)])
 
     def _gram(self, basis: Floats, w: Floats, out: Floats) -> None:
-        """``out[i] = V[i].T @ W`` for a strip: pieces one after the other."""
+        """``out[i] = V[i].T @ W`` for a strip: pieces one after the other, each summed in float64 whatever ``out`` is."""
         out[...] = 0
-        product = np.empty_like(out[:_MOST_PANELS])
+        product = np.empty_like(out[:_MOST_PANELS], dtype=np.float64)
         for rows in _pieces(len(w), PIECE_ROWS):
-            wide = w[rows].astype(self._compute, copy=False)
+            wide = w[rows].astype(np.float64, copy=False)
             for first in range(0, len(basis), _MOST_PANELS):
-                panels = basis[first : first + _MOST_PANELS, rows].astype(self._compute, copy=False)
+                panels = basis[first : first + _MOST_PANELS, rows].astype(np.float64, copy=False)
                 of_panels = out[first : first + len(panels)]
                 np.matmul(panels.transpose(0, 2, 1), wide, out=product[: len(panels)])
                 np.add(of_panels, product[: len(panels)], out=of_panels)

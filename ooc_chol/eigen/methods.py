@@ -24,6 +24,8 @@ from ooc_chol.precision.triples import Precision
 
 #: Most columns that are solved for at once where the caller does not say: SuperLU takes them one by one.
 _USUAL_BLOCK = 2
+#: Columns of the basis beside the wanted ones there: the inverse has its eigenvalues far apart.
+_EXTRA_COLUMNS = 32
 #: Singular values of null vectors, beside the largest, below which they depend on each other.
 _LEAST_SINGULAR = 1e-10
 
@@ -297,7 +299,8 @@ def solved_near(
     if precision != Precision.DDD:
         raise ValueError(f"with sigma all is computed in float64, but precision is {precision.value}: give precision='DDD'")
     n, product = problem.n, problem.exact(stack)
-    sizes = sizes_of(asked.ncv, asked.block, wanted.k, n, usual_block=_USUAL_BLOCK)
+    ncv = wanted.k + _EXTRA_COLUMNS if asked.ncv is None and asked.block in (None, 1, 2) else asked.ncv
+    sizes = sizes_of(ncv, asked.block, wanted.k, n, usual_block=_USUAL_BLOCK)
     start = start_of(asked.v0, n, sizes.block)
     if sizes.columns + sizes.block > n:
         return _all_near(problem, wanted, float(sigma), stack)

@@ -22,8 +22,9 @@ from ooc_chol.errors import BudgetError, SingularMatrixError
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.precision.triples import Precision
 
-#: Residual of Lanczos on the inverse, relative to its largest Ritz value: what follows makes it smaller yet.
-_INNER_TOL = 1e-12
+#: Residuals of Lanczos on the inverse, relative to its largest Ritz value, one after the other until those in A are small enough:
+#: eigenvalues that are much farther from sigma than the nearest want less.
+_INNER_TOLS = (1e-10, 1e-12, 1e-14)
 #: How small pivots may be beside others of their column, one after the other until solutions are good: 0 stays on the diagonal.
 _PIVOTING = (0.0, 0.1, 1.0)
 #: Largest backward error of a solution; and of what the caller's OPinv returns, relative to the right-hand side.
@@ -293,14 +294,18 @@ class ShiftInvert:
         with ExitStack() as stack:
             space = OperatorSpace(self._inverse.solve, self._n, block=block, capacity=panels + 1)
             stack.callback(space.close)
-            inner = replace(self._wanted, tol=_INNER_TOL)
-            lanczos = Lanczos(space, inner, max_passes=max_passes, check=check, at_restart=at_restart)
-            found = self._symmetric(lanczos, start)
-            vectors = space.take(range(-(-self._wanted.k // block)))[:, : self._wanted.k]
-        return self._in_a(found, vectors)
+            lanczos = Lanczos(space, self._wanted, max_passes=max_passes, check=check, at_restart=at_restart)
+            for tol in _INNER_TOLS:
+                lanczos.wanted = replace(self._wanted, tol=tol)
+                inner = self._symmetric(lanczos, start)
+                vectors = space.take(range(-(-self._wanted.k // block)))[:, : self._wanted.k]
+                found, v = self._in_a(inner, vectors)
+                if inner.why_not or not found.why_not:
+                    break
+        return found, v
 
     def _symmetric(self, lanczos: Lanczos, start: NDArray[np.float64] | None) -> Found:
-        """Run, and blame what the caller gave where it is that."""
+        """Run, or run on, and blame what the caller gave where it is that."""
         try:
             return lanczos.run(start)
         except ValueError as error:

@@ -37,6 +37,7 @@ def test_pairs_near_a_shift_are_scipys(seed):
     for which in ("LM", "LA", "SA"):
         pairs = oc.eigsh(a, 5, sigma=sigma, which=which, **HOST)
         check_pairs(a, pairs, 1e-10)
+        assert pairs.report.counts.checks, "checked too, whatever the errors of solutions"
         assert np.abs(pairs.eigenvalues - np.sort(eigsh(a, 5, sigma=sigma, which=which)[0])).max() <= 1e-9
 
 

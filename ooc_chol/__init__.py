@@ -58,9 +58,11 @@ if TYPE_CHECKING:
     from ooc_chol.errors import PlanSizeError as PlanSizeError
     from ooc_chol.errors import PrecisionError as PrecisionError
     from ooc_chol.errors import PrecisionWarning as PrecisionWarning
+    from ooc_chol.errors import PreconditionerError as PreconditionerError
     from ooc_chol.errors import RatesWarning as RatesWarning
     from ooc_chol.errors import RefinementError as RefinementError
     from ooc_chol.errors import ScheduleError as ScheduleError
+    from ooc_chol.errors import SingularMatrixError as SingularMatrixError
     from ooc_chol.errors import SparseInputError as SparseInputError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
@@ -148,9 +150,11 @@ _NAMES = {
         "PlanSizeError",
         "PrecisionError",
         "PrecisionWarning",
+        "PreconditionerError",
         "RatesWarning",
         "RefinementError",
         "ScheduleError",
+        "SingularMatrixError",
         "SparseInputError",
         "TierError",
         "UnsupportedTypeError",

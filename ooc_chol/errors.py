@@ -141,6 +141,49 @@ class SparseInputError(OocCholError, ValueError):
         return type(self), (self.source, self.place, self.problem, self.advice)
 
 
+class PreconditionerError(OocCholError, ValueError):
+    """A preconditioner is not what it should be: symmetric, positive definite, real, and of the shape of A.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, with its numbers.
+    advice : str
+        What the user can do, as the end of the message.
+    """
+
+    def __init__(self, problem: str, advice: str) -> None:
+        self.problem = problem
+        self.advice = advice
+        super().__init__(f"the preconditioner M {problem}; {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.problem, self.advice)
+
+
+class SingularMatrixError(OocCholError, np.linalg.LinAlgError):
+    """A matrix that is to be inverted is singular, or so nearly that nothing of its inverse would be right.
+
+    Parameters
+    ----------
+    matrix : str
+        What it is, such as ``"A - sigma I"``.
+    problem : str
+        How that showed, with its numbers.
+    advice : str
+        What the user can do, as the end of the message.
+    """
+
+    def __init__(self, matrix: str, problem: str, advice: str) -> None:
+        self.matrix = matrix
+        self.problem = problem
+        self.advice = advice
+        super().__init__(f"{matrix} is singular to working precision: {problem}; {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.matrix, self.problem, self.advice)
+
+
 class NotHermitianError(OocCholError, ValueError):
     """A diagonal entry of a complex matrix has an imaginary part, so that the matrix is not Hermitian.
 

@@ -175,6 +175,15 @@ def multiplied(machine, precision, w, inverse, *, in_place=True, unless=None):
     return call(machine, precision, w.shape[1], use)
 
 
+def entries_multiplied(machine, precision, w, factors):
+    def use(kernels, stream):
+        out = machine.bring(w)
+        kernels.multiply_entries(stream, machine.bring(factors), out)
+        return machine.take(out)
+
+    return call(machine, precision, w.shape[1], use)
+
+
 def filled(machine, precision, w, first_row, seed, columns=None):
     def use(kernels, stream):
         out = machine.bring(w)

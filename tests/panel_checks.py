@@ -12,6 +12,7 @@ from tests.panel_arrays import (
     as_matrix,
     clamped,
     combined,
+    entries_multiplied,
     factored,
     fallen,
     filled,
@@ -242,3 +243,9 @@ def wide_panels(machine, precision, block):
     doubled = 2 * np.eye(block)
     assert np.array_equal(multiplied(machine, precision, w, doubled, unless=flag(machine, 0)), w)
     assert np.array_equal(multiplied(machine, precision, w, doubled, unless=flag(machine, 1)), 2 * w)
+
+
+def diagonals(machine, precision, block):
+    """Entries times those of another panel, rounded once in the type of storage."""
+    w, factors = vectors((CHUNK_ROWS + 77, block), precision), vectors((CHUNK_ROWS + 77, block), precision)[::-1].copy()
+    assert entries_multiplied(machine, precision, w, factors).tobytes() == (w * factors).tobytes()

@@ -124,6 +124,13 @@ class DeviceSpace(AbstractSpace):
             for each in self._group.all():
                 each.copy(each.w, each.basis[panel])
 
+    def multiply_entries(self, panel: int) -> None:
+        """Each entry of W is multiplied by that of a panel in the same place, and rounded once: a diagonal times W."""
+        with self._working(f"multiply entries {panel}"):
+            self._is_measured = False
+            for each in self._group.all():
+                each.kernels.multiply_entries(each.computing, each.basis[panel], each.w)
+
     def take(self, panels: range) -> NDArray[np.float64]:
         """Columns of panels, as an (n, panels * block) array on the host; waits."""
         found = np.empty((self.n, len(panels) * self.block))

@@ -99,6 +99,10 @@ class OperatorSpace(AbstractSpace):
         """A panel becomes a copy of W."""
         self._vectors(range(panel, panel + 1))[:] = self._w
 
+    def multiply_entries(self, panel: int) -> None:
+        """``W *= V[panel]``, entry by entry."""
+        self._w *= self._vectors(range(panel, panel + 1))
+
     def take(self, panels: range) -> NDArray[np.float64]:
         """Columns of panels."""
         return np.array(self._vectors(panels).T, dtype=np.float64, order="C")

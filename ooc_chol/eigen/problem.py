@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csc_array, diags_array
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.eigen.asked import Sizes, sizes_of
@@ -75,6 +76,10 @@ class AbstractProblem(ABC):
         """Products in float64, of at most 8 columns at once."""
 
     @abstractmethod
+    def csc(self) -> csc_array | None:
+        """A in float64, to be factored; None where all that is known of it are its products."""
+
+    @abstractmethod
     def key(self) -> dict[str, Any]:
         """What the matrix is known again by, in an arithmetic key."""
 
@@ -93,8 +98,8 @@ class AbstractProblem(ABC):
 class GivenProblem(AbstractProblem):
     """A ``LinearOperator`` or an array, which multiplies on the host by itself."""
 
-    def __init__(self, product: Product, n: int, dtype: np.dtype[Any]) -> None:
-        self._product, self.n, self.dtype = product, n, dtype
+    def __init__(self, product: Product, n: int, dtype: np.dtype[Any], array: NDArray[Any] | None = None) -> None:
+        self._product, self.n, self.dtype, self._array = product, n, dtype, array
 
     def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
         """By what the caller asked: memory of the host is not planned."""
@@ -123,6 +128,10 @@ class GivenProblem(AbstractProblem):
     def exact(self, stack: ExitStack) -> Product:
         """Its own product: it is given float64."""
         return self._product
+
+    def csc(self) -> csc_array | None:
+        """Entries of an array that are not zero."""
+        return None if self._array is None else csc_array(self._array, dtype=np.float64)
 
     def key(self) -> dict[str, Any]:
         """By what it makes of random vectors."""
@@ -182,6 +191,16 @@ class PackedProblem(AbstractProblem):
         return stack.enter_context(
             multiplier(self._operator, PANEL_COLUMNS[-1], devices=self._names, memory_budget=self._memory_budget)
         )
+
+    def csc(self) -> csc_array:
+        """Its blocks, with the diagonals of the operator."""
+        operator = self._operator
+        a = csc_array(operator.matrix.tocsr(), dtype=np.float64)
+        left = np.broadcast_to(np.asarray(operator.left), self.n)
+        a = diags_array(left) @ a
+        if operator.right is not None:
+            a = a @ diags_array(operator.right)
+        return csc_array(a + diags_array(np.broadcast_to(np.asarray(operator.shift), self.n)))
 
 
 def problem_of(A: Any, devices: Devices, memory_budget: int | str | None, store: Store, stack: ExitStack) -> AbstractProblem:
@@ -265,7 +284,7 @@ def _of_array(given: Any) -> GivenProblem:
     def product(x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(kept.astype(x.dtype, copy=False) @ x)
 
-    return GivenProblem(product, len(kept), dtype)
+    return GivenProblem(product, len(kept), dtype, kept)
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

@@ -89,7 +89,7 @@ class EigshReport:
     which : str
         From which end.
     method : str
-        ``"lanczos"``, ``"dense"`` or another.
+        ``"lanczos"``, ``"lobpcg"``, ``"shift-invert"`` or ``"dense"``.
     precision : Precision
         Types of vectors and arithmetic.
     tol : float

@@ -13,6 +13,7 @@ from ooc_chol.eigen.asked import FLOORS
 from ooc_chol.eigen.checkpoint import Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.lanczos import Found, Lanczos
+from ooc_chol.eigen.lobpcg import Lobpcg
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.report import EigshMoves, EigshReport, EigshSeconds
 from ooc_chol.eigen.space import AbstractSpace
@@ -79,7 +80,21 @@ class Session:
         if self._show is not None:
             self._show(run.counts.passes, f"residual {residual:.1e}", ended - self._since)
 
-    def report(self, found: Found, space: AbstractSpace | None, *, n: int) -> EigshReport:
+    def at_step(self, run: Lobpcg, residual: float) -> None:
+        """Show a step of LOBPCG: what :class:`Lobpcg` takes as ``at_step``."""
+        if self._show is not None:
+            self._show(run.counts.passes, f"residual {residual:.1e}", time.perf_counter() - self._since)
+
+    def report(
+        self,
+        found: Found,
+        space: AbstractSpace | None,
+        *,
+        n: int,
+        method: str | None = None,
+        block: int = 1,
+        ncv: int | None = None,
+    ) -> EigshReport:
         """What was done.
 
         Parameters
@@ -90,6 +105,10 @@ class Session:
             Where it worked; None where LAPACK solved the whole problem.
         n : int
             Rows of A.
+        method : str, optional
+            What it was; by default Lanczos where there is a space, and LAPACK elsewhere.
+        block, ncv : int, optional
+            Columns of a panel and of the basis; by default those of Lanczos in the space.
 
         Returns
         -------
@@ -104,12 +123,12 @@ class Session:
             n=n,
             k=self.wanted.k,
             which=self.wanted.which,
-            method="dense" if space is None else "lanczos",
+            method=method or ("dense" if space is None else "lanczos"),
             precision=self.precision,
             tol=self.wanted.tol,
             floor=FLOORS[self.precision],
-            block=1 if space is None else space.block,
-            ncv=n if space is None else space.block * (space.capacity - 1),
+            block=block if space is None else space.block,
+            ncv=ncv or (n if space is None else space.block * (space.capacity - 1)),
             counts=found.counts,
             eigenvalues=found.values[order],
             residuals=residuals[order],

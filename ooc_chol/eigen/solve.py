@@ -15,6 +15,7 @@ from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
+from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
@@ -26,13 +27,18 @@ from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
-from ooc_chol.progress_bar import open_reporter
+from ooc_chol.progress_bar import OpenReporter, open_reporter
 from ooc_chol.sparse.multiplier import Progress, Store
 from ooc_chol.sparse.planning import Devices
 from ooc_chol.tracing.trace import Trace
 
 #: Methods and modes by name.
-_METHODS, _MODES = ("auto", "lanczos"), ("restart", "paper")
+_METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart", "paper")
+#: What to give where pairs have not converged, by method; Lanczos has another.
+_MORE = {
+    "lobpcg": "a better preconditioner M, or a larger block, tol or max_passes",
+    "shift-invert": "a sigma nearer to the eigenvalues or a more accurate OPinv, or a larger ncv, tol or max_passes",
+}
 
 
 class _Options(TypedDict, total=False):
@@ -50,6 +56,9 @@ class _Options(TypedDict, total=False):
     reorthogonalize: Reorthogonalization
     check: bool
     M: Any
+    null: ArrayLike | None
+    sigma: float | None
+    OPinv: Any
     devices: Devices
     memory_budget: int | str | None
     store: Store
@@ -78,6 +87,9 @@ def eigsh(
     reorthogonalize: Reorthogonalization = "full",
     check: bool = True,
     M: Any = None,
+    null: ArrayLike | None = None,
+    sigma: float | None = None,
+    OPinv: Any = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
     store: Store = None,
@@ -97,12 +109,13 @@ def eigsh(
     k : int
         Eigenpairs, 1 to n.
     which : {"LM", "LA", "SA"}
-        Those of largest magnitude, the largest, or the smallest.
+        Those of largest magnitude, the largest, or the smallest. With ``sigma``, of the inverse, as SciPy has it.
     precision : Precision or str, optional
         Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
         for an A of float32, DDD for any other.
-    method : {"auto", "lanczos"}
-        Block Lanczos with thick restarts.
+    method : {"auto", "lanczos", "lobpcg"}
+        Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where ``M`` or
+        ``null`` is given.
     tol : float, optional
         Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
         1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF.
@@ -122,8 +135,18 @@ def eigsh(
         With ``mode="paper"``, against what a new vector is made orthogonal: all before it, every second one, or two.
     check : bool
         Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
-    M : optional
-        Preconditioner; Lanczos takes none.
+    M : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
+        Preconditioner of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a
+        diagonal, a callable takes an (n, b) float64 array and returns M times it, on the host.
+    null : (n,) or (n, m) array_like, optional
+        Known null vectors of A, such as one of ones for each component of a graph whose Laplacian A is. They are left out of
+        what LOBPCG looks for.
+    sigma : float, optional
+        Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
+        ``"LA"`` those nearest above it first, ``"SA"`` those nearest below it first. SuperLU factors on the host, in float64; A
+        must not be a ``LinearOperator`` then, unless ``OPinv`` is given. ``memory_budget`` holds for the factor too.
+    OPinv : LinearOperator or callable, optional
+        Solves with ``A - sigma I`` in place of a factor.
     devices : str, sequence of str, or int, optional
         Devices as for :func:`multiply`.
     memory_budget : int or str, optional
@@ -159,9 +182,14 @@ def eigsh(
     NonFiniteError
         A holds NaN or infinities.
     BudgetError
-        The budget does not hold the basis; the message says how many bytes would do, and which ``ncv`` would fit.
+        The budget does not hold the basis, or the factor that sigma needs; the message says how many bytes would do, and which
+        ``ncv`` would fit.
     CheckpointError
         The checkpoint is of another problem; the message says what differs.
+    PreconditionerError
+        M has another shape, or is not positive definite and it shows.
+    SingularMatrixError
+        sigma is an eigenvalue of A, to working precision.
 
     Notes
     -----
@@ -181,21 +209,31 @@ def eigsh(
     >>> bool(pairs.residuals.max() < 1e-10)
     True
     """
-    _refuse_what_is_not_there(method, mode, M)
+    _refuse_what_is_not_there(method, mode)
+    solver = method_of(method, M=M, null=null, sigma=sigma, OPinv=OPinv, checkpoint=checkpoint)
     if mode == "paper":
-        refuse_in_paper_mode(which=which, block=block, ncv=ncv, tol=tol, max_passes=max_passes, checkpoint=checkpoint)
+        options = {"which": which, "block": block, "ncv": ncv, "tol": tol, "max_passes": max_passes, "checkpoint": checkpoint}
+        asked_else = {"M": M, "null": null, "sigma": sigma, "OPinv": OPinv, "method": None if solver == "lanczos" else method}
+        refuse_in_paper_mode(**options, **asked_else)
     check_reorthogonalization(reorthogonalize)
     max_products = passes_of(max_passes)
     with ExitStack() as stack:
         problem = problem_of(A, devices, memory_budget, store, stack)
-        triple = precision_for(precision, problem.dtype)
+        triple = precision_for(precision, np.dtype(np.float64) if sigma is not None else problem.dtype)
         wanted = wanted_of(k, which, tol, triple, problem.n)
         if mode == "paper":
             start = start_of(v0, problem.n, 1)
             pairs = paper_eigenpairs(problem, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
             return pairs if return_eigenvectors else pairs.eigenvalues
-        layout = problem.layout(wanted, triple, ncv, block)
         show = stack.enter_context(open_reporter(progress, max_products, "eigsh", "pass"))
+        if solver != "lanczos":
+            asked = Asked(block, ncv, v0, max_products, check, trace)
+            given = (
+                {"M": M, "null": null} if solver == "lobpcg" else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
+            )
+            pairs = _otherwise(solver, problem, wanted, triple, asked, show, stack, given)
+            return pairs if return_eigenvectors else pairs.eigenvalues
+        layout = problem.layout(wanted, triple, ncv, block)
         if layout is None:
             start_of(v0, problem.n, BLOCKS[0])
             session = Session(wanted, triple, show=show)
@@ -214,17 +252,34 @@ def eigsh(
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
-def _refuse_what_is_not_there(method: str, mode: str, M: Any) -> None:
+def _refuse_what_is_not_there(method: str, mode: str) -> None:
     """Raise for methods and modes that do not exist."""
     if method not in _METHODS:
         raise ValueError(f"method is {method!r:.40}; give one of {', '.join(repr(each) for each in _METHODS)}")
     if mode not in _MODES:
         raise ValueError(f"mode is {mode!r:.40}; give one of {', '.join(repr(each) for each in _MODES)}")
-    if M is not None:
-        raise ValueError(
-            "M is a preconditioner, which Lanczos does not take; a mass matrix of a generalized problem A v = w M v is not "
-            "there: give the LinearOperator of L^-1 A L^-T, M = L L^T"
-        )
+
+
+def _otherwise(
+    solver: str,
+    problem: AbstractProblem,
+    wanted: Wanted,
+    precision: Precision,
+    asked: Asked,
+    show: OpenReporter,
+    stack: ExitStack,
+    given: dict[str, Any],
+) -> Eigenpairs:
+    """Pairs by LOBPCG, or near a shift."""
+    session = Session(wanted, precision, show=show)
+    if solver == "lobpcg":
+        solved = solved_by_lobpcg(problem, wanted, precision, asked, stack, at_step=session.at_step, **given)
+    else:
+        solved = solved_near(problem, wanted, precision, asked, stack, at_restart=session.at_restart, **given)
+    space = solved.space
+    report = session.report(solved.found, space, n=problem.n, method=solved.method, block=solved.block, ncv=solved.columns)
+    records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
+    return _checked(solved.found, solved.vectors, wanted, precision, report, records)
 
 
 def _kept(
@@ -281,17 +336,22 @@ def _checked(
     order = np.argsort(found.values, kind="stable")
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
-        raise _not_converged(found, vectors, residuals, wanted, precision)
+        raise _not_converged(found, vectors, residuals, wanted, precision, report.method)
     return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], report, records)
 
 
 def _not_converged(
-    found: Found, vectors: NDArray[Any], residuals: NDArray[np.float64], wanted: Wanted, precision: Precision
+    found: Found,
+    vectors: NDArray[Any],
+    residuals: NDArray[np.float64],
+    wanted: Wanted,
+    precision: Precision,
+    method: str,
 ) -> NoConvergenceError:
     """The error, with the pairs that have converged."""
     order = np.argsort(found.values, kind="stable")
     order = order[residuals[order] <= wanted.tol]
-    advice = "give a larger ncv, block, tol or max_passes"
+    advice = f"give {_MORE.get(method, 'a larger ncv, block, tol or max_passes')}"
     if precision != Precision.DDD:
         advice += ", or precision='DDD'"
     return NoConvergenceError(

@@ -48,6 +48,10 @@ class AbstractSpace(ABC):
         """A panel of the basis becomes a copy of W."""
 
     @abstractmethod
+    def multiply_entries(self, panel: int) -> None:
+        """Each entry of W is multiplied by that of a panel in the same place, and rounded once: a diagonal times W."""
+
+    @abstractmethod
     def take(self, panels: range) -> NDArray[np.float64]:
         """Columns of panels, as an (n, panels * block) array on the host; waits."""
 

@@ -103,6 +103,12 @@ def test_panels_are_widened_and_multiplied_where_told(precision, block):
 
 @every_precision
 @every_block
+def test_panels_are_multiplied_entry_by_entry(precision, block):
+    check.diagonals(Gpu(), precision, block)
+
+
+@every_precision
+@every_block
 def test_random_panels(precision, block):
     check.random_panels(Gpu(), precision, block)
     w = np.zeros((100_000, block), precision.storage)

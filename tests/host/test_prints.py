@@ -87,7 +87,7 @@ def public_objects(factors):
     native = factors["native"]
     half = oc.from_function(2 * N, lambda rows, cols, out, stream: out.fill(1.0))
     graph = oc.block_csr(oc.rmat(6))
-    found, triplets = oc.eigsh(graph, 2, devices="host:0"), oc.svds(graph, 2, devices="host:0")
+    triplets = oc.svds(graph, 2, devices="host:0")
     square = oc.from_function(N, lambda rows, cols, out, stream: out.fill(1.0))
     return {
         "CholeskyFactor": list(factors.values()),
@@ -159,12 +159,10 @@ def public_objects(factors):
         "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
         "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],
         "UnsupportedTypeError": [oc.UnsupportedTypeError("refine=True", "complex64", HOSTILE * 9)],
-        "NoConvergenceError": [oc.NoConvergenceError(3, *(np.zeros(0),) * 3, 1e-3, 1e-6, HOSTILE * 9, "give more passes")],
-        "Eigenpairs": [found],
-        "EigshReport": [found.report],
-        "EigshPlan": [oc.plan_eigsh(graph, 2)],
         "SingularTriplets": [triplets],
         "SvdsReport": [triplets.report],
+        "PreconditionerError": [oc.PreconditionerError(HOSTILE * 9, "give another")],
+        "SingularMatrixError": [oc.SingularMatrixError(HOSTILE * 9, "x" * 999, "give another shift")],
         "SparseInputError": [oc.SparseInputError(HOSTILE * 9, "row 3", "column 7 is outside", "mend it")],
         "TierError": [oc.TierError(HOSTILE * 9)],
     }

@@ -133,6 +133,12 @@ class CudaPanelKernels(AbstractPanelKernels):
         with cupy_stream(stream):
             cp.copyto(out, w[:, first : first + out.shape[1]])
 
+    def multiply_entries(self, stream: AbstractStream, factors: Tile, w: Tile) -> None:
+        for name, each in (("factors", factors), ("w", w)):
+            check_panel(self, name, each)
+        with cupy_stream(stream):
+            cp.multiply(w, factors, out=w)
+
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
         check_panel(self, "w", w)
         arguments = (_at(w), np.uint64(len(w)), np.uint64(first_row), np.uint64(panel_key(seed)), _at(columns))

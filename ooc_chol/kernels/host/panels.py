@@ -163,6 +163,15 @@ class HostPanelKernels(AbstractPanelKernels):
         run = partial(self._by_strips, lambda _, rows: self._multiply_right(w[rows], inverse, out[rows]), _strips(len(w)))
         self._enqueue(stream, run, unless)
 
+    def multiply_entries(self, stream: AbstractStream, factors: Tile, w: Tile) -> None:
+        for name, each in (("factors", factors), ("w", w)):
+            check_panel(self, name, each)
+
+        def multiply(_: int, rows: slice) -> None:
+            np.multiply(w[rows], factors[rows], out=w[rows])
+
+        self._enqueue(stream, partial(self._by_strips, multiply, _strips(len(w))))
+
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
         check_panel(self, "w", w)
 

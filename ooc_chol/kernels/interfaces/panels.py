@@ -107,6 +107,10 @@ class AbstractPanelKernels(ABC):
         """
 
     @abstractmethod
+    def multiply_entries(self, stream: AbstractStream, factors: Tile, w: Tile) -> None:
+        """Enqueue: each entry of W is multiplied by that of another panel in the same place."""
+
+    @abstractmethod
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
         """Enqueue: fill W with numbers in [-1, 1) that depend on seed, row of the matrix and column alone.
 

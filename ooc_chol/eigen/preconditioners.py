@@ -1,0 +1,121 @@
+"""Preconditioners of LOBPCG: a diagonal, or whatever multiplies a panel of residuals on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from scipy.sparse.linalg import LinearOperator
+
+from ooc_chol.errors import PreconditionerError
+
+_ADVICE = (
+    "give an (n,) array for a diagonal, a LinearOperator((n, n), matvec=...), an n x n matrix, or a function of an (n, b) array"
+)
+
+
+@final
+class Preconditioner:
+    """A symmetric positive definite M, an approximation of the inverse of A.
+
+    Parameters
+    ----------
+    M : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable
+        A diagonal, what multiplies, or a function that takes an (n, b) float64 array and returns M times it.
+    n : int
+        Rows of A.
+
+    Raises
+    ------
+    PreconditionerError
+        M has another shape than A, is complex, or its diagonal is not positive and finite.
+    TypeError
+        M is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ooc_chol.eigen.preconditioners import Preconditioner
+    >>> Preconditioner([0.5, 0.25], 2)(np.array([[2.0], [4.0]]))
+    array([[1.],
+           [1.]])
+    """
+
+    def __init__(self, M: Any, n: int) -> None:
+        self.n = n
+        self.diagonal: NDArray[np.float64] | None = None  #: Where M is one
+        self._product = self._product_of(M)
+
+    def __call__(self, residuals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """M times an (n, b) array.
+
+        Parameters
+        ----------
+        residuals : (n, b) array
+            Residuals, of which M may do with a copy what it likes.
+
+        Returns
+        -------
+        (n, b) array
+            The product.
+
+        Raises
+        ------
+        PreconditionerError
+            What M returns has another shape or holds NaN, or ``r.T @ M @ r`` is negative for a column.
+        """
+        found = np.asarray(self._product(residuals.copy()))
+        if found.shape != residuals.shape:
+            raise PreconditionerError(f"returned shape {found.shape} for an array of shape {residuals.shape}", _ADVICE)
+        if found.dtype.kind not in "fiub":
+            raise PreconditionerError(f"returned {found.dtype} for real numbers", "only real preconditioners of real A are taken")
+        if not np.isfinite(found).all():
+            raise PreconditionerError("returned NaN or infinite numbers for finite residuals", "look at how it was made")
+        forms = np.einsum("ij,ij->j", residuals, found)
+        sizes = np.linalg.norm(residuals, axis=0) * np.linalg.norm(found, axis=0)
+        worst = int(np.argmin(forms))
+        if forms[worst] < -1e-10 * sizes[worst]:
+            raise PreconditionerError(
+                f"r.T @ M @ r is {forms[worst]:.3g} for a residual r",
+                "LOBPCG needs a positive definite M: take one of A shifted until it is positive definite, or method='lanczos'",
+            )
+        return np.ascontiguousarray(found, dtype=np.float64)
+
+    def _product_of(self, m: Any) -> Callable[[NDArray[np.float64]], Any]:
+        """What multiplies an (n, b) array."""
+        if isinstance(m, LinearOperator) or issparse(m):
+            self._check(m.shape, m.dtype)
+            return m.matmat if isinstance(m, LinearOperator) else lambda x: m @ x
+        if callable(m):
+            return m  # type: ignore[no-any-return]
+        if not isinstance(m, np.ndarray | list | tuple):
+            raise TypeError(f"M is a {type(m).__name__}: {_ADVICE}")
+        given = np.asarray(m)
+        if given.dtype.kind not in "fiubc":
+            raise TypeError(f"M is an array of {given.dtype}: {_ADVICE}")
+        self._check(given.shape, given.dtype)
+        if given.ndim == 2:
+            return lambda x: given @ x
+        return self._diagonal_of(given)
+
+    def _check(self, shape: tuple[int, ...], dtype: Any) -> None:
+        if shape not in ((self.n,), (self.n, self.n)):
+            text = " x ".join(map(str, shape))
+            raise PreconditionerError(f"has shape {text}, but A is {self.n} x {self.n}", _ADVICE)
+        if dtype is not None and np.dtype(dtype).kind == "c":
+            raise PreconditionerError("is complex", "only real preconditioners of real A are taken")
+
+    def _diagonal_of(self, given: NDArray[Any]) -> Callable[[NDArray[np.float64]], Any]:
+        diagonal = given.astype(np.float64)
+        bad = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))
+        if bad.size:
+            first = f"M[{bad[0]}] = {diagonal[bad[0]]:g}"
+            raise PreconditionerError(
+                f"is a diagonal that is not positive and finite in {bad.size} places, the first {first}",
+                "LOBPCG needs a positive definite M: for Jacobi's, 1 / abs(A.diagonal()) with 1 where that is 0",
+            )
+        self.diagonal = diagonal
+        return lambda x: diagonal[:, None] * x

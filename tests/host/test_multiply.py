@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import threading
 
@@ -254,7 +256,7 @@ def test_scipys_solvers_take_a_packed_matrix(a):
         (np.ones(4, complex), TypeError, "complex128"),
         (np.ones(4, np.longdouble), TypeError, "real numbers up to float64"),
         (["a"] * 4, TypeError, "dtype <U1"),
-        (scipy.sparse.eye_array(4).tocsr(), TypeError, "object"),
+        (scipy.sparse.eye_array(4).tocsr(), TypeError, "X is a sparse csr_array"),
         (np.ma.masked_array(np.ones(4), [0, 1, 0, 0]), TypeError, "masked"),
     ],
 )
@@ -290,6 +292,43 @@ def test_too_small_a_budget_tells_the_bytes_that_do(stored):
     oc.multiply(stored, np.ones(stored.shape[1]), devices="host:0", memory_budget=told.value.needed_bytes)
     with pytest.raises(oc.BudgetError):
         oc.multiply(stored, np.ones(stored.shape[1]), devices="host:0", memory_budget=told.value.needed_bytes - 1)
+
+
+@pytest.mark.parametrize("use", [lambda m, x: m(x), lambda m, x: m.close()])
+def test_a_product_is_not_begun_nor_closed_within_a_product(packed, use):
+    x = np.ones(packed.shape[1])
+    with oc.multiplier(packed, devices="host:0", progress=lambda *_: use(m, x)) as m:
+        with pytest.raises(RuntimeError, match="is in a product"):
+            m(x)
+        assert m.closed
+    assert not own_threads()
+
+
+def test_a_file_that_would_not_be_written_is_refused(packed, tmp_path):
+    for given in (packed, oc.Operator(packed)):
+        with pytest.raises(ValueError, match="store is the file"):
+            oc.multiply(given, np.ones(packed.shape[1]), devices="host:0", store=tmp_path / "a.oocsr")
+
+
+def test_open_things_are_neither_copied_nor_pickled(packed):
+    with oc.multiplier(packed, devices="host:0") as m:
+        for what in (packed, m, oc.Operator(packed)):
+            for make in (copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match="neither copied nor pickled"):
+                    make(what)
+        for what in (packed, m):
+            with pytest.raises(TypeError, match="neither copied nor pickled"):
+                copy.copy(what)
+        m(np.ones(packed.shape[1]))
+
+
+def test_operators_of_python_say_what_to_write(packed):
+    x = np.ones(packed.shape[1])
+    for what in (packed, oc.Operator(packed)):
+        with pytest.raises(TypeError, match=r"oc\.multiply"):
+            what @ x
+        with pytest.raises(TypeError):
+            x @ what
 
 
 def own_threads():

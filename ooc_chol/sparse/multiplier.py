@@ -392,10 +392,13 @@ class Multiplier:
 
     def close(self) -> None:
         """Close the devices, and a matrix that was packed here; a second call does nothing."""
+        if self._process != os.getpid():  # devices are the parent's, and so is whoever holds the lock
+            self._stack = None
+            return
         with self._lock:
             self._refuse_within()
             stack, self._stack = self._stack, None
-            if stack is not None and self._process == os.getpid():
+            if stack is not None:
                 stack.close()
 
     def __enter__(self) -> Multiplier:

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -329,6 +330,24 @@ def test_operators_of_python_say_what_to_write(packed):
             what @ x
         with pytest.raises(TypeError):
             x @ what
+
+
+def test_a_child_closes_what_a_thread_of_its_parent_is_using(packed):
+    x = np.ones(packed.shape[1])
+    told = threading.Event()
+    with oc.multiplier(packed, devices="host:0", progress=lambda *_: told.set() or time.sleep(0.5)) as m:
+        thread = threading.Thread(target=m, args=(x,))
+        thread.start()
+        told.wait()
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # ends it, if it waits for a thread that it has not
+            m.close()
+            os._exit(7 if m.closed else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        thread.join()
+        assert not m.closed
 
 
 def own_threads():

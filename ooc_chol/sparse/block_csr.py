@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -171,7 +171,12 @@ class BlockCSR:
             The block is not as it was written.
         ClosedError
             The matrix is closed.
+        IndexError
+            There is no such block.
         """
+        count = len(self.blocks.blocks)
+        if not 0 <= number < count:
+            raise IndexError(f"there is no block {number}: the matrix has {count}, which are counted from 0")
         tier, block = self.tier, self.blocks.blocks[number]
         data = tier.stored((number, 0))
         if data is None:
@@ -208,6 +213,8 @@ class BlockCSR:
                [0., 0., 1., 0., 0.]])
         """
         wanted = range(self.shape[0]) if rows is None else rows
+        if not isinstance(wanted, range):
+            raise TypeError(f"rows is a {type(rows).__name__}; give consecutive rows, as range(0, 10)")
         if wanted.step != 1 or wanted.start < 0 or wanted.stop > max(self.shape[0], wanted.start):
             raise ValueError(
                 f"rows is {rows!r:.80}; give consecutive rows within the {self.shape[0]} of the matrix, as range(0, 10)"
@@ -384,6 +391,18 @@ class BlockCSR:
         if tier is not None:
             tier.close()
 
+    #: NumPy does not make an array of one object of it in ``x @ A`` and the like.
+    __array_ufunc__ = None
+
+    def __matmul__(self, X: object) -> NoReturn:
+        raise TypeError("A @ X would open devices anew each time: write oc.multiply(A, X), or take A.aslinearoperator()")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a packed matrix holds its memory or its file alone, and is neither copied nor pickled: pack it with store=, and "
+            "open that file by oc.block_csr(path) where it is needed"
+        )
+
     def __repr__(self) -> str:
         kinds = Counter(block.kind.value for block in self.blocks.blocks)
         facts: dict[str, object] = {"shape": self.shape, "nnz": self.nnz, "blocks": len(self.blocks.blocks)}
@@ -557,7 +576,7 @@ def _order_of(rows: AbstractRows) -> NDArray[np.int32] | None:
 
 
 def _number_type(dtype: DTypeLike | None) -> np.dtype[Any] | None:
-    found = None if dtype is None else np.dtype(dtype)
+    found = None if dtype is None else np.dtype(dtype).newbyteorder("=")
     if found is not None and found not in (np.dtype(np.float32), np.dtype(np.float64)):
         raise ValueError(f"dtype is {found.name}; give float32 or float64, or leave it out")
     return found

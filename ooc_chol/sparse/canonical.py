@@ -11,13 +11,12 @@ from scipy.sparse import csr_array
 
 from ooc_chol.errors import NonFiniteError, SparseInputError, UnsupportedTypeError
 from ooc_chol.sparse.rows import RowCounts, Rows
+from ooc_chol.sparse.values import MOST_WHOLE
 
 Zeros: TypeAlias = Literal["keep", "drop"]
 
 #: Most columns of a matrix: their numbers are int32.
 MOST_COLUMNS = 2**31 - 1
-#: Largest whole number such that it and all smaller ones are exact in float64.
-MOST_WHOLE = 2**53
 #: Entries that are looked at in one go, so that they stay in a core's cache.
 _PIECE = 1 << 16
 #: Where a sum of int64 might have wrapped around, which a sum in float64 of at most 2^31 numbers below 2^53 shows.

@@ -9,10 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 
 from ooc_chol.config import whole_number
 from ooc_chol.errors import ClosedError
@@ -168,6 +169,8 @@ def multiplier(
     """
     names = resolve_devices(devices)
     wanted = precision_of(precision)
+    if store is not None and isinstance(A, BlockCSR | Operator):
+        raise ValueError("store is the file for a matrix that is packed by the call, but A is packed already: leave it out")
     with ExitStack() as stack:
         operator = A if isinstance(A, Operator) else Operator(A if isinstance(A, BlockCSR) else _packed(A, store, stack))
         plan = planned(
@@ -191,6 +194,8 @@ def checked(X: ArrayLike) -> NDArray[Any]:
     """X as an array of real numbers of one or two dimensions."""
     if (where := device_of(X)) is not None:
         raise TypeError(f"X lies on {where}; give an array in host memory, from which every device gets its own copy")
+    if issparse(X) or isinstance(X, BlockCSR):
+        raise TypeError(f"X is a sparse {type(X).__name__}, but products are with dense vectors: give X.toarray()")
     if np.ma.is_masked(X):
         raise TypeError("X is a masked array with masked entries: fill them first, X.filled(0.0)")
     x = numbers_of(X)
@@ -227,11 +232,12 @@ class Multiplier:
         self, operator: Operator, plan: MultiplyPlan, stack: ExitStack, *, trace: bool = False, progress: Progress = None
     ) -> None:
         self._operator, self._plan, self._progress = operator, plan, progress
-        self._is_traced, self._process, self._lock = trace, os.getpid(), threading.Lock()
+        self._is_traced, self._process, self._lock = trace, os.getpid(), threading.RLock()
         self._run = Pass("multiply", plan.columns, is_traced=trace)
         self._seconds: list[float] = []  # of each product, by its events
         self._columns_done = 0
         self._numbers: Vertices | None = None
+        self._is_multiplying = False
         self._products = Products(plan, _opened(operator, plan, self._run, stack))
         self._stack: ExitStack | None = stack.pop_all()
         close_when_forgotten(self, self._stack)
@@ -305,6 +311,7 @@ class Multiplier:
         y = np.zeros((n_rows, columns.shape[1]), self.dtype)
         order = self._operator.matrix.order
         with self._lock:
+            self._refuse_within()
             if self._stack is None:
                 raise ClosedError("this multiplier is closed: make another one")
             if y.size and columns.size:
@@ -344,6 +351,7 @@ class Multiplier:
     @contextmanager
     def _closed_by_failure(self) -> Iterator[None]:
         """Close when a product fails: no thread and no memory of a device stays."""
+        self._is_multiplying = True
         try:
             yield
         except BaseException:
@@ -351,6 +359,16 @@ class Multiplier:
             assert stack is not None
             if not stack.__exit__(*sys.exc_info()):
                 raise
+        finally:
+            self._is_multiplying = False
+
+    def _refuse_within(self) -> None:
+        """Refuse what the thread asks that is in a product already: it holds the lock, and would wait for itself."""
+        if self._is_multiplying:
+            raise RuntimeError(
+                "this multiplier is in a product, and was used by what that calls: by progress, or by a handler of a signal. "
+                "Use it when the product has returned, or raise an error there, which ends the product"
+            )
 
     @property
     def report(self) -> MultiplyReport:
@@ -385,9 +403,13 @@ class Multiplier:
 
     def close(self) -> None:
         """Close the devices, and a matrix that was packed here; a second call does nothing."""
+        if self._process != os.getpid():  # devices are the parent's, and so is whoever holds the lock
+            self._stack = None
+            return
         with self._lock:
+            self._refuse_within()
             stack, self._stack = self._stack, None
-            if stack is not None and self._process == os.getpid():
+            if stack is not None:
                 stack.close()
 
     def __enter__(self) -> Multiplier:
@@ -395,6 +417,9 @@ class Multiplier:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a multiplier holds open devices, and is neither copied nor pickled: make one where it is used")
 
     def __repr__(self) -> str:
         return one_line(self, {"shape": self.shape, "precision": self._plan.precision.value, "devices": self._plan.devices})

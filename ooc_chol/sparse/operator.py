@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.block_csr import BlockCSR, block_csr
 
 #: What stands for the identity on either side.
 _ONE, _NONE = 1.0, 0.0
@@ -38,7 +37,7 @@ class Operator:
         A diagonal has another length than the matrix has rows or columns, holds a NaN or an infinity, or there is a shift
         although the matrix is not square.
     TypeError
-        A diagonal is complex, or holds no numbers.
+        The matrix is not packed, or a diagonal is complex, or holds no numbers.
 
     Notes
     -----
@@ -65,6 +64,8 @@ class Operator:
         right: ArrayLike | None = None,
         shift: float | ArrayLike = _NONE,
     ) -> None:
+        if not isinstance(matrix, BlockCSR):
+            raise TypeError(f"matrix is a {type(matrix).__name__}; give what oc.block_csr(A) makes of it")
         rows, columns = matrix.shape
         self._matrix = matrix
         self._left = _diagonal("left", left, rows, "rows")
@@ -109,6 +110,14 @@ class Operator:
     def vector_bytes(self) -> int:
         """Bytes of all diagonals that are vectors."""
         return sum(part.nbytes for part in (self._left, self._right, self._shift) if isinstance(part, np.ndarray))
+
+    #: NumPy does not make an array of one object of it in ``x @ A`` and the like.
+    __array_ufunc__ = None
+
+    def __matmul__(self, X: object) -> NoReturn:
+        raise TypeError(
+            "operator @ X would open devices anew each time: write oc.multiply(operator, X), or keep an oc.multiplier"
+        )
 
     def __repr__(self) -> str:
         product = " * ".join([*_factor("left", self._left), "A", *(["right"] if self._right is not None else [])])
@@ -157,8 +166,6 @@ def operator_of(a: Any) -> Operator:
 
 def _packed(a: Any) -> BlockCSR:
     """A packed matrix, as it is or made here."""
-    from ooc_chol.sparse.block_csr import BlockCSR, block_csr
-
     return a if isinstance(a, BlockCSR) else block_csr(a)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import DamagedFileError
 from ooc_chol.memory.block_files import BlockFile
 from ooc_chol.outputs import AnyPath
+from ooc_chol.sparse.canonical import MOST_COLUMNS
 from ooc_chol.sparse.order import Vertices, is_permutation
 from ooc_chol.sparse.rows import RowCounts
 from ooc_chol.tasks.row_blocks import BLOCK_ALIGNMENT, MOST_ENTRIES, RowBlock, RowBlocks, ValueKind
@@ -20,8 +21,8 @@ from ooc_chol.tasks.work_groups import work_groups
 
 #: What the file holds; other kinds will have other names.
 KIND = "row-blocks"
-#: Most columns of a matrix, whose numbers are int32, and most rows that a header may claim.
-MOST_COLUMNS, _MOST_ROWS = 2**31 - 1, 1 << 62
+#: Most rows that a header may claim.
+_MOST_ROWS = 1 << 62
 _AGAIN = "copy the file again, or pack the matrix again"
 
 

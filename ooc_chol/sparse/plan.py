@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -167,10 +168,13 @@ def panel_groups(panels: Sequence[int], room: int) -> tuple[tuple[int, ...], ...
     (((8, 8), (8, 4)), ((8, 4),))
     """
     groups: list[list[int]] = []
+    left = 0  # of the room, beside the panels of the last group
     for width in panels:
-        if not groups or sum(groups[-1]) + width > room:
+        if not groups or width > left:
             groups.append([])
+            left = room
         groups[-1].append(width)
+        left -= width
     return tuple(map(tuple, groups))
 
 
@@ -539,9 +543,8 @@ def plan_products(
     owned = [(name, span) for name, span in zip(devices, blocks.shares(len(devices)), strict=True) if len(span)]
     panels = panel_widths(columns)
     rooms = list(accumulate(panels))
-    while len(rooms) > 1 and _most_needed(problem, owned, rooms[-1])[0] > budget_bytes:
-        rooms.pop()
-    room = rooms[-1]
+    count = bisect_right(rooms, budget_bytes, lo=1, key=lambda room: _most_needed(problem, owned, room)[0])
+    room = rooms[count - 1]
     needed, name = _most_needed(problem, owned, room)
     if needed > budget_bytes:
         blocks_text = "three" if beside.ring_slots == RING_SLOTS else str(beside.ring_slots)

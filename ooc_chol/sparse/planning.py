@@ -14,6 +14,7 @@ from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.registry import product_workspace_bytes
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.canonical import MOST_COLUMNS
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.packing import default_block_bytes
 from ooc_chol.sparse.pass_rates import stored_pass_rates
@@ -71,7 +72,7 @@ def plan_multiply(
     (True, True)
     """
     if isinstance(A, tuple):
-        blocks, tier, diagonals = assumed_blocks(*A), "memory", NO_DIAGONALS
+        blocks, tier, diagonals = _assumed(A), "memory", NO_DIAGONALS
     else:
         operator = A if isinstance(A, Operator) else Operator(_packed(A))
         blocks, tier, diagonals = operator.matrix.blocks, tier_name(operator.matrix), diagonals_of(operator)
@@ -147,11 +148,20 @@ def _packed(a: Any) -> BlockCSR:
     return a
 
 
+def _assumed(facts: Any) -> RowBlocks:
+    """Blocks of a matrix that need not be there, once it is known that its facts are such."""
+    if len(facts) != 3 or not isinstance(facts[0], tuple | list) or len(facts[0]) != 2 or not isinstance(facts[2], str):
+        raise TypeError(f"A is {facts!r:.80}; give ((rows, columns), entries, kind), such as ((1000, 1000), 5000, 'pattern')")
+    return assumed_blocks(*facts)
+
+
 def assumed_blocks(shape: tuple[int, int], n_entries: int, kind: str) -> RowBlocks:
     """Blocks as packing would make them of a matrix whose rows all have about as many entries."""
     rows, columns = (whole_number(size, "a size of A") for size in shape)
     if min(rows, columns) < 1 or not 0 <= whole_number(n_entries, "entries of A") <= rows * columns:
         raise ValueError(f"there is no {rows} x {columns} matrix with {n_entries} entries: give rows, columns, entries")
+    if columns > MOST_COLUMNS:
+        raise ValueError(f"A has {columns} columns, but at most {MOST_COLUMNS} are stored: plan with parts of them")
     found = ValueKind(kind) if kind in {each.value for each in ValueKind} else None
     if found is None:
         raise ValueError(f"kind is {kind!r:.40}; values are stored as {', '.join(repr(each.value) for each in ValueKind)}")

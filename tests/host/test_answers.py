@@ -30,6 +30,8 @@ RUNS = {
     "sparse pack": ("sparse pack edges.txt --output packed.oocsr", "counts"),
     "sparse info": ("sparse info kept.oocsr --verify", "is_whole"),
     "sparse multiply": ("sparse multiply kept.oocsr --columns 2 --times 3 --devices host:0", "norm"),
+    "eigsh": ("eigsh kept.oocsr -k 2 --devices host:0", "eigenvalues"),
+    "svds": ("svds kept.oocsr -k 2 --devices host:0", "values"),
     "trace summary": ("trace summary run.pftrace", "streams"),
     "completion": ("completion fish", "script"),
     "bench rates": ("bench rates --quick --tile-size 32 --device host:0", "rates"),

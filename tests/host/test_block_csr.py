@@ -154,6 +154,30 @@ def test_rows_that_there_are_not(rows):
         a.tocsr(rows)
 
 
+@pytest.mark.parametrize("rows", [[1, 2], 3, slice(1, 2)])
+def test_rows_that_are_no_range(rows):
+    with packed(mixed_csr()) as a, pytest.raises(TypeError, match="as range"):
+        a.tocsr(rows)
+
+
+@pytest.mark.parametrize("number", [-1, 1000])
+def test_blocks_that_there_are_not(number, tmp_path):
+    for store in (None, tmp_path / "a.oocsr"):
+        with oc.block_csr(mixed_csr(), store=store, block_bytes=8192) as a, pytest.raises(IndexError, match="no block"):
+            a.parts(number)
+
+
+def test_a_type_of_the_other_byte_order_is_that_type():
+    with oc.block_csr(mixed_csr(50), dtype=np.dtype(np.float32).newbyteorder()) as a:
+        assert a.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["there-is-none", "none.txt", ""])
+def test_a_file_that_is_not_there(name):
+    with pytest.raises(FileNotFoundError):
+        oc.block_csr(name)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("asked", [None, np.float32])

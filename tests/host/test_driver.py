@@ -507,7 +507,7 @@ def test_one_memory_serves_one_factor_after_the_other():
     with oc.HostMemory() as memory:
         with oc.cholesky(A, tile_size=NB, store=memory) as factor:
             first, size = np.asarray(factor), memory.nbytes
-            with pytest.raises(ValueError, match="factor that is open"):
+            with pytest.raises(ValueError, match="that is open: close that first"):
                 oc.cholesky(A, tile_size=NB, store=memory)
         with oc.cholesky(4.0 * A[:200, :200], tile_size=NB, store=memory) as factor:
             np.testing.assert_array_equal(np.asarray(factor), 2.0 * first[:200, :200])

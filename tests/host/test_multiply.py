@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -257,7 +260,7 @@ def test_scipys_solvers_take_a_packed_matrix(a):
         (np.ones(4, complex), TypeError, "complex128"),
         (np.ones(4, np.longdouble), TypeError, "real numbers up to float64"),
         (["a"] * 4, TypeError, "dtype <U1"),
-        (scipy.sparse.eye_array(4).tocsr(), TypeError, "object"),
+        (scipy.sparse.eye_array(4).tocsr(), TypeError, "X is a sparse csr_array"),
         (np.ma.masked_array(np.ones(4), [0, 1, 0, 0]), TypeError, "masked"),
     ],
 )
@@ -293,6 +296,61 @@ def test_too_small_a_budget_tells_the_bytes_that_do(stored):
     oc.multiply(stored, np.ones(stored.shape[1]), devices="host:0", memory_budget=told.value.needed_bytes)
     with pytest.raises(oc.BudgetError):
         oc.multiply(stored, np.ones(stored.shape[1]), devices="host:0", memory_budget=told.value.needed_bytes - 1)
+
+
+@pytest.mark.parametrize("use", [lambda m, x: m(x), lambda m, x: m.close()])
+def test_a_product_is_not_begun_nor_closed_within_a_product(packed, use):
+    x = np.ones(packed.shape[1])
+    with oc.multiplier(packed, devices="host:0", progress=lambda *_: use(m, x)) as m:
+        with pytest.raises(RuntimeError, match="is in a product"):
+            m(x)
+        assert m.closed
+    assert not own_threads()
+
+
+def test_a_file_that_would_not_be_written_is_refused(packed, tmp_path):
+    for given in (packed, oc.Operator(packed)):
+        with pytest.raises(ValueError, match="store is the file"):
+            oc.multiply(given, np.ones(packed.shape[1]), devices="host:0", store=tmp_path / "a.oocsr")
+
+
+def test_open_things_are_neither_copied_nor_pickled(packed):
+    with oc.multiplier(packed, devices="host:0") as m:
+        for what in (packed, m, oc.Operator(packed)):
+            for make in (copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match="neither copied nor pickled"):
+                    make(what)
+        for what in (packed, m):
+            with pytest.raises(TypeError, match="neither copied nor pickled"):
+                copy.copy(what)
+        m(np.ones(packed.shape[1]))
+
+
+def test_operators_of_python_say_what_to_write(packed):
+    x = np.ones(packed.shape[1])
+    for what in (packed, oc.Operator(packed)):
+        with pytest.raises(TypeError, match=r"oc\.multiply"):
+            what @ x
+        with pytest.raises(TypeError):
+            x @ what
+
+
+def test_a_child_closes_what_a_thread_of_its_parent_is_using(packed):
+    x = np.ones(packed.shape[1])
+    told = threading.Event()
+    with oc.multiplier(packed, devices="host:0", progress=lambda *_: told.set() or time.sleep(0.5)) as m:
+        thread = threading.Thread(target=m, args=(x,))
+        thread.start()
+        told.wait()
+        child = os.fork()
+        if not child:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(20)  # ends it, if it waits for a thread that it has not
+            m.close()
+            os._exit(7 if m.closed else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        thread.join()
+        assert not m.closed
 
 
 def own_threads():

@@ -148,3 +148,9 @@ def test_what_has_no_laplacian_is_refused():
         oc.laplacian(signed, normalized=True)
     with block_csr(WIDE) as a, pytest.raises(TypeError, match="complex128"):
         oc.Operator(a, left=np.ones(2, complex))
+
+
+@pytest.mark.parametrize("matrix", [np.eye(9), graph(), "graph.oocsr"])
+def test_what_is_not_packed_is_refused(matrix):
+    with pytest.raises(TypeError, match=r"oc\.block_csr"):
+        oc.Operator(matrix)

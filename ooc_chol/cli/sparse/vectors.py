@@ -16,7 +16,7 @@ from ooc_chol.memory.sources.file import npy_header
 from ooc_chol.sparse.sources.npy import MOST_HEADER
 
 #: Files of NumPy's, which a new one may replace.
-NPY_FILES = oc.FileKind("array of NumPy", b"\x93NUMPY", endings=(".npy",))
+NPY_FILES = oc.FileKind("NumPy array", b"\x93NUMPY", endings=(".npy",))
 
 
 def read_vectors(path: Path) -> NDArray[Any]:

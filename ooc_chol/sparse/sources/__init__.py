@@ -51,6 +51,8 @@ def rows_of(source: Any, *, zeros: Zeros = "keep", name: str | None = None) -> A
     ------
     TypeError
         It is no sparse matrix, or a complex one; the message says what would do.
+    OSError
+        There is no such file, or it is in a folder that may not be looked into.
     ValueError
         The name of a file has another ending.
     SparseInputError
@@ -71,6 +73,7 @@ def rows_of(source: Any, *, zeros: Zeros = "keep", name: str | None = None) -> A
         return source if zeros == "keep" else NonzeroRows(source, zeros)
     if not isinstance(source, str | os.PathLike):
         return array_rows(source, zeros=zeros, name=name)
+    os.stat(source)  # raises what is wrong with its name, before its ending does
     path = Path(source)
     ending = "".join(suffix.lower() for suffix in path.suffixes[-2:])
     known = next((each for each in _READERS if ending.endswith(each)), None)

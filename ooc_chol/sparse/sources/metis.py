@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ooc_chol.errors import SparseInputError
-from ooc_chol.sparse.canonical import MOST_COLUMNS, MOST_WHOLE, Zeros
+from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
 from ooc_chol.sparse.sources.vectors import ArrayVector
+from ooc_chol.sparse.values import MOST_WHOLE
 
 _ADVICE = "mend the file: each edge stands in the lines of both of its vertices, which are counted from 1"
 

@@ -408,6 +408,7 @@ def test_lists_without_edges(tmp_path: Path, content: str) -> None:
 
 @pytest.mark.parametrize("name", ["a", "a.mat", "a.npy", "a.gz"])
 def test_other_endings_are_refused_with_those_that_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"1 2")
     with pytest.raises(ValueError, match=r"ends in none of \.npz, \.mtx"):
         rows_of(tmp_path / name)
 

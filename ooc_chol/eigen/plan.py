@@ -12,7 +12,7 @@ from ooc_chol.eigen.asked import CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Siz
 from ooc_chol.eigen.predictions import PassSeconds, pass_seconds, wanted_ring
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import brief_repr, one_line
@@ -25,8 +25,6 @@ from ooc_chol.tasks.row_blocks import RowBlocks, ValueKind
 
 #: Passes with blocks of so many columns, of those with single vectors (measured: decision 55).
 PASSES_OF_BLOCK = {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.31}
-#: Columns of a panel where no rates are known: on GPUs and from files, and in host memory.
-_STREAMED_BLOCK, _HOST_BLOCK = 8, 2
 #: Devices that have lines of their own on the printed page.
 _MOST_DEVICES = 8
 #: Links that have lines of their own there.
@@ -51,12 +49,6 @@ class EigshProblem:
     def n(self) -> int:
         """Rows of the matrix."""
         return self.blocks.shape[0]
-
-    @property
-    def usual_block(self) -> int:
-        """Columns of a panel where no rates are known."""
-        is_in_core = self.tier == "memory" and device_kind(self.devices[0]).is_in_host_memory
-        return _HOST_BLOCK if is_in_core else _STREAMED_BLOCK
 
     def space(self, sizes: Sizes, kept_panels: int) -> SpacePlan:
         """The plan of a space, its ring as deep as the link needs and memory holds; BudgetError where there is no room."""
@@ -428,7 +420,7 @@ def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None 
     found = _choices(problem, k, ncv, block)
     if not found:
         raise _too_small(problem, k, ncv, block or 1)
-    chosen = _best(problem, found)
+    chosen = _best(found)
     return EigshPlan(problem, k, which, "lanczos", chosen, tuple(each for each in found if each is not chosen))
 
 
@@ -493,9 +485,8 @@ def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> Bu
     raise AssertionError("a basis that fits was not taken")
 
 
-def _best(problem: EigshProblem, choices: Sequence[BlockChoice]) -> BlockChoice:
-    """The fastest by prediction, of equals the widest; without rates the widest up to what is usual there."""
+def _best(choices: Sequence[BlockChoice]) -> BlockChoice:
+    """The fastest by prediction, of equals the widest; without rates the widest, which needs the fewest passes."""
     if all(each.cost is not None for each in choices):
         return min(choices, key=lambda each: (each.cost, -each.block))
-    usual = [each for each in choices if each.block <= problem.usual_block]
-    return max(usual or choices[:1], key=lambda each: each.block)
+    return max(choices, key=lambda each: each.block)

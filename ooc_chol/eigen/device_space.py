@@ -30,8 +30,9 @@ from ooc_chol.runtime.passes import Pass, finish
 from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import Operator, operator_of
+from ooc_chol.sparse.order import inverse, rows_taken
 from ooc_chol.sparse.plan import RING_SLOTS
-from ooc_chol.sparse.planning import Devices, diagonals_of, precision_of, tier_name
+from ooc_chol.sparse.planning import Devices, diagonals_of, precision_of
 from ooc_chol.sparse.products import Products, lock_blocks
 from ooc_chol.tracing.trace import Trace
 
@@ -105,7 +106,9 @@ class DeviceSpace(AbstractSpace):
         """W becomes an (n, block) array."""
         if x.shape != (self.n, self.block):
             raise ValueError(f"x has shape {x.shape}, but a panel of this space has shape {(self.n, self.block)}")
-        given = np.array(x, dtype=np.float64)
+        order = self._operator.matrix.order
+        # The caller's rows, in the order in which they are packed.
+        given = np.array(x, dtype=np.float64) if order is None else rows_taken(x, order, np.dtype(np.float64))
         with self._working("bring W"):
             self._is_measured = False
             for each in self._group.all():
@@ -140,7 +143,8 @@ class DeviceSpace(AbstractSpace):
                 for number, panel in enumerate(panels):
                     each.take(each.basis[panel], rows, number * self.block)
             self._wait()
-        return found
+        order = self._operator.matrix.order
+        return found if order is None else rows_taken(found, inverse(order), found.dtype)
 
     # what Krylov methods do
 
@@ -524,7 +528,7 @@ def open_space(
         capacity=capacity,
         devices=resolve_devices(devices),
         memory_budget=memory_budget,
-        tier=tier_name(operator.matrix),
+        tier=operator.matrix.tier.name,
         diagonals=diagonals_of(operator),
         ring_slots=ring_slots,
     )

@@ -109,6 +109,8 @@ def packed_key(operator: Operator) -> dict[str, Any]:
     matrix = operator.matrix
     found: dict[str, Any] = {"shape": list(matrix.shape), "entries": matrix.nnz, "chunk_rows": matrix.blocks.chunk_rows}
     found["checksum"] = _contents(matrix)
+    if matrix.order is not None:
+        found["order"] = xxhash.xxh3_64_hexdigest(matrix.order.data)
     for name in ("left", "right", "shift"):
         part = getattr(operator, name)
         if isinstance(part, np.ndarray):

@@ -20,8 +20,8 @@ from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import NO_DIAGONALS, RING_SLOTS, Diagonals, device_text
-from ooc_chol.sparse.planning import Devices, Facts, assumed_blocks, diagonals_of, precision_of, tier_name
-from ooc_chol.tasks.row_blocks import RowBlocks, ValueKind
+from ooc_chol.sparse.planning import Devices, Facts, known_of, precision_of
+from ooc_chol.tasks.row_blocks import RowBlocks
 
 #: Passes with blocks of so many columns, of those with single vectors (measured: decision 55).
 PASSES_OF_BLOCK = {1: 1.0, 2: 0.6, 4: 0.42, 8: 0.31}
@@ -385,25 +385,10 @@ def plan_eigsh(
     >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
     (1, True, True)
     """
-    if isinstance(A, tuple):
-        blocks, tier, diagonals = assumed_blocks(*A), "memory", NO_DIAGONALS
-        dtype = np.dtype(np.float32 if A[2] == ValueKind.FP32.value else np.float64)
-    else:
-        operator = A if isinstance(A, Operator) else Operator(_packed(A))
-        blocks, tier, diagonals = operator.matrix.blocks, tier_name(operator.matrix), diagonals_of(operator)
-        dtype = operator.matrix.dtype
-    usual = Precision.FDF if dtype == np.float32 else Precision.DDD
-    names = resolve_devices(devices, must_exist=False)
-    problem = EigshProblem(blocks, precision_of(precision, usual), names, memory_budget, tier, diagonals)
-    return planned_eigsh(problem, k, which, ncv=ncv, block=block)
-
-
-def _packed(a: object) -> BlockCSR:
-    if not isinstance(a, BlockCSR):
-        raise TypeError(
-            f"A is a {type(a).__name__}; give what oc.block_csr(A) makes of it, an operator, or (rows, columns), entries, kind"
-        )
-    return a
+    known, names = known_of(A), resolve_devices(devices, must_exist=False)
+    usual = Precision.FDF if known.dtype == np.float32 else Precision.DDD
+    facts = known.blocks, precision_of(precision, usual), names, memory_budget, known.tier, known.diagonals
+    return planned_eigsh(EigshProblem(*facts), k, which, ncv=ncv, block=block)
 
 
 def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None = None, block: int | None = None) -> EigshPlan:

@@ -29,7 +29,7 @@ from ooc_chol.room import check_room
 from ooc_chol.sparse.block_csr import BlockCSR, block_csr
 from ooc_chol.sparse.multiplier import Store, multiplier
 from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.planning import Devices, diagonals_of, tier_name
+from ooc_chol.sparse.planning import Devices, diagonals_of
 
 #: Columns of a panel where a LinearOperator or an array multiplies: many multiply a column at a time, and wider panels need fewer
 #: products but more columns.
@@ -164,7 +164,7 @@ class PackedProblem(AbstractProblem):
     def posed(self, precision: Precision) -> EigshProblem:
         """What a plan is made for."""
         matrix, diagonals = self._operator.matrix, diagonals_of(self._operator)
-        return EigshProblem(matrix.blocks, precision, self._names, self._memory_budget, tier_name(matrix), diagonals)
+        return EigshProblem(matrix.blocks, precision, self._names, self._memory_budget, matrix.tier.name, diagonals)
 
     def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
         """By the plan."""

@@ -30,10 +30,10 @@ from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR, block_csr
-from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.order import Vertices, inverse, rows_taken
 from ooc_chol.sparse.plan import MultiplyPlan, panel_groups, panel_widths
-from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_of, tier_name
+from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_of
 from ooc_chol.sparse.products import DeviceProducts, Products, lock_blocks
 from ooc_chol.sparse.report import MultiplyReport
 from ooc_chol.tracing.trace import Trace
@@ -172,22 +172,17 @@ def multiplier(
     if store is not None and isinstance(A, BlockCSR | Operator):
         raise ValueError("store is the file for a matrix that is packed by the call, but A is packed already: leave it out")
     with ExitStack() as stack:
-        operator = A if isinstance(A, Operator) else Operator(A if isinstance(A, BlockCSR) else _packed(A, store, stack))
+        operator = operator_of(A if isinstance(A, BlockCSR | Operator) else stack.enter_context(block_csr(A, store=store)))
         plan = planned(
             operator.matrix.blocks,
             columns,
             wanted,
             names,
             memory_budget=memory_budget,
-            tier=tier_name(operator.matrix),
+            tier=operator.matrix.tier.name,
             diagonals=diagonals_of(operator),
         )
         return Multiplier(operator, plan, stack, trace=trace, progress=progress)
-
-
-def _packed(a: Any, store: Store, stack: ExitStack) -> BlockCSR:
-    """A source, packed for one multiplier."""
-    return stack.enter_context(block_csr(a, store=store))
 
 
 def checked(X: ArrayLike) -> NDArray[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ooc_chol.kernels.registry import product_workspace_bytes
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.canonical import MOST_COLUMNS
-from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.packing import default_block_bytes
 from ooc_chol.sparse.pass_rates import stored_pass_rates
 from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan, plan_products
@@ -71,13 +71,16 @@ def plan_multiply(
     >>> plan.first_bytes > plan.later_bytes, plan.peak_bytes <= 8 << 30
     (True, True)
     """
-    if isinstance(A, tuple):
-        blocks, tier, diagonals = _assumed(A), "memory", NO_DIAGONALS
-    else:
-        operator = A if isinstance(A, Operator) else Operator(_packed(A))
-        blocks, tier, diagonals = operator.matrix.blocks, tier_name(operator.matrix), diagonals_of(operator)
-    names = resolve_devices(devices, must_exist=False)
-    return planned(blocks, columns, precision_of(precision), names, memory_budget=memory_budget, tier=tier, diagonals=diagonals)
+    known, names = known_of(A), resolve_devices(devices, must_exist=False)
+    return planned(
+        known.blocks,
+        columns,
+        precision_of(precision),
+        names,
+        memory_budget=memory_budget,
+        tier=known.tier,
+        diagonals=known.diagonals,
+    )
 
 
 def planned(
@@ -129,23 +132,32 @@ def precision_of(precision: Precision | str | None, default: Precision = Precisi
         raise ValueError(f"precision is {precision!r:.80}; give one of {names}") from None
 
 
-def tier_name(matrix: BlockCSR) -> str:
-    """Where the blocks of a matrix are, for plans and links."""
-    return "file" if matrix.tier.name == "file" else "memory"
-
-
 def diagonals_of(operator: Operator) -> Diagonals:
     """Which factors of an operator are vectors."""
     parts = operator.left, operator.right, operator.shift
     return Diagonals(*(isinstance(part, np.ndarray) for part in parts))
 
 
-def _packed(a: Any) -> BlockCSR:
-    if not isinstance(a, BlockCSR):
+class Known(NamedTuple):
+    """What a plan must know of a matrix, whether it is there or not."""
+
+    blocks: RowBlocks
+    tier: str  #: Where the blocks are, for plans and links
+    diagonals: Diagonals
+    dtype: np.dtype[Any]  #: Type of the values
+
+
+def known_of(a: object) -> Known:
+    """What is known of a packed matrix, of an operator of one, or of facts; TypeError for anything else."""
+    if isinstance(a, tuple):
+        return Known(_assumed(a), "memory", NO_DIAGONALS, np.dtype(np.float32 if a[2] == ValueKind.FP32.value else np.float64))
+    if not isinstance(a, BlockCSR | Operator):
         raise TypeError(
             f"A is a {type(a).__name__}; give what oc.block_csr(A) makes of it, an operator, or (rows, columns), entries, kind"
         )
-    return a
+    operator = operator_of(a)
+    matrix = operator.matrix
+    return Known(matrix.blocks, matrix.tier.name, diagonals_of(operator), matrix.dtype)
 
 
 def _assumed(facts: Any) -> RowBlocks:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.interfaces import AbstractEvent, AbstractTier, AnyDevice, ArraySpec, Tile
+from ooc_chol.interfaces import AbstractArena, AbstractEvent, AbstractTier, AnyDevice, ArraySpec, Tile
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels
 from ooc_chol.memory.blocks import BlockMemory
 from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
@@ -36,15 +36,16 @@ _EXCHANGES = 4
 class _PackedBlocks(AbstractScanned[BlockKey]):
     """The blocks of one device: the first ones stay in one array, tightly packed, and the others pass through slots."""
 
-    def __init__(self, device: AnyDevice, plan: MultiplyPlan, share: DeviceShare, tier: AbstractTier, kept: Tile) -> None:
-        self._device, self._share, self._tier, self._kept = device, share, tier, kept
+    def __init__(
+        self, device: AnyDevice, plan: MultiplyPlan, share: DeviceShare, arena: AbstractArena, tier: AbstractTier
+    ) -> None:
+        self._device, self._share, self._arena, self._tier = device, share, arena, tier
         self._blocks: Sequence[RowBlock] = plan.blocks.blocks
         self._offsets = dict[int, int]()
         at = 0
         for number in share.blocks[: share.n_kept]:
             self._offsets[number] = at
             at += self._blocks[number].nbytes
-        self.arena: Any = None
 
     def in_place(self, key: BlockKey) -> Tile | None:
         """A view of host memory, for a host device."""
@@ -58,8 +59,8 @@ class _PackedBlocks(AbstractScanned[BlockKey]):
         """Bytes of the array, or of a slot."""
         nbytes = self._blocks[key[0]].nbytes
         if slot is None:
-            return self._kept[self._offsets[key[0]] : self._offsets[key[0]] + nbytes]
-        return self.arena.tile(slot, (1, nbytes), "uint8")[0]
+            return self._arena.arrays[-1][self._offsets[key[0]] : self._offsets[key[0]] + nbytes]
+        return self._arena.tile(slot, (1, nbytes), "uint8")[0]
 
     def bring(self, stream: Any, key: BlockKey, tile: Tile) -> None:
         """Copy the bytes as they are."""
@@ -133,7 +134,6 @@ class DeviceProducts:
     ) -> None:
         self.device, self.share = device, share
         self._plan, self._blocks = plan, plan.blocks.blocks
-        tier: AbstractTier = operator.matrix.tier
         kept = [ArraySpec(np.dtype(np.uint8), (share.kept_bytes,))] if share.kept_bytes else []
         n_columns = plan.blocks.shape[1]
         with device.current():
@@ -145,8 +145,7 @@ class DeviceProducts:
             behind = len(share.vectors) + len(share.diagonals)
             #: Arrays of what is kept beside the products.
             self.others: tuple[Tile, ...] = arena.arrays[behind : behind + len(share.others)]
-            self._scanned = _PackedBlocks(device, plan, share, tier, arena.arrays[-1] if kept else None)
-            self._scanned.arena = arena
+            self._scanned = _PackedBlocks(device, plan, share, arena, operator.matrix.tier)
             names = BlockNames("A", plan.tier, copying=("copy-in", PEER))
             self.track = run.track(device.name, names)
             self.track.resident_bytes = share.peak_bytes
@@ -257,7 +256,7 @@ class DeviceProducts:
         Blocks that are kept, and are there since an earlier scan, are enqueued up to ``run_blocks`` at a time, between those that
         pass: kernels of a run are captured once for each replica that is X, and the link goes on meanwhile.
         """
-        runs, passed = list[tuple[range, Callable[[], None]]](), 0
+        runs = list[tuple[range, Callable[[], None]]]()
         if self._has_runs:
             self.run_ahead()
             runs = self._kept_runs(widths, min(run_blocks, -(-self.share.n_kept // max(1, len(self._streamed)))))
@@ -266,7 +265,7 @@ class DeviceProducts:
             for passed, ((number, _), data) in enumerate(passing, 1):
                 self._multiply(number, data, widths)
                 yield range(number, number + 1)
-                due = passed * len(runs) // len(order)
+                due = _due(passed, len(order), len(runs))
                 yield from _enqueued(runs[done:due])
                 done = due
         yield from _enqueued(runs[done:])
@@ -291,7 +290,9 @@ class DeviceProducts:
     def _multiply(self, number: int, data: Tile, widths: Sequence[int]) -> None:
         """Enqueue the products of one block with all panels."""
         key, kernels = (self._view, self._side, tuple(widths)), self.kernels
-        xs, parts = self._parts.setdefault(key, (self.panels(0, widths), {}))
+        if key not in self._parts:
+            self._parts[key] = self.panels(0, widths), {}
+        xs, parts = self._parts[key]
         if number not in parts:
             parts[number] = self._parts_of(number, widths)
         ys, left, shift = parts[number]
@@ -352,6 +353,11 @@ def _enqueued(runs: Sequence[tuple[range, Callable[[], None]]]) -> Iterator[rang
         yield run
 
 
+def _due(passed: int, streamed: int, kept: int) -> int:
+    """How many of the kept come before the next that passes, once so many of all that pass have passed."""
+    return passed * kept // streamed
+
+
 def interleaved(streamed: Sequence[BlockKey], kept: Sequence[BlockKey]) -> list[BlockKey]:
     """Blocks that pass, with those that are kept spread among them: the link never waits for a run of kept ones.
 
@@ -362,7 +368,7 @@ def interleaved(streamed: Sequence[BlockKey], kept: Sequence[BlockKey]) -> list[
     """
     order, done = list[BlockKey](), 0
     for passed, key in enumerate(streamed, 1):
-        due = passed * len(kept) // len(streamed)
+        due = _due(passed, len(streamed), len(kept))
         order += [key, *kept[done:due]]
         done = due
     return [*order, *kept[done:]]

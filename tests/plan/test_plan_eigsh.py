@@ -238,3 +238,9 @@ def test_predictions_follow_the_bytes():
     share = space.products.shares[0]
     assert seconds.link == pytest.approx((share.stored_bytes - share.kept_bytes) / RATES.link)
     assert seconds.total >= seconds.link
+
+
+@pytest.mark.parametrize("facts", [(5, 5), ((5, 5), 3), ((5,), 3, "pattern"), ((5, 5), 3, 7)])
+def test_facts_that_are_none_say_what_they_are(facts):
+    with pytest.raises(TypeError, match=r"give \(\(rows, columns\), entries, kind\)"):
+        oc.plan_eigsh(facts, 2, devices="host:0")

@@ -294,6 +294,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--scale", type=int, default=22)
     made.add_argument("--graph", choices=("rmat", "urand"), default="rmat")
     made.add_argument("--seed", type=int, default=1)
+    made.add_argument("--order", choices=("degree",), help="numbers of the graph's vertices")
     made.add_argument("--values", choices=("pattern", "float32", "float64"), default="pattern", help="of the graph's entries")
     made.add_argument("--matrix", type=Path, help="a packed file, read into memory, in place of a graph")
     made.add_argument("--block-bytes", help="bytes of a block (default: block_csr's)")
@@ -368,7 +369,7 @@ def main(words: Sequence[str] | None = None) -> None:
     names = resolve_devices(given.devices)
     on_gpus = not device_kind(names[0]).is_in_host_memory
     graph = {"rmat": oc.rmat, "urand": oc.urand}[given.graph]
-    source: Any = graph(given.scale, seed=given.seed) if given.matrix is None else oc.block_csr(given.matrix)
+    source: Any = oc.block_csr(given.matrix) if given.matrix else graph(given.scale, seed=given.seed, order=given.order)
     if given.values != "pattern":
         source = Valued(source, np.dtype(given.values))
     began = time.perf_counter()
@@ -381,7 +382,7 @@ def main(words: Sequence[str] | None = None) -> None:
             "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
             "machine": machine(on_gpus),
             "devices": list(names),
-            "matrix": str(given.matrix or f"{given.graph}({given.scale}, seed={given.seed})"),
+            "matrix": str(given.matrix or source.name),
             "n": matrix.shape[0],
             "entries": matrix.nnz,
             "blocks": len(matrix.blocks.blocks),

@@ -37,7 +37,7 @@ def pass_lines(folder: Path) -> list[dict[str, Any]]:
 def pass_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]:
     """Headings and cells; ``link`` is the folder of the files as the document sees it."""
     return [
-        ("matrix", lambda line: f"[{line['matrix']}, {', '.join(line['kinds'])}]({link}/{line['case']}.json)"),
+        ("matrix", lambda line: f"[{_brief(line['matrix'])}, {', '.join(line['kinds'])}]({link}/{line['case']}.json)"),
         ("devices", lambda line: ", ".join(line["devices"])),
         ("budget of each", _budget),
         ("columns", lambda line: f"{line['columns']}, {line['precision']}"),
@@ -46,6 +46,11 @@ def pass_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]
         ("streamed", lambda line: format_bytes(line["bytes_a_pass"]) + ("" if _is_planned(line) else " (not as planned)")),
         ("beside", _beside),
     ]
+
+
+def _brief(matrix: str) -> str:
+    """A graph's name without GAP's parameters, which all have."""
+    return matrix.replace(", 16, 0.57, 0.19, 0.19", "")
 
 
 def _is_planned(line: dict[str, Any]) -> bool:

@@ -6,27 +6,31 @@
     python benchmarks/eigen.py NAME streamed [--scale 27] [--budgets 16GiB 32GiB] [--graphs rmat urand] [--devices cuda:0]
     python benchmarks/eigen.py NAME two [--scales 25 27]
 
-``host``: k = 8 and 24 at tol 1e-6, in memory beside SciPy's ``eigsh``; ``file``: from a file of which an eighth is kept, beside
-the rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64. ``streamed``: larger than the budget,
-beside the rate of the link. ``two``: one GPU and two. Residuals are ``||A v - w v|| / ||v||`` in float64, made anew from what was
-returned, relative to the largest magnitude. One line is measured after the other, and the file is written after each:
-``benchmarks/results/eigen/NAME.json``. What fails leaves its error in its line.
+``host``: k = 8 and 24 at tol 1e-6, in memory beside SciPy's ``eigsh`` and PRIMME where it is; ``file``: from a file of which an
+eighth is kept, beside the rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64, whose vectors
+stay on the GPU, where ours come to the host: ``return_seconds`` is what that takes with CuPy's. ``streamed``: larger than the
+budget, beside the rate of the link. ``two``: one GPU and two. Residuals are ``||A v - w v|| / ||v||`` in float64, made anew
+from what was returned, relative to the largest magnitude. One line is measured after the other, and the file is written after
+each: ``benchmarks/results/eigen/NAME.json``. What fails leaves its error in its line.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.metadata
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
 from ooc_chol.bench.results import commit, machine, write_json
@@ -56,6 +60,11 @@ def attempt(line: Line, run: Callable[[], Line]) -> Line:
         return line | {"error": f"{type(error).__name__}: {error!s:.300}"}
 
 
+def said(passes: int, most: int, seconds: float) -> None:
+    """One line of progress, for runs of minutes."""
+    print(f"  {passes} passes in {seconds:.1f} s", file=sys.stderr, flush=True)
+
+
 def ours(a: oc.BlockCSR, k: int, repeats: int = 1, **options: Any) -> Callable[[], Line]:
     """Our pairs."""
 
@@ -63,7 +72,7 @@ def ours(a: oc.BlockCSR, k: int, repeats: int = 1, **options: Any) -> Callable[[
         seconds, processor = [], []
         for _ in range(repeats):
             began, busy = time.perf_counter(), time.process_time()
-            pairs = oc.eigsh(a, k, **{"tol": TOL, **options})
+            pairs = oc.eigsh(a, k, **{"tol": TOL, "progress": said, **options})
             seconds.append(time.perf_counter() - began)
             processor.append(time.process_time() - busy)
         report = pairs.report.to_dict() if hasattr(pairs.report, "to_dict") else {"passes": pairs.report.passes}
@@ -89,6 +98,29 @@ def scipys(a: oc.BlockCSR, k: int, dtype: str) -> Callable[[], Line]:
     return run
 
 
+def primmes(a: oc.BlockCSR, k: int, dtype: str, **options: Any) -> Callable[[], Line]:
+    """PRIMME's pairs, at the same tolerance relative to the norm of the matrix."""
+
+    def run() -> Line:
+        import primme
+
+        matrix, count = a.tocsr().astype(dtype), 0
+
+        def product(x: NDArray[Any]) -> NDArray[Any]:
+            nonlocal count
+            count += 1
+            return matrix @ x
+
+        operator = LinearOperator(matrix.shape, matvec=product, matmat=product, dtype=matrix.dtype)
+        began, busy = time.perf_counter(), time.process_time()
+        w, v = primme.eigsh(operator, k, which="LM", tol=TOL, **options)
+        found = {"seconds": [time.perf_counter() - began], "processor_seconds": [time.process_time() - busy]}
+        found |= {"version": importlib.metadata.version("primme"), "products": count}
+        return found | {"residual": true_residuals(a, w, v, "host:0"), "values": sorted(map(float, w))}
+
+    return run
+
+
 def cupys(a: oc.BlockCSR, k: int, dtype: str, repeats: int = 2) -> Callable[[], Line]:
     """CuPy's pairs on the first GPU."""
 
@@ -107,22 +139,34 @@ def cupys(a: oc.BlockCSR, k: int, dtype: str, repeats: int = 2) -> Callable[[], 
             w, v = eigsh(matrix, k, which="LM", tol=TOL)
             cp.cuda.Device().synchronize()
             seconds.append(time.perf_counter() - began)
+        began = time.perf_counter()
         w, v = cp.asnumpy(w), cp.asnumpy(v)
+        returned = time.perf_counter() - began
         del matrix
         cp.get_default_memory_pool().free_all_blocks()
-        return {"seconds": seconds, "residual": true_residuals(a, w, v, "cuda:0"), "values": sorted(map(float, w))}
+        return {
+            "seconds": seconds,
+            "return_seconds": returned,
+            "residual": true_residuals(a, w, v, "cuda:0"),
+            "values": sorted(map(float, w)),
+        }
 
     return run
 
 
 @contextmanager
 def graph(
-    kind: str, scale: int, devices: Any, store: Path | None = None, block_bytes: str | None = None
+    kind: str,
+    scale: int,
+    devices: Any,
+    store: Path | None = None,
+    block_bytes: str | None = None,
+    order: Literal["degree"] | None = None,
 ) -> Iterator[tuple[oc.BlockCSR, Line]]:
     """A packed graph, and what is said of it in every line."""
-    made = {"rmat": oc.rmat, "urand": oc.urand}[kind](scale, devices=devices)
+    made = oc.urand(scale, devices=devices) if kind == "urand" else oc.rmat(scale, devices=devices, order=order)
     with oc.block_csr(made, store=store, block_bytes=block_bytes) as a:
-        yield a, {"graph": f"{kind}({scale})", "n": a.shape[0], "entries": a.nnz, "bytes": a.nbytes}
+        yield a, {"graph": made.name, "n": a.shape[0], "entries": a.nnz, "bytes": a.nbytes}
 
 
 def disk_rate(path: Path) -> float:
@@ -157,6 +201,9 @@ def host(options: argparse.Namespace) -> Iterator[Line]:
                 yield attempt(line, ours(a, k, precision=precision, block=block, devices="host:0"))
             for dtype in ("float64", "float32"):
                 yield attempt(facts | {"what": "scipy", "k": k, "precision": dtype}, scipys(a, k, dtype))
+            for block in (1, 8):
+                line = facts | {"what": "primme", "k": k, "precision": "float64", "block": block}
+                yield attempt(line, primmes(a, k, "float64", maxBlockSize=block))
 
 
 def from_file(options: argparse.Namespace) -> Iterator[Line]:
@@ -182,13 +229,15 @@ def from_file(options: argparse.Namespace) -> Iterator[Line]:
 def in_core(options: argparse.Namespace) -> Iterator[Line]:
     """In one GPU's memory, beside CuPy."""
     for scale in options.scales or (22, 24, 25):
-        with graph("rmat", scale, options.devices) as (a, facts):
+        with graph("rmat", scale, options.devices, order=options.order) as (a, facts):
             for precision, columns in (("FDF", 1), ("FDF", 8), ("DDD", 4)):
                 yield product_line(a, facts, precision, columns, devices=options.devices)
-            for k in (8, 24):
+            for k in options.k:
                 for precision in ("FDF", "DDD"):
                     line = facts | {"what": "ours", "k": k, "precision": precision}
                     yield attempt(line, ours(a, k, 2, precision=precision, devices=options.devices))
+                if options.scipy:
+                    yield attempt(facts | {"what": "scipy", "k": k, "precision": "float64"}, scipys(a, k, "float64"))
                 for dtype in ("float32", "float64") if options.peers else ():
                     yield attempt(facts | {"what": "cupy", "k": k, "precision": dtype}, cupys(a, k, dtype))
 
@@ -196,7 +245,7 @@ def in_core(options: argparse.Namespace) -> Iterator[Line]:
 def streamed(options: argparse.Namespace) -> Iterator[Line]:
     """Larger than the budget."""
     for kind in options.graphs:
-        with graph(kind, options.scale or 27, options.devices) as (a, facts):
+        with graph(kind, options.scale or 27, options.devices, order=options.order) as (a, facts):
             for budget in options.budgets:
                 where = {"devices": options.devices, "memory_budget": parse_bytes(budget, "--budgets")}
                 facts = facts | {"budget": budget}
@@ -223,12 +272,14 @@ def paper(a: oc.BlockCSR, k: int, **where: Any) -> Callable[[], Line]:
 def two(options: argparse.Namespace) -> Iterator[Line]:
     """One GPU and two, in core and streamed."""
     for scale in options.scales or (25, 27):
-        with graph("rmat", scale, "cuda") as (a, facts):
+        with graph("rmat", scale, "cuda", order=options.order) as (a, facts):
             budget = None if scale < 27 else "32 GiB"
             sizes = {"ncv": 120, "block": 8} if scale < 27 else {"ncv": 56, "block": 2}
             for devices in ("cuda:0", ["cuda:0", "cuda:1"]):
                 line = facts | {"what": "ours", "k": 24, "precision": "FDF", "devices": devices, "budget": budget}
-                yield attempt(line, ours(a, 24, 2, precision="FDF", devices=devices, memory_budget=budget, **sizes))
+                yield attempt(
+                    line, ours(a, 24, 2 if scale < 27 else 1, precision="FDF", devices=devices, memory_budget=budget, **sizes)
+                )
 
 
 CASES = {"host": host, "file": from_file, "in-core": in_core, "streamed": streamed, "two": two}
@@ -241,10 +292,13 @@ def main() -> None:
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--scale", type=int)
     parser.add_argument("--scales", type=int, nargs="+")
+    parser.add_argument("--k", type=int, nargs="+", default=[8, 24], help="pairs, in core")
     parser.add_argument("--graphs", nargs="+", choices=("rmat", "urand"), default=["rmat", "urand"])
     parser.add_argument("--budgets", nargs="+", default=["16 GiB", "32 GiB"])
     parser.add_argument("--devices", default="cuda:0")
+    parser.add_argument("--order", choices=("degree",), help="numbers of an R-MAT graph's vertices, for all solvers")
     parser.add_argument("--no-peers", dest="peers", action="store_false")
+    parser.add_argument("--scipy", action="store_true", help="SciPy's eigsh on the host too, in core")
     parser.add_argument("--folder", type=Path, help="where a packed graph is written (default: the system's temporary folder)")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -44,11 +44,12 @@ class Gpu:
         self._cupy, self._stream = cp, cp.cuda.Stream(non_blocking=True)
 
     def stream(self):
-        self._cupy.cuda.Device().synchronize()
         return SimpleNamespace(stream=self._stream)
 
     def bring(self, a):
-        return self._cupy.asarray(a)
+        found = self._cupy.asarray(a)
+        self._cupy.cuda.Device().synchronize()  # the kernels' stream does not wait for that of the copy
+        return found
 
     def take(self, a):
         self._stream.synchronize()

@@ -145,8 +145,7 @@ class Checkpoint:
             The disk does not take it, or another run is writing the same file.
         """
         space, state = run.space, run.state()
-        writer = BlockFileWriter(self.path, self._inputs, kind=CHECKPOINTS)
-        try:
+        with BlockFileWriter(self.path, self._inputs, kind=CHECKPOINTS) as writer:
             storage = space.precision.storage
             for panel in range(state.panels(space.block)):
                 room = writer.room(space.n * space.block * storage.itemsize)
@@ -154,8 +153,6 @@ class Checkpoint:
                 writer.put(room)
             facts = {"key": self.key, "n": space.n, "block": space.block, "storage": storage.name, "state": state.to_dict()}
             writer.complete(_KIND, facts)
-        finally:
-            writer.discard()
         self.written += 1
 
 

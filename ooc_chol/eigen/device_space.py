@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from types import TracebackType
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,17 +18,16 @@ from ooc_chol.eigen.space_device import SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
 from ooc_chol.eigen.space_log import CoefficientLog, Kept, KeptFactors, SpaceSeconds
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
-from ooc_chol.errors import ClosedError
 from ooc_chol.hardware.registry import open_device, resolve_devices
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import one_line
-from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.runtime.holding import Holding
 from ooc_chol.runtime.passes import Pass, finish
-from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
+from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import Operator, operator_of
-from ooc_chol.sparse.order import inverse, rows_taken
+from ooc_chol.sparse.order import Vertices, inverse, rows_taken
 from ooc_chol.sparse.plan import RING_SLOTS
 from ooc_chol.sparse.planning import Devices, diagonals_of, precision_of
 from ooc_chol.sparse.products import Products, lock_blocks
@@ -68,7 +65,7 @@ class DeviceSpace(AbstractSpace):
         self.n, self.block, self.capacity, self.precision = plan.sizes.n_rows, plan.block, plan.capacity, plan.precision
         self.passes = 0
         self.seconds = SpaceSeconds()
-        self._is_traced, self._process, self._lock = trace, os.getpid(), threading.RLock()
+        self._is_traced = trace
         self._run = Pass("multiply", plan.block, is_traced=trace)
         self._tolerance = _NOISE * self.block * float(np.finfo(self.precision.compute).eps)
         self._roundoff = float(np.finfo(self.precision.storage).eps)
@@ -78,8 +75,7 @@ class DeviceSpace(AbstractSpace):
         with ExitStack() as stack:
             self._group = DeviceGroup(self._opened(operator, stack), self.block)
             self._products = Products(plan.products, [each.products for each in self._group.devices])
-            self._stack: ExitStack | None = stack.pop_all()
-        close_when_forgotten(self, self._stack)
+            self._holding = Holding(self, stack.pop_all(), "this space")
 
     def _opened(self, operator: Operator, stack: ExitStack) -> list[SpaceDevice]:
         """Open all devices, with memory and streams; ``stack`` closes them."""
@@ -134,23 +130,28 @@ class DeviceSpace(AbstractSpace):
             for each in self._group.all():
                 each.kernels.multiply_entries(each.computing, each.basis[panel], each.w)
 
-    def take(self, panels: range) -> NDArray[np.float64]:
-        """Columns of panels, as an (n, panels * block) array on the host; waits."""
-        found = np.empty((self.n, len(panels) * self.block))
+    def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+        """Columns of panels, as an (n, columns) array of float64 or ``dtype`` on the host: all, or the first; waits."""
+        found = np.empty((self.n, len(panels) * self.block if columns is None else columns), dtype or np.float64)
         with self._working(f"take {_text(panels)}"):
             for each in self._group.all():
                 rows = found[each.rows.start : each.rows.stop]
                 for number, panel in enumerate(panels):
                     each.take(each.basis[panel], rows, number * self.block)
             self._wait()
+        return found if self._places is None else rows_taken(found, self._places, found.dtype)
+
+    @cached_property
+    def _places(self) -> Vertices | None:
+        """Where the caller's rows are packed; None where they are in their own places."""
         order = self._operator.matrix.order
-        return found if order is None else rows_taken(found, inverse(order), found.dtype)
+        return None if order is None else inverse(order)
 
     # what Krylov methods do
 
     def product(self, panel: int) -> None:
         """``W = A V[panel]``; blocks of A that the next product needs are brought while other work is done."""
-        with self._guarded():
+        with self._holding.guarded():
             self._is_measured = False
             begun = [each.computing.record() for each in self._group.all()]
             self._spread(
@@ -341,7 +342,7 @@ class DeviceSpace(AbstractSpace):
         wide = self.plan.needs.wide_columns
         per_panel = self.block // wide
         groups = range(-(-len(values) // wide))
-        with self._guarded():
+        with self._holding.guarded():
             self._is_measured = False
             thetas = np.zeros((len(groups), wide, wide))
             for number, value in enumerate(values):
@@ -403,8 +404,8 @@ class DeviceSpace(AbstractSpace):
         """Every copy, product and piece of work until now; None where none was asked for. Waits."""
         if not self._is_traced:
             return None
-        if self._stack is not None:
-            with self._guarded():
+        if self._holding.is_open:
+            with self._holding.guarded():
                 self._products.finish()
         products = self.plan.products
         metadata: dict[str, str | int | float] = {
@@ -423,25 +424,11 @@ class DeviceSpace(AbstractSpace):
     @contextmanager
     def _working(self, label: str) -> Iterator[None]:
         """Work on panels inside a block: it has a name in a trace, and its seconds count."""
-        with self._guarded():
+        with self._holding.guarded():
             begun = [each.computing.record() for each in self._group.all()]
             yield
             ended = [each.tell(label, since) for each, since in zip(self._group.all(), begun, strict=True)]
             self.seconds.pending.append(("panels", begun[:1], ended[:1]))
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """Refuse where the space is closed, and close it when what is inside the block fails or is interrupted."""
-        refuse_in_child(self._process, "this space")
-        with self._lock:
-            if self._stack is None:
-                raise ClosedError("this space is closed: open another one")
-            try:
-                yield
-            except BaseException:
-                stack, self._stack = self._stack, None
-                if stack is None or not stack.__exit__(*sys.exc_info()):
-                    raise
 
     def _wait(self) -> None:
         """Until all that was enqueued is done, but for copies of blocks; raise what went wrong."""
@@ -453,12 +440,7 @@ class DeviceSpace(AbstractSpace):
 
     def close(self) -> None:
         """Let go of devices and memory; a second call does nothing."""
-        with self._lock:
-            stack, self._stack = self._stack, None
-            if stack is not None and self._process == os.getpid():
-                if self._is_traced:
-                    self._products.finish()
-                stack.close()
+        self._holding.close(self._products.finish if self._is_traced else None)
 
     def __enter__(self) -> DeviceSpace:
         return self

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.wanted import Which, in_wanted_order
+from ooc_chol.kernels.host.blas import blas_threads
 
 
 class Ritz(NamedTuple):
@@ -138,7 +139,8 @@ class KrylovBasis:
         for at in range(0, len(t), block):
             part = t[at : at + block, at : at + block]
             upper[at : at + block, at : at + block] = np.triu((part + part.T) / 2)
-        values, vectors = np.linalg.eigh(np.triu(upper) + np.triu(upper, 1).T)
+        with blas_threads(1):  # of some hundred columns: more threads take longer, and go on spinning
+            values, vectors = np.linalg.eigh(np.triu(upper) + np.triu(upper, 1).T)
         order = in_wanted_order(values, which)
         # LAPACK's vectors are some roundings too long or too short, and restarts would multiply that up.
         values, vectors = values[order], vectors[:, order] / np.linalg.norm(vectors[:, order], axis=0)

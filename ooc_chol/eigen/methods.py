@@ -15,6 +15,7 @@ from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity, lobpcg_panels
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
+from ooc_chol.eigen.returned import returned
 from ooc_chol.eigen.shift_invert import ShiftInvert, inverse_of, nearest_order
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
@@ -160,8 +161,7 @@ def solved_by_lobpcg(
         at_step=at_step,
     )
     found = run.run(start)
-    taken = space.take(range(panels))[:, : wanted.k].astype(precision.storage, copy=False)
-    return Solved(found, taken, "lobpcg", block, 3 * panels * block, space)
+    return Solved(*returned(space, found), "lobpcg", block, 3 * panels * block, space)
 
 
 def null_of(null: Any, n: int) -> NDArray[np.float64] | None:

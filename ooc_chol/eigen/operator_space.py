@@ -103,9 +103,9 @@ class OperatorSpace(AbstractSpace):
         """``W *= V[panel]``, entry by entry."""
         self._w *= self._vectors(range(panel, panel + 1))
 
-    def take(self, panels: range) -> NDArray[np.float64]:
+    def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
         """Columns of panels."""
-        return np.array(self._vectors(panels).T, dtype=np.float64, order="C")
+        return np.array(self._vectors(panels)[:columns].T, dtype=dtype or np.float64, order="C")
 
     def _vectors(self, panels: range) -> NDArray[Any]:
         """Vectors of panels as rows; a view."""

@@ -14,6 +14,7 @@ from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.jacobi import jacobi
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.problem import AbstractProblem
+from ooc_chol.eigen.returned import normalize
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.precision.triples import Precision
 
@@ -253,11 +254,11 @@ def paper_eigenpairs(
         space.bring(start)
     found = paper_pairs(space, k, reorthogonalize=reorthogonalize)
     seconds = time.perf_counter() - began
-    vectors = space.take(range(k))
-    vectors /= np.maximum(np.linalg.norm(vectors, axis=0), np.finfo(np.float64).tiny)
+    vectors = space.take(range(k), dtype=precision.storage)
+    normalize(vectors)
     scale = float(np.abs(found.values).max())
     deviations = found.basis_deviation, found.deviation, found.mean_angle_degrees
     report = PaperReport(k, precision.value, reorthogonalize, space.passes, *deviations, seconds)
     residuals = found.residuals / scale if scale else found.residuals
     records = space.trace if isinstance(space, DeviceSpace) else None
-    return Eigenpairs(found.values, vectors.astype(precision.storage), residuals, report, records)
+    return Eigenpairs(found.values, vectors, residuals, report, records)

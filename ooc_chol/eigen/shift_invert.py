@@ -298,7 +298,7 @@ class ShiftInvert:
             for tol in _INNER_TOLS:
                 lanczos.wanted = replace(self._wanted, tol=tol)
                 inner = self._symmetric(lanczos, start)
-                vectors = space.take(range(-(-self._wanted.k // block)))[:, : self._wanted.k]
+                vectors = space.take(range(-(-self._wanted.k // block)), self._wanted.k)
                 found, v = self._in_a(inner, vectors)
                 if inner.why_not or not found.why_not:
                     break

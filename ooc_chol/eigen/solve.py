@@ -20,6 +20,7 @@ from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
 from ooc_chol.eigen.report import EigshReport
+from ooc_chol.eigen.returned import ascending, returned
 from ooc_chol.eigen.session import Session
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
@@ -276,10 +277,11 @@ def _otherwise(
         solved = solved_by_lobpcg(problem, wanted, precision, asked, stack, at_step=session.at_step, **given)
     else:
         solved = solved_near(problem, wanted, precision, asked, stack, at_restart=session.at_restart, **given)
+    found, vectors = ascending(solved.found, solved.vectors)
     space = solved.space
     report = session.report(solved.found, space, n=problem.n, method=solved.method, block=solved.block, ncv=solved.columns)
     records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
-    return _checked(solved.found, solved.vectors, wanted, precision, report, records)
+    return _checked(found, vectors, wanted, precision, report, records)
 
 
 def _kept(
@@ -305,22 +307,21 @@ def _restarted(
     check: bool,
     session: Session,
 ) -> tuple[Found, NDArray[Any]]:
-    """Block Lanczos, and the vectors it ended with, the most wanted first."""
+    """Block Lanczos, and the pairs it ended with, ascending."""
     run = Lanczos(space, wanted, max_passes=max_passes, check=check, at_restart=session.at_restart)
     session.begin(run)
     with session.watching():
         found = run.run(start)
-    vectors = space.take(range(-(-wanted.k // space.block)))[:, : wanted.k]
-    return found, vectors.astype(space.precision.storage, copy=False)
+    return returned(space, found)
 
 
 def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, stack: ExitStack) -> tuple[Found, NDArray[Any]]:
-    """All eigenpairs by LAPACK, of which the wanted ones are taken."""
+    """All eigenpairs by LAPACK, of which the wanted ones are taken, ascending."""
     whole = whole_pairs(problem.exact(stack), problem.n, wanted, precision)
     counts = LanczosCounts(passes=whole.products, asymmetry=whole.asymmetry)
     stuck = bool((whole.residuals > wanted.tol * whole.scale).any())
     why = "LAPACK's eigenvectors are no better" if stuck else ""
-    return Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors
+    return ascending(Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors)
 
 
 def _checked(
@@ -331,13 +332,12 @@ def _checked(
     report: EigshReport,
     records: Trace | None,
 ) -> Eigenpairs:
-    """The pairs, ascending, if all have converged."""
+    """The pairs, if all have converged."""
     scale = found.scale
-    order = np.argsort(found.values, kind="stable")
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
         raise _not_converged(found, vectors, residuals, wanted, precision, report.method)
-    return Eigenpairs(found.values[order], np.ascontiguousarray(vectors[:, order]), residuals[order], report, records)
+    return Eigenpairs(found.values, vectors, residuals, report, records)
 
 
 def _not_converged(
@@ -349,16 +349,15 @@ def _not_converged(
     method: str,
 ) -> NoConvergenceError:
     """The error, with the pairs that have converged."""
-    order = np.argsort(found.values, kind="stable")
-    order = order[residuals[order] <= wanted.tol]
+    converged = residuals <= wanted.tol
     advice = f"give {_MORE.get(method, 'a larger ncv, block, tol or max_passes')}"
     if precision != Precision.DDD:
         advice += ", or precision='DDD'"
     return NoConvergenceError(
         wanted.k,
-        found.values[order],
-        np.ascontiguousarray(vectors[:, order]),
-        residuals[order],
+        found.values[converged],
+        np.ascontiguousarray(vectors[:, converged]),
+        residuals[converged],
         float(residuals[residuals > wanted.tol].max(initial=0.0)),
         wanted.tol,
         found.why_not,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,8 @@ class AbstractSpace(ABC):
         """Each entry of W is multiplied by that of a panel in the same place, and rounded once: a diagonal times W."""
 
     @abstractmethod
-    def take(self, panels: range) -> NDArray[np.float64]:
-        """Columns of panels, as an (n, panels * block) array on the host; waits."""
+    def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+        """Columns of panels, as an (n, columns) array of float64 or ``dtype`` on the host: all, or the first; waits."""
 
     # what Krylov methods do
 

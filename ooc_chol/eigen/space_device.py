@@ -174,7 +174,7 @@ class SpaceDevice:
         bring_panel(self.device, self.computing, x, 0, tile, self._slot)
         self.brought_bytes += tile.nbytes
 
-    def take(self, tile: Tile, out: NDArray[np.float64], first: int = 0) -> None:
+    def take(self, tile: Tile, out: NDArray[Any], first: int = 0) -> None:
         """Enqueue: columns of ``out`` from ``first`` on become a tile."""
         return_panel(self.device, self.computing, tile, out, first, self._slot)
         self.returned_bytes += tile.nbytes

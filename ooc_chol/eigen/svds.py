@@ -264,7 +264,7 @@ def _iterated(
     run = Lanczos(space, Wanted(asked.k, "LA", max(goal, least)), max_passes=asked.most, check=check, at_restart=tell)
     while True:
         found = run.run(start)
-        vectors = space.take(range(-(-asked.k // block)))[:, : asked.k]
+        vectors = space.take(range(-(-asked.k // block)), asked.k)
         triplets = triplets_of(sides, vectors)
         largest, smallest = float(triplets.s[0]), float(triplets.s[-1])
         counts = run.counts

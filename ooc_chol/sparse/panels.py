@@ -60,17 +60,25 @@ class PanelRows(AbstractTier):
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
         """Copy rows to the panel, some by each thread: one alone converts 4 GB/s, and the link takes 55."""
-        ends = np.linspace(0, len(out), min(team.size, 1 + out.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
-        start = self.rows(index[0]).start
-        parts = [
-            PanelRows(self._x[start + low : start + high], self._first, self._dtype, high - low) for low, high in pairwise(ends)
-        ]
-        team.run([partial(part.read, (0, 0), out[low:high]) for part, (low, high) in zip(parts, pairwise(ends), strict=True)])
+        team.run([partial(part.read, (0, 0), own) for part, own in self._parts(team, index, out)])
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Copy rows of the panel back."""
         part = self._x[self.rows(index[0]), self._first : self._first + data.shape[1]]
         part[...] = data[:, : part.shape[1]]
+
+    def write_by(self, team: ThreadTeam, index: BlockIndex, data: NDArray[Any]) -> None:
+        """Copy rows of the panel back, some by each thread: an array that is new takes the system longer than the link."""
+        team.run([partial(part.write, (0, 0), own) for part, own in self._parts(team, index, data)])
+
+    def _parts(self, team: ThreadTeam, index: BlockIndex, data: NDArray[Any]) -> list[tuple[PanelRows, NDArray[Any]]]:
+        """Rows of a block for each thread: of the array, and of the panel."""
+        ends = np.linspace(0, len(data), min(team.size, 1 + data.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
+        start = self.rows(index[0]).start
+        return [
+            (PanelRows(self._x[start + low : start + high], self._first, self._dtype, high - low), data[low:high])
+            for low, high in pairwise(ends)
+        ]
 
 
 def bring_panel(device: AnyDevice, stream: AbstractStream, x: NDArray[Any], first: int, panel: Tile, slot: int) -> None:

@@ -7,9 +7,12 @@ the device while k sweeps ``0..k0``; each k needs the panel's ``width`` operand 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+
+from ooc_chol.tasks.windows import Window, whole_triangle
 
 
 class Panel(NamedTuple):
@@ -36,34 +39,41 @@ def tallest_group(width: int, capacity: int) -> int:
     return (capacity - width - 1) // width
 
 
-def varying_panels(nt: int, capacity: int, n_devices: int = 1, *, sweeps_whole_columns: bool = False) -> tuple[Panel, ...]:
+def varying_panels(
+    nt: int, capacity: int, n_devices: int = 1, *, sweeps_whole_columns: bool = False, window: Window | None = None
+) -> tuple[Panel, ...]:
     """Widths and heights that make the estimated loads least, by dynamic programming from the last column back.
 
     With R rows from ``k0`` on, a panel streams ``R * k0`` tiles once, and every group reads again what does not stay of the
-    panel's own ``width * k0 + width (width + 1) / 2`` tiles. Cost O(nt² capacity) in vectorized steps.
+    panel's own ``width * k0 + width (width + 1) / 2`` tiles. Cost O(nt² capacity) in vectorized steps. Of a ``window`` only the
+    columns are cut, and R are its rows: where none of these is a panel's own, no own row is updated, and all R are others.
     """
-    best = np.full(nt + 1, np.inf)
-    best[nt] = 0.0
-    choice: list[tuple[int, int]] = [(1, 1)] * nt
-    for k0 in range(nt - 1, -1, -1):
-        for width in range(1, nt - k0 + 1):
-            if width > 1 and own_rows_need(k0, width) > capacity:
+    made = window or whole_triangle(nt)
+    first, end = made.columns.start, made.columns.stop
+    best = np.full(end + 1, np.inf)
+    best[end] = 0.0
+    choice: list[tuple[int, int]] = [(1, 1)] * end
+    for k0 in range(end - 1, first - 1, -1):
+        for width in range(1, end - k0 + 1):
+            need = own_rows_need(k0, width) if made.has_diagonal else 2 * width + 1
+            if width > 1 and need > capacity:
                 break
+            rows = len(made.rows_from(k0)) if made.has_diagonal else len(made.rows) + width
             loads, height = _cheapest_height(
-                nt - k0, k0, width, capacity=capacity, n_devices=n_devices, whole_columns=sweeps_whole_columns
+                rows, k0, width, capacity=capacity, n_devices=n_devices, whole_columns=sweeps_whole_columns
             )
             if loads + best[k0 + width] < best[k0]:
                 best[k0] = loads + best[k0 + width]
                 choice[k0] = (width, height)
-    panels, k0 = [], 0
-    while k0 < nt:
+    panels, k0 = [], first
+    while k0 < end:
         panels.append(Panel(k0, *choice[k0]))
         k0 += choice[k0][0]
     return tuple(panels)
 
 
 def _cheapest_height(rows: int, k0: int, width: int, *, capacity: int, n_devices: int, whole_columns: bool) -> tuple[float, int]:
-    """Least estimated loads of one panel, and the height that gives them."""
+    """Least estimated loads of one panel, and the height that gives them; ``rows`` are the panel's own, once, and all others."""
     others = -(-(rows - width) // n_devices)
     streamed = rows * k0 / n_devices
     if others == 0:
@@ -89,3 +99,14 @@ def candidate_panels(nt: int, capacity: int, n_devices: int = 1) -> list[tuple[P
             shapes.append(uniform_panels(nt, width, height))
     shapes.insert(0 if 4 * capacity >= nt * nt else len(shapes), plain)
     return list(dict.fromkeys(shapes))
+
+
+@lru_cache(maxsize=1024)
+def window_panels(nt: int, window: Window, capacity: int, n_devices: int = 1) -> tuple[tuple[Panel, ...], ...]:
+    """Panel shapes of a window, the best first; the last of them, plain columns, fits whatever does.
+
+    Windows of the same columns and as many rows have the same.
+    """
+    shapes = [varying_panels(nt, capacity, n_devices, sweeps_whole_columns=whole, window=window) for whole in (False, True)]
+    plain = tuple(Panel(k0, 1, 1) for k0 in window.columns)
+    return tuple(dict.fromkeys([*shapes, plain]))

@@ -14,6 +14,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.random_panels import panel_key, random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from tests.cuda_threads import ON_THE_HOST
+from tests.kernel_calls import calls, types_of
 from tests.panel_arrays import Host, as_matrix, clamped, vectors
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
@@ -89,30 +90,6 @@ template <class T> T sum_of(const T*, int strip, int at) {
     return held[blockIdx.x / CLUSTER * CLUSTER + strip][at];
 }
 """
-LAUNCH = r"""
-static const void* const* given;
-template <class T> T argument(int at) { return *(const T*)given[at]; }
-static void (*body)();
-static void one_thread() { body(); is_done[threadIdx.x] = true; swapcontext(&waiting[threadIdx.x], &scheduler); }
-static void launch(void (*what)(), unsigned blocks, unsigned threads, const void* const* arguments) {
-    given = arguments, body = what, blockDim.x = threads, gridDim.x = blocks;
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-        for (unsigned t = 0; t < threads; ++t) {
-            getcontext(&waiting[t]);
-            waiting[t].uc_stack = {stacks[t], 0, sizeof stacks[t]};
-            makecontext(&waiting[t], one_thread, 0);
-            is_done[t] = false;
-        }
-        for (unsigned left = threads; left;)
-            for (unsigned t = 0; t < threads; ++t)
-                if (!is_done[t]) {
-                    threadIdx.x = t;
-                    swapcontext(&scheduler, &waiting[t]);
-                    left -= is_done[t];
-                }
-    }
-}
-"""
 #: Kernels and the types of their arguments: S of vectors, C of computing, u and l of whole numbers of 32 and 64 bits, i of int.
 PANEL_KERNELS = {
     "gram": "S*S*C*liiu*",
@@ -126,21 +103,6 @@ PANEL_KERNELS = {
 PRODUCT_KERNELS = {"product": "S*C*S*liiiiiu*"}
 WORDS = {"S": "STORE", "C": "SUM", "u": "u32", "l": "u64", "i": "int", "d": "double"}
 C_TYPES = {"u": ctypes.c_uint32, "l": ctypes.c_uint64, "i": ctypes.c_int, "d": ctypes.c_double}
-
-
-def types_of(signature):
-    return [letter + "*" * (signature[at + 1 : at + 2] == "*") for at, letter in enumerate(signature) if letter != "*"]
-
-
-def called(kernels):
-    """C++ that launches each kernel by its name."""
-    lines = [LAUNCH]
-    for name, signature in kernels.items():
-        arguments = ", ".join(f"argument<{WORDS[each[0]]}{each[1:]}>({at})" for at, each in enumerate(types_of(signature)))
-        lines.append(f"static void call_{name}() {{ {name}({arguments}); }}")
-        lines.append(f'extern "C" void run_{name}(unsigned blocks, unsigned threads, const void* const* arguments) {{')
-        lines.append(f"    launch(call_{name}, blocks, threads, arguments);\n}}")
-    return "\n".join(lines)
 
 
 class OnTheHost:
@@ -172,7 +134,7 @@ class OnTheHost:
             text = code(*files, **macros).replace("extern __shared__ __align__(16) unsigned char memory[]", MEMORY)
             source = self._folder / f"kernels{len(self._libraries)}.cpp"
             begin, end = (CLUSTERED, SUMS) if self.cluster > 1 and files is PANELS else ("", "")
-            source.write_text(ON_THE_HOST + MORE_ON_THE_HOST + begin + text + end + called(kernels), encoding="utf-8")
+            source.write_text(ON_THE_HOST + MORE_ON_THE_HOST + begin + text + end + calls(kernels, WORDS), encoding="utf-8")
             words = ["-O1", "-shared", "-Xcompiler", "-fPIC,-w,-ffp-contract=off,-fno-strict-aliasing"]
             compiled([*words, "-o", str(source.with_suffix(".so")), str(source)])
             self._libraries[key] = ctypes.CDLL(str(source.with_suffix(".so")))

@@ -194,9 +194,9 @@ def _facts() -> panel_sizes.DeviceFacts:
 @cache
 def _facts_of(device: int) -> panel_sizes.DeviceFacts:
     """What the sizes of launches go by, of the current device."""
-    attributes = cp.cuda.Device(device).attributes
-    capability = 10 * attributes["ComputeCapabilityMajor"] + attributes["ComputeCapabilityMinor"]
-    return panel_sizes.DeviceFacts(capability, attributes["MultiProcessorCount"], attributes["MaxSharedMemoryPerBlockOptin"])
+    told = cp.cuda.runtime.getDeviceProperties(device)
+    capability = 10 * told["major"] + told["minor"]
+    return panel_sizes.DeviceFacts(capability, told["multiProcessorCount"], told["sharedMemPerBlockOptin"])
 
 
 @cache

@@ -27,6 +27,10 @@ class CudaTileFunction:
     def __repr__(self) -> str:
         return one_line(self, {"name": self.name, "arguments": self._arguments})
 
+    def __reduce__(self) -> tuple[type[CudaTileFunction], tuple[str, str, tuple[Any, ...]]]:
+        """Pickle as text and values: what was compiled and uploaded is of this process and its devices."""
+        return CudaTileFunction, (self.code, self.name, self._arguments)
+
     @property
     def arguments(self) -> tuple[Any, ...]:
         """Values that the kernel takes after its five fixed parameters."""

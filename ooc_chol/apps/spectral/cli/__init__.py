@@ -1,0 +1,1 @@
+"""``ooc-chol spectral``: bisect, partition, segment, demo."""

@@ -1,0 +1,1 @@
+"""Cuts in the span of eigenvectors, and their refinement."""

@@ -1,0 +1,1 @@
+"""Graphs: what they are made of, their components, and files of parts."""

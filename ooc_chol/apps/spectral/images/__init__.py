@@ -1,0 +1,1 @@
+"""Normalized cuts of images and affinities."""

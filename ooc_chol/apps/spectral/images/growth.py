@@ -1,0 +1,189 @@
+"""From the tree of segments to labels and a report, for any threshold."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.spectral.arguments import real_number, whole_number
+from ooc_chol.apps.spectral.images.regions import Region, Regions
+from ooc_chol.apps.spectral.results import Segmentation, SegmentationReport, Split
+
+#: The largest normalized cut that there is.
+_MOST_NCUT = 2.0
+
+
+class Threshold(NamedTuple):
+    """How far the tree is wanted."""
+
+    max_ncut: float
+    max_depth: int | None
+
+
+class Place(NamedTuple):
+    """Where the vertices of a graph lie in what was given."""
+
+    shape: tuple[int, ...]
+    keep: NDArray[np.bool_] | None  #: Which elements they are; None for all
+
+    @property
+    def n(self) -> int:
+        """Vertices."""
+        return math.prod(self.shape) if self.keep is None else int(np.count_nonzero(self.keep))
+
+    def filled(self, labels: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Labels of vertices as an array of the shape, -1 where there is none."""
+        if self.keep is None:
+            return labels.reshape(self.shape)
+        placed = np.full(self.shape, -1, np.int32)
+        placed[self.keep] = labels
+        return placed
+
+
+class _Visit(NamedTuple):
+    """A segment, as a threshold has it."""
+
+    region: Region
+    is_split: bool
+    is_new: bool
+
+
+def check_threshold(max_ncut: float, max_depth: int | None) -> Threshold:
+    """A threshold that makes sense; ``ValueError`` where it does not."""
+    most = real_number("max_ncut", max_ncut)
+    if not 0 < most <= _MOST_NCUT:
+        raise ValueError(f"max_ncut is {most:g}: a normalized cut lies from 0 to 2, so give a number above 0 and up to 2")
+    return Threshold(most, None if max_depth is None else whole_number("max_depth", max_depth, 0))
+
+
+def one_segment(place: Place, notes: tuple[str, ...], seconds: float) -> Segmentation:
+    """What has nothing to be split."""
+    report = SegmentationReport(place.n, 0, 0, "none", "nothing had to be computed", 0, seconds, 0.0, seconds, notes)
+    labels = place.filled(np.zeros(place.n, np.int32))
+    return Segmentation(labels, math.nan, (), report, more=_Unsplit(labels, report))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Unsplit:
+    """The same segment whatever the threshold."""
+
+    labels: NDArray[np.int32]
+    report: SegmentationReport
+
+    def __call__(self, max_ncut: float, max_depth: int | None) -> Segmentation:
+        check_threshold(max_ncut, max_depth)
+        return Segmentation(self.labels, math.nan, (), self.report, more=self)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """The tree of an image or affinity, and what is known beside it."""
+
+    regions: Regions
+    place: Place
+    notes: tuple[str, ...]
+
+    def __call__(self, max_ncut: float, max_depth: int | None) -> Segmentation:
+        """The segments of another threshold."""
+        return self.segmentation(check_threshold(max_ncut, max_depth), 0.0, time.perf_counter())
+
+    def segmentation(self, wanted: Threshold, affinity_seconds: float, started: float) -> Segmentation:
+        """Segments of a threshold; only those are computed that no earlier one has looked at."""
+        visits = [_Visit(*visit) for visit in self.regions.visited(*wanted)]
+        looked = [visit for visit in visits if _is_looked(visit, wanted)]
+        looks = [look for visit in visits if visit.is_new and (look := visit.region.look) is not None]
+        found = [look.lowest for look in looks if look.lowest is not None]
+        of_all = [look.lowest for visit in looked if (look := visit.region.look) is not None and look.lowest is not None]
+        report = SegmentationReport(
+            n=self.regions.graph.n,
+            n_entries=int(self.regions.graph.adjacency.nnz),
+            splits=sum(visit.is_split for visit in visits),
+            method=_told([lowest.method for lowest in of_all]),
+            reason=of_all[0].reason if of_all else "the affinity falls apart by itself, and needs no eigenvectors",
+            passes=sum(lowest.passes for lowest in found),
+            affinity_seconds=affinity_seconds,
+            solve_seconds=sum(lowest.seconds for lowest in found),
+            seconds=time.perf_counter() - started,
+            notes=(*self.notes, *self._limits(visits, looked, wanted)),
+            sweep_seconds=sum(look.seconds for look in looks),
+            looks=len(looked),
+        )
+        tree = _tree(looked, wanted)
+        labels = self.place.filled(_labels([visit.region for visit in visits if not visit.is_split], self.regions.graph.n))
+        first = tree[0].ncut if tree and tree[0].is_split else math.nan
+        trace = next((lowest.trace for lowest in of_all if lowest.trace is not None), None)
+        return Segmentation(labels, first, tree, report, trace, more=self)
+
+    def _limits(self, visits: list[_Visit], looked: list[_Visit], wanted: Threshold) -> list[str]:
+        """What ended the recursion beside the threshold, and what was known already."""
+        notes, least = [], self.regions.sweep.min_size
+        at_end = sum(visit.region.depth == wanted.max_depth and len(visit.region.vertices) > 1 for visit in visits)
+        if at_end:
+            notes.append(f"{_segments(at_end)} at max_depth {wanted.max_depth} {_was(at_end)} not looked at")
+        small = sum(1 < len(visit.region.vertices) < 2 * least for visit in visits)
+        if small:
+            notes.append(f"{_segments(small)} of fewer than {2 * least} pixels, twice min_size, {_was(small)} not looked at")
+        known = sum(not visit.is_new for visit in looked)
+        if known:
+            notes.append(f"{_segments(known)} had been looked at for another threshold")
+        return notes
+
+
+def _is_looked(visit: _Visit, wanted: Threshold) -> bool:
+    """Whether a segment's best split is known and counts for this threshold."""
+    return visit.region.look is not None and (wanted.max_depth is None or visit.region.depth < wanted.max_depth)
+
+
+def _tree(looked: Sequence[_Visit], wanted: Threshold) -> tuple[Split, ...]:
+    """Every segment that was looked at, with what came of it."""
+    place = {id(visit.region): index for index, visit in enumerate(looked)}
+    parents = {id(child): place[id(visit.region)] for visit in looked if visit.is_split for child in visit.region.split()}
+    return tuple(_split(visit, wanted, parents.get(id(visit.region), -1)) for visit in looked)
+
+
+def _split(visit: _Visit, wanted: Threshold, parent: int) -> Split:
+    """What came of a segment."""
+    region, look = visit.region, visit.region.look
+    assert look is not None
+    n = len(region.vertices)
+    second = int(np.count_nonzero(look.side))
+    values = () if look.lowest is None else tuple(float(value) for value in look.lowest.eigenvalues)
+    if math.isinf(look.ncut):
+        reason = look.how
+    else:
+        relation = f"at most max_ncut {wanted.max_ncut:g}" if visit.is_split else f"above max_ncut {wanted.max_ncut:g}"
+        reason = f"{relation}; {look.how if look.lowest is None else 'found ' + look.how}"
+    return Split(region.depth, n, look.ncut, visit.is_split, (n - second, second), values, reason, parent)
+
+
+def _labels(segments: list[Region], n: int) -> NDArray[np.int32]:
+    """The segment of every vertex, numbered by their first vertices."""
+    labels = np.empty(n, np.int32)
+    for number, region in enumerate(sorted(segments, key=lambda region: int(region.vertices[0]))):
+        labels[region.vertices] = number
+    return labels
+
+
+def _told(methods: list[str]) -> str:
+    """Methods with the number of segments that each did, the first one first."""
+    counted = Counter(methods)
+    if len(counted) <= 1:
+        return methods[0] if methods else "none"
+    return ", ".join(f"{method} ({_segments(count)})" for method, count in counted.items())
+
+
+def _segments(count: int) -> str:
+    return f"{count} segment{'s' * (count != 1)}"
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"

@@ -1,0 +1,136 @@
+"""The tree of segments: each is looked at once, and kept for other thresholds."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.images.parts import followed, parts_of
+from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, normalized_cut_of
+from ooc_chol.apps.spectral.solving.eigenpairs import lowest_eigenpairs
+from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
+
+
+class Look(NamedTuple):
+    """The best split of a segment."""
+
+    side: NDArray[np.bool_]  #: For each of its vertices
+    ncut: float
+    how: str  #: A clause
+    lowest: Lowest | None  #: Eigenpairs, without their vectors; None where it falls apart by itself
+    seconds: float = 0.0  #: Of the search for it
+
+
+@final
+@dataclass(eq=False)
+class Region:
+    """A segment, and what has been found out about it."""
+
+    vertices: NDArray[np.int32]
+    depth: int
+    look: Look | None = None
+    children: tuple[Region, Region] | None = None
+
+    def split(self) -> tuple[Region, Region]:
+        """Both sides of the best split."""
+        assert self.look is not None
+        if self.children is None:
+            side = self.look.side
+            self.children = (Region(self.vertices[~side], self.depth + 1), Region(self.vertices[side], self.depth + 1))
+        return self.children
+
+
+@final
+@dataclass(eq=False)
+class Regions:
+    """The tree that grows from a whole affinity; thresholds only choose how much of it is wanted."""
+
+    graph: Graph
+    vectors: int
+    sweep: SweepOptions
+    solver: SolverOptions
+    root: Region = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.root = Region(np.arange(self.graph.n, dtype=np.int32), 0)
+
+    def visited(self, max_ncut: float, max_depth: int | None) -> Iterator[tuple[Region, bool, bool]]:
+        """Segments breadth first, from the whole: with whether each is split, and whether it was looked at only now."""
+        waiting = deque([self.root])
+        while waiting:
+            region = waiting.popleft()
+            may_be_split = len(region.vertices) >= 2 * self.sweep.min_size and (max_depth is None or region.depth < max_depth)
+            is_new = may_be_split and region.look is None
+            if is_new:
+                region.look = self._look(region)
+            is_split = may_be_split and region.look is not None and region.look.ncut <= max_ncut
+            yield region, is_split, is_new
+            if is_split:
+                waiting.extend(region.split())
+
+    def _look(self, region: Region) -> Look:
+        """The best split of a segment: of what counts in it, whose sides all else follows."""
+        graph = self.graph if region is self.root else self.graph.subgraph(region.vertices)
+        part, sizes = parts_of(graph)
+        least = self.sweep.min_size
+        large = np.flatnonzero(sizes >= least)
+        if len(sizes) == 1 and sizes[0] == graph.n:
+            return self._by_eigenvectors(graph, region)
+        if len(large) == 1:
+            is_main = part == large[0]
+            if np.count_nonzero(is_main) < 2 * least:
+                return _whole(graph, "its parts are smaller than min_size")
+            main = self._by_eigenvectors(graph.subgraph(np.flatnonzero(is_main)), region)
+            known = np.zeros(graph.n, np.int8)
+            known[is_main] = np.where(main.side, 1, -1)
+            side = followed(graph, part, known)
+            return main._replace(side=side, ncut=normalized_cut_of(graph, side), how=f"{main.how}, {_loose(~is_main)}")
+        packed = large if len(large) else np.arange(len(sizes))
+        for_part = np.zeros(len(sizes) + 1, np.int8)  # the last one is that of vertices in no part
+        for_part[packed] = np.where(_packed(sizes[packed]), 1, -1)
+        known = for_part[part]
+        side = followed(graph, part, known)
+        if min(np.count_nonzero(side), np.count_nonzero(~side)) < least:
+            return _whole(graph, "its parts are smaller than min_size")
+        return Look(side, normalized_cut_of(graph, side), f"it falls into {len(packed)} parts that nothing joins", None)
+
+    def _by_eigenvectors(self, graph: Graph, region: Region) -> Look:
+        """The best split that the lowest eigenvectors of a connected graph show."""
+        try:
+            lowest = lowest_eigenpairs(graph, min(self.vectors, graph.n - 1), self.solver, normalized=True)
+        except oc.NoConvergenceError as error:
+            error.add_note(f"of the segment of {len(region.vertices)} pixels at depth {region.depth}")
+            raise
+        started = time.perf_counter()
+        best = best_bipartition(graph, lowest.vectors, self.sweep)
+        seconds = time.perf_counter() - started
+        return Look(best.side, best.ncut, best.how, lowest._replace(vectors=lowest.vectors[:0]), seconds)
+
+
+def _whole(graph: Graph, why: str) -> Look:
+    """A segment that cannot be split."""
+    return Look(np.zeros(graph.n, np.bool_), np.inf, why, None)
+
+
+def _loose(is_loose: NDArray[np.bool_]) -> str:
+    """What else followed."""
+    count = int(np.count_nonzero(is_loose))
+    return f"{count} loose one{'s' * (count != 1)} followed"
+
+
+def _packed(sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Parts on two sides of about equal sizes, the largest first: whether each is on the second one."""
+    is_second, weights = np.zeros(len(sizes), np.bool_), [0, 0]
+    for part in np.argsort(-sizes, kind="stable"):
+        lighter = int(weights[1] < weights[0])
+        is_second[part] = bool(lighter)
+        weights[lighter] += int(sizes[part])
+    return is_second

@@ -1,0 +1,1 @@
+"""Bisection, and partitions by recursion."""

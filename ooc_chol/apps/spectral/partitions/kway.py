@@ -1,0 +1,158 @@
+"""``partition``: any number of parts, by bisections of bisections, and moves between neighbouring parts in the end."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.apps.spectral.arguments import SolverWords, whole_number
+from ooc_chol.apps.spectral.cutting.refine import refine as refine_cut
+from ooc_chol.apps.spectral.graphs.components import components
+from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.graphs.sources import as_graph
+from ooc_chol.apps.spectral.partitions.bisect import partition_of
+from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, in_units, split, timed
+from ooc_chol.apps.spectral.partitions.settings import Settings, Tally, settings_of
+from ooc_chol.apps.spectral.partitions.shares import Shares, shares_of
+from ooc_chol.apps.spectral.results import Partition
+
+Labels = NDArray[np.int32]
+
+#: Rounds of moves between all pairs of neighbouring parts; most end after two or three.
+_MOST_ROUNDS = 6
+
+
+def partition(
+    A: Any,
+    n_parts: int,
+    *,
+    target_sizes: ArrayLike | None = None,
+    vertex_weights: ArrayLike | None = None,
+    balance: float = 0.0,
+    vectors: int = 3,
+    search: int = 60,
+    refine: bool = True,
+    seed: int = 0,
+    **solver: Unpack[SolverWords],
+) -> Partition:
+    """Cut a graph into parts of given weights, by bisections of bisections.
+
+    Parameters
+    ----------
+    A : Graph, sparse or dense matrix, BlockCSR, path, or NetworkX graph
+        Adjacency of an undirected graph, whatever :func:`as_graph` takes.
+    n_parts : int
+        Parts, 1 to n.
+    target_sizes : (n_parts,) array_like, optional
+        What parts are to weigh, positive: shares that sum up to 1, or weights that sum up to that of all vertices. By default all
+        the same.
+    vertex_weights : (n,) array_like, optional
+        Positive weights of the vertices; by default those of the file or graph, else ones.
+    balance : float
+        By how much a part may weigh more than its target. With 0, the size of every part is next to its target where vertices
+        weigh the same, above or below by less than one vertex.
+    vectors, search, refine, seed, **solver
+        As of :func:`bisect`; ``refine`` also moves vertices between neighbouring parts in the end.
+
+    Returns
+    -------
+    Partition
+        Labels from 0 to ``n_parts - 1``. Eigenvalues, residuals and candidates are those of the first bisection; passes and
+        seconds of the report are those of all.
+
+    Raises
+    ------
+    ValueError
+        ``n_parts`` is more than n, or target sizes do not sum up; and all that :func:`bisect` raises.
+    TypeError
+        As of :func:`bisect`.
+
+    Notes
+    -----
+    Cost: ``log2(n_parts)`` times that of a bisection of the whole graph, about.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> from ooc_chol.apps import spectral
+    >>> path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(10, 10))
+    >>> parts = spectral.partition(path, 3, target_sizes=[0.5, 0.3, 0.2])
+    >>> parts.cut, parts.sizes.tolist()
+    (2.0, [5.0, 3.0, 2.0])
+    """
+    settings = settings_of(balance, vectors, search, refine, seed, solver)
+    n_parts = whole_number("n_parts", n_parts, 1)
+    graph = as_graph(A, vertex_weights=vertex_weights)
+    if n_parts > graph.n:
+        raise ValueError(f"n_parts is {n_parts}, but {graph.name} has {graph.n} vertices; give 1 to {graph.n}")
+    start = perf_counter()
+    shares, tally = shares_of(graph.vertex_weights, n_parts, target_sizes, settings.balance), Tally()
+    if n_parts == 1:  # no bisection looks at them
+        tally.components = int(components(graph).max(initial=-1)) + 1
+    counted, counts = in_units(graph), shares.in_units()
+    labels = _divided(counted, counts, settings, tally)
+    if refine and n_parts > 2:
+        labels = _refined_in_pairs(counted, labels, counts, tally)
+    return partition_of(graph, labels, shares, tally, perf_counter() - start)
+
+
+def _divided(graph: Graph, shares: Shares, settings: Settings, tally: Tally) -> Labels:
+    """Labels by recursion."""
+    labels = np.zeros(graph.n, np.int32)
+    if len(shares) == 1:
+        return labels
+    first = len(shares) // 2
+    sides = split(graph, shares.target(graph.vertex_weights, first), settings, tally)
+    give_each_a_vertex(graph, sides, first, len(shares) - first)
+    for side, parts in enumerate((slice(first), slice(first, None))):
+        vertices = np.flatnonzero(sides == side)
+        below = shares.of(parts)
+        if len(below) > 1:
+            labels[vertices] = _divided(graph.subgraph(vertices), below, settings, tally)
+        labels[vertices] += side * first
+    return labels
+
+
+def _refined_in_pairs(graph: Graph, labels: Labels, shares: Shares, tally: Tally) -> Labels:
+    """Labels after moves between pairs of neighbouring parts, until no pair gains."""
+    tried: set[tuple[int, int]] = set()
+    with timed(tally):
+        for _ in range(_MOST_ROUNDS):
+            changed: set[int] = set()
+            for pair in _neighbours(graph, labels):
+                if pair not in tried and _is_improved(graph, labels, pair, shares, tally):
+                    changed.update(pair)
+                tried.add(pair)
+            if not changed:
+                break
+            tried = {pair for pair in tried if not changed & set(pair)}
+    return labels
+
+
+def _neighbours(graph: Graph, labels: Labels) -> list[tuple[int, int]]:
+    """Pairs of parts with edges between them, ascending."""
+    ends = np.repeat(labels, np.diff(graph.adjacency.indptr)), labels[graph.adjacency.indices]
+    pairs = np.stack(ends, axis=1)[ends[0] < ends[1]]
+    return [(int(a), int(b)) for a, b in np.unique(pairs, axis=0)]
+
+
+def _is_improved(graph: Graph, labels: Labels, pair: tuple[int, int], shares: Shares, tally: Tally) -> bool:
+    """Move vertices between two parts, in place; whether that made the cut, or the balance, better."""
+    vertices = np.flatnonzero((labels == pair[0]) | (labels == pair[1]))
+    both = graph.subgraph(vertices)
+    parts = Shares(shares.targets[[*pair]], shares.least[[*pair]], shares.most[[*pair]], shares.unit, shares.balance)
+    target = parts.target(both.vertex_weights, 1)
+    before = (labels[vertices] == pair[1]).astype(np.int8)
+    after = refine_cut(both, before, target)
+    if after.is_limited:
+        tally.note("The limit on moves ended a pass of the refinement of two neighbouring parts.")
+    weight = float(both.vertex_weights[before == 0].sum())
+    if (target.excess(after.weight), after.cut) >= (target.excess(weight), both.cut(before)):
+        return False
+    if not 0 < np.count_nonzero(after.labels) < both.n:
+        return False
+    labels[vertices] = np.where(after.labels == 0, pair[0], pair[1])
+    return True

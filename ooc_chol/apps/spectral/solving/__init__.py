@@ -1,0 +1,1 @@
+"""The lowest eigenvectors of Laplacians, and their preconditioners."""

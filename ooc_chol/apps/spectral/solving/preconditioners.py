@@ -1,0 +1,188 @@
+"""Preconditioners of Laplacians: smoothed aggregation in blocks, with PyAMG's aggregates, or the diagonal."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+from scipy.sparse import csr_array, diags_array
+
+Vectors = NDArray[np.float64]
+
+#: Largest operator complexity at which a cycle is worth its products.
+MOST_COMPLEXITY = 3.0
+#: Unknowns of the coarsest level that are solved for directly, and the most that may be left where levels stop to shrink.
+_COARSEST, _MOST_COARSEST = 200, 2000
+#: A product of matrices may take so many times the entries of the graph: a coarse level beyond is too dense to be of use.
+_MOST_WORK = 64
+#: Weight of the damped Jacobi step that smooths prolongations, over Gershgorin's bound.
+_SMOOTHING = 1.7
+#: Chebyshev polynomials damp eigenvalues from this share of the bound on.
+_DAMPED_FROM = 1 / 16
+#: Edges with less than this share of the largest weight at either end, the smaller of both, join no aggregates: those across
+#: edges of an image.
+_STRONG = 0.25
+#: A diagonal entry of a coarse level below this share of what was added up for it is rounding: parts hardly joined to the others.
+_LEAST_DIAGONAL = 1e-12
+#: Eigenvalues of the coarsest matrix below this share of the largest are taken for zeros.
+_LEAST_VALUE = 1e-13
+
+
+class _Level(NamedTuple):
+    """A matrix, what smooths it, and how it is coarsened."""
+
+    matrix: csr_array
+    inverse: Vectors  #: (n, 1) of its diagonal
+    bound: float  #: Gershgorin's, of D^-1 A
+    prolongation: csr_array
+    restriction: csr_array
+
+
+class _Coarsening(NamedTuple):
+    """A level, and what is below it."""
+
+    level: _Level
+    matrix: csr_array
+    inverse: Vectors  #: (m,) of its diagonal
+    null: Vectors  #: (m,)
+
+
+@final
+class SmoothedAggregation:
+    """A V-cycle of smoothed aggregation on blocks of vectors: ``M R``, M symmetric and positive beside the null vector.
+
+    Parameters
+    ----------
+    laplacian : (n, n) csr_array
+        Of a connected graph.
+    scaling : (n,) array, optional
+        ``M`` becomes ``diag(scaling) M diag(scaling)``: the square roots of degrees for the normalized Laplacian.
+
+    Raises
+    ------
+    TooDenseError
+        Coarse levels have more than ``MOST_COMPLEXITY`` times the entries of the graph, with the finest.
+
+    Notes
+    -----
+    Vaněk, Mandel and Brezina (1996). Chebyshev polynomials of degree 2 in place of Gauss and Seidel's sweeps: all vectors of a
+    block are multiplied together. Bounds of eigenvalues are Gershgorin's, so that nothing is random and every cycle is positive.
+    """
+
+    def __init__(self, laplacian: csr_array, scaling: Vectors | None = None) -> None:
+        self._scaling = None if scaling is None else scaling[:, None]
+        self._levels: list[_Level] = []
+        matrix, inverse, null = laplacian, 1 / laplacian.diagonal(), np.ones(laplacian.shape[0])
+        entries, most = laplacian.nnz, MOST_COMPLEXITY * laplacian.nnz
+        while matrix.shape[0] > _COARSEST:
+            below = _coarsened(matrix, inverse, null, _MOST_WORK * laplacian.nnz)
+            if below.matrix.shape[0] == matrix.shape[0]:
+                break
+            self._levels.append(below.level)
+            matrix, inverse, null = below.matrix, below.inverse, below.null
+            entries += matrix.nnz
+            if entries > most:
+                raise TooDenseError(entries / laplacian.nnz)
+        if matrix.shape[0] > _MOST_COARSEST:
+            raise TooDenseError(entries / laplacian.nnz)
+        self.complexity = entries / laplacian.nnz  #: Entries of all levels over those of the finest
+        self._coarsest = _pseudo_inverse(matrix, null)
+
+    def __call__(self, residuals: Vectors) -> Vectors:
+        """``M R`` of an (n, b) array."""
+        r = residuals if self._scaling is None else self._scaling * residuals
+        x = self._cycle(0, r - r.mean(axis=0))
+        return x if self._scaling is None else self._scaling * x
+
+    def _cycle(self, number: int, b: Vectors) -> Vectors:
+        """A V-cycle from a level downwards."""
+        if number == len(self._levels):
+            return self._coarsest @ b
+        level = self._levels[number]
+        x = _smoothed(level, b, None)
+        x += level.prolongation @ self._cycle(number + 1, level.restriction @ (b - level.matrix @ x))
+        return _smoothed(level, b, x)
+
+
+class TooDenseError(Exception):
+    """Coarse levels of a graph are too dense for a cycle; ``complexity`` is what was seen before that was given up."""
+
+    def __init__(self, complexity: float) -> None:
+        self.complexity = complexity
+        super().__init__(f"operator complexity {complexity:.3g}")
+
+
+def has_pyamg() -> bool:
+    """Whether PyAMG can be imported."""
+    try:
+        import pyamg  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: float) -> _Coarsening:
+    """A level, and the Galerkin matrix of its smoothed aggregates."""
+    from pyamg.aggregation import standard_aggregation
+    from scipy.sparse import csr_matrix
+
+    bound = float((np.asarray(abs(matrix).sum(axis=1)).ravel() * inverse).max())
+    aggregates = csr_matrix(standard_aggregation(csr_matrix(_strong(matrix)))[0])
+    members, rows = aggregates.indices, np.diff(aggregates.indptr) > 0  # a row of zeros is in none
+    norms = np.sqrt(np.bincount(members, null[rows] ** 2, aggregates.shape[1]))
+    tentative = csr_array((null[rows] / norms[members], members, aggregates.indptr), aggregates.shape)
+    step = diags_array(_SMOOTHING / bound * inverse, format="csr") @ matrix
+    prolongation = csr_array(tentative - step @ tentative)
+    work = int(np.diff(prolongation.indptr)[matrix.indices].sum())
+    if work > most_work:
+        raise TooDenseError(work / matrix.nnz)
+    restriction = csr_array(prolongation.T.tocsr())
+    coarse = csr_array(restriction @ (matrix @ prolongation))
+    diagonal = coarse.diagonal()
+    is_real = diagonal > _LEAST_DIAGONAL * (restriction.multiply(restriction) @ matrix.diagonal())
+    below = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=is_real)
+    return _Coarsening(_Level(matrix, inverse[:, None], bound, prolongation, restriction), coarse, below, norms)
+
+
+def _strong(matrix: csr_array) -> csr_array:
+    """The entries along which vertices join aggregates; each vertex keeps its largest."""
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    weights = np.where(rows == matrix.indices, 0.0, -matrix.data)
+    largest = np.zeros(matrix.shape[0])
+    np.maximum.at(largest, rows, weights)
+    kept = (weights > 0) & (weights >= _STRONG * np.minimum(largest[rows], largest[matrix.indices]))
+    kept |= rows == matrix.indices
+    if kept.all():
+        return matrix
+    starts = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
+    return csr_array((matrix.data[kept], matrix.indices[kept], starts.astype(matrix.indptr.dtype)), shape=matrix.shape)
+
+
+def _pseudo_inverse(matrix: csr_array, null: Vectors) -> Vectors:
+    """Of a small matrix, without its null vector and what cannot be told from others."""
+    one = (null / np.linalg.norm(null))[:, None]
+    dense = matrix.toarray()
+    dense -= one @ (one.T @ dense)
+    dense -= (dense @ one) @ one.T
+    values, vectors = eigh((dense + dense.T) / 2)
+    kept = values > _LEAST_VALUE * max(float(values[-1]), 0.0)
+    kept &= values > 0
+    return np.asarray((vectors[:, kept] / values[kept]) @ vectors[:, kept].T, np.float64)
+
+
+def _smoothed(level: _Level, b: Vectors, x: Vectors | None) -> Vectors:
+    """Two steps of Chebyshev's iteration for ``A x = b``, from zero where no x is given; x is changed."""
+    middle, half = level.bound * (1 + _DAMPED_FROM) / 2, level.bound * (1 - _DAMPED_FROM) / 2
+    rho = half / middle
+    then = 1 / (2 / rho - rho)
+    step = level.inverse * (b if x is None else b - level.matrix @ x)
+    step /= middle
+    x = step.copy() if x is None else np.add(x, step, out=x)
+    more = level.inverse * (b - level.matrix @ x)
+    more *= 2 * then / half
+    step *= then * rho
+    x += step
+    x += more
+    return x

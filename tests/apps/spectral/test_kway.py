@@ -1,0 +1,124 @@
+"""Partitions into any number of parts: sizes next to their targets, and cuts beside the straight ones of a grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from ooc_chol.apps import spectral
+from ooc_chol.apps.spectral.partitions import kway
+from tests.apps.spectral.graphs_made import (
+    clique,
+    grid,
+    neighbours_in_the_plane,
+    octahedral_sphere,
+    path,
+    recounted,
+    straight_cut,
+    together,
+)
+
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
+
+
+@pytest.mark.parametrize("n_parts", [2, 3, 4, 7, 16])
+def test_grid_beside_the_straight_cut(n_parts):
+    matrix = grid(64, 64)
+    found = spectral.partition(matrix, n_parts)
+    sizes = np.bincount(found.labels, minlength=n_parts)
+    assert len(sizes) == n_parts and np.abs(sizes - 4096 / n_parts).max() < 1 and found.sizes.tolist() == sizes.tolist()
+    assert found.cut == recounted(matrix, found.labels) <= 1.1 * straight_cut(64, 64, n_parts)
+
+
+def test_straight_cuts_are_right():
+    assert [straight_cut(64, 64, k) for k in (1, 2, 3, 4, 16)] == [0, 64, pytest.approx(64 + 128 / 3), 128, 384]
+
+
+def test_target_sizes_as_shares_and_as_weights():
+    matrix = grid(10, 20)
+    shares = spectral.partition(matrix, 3, target_sizes=[0.5, 0.3, 0.2])
+    weights = spectral.partition(matrix, 3, target_sizes=[100, 60, 40])
+    assert shares.sizes.tolist() == weights.sizes.tolist() == shares.target_sizes.tolist() == [100, 60, 40]
+    assert shares.cut <= 22 and np.array_equal(shares.labels, weights.labels)
+
+
+@pytest.mark.parametrize("n", [16, 17, 23])
+def test_sizes_are_next_to_the_targets(n):
+    targets = np.array([0.31, 0.04, 0.2, 0.25, 0.2])
+    found = spectral.partition(path(n), 5, target_sizes=targets)
+    assert np.abs(found.sizes - targets * n).max() < 1 and found.sizes.min() >= 1 and found.cut == 4
+
+
+def test_as_many_parts_as_vertices():
+    found = spectral.partition(clique(6), 6)
+    assert sorted(found.labels) == [*range(6)] and found.cut == 15
+
+
+def test_one_part():
+    found = spectral.partition(path(5), 1)
+    assert found.labels.tolist() == [0] * 5 and found.cut == 0 and found.report.bisections == 0
+    assert spectral.partition(together(path(5), path(2)), 1).report.components == 2
+
+
+def test_components_are_parts():
+    matrix = together(grid(5, 4), clique(20), path(20), grid(2, 10))
+    found = spectral.partition(matrix, 4)
+    assert found.cut == 0 and found.sizes.tolist() == [20] * 4
+
+
+def test_more_parts_than_components_without_edges():
+    found = spectral.partition(csr_array((10, 10)), 3)
+    assert found.cut == 0 and sorted(found.sizes) == [3, 3, 4]
+
+
+def test_heavy_vertices_leave_a_vertex_for_each_part():
+    found = spectral.partition(path(4), 3, vertex_weights=[100, 1, 1, 1])
+    assert sorted(np.bincount(found.labels)) == [1, 1, 2]
+    assert any("more than its target" in note for note in found.report.notes)
+
+
+def test_weighted_vertices():
+    weights = np.random.default_rng(2).integers(1, 9, 900)
+    found = spectral.partition(grid(30, 30), 5, vertex_weights=weights)
+    assert found.sizes.tolist() == np.bincount(found.labels, weights).tolist()
+    assert np.abs(found.sizes - weights.sum() / 5).max() <= 3
+
+
+def test_balance_bounds_every_part():
+    matrix = octahedral_sphere(10)
+    exact, loose = (spectral.partition(matrix, 5, balance=balance) for balance in (0.0, 0.06))
+    assert exact.imbalance < 5 / 402 and loose.imbalance <= 0.06
+    assert loose.cut <= exact.cut
+
+
+def test_moves_between_neighbours_gain(monkeypatch):
+    matrix = neighbours_in_the_plane(700, seed=0)
+    refined = spectral.partition(matrix, 8)
+    monkeypatch.setattr(kway, "_MOST_ROUNDS", 0)
+    plain = spectral.partition(matrix, 8)
+    assert refined.cut < plain.cut and np.abs(refined.sizes - 700 / 8).max() < 1
+    assert refined.cut == recounted(matrix, refined.labels)
+
+
+def test_same_labels_on_one_device_and_on_two():
+    matrix = grid(26, 27)  # large enough for LOBPCG
+    one, two = (spectral.partition(matrix, 5, seed=2, devices=devices) for devices in (["host:0"], ["host:0", "host:1"]))
+    assert np.array_equal(one.labels, two.labels)
+
+
+@pytest.mark.parametrize(
+    ("n_parts", "options", "kind", "text"),
+    [
+        (7, {}, ValueError, "n_parts is 7, but .* has 6 vertices; give 1 to 6"),
+        (0, {}, ValueError, "n_parts is 0"),
+        (2.0, {}, TypeError, "n_parts is 2.0; give a whole number"),
+        (2, {"target_sizes": [0.5, 0.6]}, ValueError, "sum up to 1.1; give shares that sum up to 1, or weights that sum up to 6"),
+        (2, {"target_sizes": [0.5, 0.3, 0.2]}, ValueError, r"shape \(3,\); give 2 numbers"),
+        (2, {"target_sizes": [1.5, -0.5]}, ValueError, r"target_sizes\[1\] is -0.5; give positive numbers"),
+        (2, {"target_sizes": [float("nan"), 0.5]}, ValueError, r"target_sizes\[0\] is nan"),
+    ],
+)
+def test_bad_arguments(n_parts, options, kind, text):
+    with pytest.raises(kind, match=text):
+        spectral.partition(path(6), n_parts, **options)

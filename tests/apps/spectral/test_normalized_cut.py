@@ -1,0 +1,383 @@
+"""Normalized cuts: known segments found, thresholds from one tree, and what cannot be segmented told."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.sparse import block_diag, csr_array
+
+import ooc_chol as oc
+from ooc_chol.apps.spectral.images.normalized import normalized_cut
+from ooc_chol.apps.spectral.results import Segmentation
+from tests.apps.spectral.drawn_images import disc, five_regions, numbered, two_discs
+
+pytestmark = pytest.mark.host
+
+
+def camera(shape: tuple[int, int]) -> NDArray[np.float64]:
+    """Scikit-image's camera as a user makes it smaller, in grey levels of 0 to 255."""
+    from skimage.data import camera as photograph
+    from skimage.transform import resize
+
+    return np.asarray(255 * resize(photograph(), shape))
+
+
+def recounted(labels: NDArray[np.int32], grey: NDArray[np.float64], radius: int, sigma: float) -> float:
+    """Normalized cut of two segments of a whole image, from every pair of pixels by shifts."""
+    cut, assoc = 0.0, np.zeros(2)
+    height, width = grey.shape
+    for dy in range(-radius, radius + 1):
+        for dx in range(-radius, radius + 1):
+            if not 0 < dy**2 + dx**2 <= radius**2:
+                continue
+            here = slice(max(0, -dy), height - max(0, dy)), slice(max(0, -dx), width - max(0, dx))
+            there = slice(max(0, dy), height - max(0, -dy)), slice(max(0, dx), width - max(0, -dx))
+            weights = np.exp(-(((grey[here] - grey[there]) / sigma) ** 2))
+            cut += weights[(labels[here] == 0) & (labels[there] == 1)].sum()
+            assoc += [weights[labels[here] == part].sum() for part in (0, 1)]
+    return float((cut / assoc).sum())
+
+
+# B3 of the issue
+
+
+@pytest.mark.package("skimage")
+@pytest.mark.parametrize("vectors", [2, 3])
+def test_camera_is_cut_as_well_as_was_measured(vectors: int) -> None:
+    grey = camera((80, 100))
+    found = normalized_cut(grey, sigma_i=20, radius=5, max_ncut=0.02, max_depth=1, vectors=vectors)
+    assert found.n_segments == 2
+    assert found.ncut <= 0.0020
+    assert recounted(found.labels, grey, 5, 20.0) == pytest.approx(found.ncut, rel=1e-10)
+
+
+@pytest.mark.package("skimage")
+def test_the_published_algorithm_is_within_reach() -> None:
+    """One vector and a few evenly spaced points find about what all points of it do, and no less than the search."""
+    grey = camera((80, 100))
+    found = {
+        name: normalized_cut(grey, sigma_i=20, max_ncut=0.1, max_depth=1, **options).ncut  # type: ignore[arg-type]
+        for name, options in {"few": {"vectors": 1, "n_splits": 30}, "one": {"vectors": 1}, "searched": {}}.items()
+    }
+    assert found["searched"] < found["one"] <= found["few"] < 0.01
+    assert found["one"] == pytest.approx(0.002038, abs=2e-5)  # SciPy's eigsh and the same split
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_two_discs_on_noise_are_recovered(seed: int) -> None:
+    image, labels = two_discs(seed)
+    found = normalized_cut(image, sigma_i=25, max_ncut=0.01, seed=seed)
+    np.testing.assert_array_equal(found.labels, numbered(labels))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_five_regions_are_five_segments(seed: int) -> None:
+    image, labels = five_regions(seed)
+    found = normalized_cut(image, sigma_i=20, max_ncut=0.1, seed=seed)
+    assert found.n_segments == 5
+    np.testing.assert_array_equal(found.labels, numbered(labels))
+    assert found.report.splits == 4
+    assert [split.n for split in found.tree if split.depth == 0] == [3000]
+
+
+@pytest.mark.package("skimage")
+@pytest.mark.package("pyamg")
+def test_camera_of_160_x_240_takes_seconds() -> None:
+    grey = camera((160, 240))
+    began = time.process_time()
+    found = normalized_cut(grey, sigma_i=20, max_ncut=0.1, max_depth=1)
+    assert time.process_time() - began < 20
+    assert found.report.passes < 60
+    assert found.ncut < 7.1e-4
+
+
+# thresholds
+
+
+def same(one: Segmentation, other: Segmentation) -> bool:
+    return bool(np.array_equal(one.labels, other.labels)) and one.tree == other.tree
+
+
+def test_other_thresholds_come_from_the_same_tree() -> None:
+    image, _ = five_regions()
+    first = normalized_cut(image, sigma_i=20, max_ncut=0.1, seed=3)
+    assert first.report.passes > 0
+    for max_ncut, max_depth in [(0.1, 1), (1e-6, None), (0.1, None), (0.1, 0)]:
+        again = first.at(max_ncut, max_depth=max_depth)
+        assert again.report.passes == 0
+        assert any("looked at for another threshold" in note for note in again.report.notes) == (max_depth != 0)
+        assert same(again, normalized_cut(image, sigma_i=20, max_ncut=max_ncut, max_depth=max_depth, seed=3))
+    more = first.at(0.4, max_depth=4)
+    assert more.n_segments > 5
+    assert same(more, normalized_cut(image, sigma_i=20, max_ncut=0.4, max_depth=4, seed=3))
+    with pytest.raises(ValueError, match="max_ncut is 0"):
+        first.at(0)
+    with pytest.raises(ValueError, match="let go of its affinity"):
+        replace(first, more=None).at(0.1)
+
+
+def test_trees_name_parents_and_reasons() -> None:
+    image, _ = five_regions()
+    tree = normalized_cut(image, sigma_i=20, max_ncut=0.1).tree
+    assert tree[0].parent == -1
+    for split in tree[1:]:
+        parent = tree[split.parent]
+        assert parent.is_split
+        assert parent.depth == split.depth - 1
+        assert split.n in parent.children
+    assert all(sum(split.children) == split.n for split in tree)
+    assert all(split.is_split == (split.ncut <= 0.1) for split in tree)
+    assert all(("at most max_ncut" in split.reason) == split.is_split for split in tree)
+
+
+def test_limits_that_end_the_recursion_are_told() -> None:
+    image, _ = five_regions()
+    flat = normalized_cut(image, sigma_i=20, max_ncut=0.1, max_depth=1)
+    assert flat.n_segments == 2
+    assert "2 segments at max_depth 1 were not looked at" in flat.report.notes
+    coarse = normalized_cut(image, sigma_i=20, max_ncut=0.1, min_size=700)
+    assert coarse.sizes.min() >= 700
+    assert any("twice min_size" in note for note in coarse.report.notes)
+
+
+def test_the_same_seed_gives_the_same_segments_on_any_devices() -> None:
+    image, _ = two_discs(5)
+    one, two = (normalized_cut(image, sigma_i=25, seed=7, devices=devices) for devices in ("host:0", ["host:0", "host:1"]))
+    assert same(one, two)
+
+
+# pixels left out, loose ones, images of one value
+
+
+def test_masked_pixels_have_no_segment() -> None:
+    image, labels = two_discs()
+    mask = labels != 1
+    found = normalized_cut(image, sigma_i=25, max_ncut=0.01, mask=mask)
+    np.testing.assert_array_equal(found.labels == -1, ~mask)
+    assert found.n_segments == 2
+    np.testing.assert_array_equal(found.labels[mask], numbered(labels)[mask] // 2)
+    assert any("pixels are left out by the mask" in note for note in found.report.notes)
+
+
+def test_islands_of_a_mask_are_segments_without_eigenvectors() -> None:
+    rng = np.random.default_rng(0)
+    mask = disc((30, 60), (15, 14), 9) | disc((30, 60), (15, 44), 10)
+    found = normalized_cut(rng.uniform(100, 110, mask.shape), sigma_i=50, mask=mask, max_depth=1)
+    assert found.ncut == 0
+    assert found.n_segments == 2
+    assert "nothing joins" in found.tree[0].reason
+    assert found.report.passes == 0
+    assert found.tree[0].eigenvalues == ()
+
+
+def test_affinities_far_below_rounding_are_no_bridges() -> None:
+    """Discs 200 grey levels from their ground with sigma_i 8: affinities of 1e-271, and eigenvalues that are 0 in float64."""
+    labels = disc((40, 60), (20, 17), 9).astype(np.int32) + 2 * disc((40, 60), (20, 43), 9)
+    image = np.array([20.0, 220.0, 120.0])[labels] + np.random.default_rng(0).normal(0, 2, labels.shape)
+    found = normalized_cut(image, sigma_i=8, max_ncut=0.05)
+    np.testing.assert_array_equal(found.labels, numbered(labels))
+    assert 0 <= found.ncut < 1e-20
+
+
+def test_specks_stay_with_a_larger_segment_where_they_are_too_small() -> None:
+    """Single pixels of another grey, whose edges are all but nothing: no segments, and no harm to the others."""
+    image, labels = two_discs()
+    specks = np.random.default_rng(1).random(image.shape) < 0.01
+    image = np.where(specks, 255, image // 2).astype(np.uint8)
+    found = normalized_cut(image, sigma_i=12, max_ncut=0.01, min_size=20)
+    assert found.n_segments == 3
+    wanted = numbered(labels)
+    assert np.array_equal(found.labels[~specks], wanted[~specks])
+
+
+def test_an_image_of_one_value_is_one_segment() -> None:
+    found = normalized_cut(np.full((20, 30), 7, np.uint8), sigma_i=20)
+    assert found.n_segments == 1
+    assert math.isnan(found.ncut)
+    assert found.tree == ()
+    assert "the image has one value: there is nothing to split" in str(found)
+    assert found.at(0.5).n_segments == 1
+    mask = np.zeros((20, 30), bool)
+    mask[4, 5] = True
+    assert normalized_cut(np.arange(600.0).reshape(20, 30), sigma_i=2, mask=mask).labels.max() == 0
+
+
+def test_a_scale_in_other_units_is_told() -> None:
+    image, _ = two_discs()
+    assert any("sigma_i is 20, but features differ by" in note for note in normalized_cut(image / 255, sigma_i=20).report.notes)
+    assert not normalized_cut(image / 255, sigma_i=0.1, max_depth=1, max_ncut=1e-9).report.notes[:-1]
+
+
+# what pixels are compared by
+
+
+@pytest.mark.package("skimage")
+def test_colours_of_one_grey_are_told_apart_by_lab() -> None:
+    from skimage.color import rgb2gray
+
+    labels = disc((30, 30), (15, 15), 8)
+    image = np.where(labels[:, :, None], [200, 60, 60], [40, 107, 60]).astype(np.uint8)
+    assert np.ptp(rgb2gray(image)) < 0.005
+    found = normalized_cut(image, sigma_i=15, features="lab", max_ncut=0.01)
+    np.testing.assert_array_equal(found.labels, labels)
+    own = normalized_cut(image, sigma_i=40, features=image.astype(float), max_ncut=0.01)
+    np.testing.assert_array_equal(own.labels, labels)
+
+
+@pytest.mark.package("skimage")
+@pytest.mark.parametrize("name", ["coins", "coffee"])
+def test_files_and_depths_of_bits_give_the_same_segments(tmp_path: Path, name: str) -> None:
+    from skimage import data
+    from skimage.io import imsave
+    from skimage.transform import resize
+
+    photograph = getattr(data, name)()
+    image = np.rint(255 * resize(photograph, (40, 60))).astype(np.uint8)
+    imsave(tmp_path / "image.png", image, check_contrast=False)
+    options = {"sigma_i": 20, "max_ncut": 0.05, "max_depth": 2}
+    found = normalized_cut(image, **options)  # type: ignore[arg-type]
+    assert found.n_segments >= 2
+    assert np.array_equal(found.labels, normalized_cut(tmp_path / "image.png", **options).labels)  # type: ignore[arg-type]
+    assert np.array_equal(found.labels, normalized_cut(image.astype(np.uint16) * 257, **options).labels)  # type: ignore[arg-type]
+
+
+# affinities
+
+
+def clusters() -> csr_array:
+    rng = np.random.default_rng(0)
+    points = np.concatenate([rng.normal(centre, 0.4, (30, 2)) for centre in ((0, 0), (4, 0), (0, 4))])
+    far = ((points[:, None] - points) ** 2).sum(axis=2)
+    return csr_array(np.exp(-far))
+
+
+def test_affinities_of_other_things() -> None:
+    affinity = clusters()
+    found = normalized_cut(affinity, max_ncut=0.1)
+    np.testing.assert_array_equal(found.labels, np.repeat([0, 1, 2], 30))
+    assert any("90 entries on the diagonal were left out" in note for note in found.report.notes)
+    with oc.block_csr(affinity) as packed:
+        assert same(found, normalized_cut(packed, max_ncut=0.1))
+
+
+def test_disconnected_affinities_are_split_first() -> None:
+    blocks = [np.ones((size, size)) for size in (5, 9, 1, 7)]
+    found = normalized_cut(csr_array(block_diag(blocks)), max_ncut=0.01)
+    np.testing.assert_array_equal(found.labels, np.repeat([0, 1, 2, 3], [5, 9, 1, 7]))
+    assert found.ncut == 0
+
+
+def with_entry(value: float, *, both: bool = True) -> csr_array:
+    dense = np.ones((4, 4))
+    dense[1, 2] = value
+    if both:
+        dense[2, 1] = value
+    return csr_array(dense)
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [csr_array(np.ones((3, 4))), with_entry(-1.0), with_entry(0.5, both=False), with_entry(math.nan), with_entry(math.inf)],
+    ids=["not square", "negative", "not symmetric", "NaN", "infinite"],
+)
+def test_what_is_no_affinity(affinity: csr_array) -> None:
+    with pytest.raises(ValueError):
+        normalized_cut(affinity)
+
+
+@pytest.mark.parametrize(
+    "options", [{"sigma_i": 20}, {"sigma_x": 3}, {"mask": np.ones(90, bool)}, {"features": np.ones((9, 10))}]
+)
+def test_affinities_take_no_arguments_of_images(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="belongs to images"):
+        normalized_cut(clusters(), **options)  # type: ignore[arg-type]
+
+
+# arguments
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"max_ncut": 0}, ValueError, "max_ncut is 0"),
+        ({"max_ncut": 2.5}, ValueError, "from 0 to 2"),
+        ({"max_ncut": math.nan}, ValueError, "max_ncut is nan"),
+        ({"max_depth": -1}, ValueError, "max_depth is -1"),
+        ({"max_depth": 1.5}, TypeError, "max_depth is 1.5"),
+        ({"min_size": 0}, ValueError, "min_size is 0"),
+        ({"n_splits": 0}, ValueError, "n_splits is 0"),
+        ({"vectors": 0}, ValueError, "vectors is 0"),
+        ({"search": True}, TypeError, "search is True"),
+        ({"sigma_i": 0}, ValueError, "sigma_i is 0"),
+        ({"sigma_i": None}, TypeError, "needs sigma_i"),
+        ({"radius": 0}, ValueError, "radius is 0"),
+        ({"mask": np.zeros((48, 64), bool)}, ValueError, "leaves none"),
+        ({"preconditioner": "ilu"}, ValueError, "preconditioner"),
+        ({"tolerance": 1e-3}, TypeError, "tolerance"),
+    ],
+)
+def test_arguments_that_make_no_sense(options: dict[str, object], error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        normalized_cut(two_discs()[0], **{"sigma_i": 20, **options})  # type: ignore[arg-type]
+
+
+# texts
+
+
+def test_texts() -> None:
+    image, _ = five_regions()
+    found = normalized_cut(image, sigma_i=20, max_ncut=0.1, trace=True)
+    assert "\n" not in repr(found)
+    assert repr(found).startswith("Segmentation(n_segments=5, shape='50 x 60', ncut=")
+    page = str(found)
+    assert page.startswith("5 segments of an image of 50 x 60 pixels\n")
+    assert "3000 pixels are split into" in page
+    assert found.report.method in page
+    assert isinstance(found.trace, oc.Trace)
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert told["n_segments"] == 5
+    assert sum(told["sizes"]) == 3000
+    assert len(told["tree"]) == told["report"]["looks"] == len(found.tree)
+    assert json.loads(json.dumps(normalized_cut(np.ones((3, 3)), sigma_i=1).to_dict(), allow_nan=False))["ncut"] is None
+
+
+@pytest.mark.package("skimage")
+def test_affinities_of_every_magnitude_are_segmented() -> None:
+    """Coins with a scale of 3 grey levels: weights down to the smallest number, eigenvalues far below rounding."""
+    from skimage import data
+    from skimage.transform import resize
+
+    found = normalized_cut(255 * resize(data.coins(), (40, 50)), sigma_i=3, max_ncut=0.01, max_depth=4)
+    assert found.n_segments > 2
+    assert all(0 <= split.ncut <= 0.01 for split in found.tree if split.is_split)
+    assert found.report.passes < 300
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        ({"seed": None}, TypeError, "seed is None"),
+        ({"seed": -1}, ValueError, "seed is -1"),
+        ({"seed": 1.5}, TypeError, "seed is 1.5"),
+        ({"sigma_i": "20"}, TypeError, "sigma_i is '20'"),
+        ({"radius": None}, TypeError, "radius is None"),
+        ({"max_ncut": "1"}, TypeError, "max_ncut is '1'"),
+        ({"colour": 1}, TypeError, "no option 'colour'"),
+    ],
+)
+def test_arguments_of_other_types_are_named(options, kind, text):
+    with pytest.raises(kind, match=text):
+        normalized_cut(np.arange(12.0).reshape(3, 4), **{"sigma_i": 2.0, **options})
+
+
+def test_numbers_of_numpy_are_numbers():
+    image = np.repeat([[0.0, 100.0]], 6, axis=1).repeat(6, axis=0)
+    found = normalized_cut(image, sigma_i=np.float32(20), max_depth=np.int64(1), min_size=np.int8(2), seed=np.uint8(3))
+    assert found.n_segments == 2 and "max_depth 1 were not looked at" in found.report.notes[-1]

@@ -1,0 +1,53 @@
+"""Differentiable operations on sparse matrices: gradients keep the pattern, and differentiate again.
+
+This module needs NumPy and SciPy alone. Adapters are imported by name: ``ooc_chol.diff.torch`` and ``ooc_chol.diff.jax``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ooc_chol.diff.eigenvalues import eigsh as eigsh
+    from ooc_chol.diff.factor_cache import forget_factors as forget_factors
+    from ooc_chol.diff.factors import factorize as factorize
+    from ooc_chol.diff.factors import solve as solve
+    from ooc_chol.diff.factors import triangular_solve as triangular_solve
+    from ooc_chol.diff.functions import add as add
+    from ooc_chol.diff.functions import diagonal as diagonal
+    from ooc_chol.diff.functions import row_sums as row_sums
+    from ooc_chol.diff.functions import scale as scale
+    from ooc_chol.diff.functions import spgemm as spgemm
+    from ooc_chol.diff.functions import transpose as transpose
+    from ooc_chol.diff.functions import tril as tril
+    from ooc_chol.diff.functions import triu as triu
+    from ooc_chol.diff.ops import vjp as vjp
+    from ooc_chol.diff.pattern import Pattern as Pattern
+    from ooc_chol.diff.primitives import bilinear as bilinear
+    from ooc_chol.diff.primitives import matmul as matmul
+    from ooc_chol.diff.primitives import permute as permute
+    from ooc_chol.diff.primitives import sampled as sampled
+
+#: Public names by the module that is imported when one of them is first asked for.
+_NAMES = {
+    "eigenvalues": ("eigsh",),
+    "factor_cache": ("forget_factors",),
+    "factors": ("factorize", "solve", "triangular_solve"),
+    "functions": ("add", "diagonal", "row_sums", "scale", "spgemm", "transpose", "tril", "triu"),
+    "ops": ("vjp",),
+    "pattern": ("Pattern",),
+    "primitives": ("bilinear", "matmul", "permute", "sampled"),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = [*_MODULE_OF]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,0 +1,353 @@
+"""Factors of sparse matrices, kept and compared by value: addresses and versions go stale."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, TypeAlias, final
+
+import numpy as np
+
+from ooc_chol.diff.memory import Array, device_of, is_cupy
+from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.solve_checks import check_matrix, check_right_hand_sides
+from ooc_chol.errors import OocCholError
+
+Assume: TypeAlias = Literal["symmetric", "spd"] | None
+Method: TypeAlias = Literal["auto", "superlu", "cudss"]
+
+#: Patterns whose last factor and symbolic work are kept.
+_KEPT = 4
+
+
+class _Solver(Protocol):
+    """What a factor solves with."""
+
+    method: str
+    words: str
+
+    def solve(self, b: Any, trans: bool) -> Any: ...
+
+
+class UnsolvedError(OocCholError, ArithmeticError):
+    """cuDSS's factors of a matrix that is not singular are not good.
+
+    Parameters
+    ----------
+    matrix : str
+        What the matrix is called.
+    problem : str
+        What is wrong with its solutions.
+    """
+
+    def __init__(self, matrix: str, problem: str) -> None:
+        self.matrix = matrix
+        self.problem = problem
+        super().__init__(f"cuDSS does not solve with {matrix}: {problem}; SuperLU does, so give method='superlu'")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.matrix, self.problem)
+
+
+@final
+class Factor:
+    """A factored sparse matrix: solves with it and with its transpose, with as many right-hand sides as there are.
+
+    Made by :func:`factorize`.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        Of the matrix, (n, n).
+    values : (nnz,) array
+        A copy of what was factored, which the factor keeps.
+    assume : {None, "symmetric", "spd"}
+        What was told of the matrix.
+    solver : object
+        What solves; None for a matrix of no rows.
+
+    Attributes
+    ----------
+    method : str
+        ``"superlu"`` or ``"cudss"``.
+    copies : int
+        Bytes copied between host and device so far, for values, right-hand sides and solutions: 0 unless SuperLU solves for
+        arrays of CuPy.
+    """
+
+    def __init__(self, pattern: Pattern, values: Array, assume: Assume, solver: _Solver | None, copies: int = 0) -> None:
+        self.pattern = pattern
+        self.values = values
+        self.assume = assume
+        self.method = "superlu" if solver is None else solver.method
+        self.copies = copies
+        self._solver = solver
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def solve(self, b: Array, *, trans: bool = False) -> Array:
+        """Solve ``A x = b``, or ``A.T x = b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, k) array
+            Right-hand sides, of the type and in the memory of the values.
+        trans : bool
+            Whether with the transpose of A.
+
+        Returns
+        -------
+        array
+            The solutions, as ``b``.
+
+        Raises
+        ------
+        ValueError
+            b has another height, lies elsewhere, or the factor is closed.
+        TypeError
+            b has another type.
+        """
+        if self._closed:
+            raise ValueError("the factor is closed; factorize the matrix again")
+        check_right_hand_sides(self.pattern, self.values, b)
+        if b.size == 0 or self._solver is None:
+            return b.copy()
+        if self.method == "cudss":
+            with self._lock:
+                return self._solver.solve(b, trans)
+        x = self._solver.solve(np.asarray(b.get() if is_cupy(b) else b, np.float64), trans)
+        x = np.ascontiguousarray(x, dtype=b.dtype)
+        if not is_cupy(b):
+            return x
+        with self._lock:
+            self.copies += 2 * b.nbytes
+        return _cuda().to_device(x, b)
+
+    def matches(self, pattern: Pattern, values: Array) -> bool:
+        """Whether these are the pattern and the values that were factored, compared one by one."""
+        if self._closed or values.dtype != self.values.dtype or device_of(values) != device_of(self.values):
+            return False
+        return pattern == self.pattern and bool((values == self.values).all())
+
+    def close(self) -> None:
+        """Free the factors; the factor solves no more."""
+        with self._lock:
+            self._closed = True
+            solver, self._solver = self._solver, None
+            if solver is not None and self.method == "cudss":
+                solver.close()  # type: ignore[attr-defined]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        words = "closed" if self._closed else "no rows" if self._solver is None else self._solver.words
+        copied = f"; {self.copies} bytes were copied between device and host" if self.copies else ""
+        return f"Factor({self.pattern!r}, {self.values.dtype}: {words}{copied})"
+
+
+@final
+class FactorCache:
+    """The last factor of each of a few patterns, and what depends on the pattern alone; safe to share between threads.
+
+    Parameters
+    ----------
+    keep : int
+        Patterns that are remembered, the last ones used.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from ooc_chol.diff.factors import FactorCache
+    >>> pattern, cache = oc.diff.Pattern([0, 1, 2], [0, 1], (2, 2)), FactorCache()
+    >>> values = np.array([2.0, 4.0])
+    >>> cache.factor(pattern, values) is cache.factor(pattern, values.copy())
+    True
+    >>> values[0] = 1.0  # compared by value, so that nothing goes stale
+    >>> cache.factor(pattern, values).solve(np.ones(2)).tolist()
+    [1.0, 0.25]
+    >>> cache.factored, cache.found
+    (2, 1)
+    """
+
+    def __init__(self, keep: int = _KEPT) -> None:
+        self._keep = keep
+        self._kept: OrderedDict[tuple[Pattern, Assume, str, int | None], Factor] = OrderedDict()
+        self._symbolic: OrderedDict[Pattern, Any] = OrderedDict()
+        self._lock = threading.RLock()
+        self.factored = 0  #: Matrices that were factored
+        self.found = 0  #: Times a kept factor was of equal values
+
+    def factor(
+        self, pattern: Pattern, values: Array, *, assume: Assume = None, method: Method = "auto", columns: int = 1
+    ) -> Factor:
+        """The kept factor of these values, or a new one; as :func:`factorize`."""
+        chosen = _method_for(method, values)
+        key = (pattern, assume, chosen, device_of(values))
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and kept.matches(pattern, values):
+                self._kept.move_to_end(key)
+                self.found += 1
+                return kept
+            factor = self.factorize(pattern, values, assume=assume, method=chosen, columns=columns)
+            self._kept[key] = factor
+            self._kept.move_to_end(key)
+            while len(self._kept) > self._keep:
+                self._kept.popitem(last=False)
+            return factor
+
+    def factorize(self, pattern: Pattern, values: Array, *, assume: Assume, method: Method, columns: int = 1) -> Factor:
+        """A new factor, with the symbolic work that is kept of the pattern; the factor itself is not kept."""
+        chosen = _method_for(method, values)
+        check_matrix(pattern, values, assume)
+        self.factored += 1
+        if pattern.n_rows == 0:
+            return Factor(pattern, values.copy(), assume, None)
+        if chosen == "cudss":
+            return Factor(pattern, values.copy(), assume, self._by_cudss(pattern, values, assume, columns))
+        kept, copied = values.copy(), values.nbytes if is_cupy(values) else 0
+        return Factor(pattern, kept, assume, self._by_superlu(pattern, kept, assume), copied)
+
+    def _by_superlu(self, pattern: Pattern, values: Array, assume: Assume) -> _Solver:
+        """SuperLU's factors of values in any memory, which must not change afterwards."""
+        from ooc_chol.diff.superlu import HostSolver
+
+        on_host = values.get() if is_cupy(values) else values
+        return HostSolver(self._symbolic_of(pattern), np.asarray(on_host, np.float64), assume)
+
+    def _by_cudss(self, pattern: Pattern, values: Array, assume: Assume, columns: int) -> _Solver:
+        """Factors by cuDSS, in float64; where they are not good, SuperLU tells whether the matrix is singular, and where."""
+        wide = values.astype(np.float64)
+        full = _csr(pattern, wide)
+        part = pattern.tril()
+        a = _csr(part.pattern, wide[part.places.on(wide)]) if assume else full
+
+        def transposed() -> Any:
+            return _csr(pattern.transposed, wide[pattern.place("transposing", wide)])
+
+        solver: Any = _cuda().CudssSolver(a, transposed, full, assume, columns)
+        if solver.trouble:
+            solver.close()
+            self._by_superlu(pattern, values, assume)  # raises with the column where the matrix is singular
+            raise UnsolvedError(pattern.name, solver.trouble)
+        return solver  # type: ignore[no-any-return]
+
+    def clear(self) -> None:
+        """Forget all factors and symbolic work."""
+        with self._lock:
+            self._kept.clear()
+            self._symbolic.clear()
+
+    def _symbolic_of(self, pattern: Pattern) -> Any:
+        """SuperLU's symbolic work, kept for the last few patterns."""
+        from ooc_chol.diff.superlu import HostSymbolic
+
+        with self._lock:
+            if pattern not in self._symbolic:
+                self._symbolic[pattern] = HostSymbolic(pattern)
+            self._symbolic.move_to_end(pattern)
+            while len(self._symbolic) > self._keep:
+                self._symbolic.popitem(last=False)
+            return self._symbolic[pattern]
+
+
+#: What :func:`ooc_chol.diff.solve` keeps, whichever framework asks.
+CACHE = FactorCache()
+
+
+def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method: Method = "auto", columns: int = 1) -> Factor:
+    """Factor a sparse matrix, to solve with it many times.
+
+    Parameters
+    ----------
+    pattern : Pattern
+        Of the matrix, (n, n).
+    values : (nnz,) array
+        Its values, float32 or float64, of NumPy or CuPy. They are copied: changes afterwards do not change the factor.
+    assume : {None, "symmetric", "spd"}
+        What is known of the matrix: that it is symmetric, or symmetric and positive definite, which has less fill, and on CUDA
+        one factor for the matrix and its transpose. Both triangles are given and compared.
+    method : {"auto", "superlu", "cudss"}
+        SuperLU on the host; or cuDSS on the device of CuPy's arrays, which ``"auto"`` takes where it is installed. Without it,
+        SuperLU solves for arrays of CuPy, too, and ``Factor.copies`` counts the bytes that are copied.
+    columns : int
+        Right-hand sides that cuDSS solves for at a time; SuperLU takes any number.
+
+    Returns
+    -------
+    Factor
+        What solves.
+
+    Raises
+    ------
+    SingularMatrixError
+        The matrix is singular, exactly or to working precision; its ``column`` has no pivot.
+    NonFiniteError
+        A value is NaN or infinite.
+    ValueError
+        The matrix is not square, or not symmetric though told so; or values are not as many as entries.
+    TypeError
+        The values are neither float32 nor float64.
+    ImportError
+        ``method="cudss"`` was asked for, but cuDSS is not installed; the message names the extra.
+
+    Notes
+    -----
+    SuperLU factors float32 values in float64, and solutions are rounded to float32: factors take 12 bytes an entry for both.
+    Solutions are refined where their normwise backward error is above 1e-15. The order of elimination of a pattern is kept.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> pattern = oc.diff.Pattern([0, 1, 3], [1, 0, 1], (2, 2))  # a zero on the diagonal: rows are exchanged
+    >>> with oc.diff.factorize(pattern, np.array([2.0, 4.0, 1.0])) as factor:
+    ...     factor.solve(np.array([2.0, 5.0])).tolist(), factor.solve(np.array([4.0, 3.0]), trans=True).tolist()
+    ([1.0, 1.0], [1.0, 1.0])
+    """
+    return CACHE.factorize(pattern, values, assume=assume, method=method, columns=columns)
+
+
+def forget_factors() -> None:
+    """Let go of the factors that solves have kept, and of the orders of elimination: memory of the host and of GPUs comes back.
+
+    Those that somebody holds, such as a graph whose backward is to come, live on.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> oc.diff.forget_factors()
+    """
+    CACHE.clear()
+
+
+def _method_for(method: Method, values: Array) -> Method:
+    """What factors values in this memory."""
+    if method not in ("auto", "superlu", "cudss"):
+        raise ValueError(f"method is {method!r:.40}; give 'auto', 'superlu' or 'cudss'")
+    if method == "superlu" or (method == "auto" and not is_cupy(values)):
+        return "superlu"
+    if method == "cudss":
+        if not is_cupy(values):
+            where = "the values lie in host memory: give CuPy's arrays, or method='superlu'"
+            raise ValueError(f"method='cudss' solves on a CUDA device, but {where}")
+        _cuda().require_cudss()
+        return "cudss"
+    return "cudss" if _cuda().has_cudss() else "superlu"
+
+
+def _csr(pattern: Pattern, values: Array) -> Any:
+    """A matrix as cuDSS takes it."""
+    return _cuda().Csr(pattern.place("indptr", values), pattern.place("indices", values), values, pattern.n_rows)
+
+
+def _cuda() -> Any:
+    """Solves on CUDA devices, imported when the first array of CuPy comes."""
+    return import_module("ooc_chol.kernels.cuda.direct")

@@ -1,0 +1,297 @@
+"""Functions of sparse matrices, each a pattern and its values, made of operations that know their derivatives.
+
+``apply`` computes an operation: :func:`ooc_chol.diff.ops.run` for arrays of NumPy and CuPy. An adapter hands in what records the
+call with its framework.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ooc_chol.diff.canonical import Union, union
+from ooc_chol.diff.memory import IndexArray
+from ooc_chol.diff.ops import Apply, Contract, Gather, RowSums, Scatter, Spread, Times, Transpose, run
+from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.triples import Triples, product_structure
+
+
+def union_of(p: Pattern, q: Pattern) -> Union:
+    """The union of two patterns, made once for each pair; its pattern is one of them where it has no more entries."""
+    merged, *places = p.with_other(q, "union", _kept_union)
+    return Union(_one_of(merged, p, q), *places)
+
+
+def _kept_union(p: Pattern, q: Pattern) -> tuple[Pattern | str, IndexArray, IndexArray]:
+    """The union, by name where it is one of the two: what is kept with both must not keep them."""
+    merged, from_p, from_q = union(p, q)
+    return _name_of(merged, p, q) or merged, from_p, from_q
+
+
+def structure_of(p: Pattern, q: Pattern) -> Triples:
+    """The structure of the product of two patterns, made once for each pair."""
+    found: Triples = p.with_other(q, "product", product_structure)
+    return found
+
+
+def product_of(p: Pattern, q: Pattern) -> tuple[Pattern, Triples]:
+    """The same, and the pattern of the product, which is one of the two where it is equal to it: powers of a matrix fill up."""
+    triples = structure_of(p, q)
+    same = p.with_other(q, "product is", lambda p, q: _name_of(triples.pattern, p, q))
+    return _one_of(same or triples.pattern, p, q), triples
+
+
+def _name_of(pattern: Pattern, p: Pattern, q: Pattern) -> str:
+    return "p" if pattern == p else "q" if pattern == q else ""
+
+
+def _one_of(found: Pattern | str, p: Pattern, q: Pattern) -> Pattern:
+    return found if isinstance(found, Pattern) else p if found == "p" else q
+
+
+def add(
+    p: Pattern, a: Any, q: Pattern, b: Any, *, alpha: float = 1.0, beta: float = 1.0, apply: Apply = run
+) -> tuple[Pattern, Any]:
+    """``alpha A + beta B``.
+
+    Parameters
+    ----------
+    p, q : Pattern
+        Of A and of B, of one shape.
+    a, b : (nnz,) array
+        Their values.
+    alpha, beta : float
+        Factors.
+    apply : callable
+        What computes operations: an adapter's own, for arrays of its framework.
+
+    Returns
+    -------
+    pattern : Pattern
+        The union of both; entries that cancel stay.
+    values : (nnz,) array
+        The values there.
+
+    Raises
+    ------
+    ValueError
+        The shapes differ, or values are not as many as entries.
+    TypeError
+        The values are of two types.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> p, q = oc.diff.Pattern([0, 1], [0], (1, 2)), oc.diff.Pattern([0, 2], [0, 1], (1, 2))
+    >>> pattern, values = oc.diff.add(p, np.array([1.0]), q, np.array([10.0, 20.0]))
+    >>> pattern, values.tolist()
+    (Pattern(1 x 2, 2 entries), [11.0, 20.0])
+    """
+    both = union_of(p, q)
+    n = both.pattern.nnz
+    types = [getattr(values, "dtype", None) for values in (a, b)]  # what adapters record need not have one
+    if types[0] != types[1]:
+        raise TypeError(f"a is of {types[0]}, but b of {types[1]}: give both in one type")
+    left, right = apply(Scatter(both.from_p, n), a), apply(Scatter(both.from_q, n), b)
+    left = left if alpha == 1 else float(alpha) * left
+    right = right if beta == 1 else float(beta) * right
+    return both.pattern, left + right
+
+
+def spgemm(p: Pattern, a: Any, q: Pattern, b: Any, *, precision: str | None = None, apply: Apply = run) -> tuple[Pattern, Any]:
+    """``A @ B`` of two sparse matrices; the structure is made once for each pair of patterns.
+
+    Parameters
+    ----------
+    p, q : Pattern
+        Of A and of B.
+    a, b : (nnz,) array
+        Their values.
+    precision : {"FDF"}, optional
+        Multiply and add float32 numbers in float64.
+    apply : callable
+        As for :func:`add`.
+
+    Returns
+    -------
+    pattern : Pattern
+        Every entry that the patterns make possible; those that cancel stay.
+    values : (nnz,) array
+        The values there.
+
+    Raises
+    ------
+    ValueError
+        The shapes do not fit, or values are not as many as entries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> row, column = oc.diff.Pattern([0, 2], [0, 1], (1, 2)), oc.diff.Pattern([0, 1, 2], [0, 0], (2, 1))
+    >>> pattern, values = oc.diff.spgemm(row, np.array([1.0, 2.0]), column, np.array([3.0, 4.0]))
+    >>> pattern, values.tolist()
+    (Pattern(1 x 1, 1 entry), [11.0])
+    """
+    pattern, triples = product_of(p, q)
+    return pattern, apply(Contract(triples, "product", precision), a, b)
+
+
+def transpose(p: Pattern, a: Any, *, apply: Apply = run) -> tuple[Pattern, Any]:
+    """``A.T``: its pattern, and its values by one gather.
+
+    Parameters
+    ----------
+    p : Pattern
+        Of A.
+    a : (nnz,) array
+        Its values.
+    apply : callable
+        As for :func:`add`.
+
+    Returns
+    -------
+    pattern : Pattern
+        Of the transpose.
+    values : (nnz,) array
+        Its values.
+    """
+    return p.transposed, apply(Transpose(p), a)
+
+
+def tril(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern, Any]:
+    """The entries of A with ``column <= row + k``.
+
+    Parameters
+    ----------
+    p : Pattern
+        Of A.
+    a : (nnz,) array
+        Its values.
+    k : int
+        How many diagonals above the main one are taken; below it where k is negative.
+    apply : callable
+        As for :func:`add`.
+
+    Returns
+    -------
+    pattern : Pattern
+        Of the part.
+    values : (nnz,) array
+        Its values.
+    """
+    part = p.tril(k)
+    return part.pattern, apply(Gather(part.places, p.nnz), a)
+
+
+def triu(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern, Any]:
+    """The entries of A with ``column >= row + k``.
+
+    Parameters
+    ----------
+    p : Pattern
+        Of A.
+    a : (nnz,) array
+        Its values.
+    k : int
+        From which diagonal on: above the main one where k is positive.
+    apply : callable
+        As for :func:`add`.
+
+    Returns
+    -------
+    pattern : Pattern
+        Of the part.
+    values : (nnz,) array
+        Its values.
+    """
+    part = p.triu(k)
+    return part.pattern, apply(Gather(part.places, p.nnz), a)
+
+
+def diagonal(p: Pattern, a: Any, *, apply: Apply = run) -> Any:
+    """The diagonal of A.
+
+    Parameters
+    ----------
+    p : Pattern
+        Of A.
+    a : (nnz,) array
+        Its values.
+    apply : callable
+        As for :func:`add`.
+
+    Returns
+    -------
+    (min(shape),) array
+        0 where it has no entry.
+    """
+    return apply(Gather(p.diagonal, p.nnz), a)
+
+
+def row_sums(p: Pattern, a: Any, *, precision: str | None = None, apply: Apply = run) -> Any:
+    """The sums of rows, ``A @ ones``.
+
+    Parameters
+    ----------
+    p : Pattern
+        Of A.
+    a : (nnz,) array
+        Its values.
+    precision : {"FDF"}, optional
+        Add float32 numbers in float64.
+    apply : callable
+        As for :func:`add`.
+
+    Returns
+    -------
+    (n_rows,) array
+        The sums.
+    """
+    return apply(RowSums(p, precision), a)
+
+
+def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precision: str | None = None, apply: Apply = run) -> Any:
+    """Values of ``diag(rows) A diag(columns)``, on the pattern of A.
+
+    Parameters
+    ----------
+    p : Pattern
+        Of A.
+    a : (nnz,) array
+        Its values.
+    rows : (n_rows,) array, optional
+        What each row is multiplied by.
+    columns : (n_columns,) array, optional
+        What each column is multiplied by.
+    precision : {"FDF"}, optional
+        Add float32 numbers in float64, in gradients of the two vectors.
+    apply : callable
+        As for :func:`add`.
+
+    Returns
+    -------
+    (nnz,) array
+        The values.
+
+    Raises
+    ------
+    ValueError
+        Values are not as many as entries, or a vector has another length.
+    TypeError
+        They are of several types.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> pattern = oc.diff.Pattern([0, 2, 3], [0, 2, 1], (2, 3))
+    >>> oc.diff.scale(pattern, np.ones(3), rows=np.array([2.0, 3.0]), columns=np.array([1.0, 10.0, 100.0])).tolist()
+    [2.0, 200.0, 30.0]
+    """
+    if rows is not None:
+        a = apply(Times(), a, apply(Spread(p, precision), rows))
+    if columns is not None:
+        other = p.transposed
+        a = apply(Times(), a, apply(Transpose(other), apply(Spread(other, precision), columns)))
+    return a

@@ -1,0 +1,64 @@
+"""Memory of torch tensors as arrays of NumPy or CuPy and back, without copies; on GPUs on torch's current stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+
+
+def applied(function: Callable[..., Any], *tensors: Tensor) -> Any:
+    """What a function of arrays gives for tensors of one device: tensors for arrays, anything else as it is.
+
+    Arrays are views of the tensors' memory; only a tensor that is not laid out row by row is copied.
+    """
+    if tensors[0].device.type == "cpu":
+        arrays = [tensor.detach().contiguous().numpy() for tensor in tensors]
+        return _each(function(*arrays), lambda array: torch.from_numpy(_own(array, arrays)))
+    return _applied_on_gpu(function, tensors)
+
+
+def _applied_on_gpu(function: Callable[..., Any], tensors: tuple[Tensor, ...]) -> Any:
+    """The same in a GPU's memory."""
+    exchange = import_module("ooc_chol.kernels.cuda.exchange")
+    device = tensors[0].device
+
+    def array_of(tensor: Tensor) -> Any:
+        """A view of a tensor; nothing has no address, so that no entries are made anew."""
+        if not tensor.numel():
+            return exchange.empty(tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch.")))
+        return exchange.taken(tensor.detach().contiguous().__dlpack__(stream=exchange.ONE_STREAM))
+
+    def tensor_of(array: Any) -> Tensor:
+        if not array.size:
+            return torch.empty(array.shape, dtype=getattr(torch, array.dtype.name), device=device)
+        tensor: Tensor = from_dlpack(exchange.handed(array))
+        return tensor
+
+    with torch.cuda.device(device), exchange.on_stream(device.index, torch.cuda.current_stream(device).cuda_stream):
+        arrays = [array_of(tensor) for tensor in tensors]
+        return _each(function(*arrays), lambda array: tensor_of(array.copy() if _is_shared(array, arrays) else array))
+
+
+def _each(result: Any, tensor_of: Callable[[Any], Tensor]) -> Any:
+    """Arrays as tensors, in tuples too."""
+    if isinstance(result, tuple):
+        return tuple(_each(part, tensor_of) for part in result)
+    return tensor_of(result) if hasattr(result, "dtype") and hasattr(result, "shape") else result
+
+
+def _own(array: Any, arrays: list[Any]) -> Any:
+    """An array that shares no memory with those given, and may be written to: autograd takes results for new."""
+    made = np.asarray(array)
+    return made if made.flags.writeable and not any(np.may_share_memory(made, one) for one in arrays) else made.copy()
+
+
+def _is_shared(array: Any, arrays: list[Any]) -> bool:
+    """Whether a result on a GPU is one of the arrays given, or a part of one."""
+    first = array.data.ptr
+    return any(one.data.ptr <= first < one.data.ptr + one.nbytes for one in arrays)

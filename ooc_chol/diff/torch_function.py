@@ -1,0 +1,130 @@
+"""Operations on tensors, recorded by torch: one autograd function for all of them, whose derivatives are operations again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from ooc_chol.diff.eigenvalues import Eigenvalues, Eigenvectors
+from ooc_chol.diff.factors import Memo, Solve, TriangularSolve
+from ooc_chol.diff.ops import (
+    AbstractOp,
+    Contract,
+    Gather,
+    MatMul,
+    RowSums,
+    Sampled,
+    Scatter,
+    Spread,
+    Times,
+    Transpose,
+    TransposedMatMul,
+)
+from ooc_chol.diff.torch_arrays import applied
+
+#: Operations of one argument that are linear in it: nothing is kept for their derivatives.
+_LINEAR = (Gather, RowSums, Scatter, Spread, Transpose)
+
+
+#: Operations that are linear in each of two arguments.
+_BILINEAR = (Contract, MatMul, Sampled, TransposedMatMul)
+#: Those whose second argument may have more columns, and whose result then has as many.
+_OF_PANELS = (MatMul, TransposedMatMul, Solve, TriangularSolve)
+
+
+def apply(op: AbstractOp, *given: Tensor) -> Tensor:
+    """Compute an operation of tensors of one type on one device, and record it."""
+    if isinstance(op, Times):
+        return given[0] * given[1]
+    result: Tensor = SparseOperation.apply(op, *given)  # type: ignore[no-untyped-call]
+    return result
+
+
+@final
+class SparseOperation(torch.autograd.Function):
+    """Any operation of :mod:`ooc_chol.diff.functions`."""
+
+    @staticmethod
+    def forward(op: AbstractOp, *given: Tensor) -> Tensor:
+        """What the operation gives for the memory of the tensors."""
+        result: Tensor = applied(op.forward, *given)
+        return result
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what derivatives need: the arguments, of what is not linear."""
+        ctx.op, *given = inputs
+        ctx.count = len(given)
+        if not isinstance(ctx.op, _LINEAR):
+            ctx.save_for_backward(*given)
+            ctx.save_for_forward(*given)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        """Cotangents of the arguments, by operations that are recorded in turn."""
+        given = (None,) * ctx.count if isinstance(ctx.op, _LINEAR) else ctx.saved_tensors
+        return None, *ctx.op.pull(apply, given, cotangents[0], ctx.needs_input_grad[1:])
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
+        """The derivative in one direction."""
+        given = [None] * ctx.count if isinstance(ctx.op, _LINEAR) else ctx.saved_tensors
+        if isinstance(ctx.op, Solve | TriangularSolve):
+            return _solved_change(ctx.op, *given, *tangents)
+        if isinstance(ctx.op, Eigenvalues):
+            return _eigenvalues_change(ctx.op, *given, *tangents)
+        if not isinstance(ctx.op, (*_LINEAR, *_BILINEAR)):
+            raise NotImplementedError(
+                f"{type(ctx.op).__name__.lower()} are differentiated backward only: take torch.func.jacrev or vjp in place of "
+                "jacfwd, jvp or hessian"
+            )
+        parts = [apply(ctx.op, *given[:i], each, *given[i + 1 :]) for i, each in enumerate(tangents) if each is not None]
+        return sum(parts[1:], start=parts[0])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], op: AbstractOp, *given: Tensor) -> tuple[Tensor, int]:
+        """One operation for right-hand sides of one matrix; else one after the other."""
+        dims = in_dims[1:]
+        if isinstance(op, _OF_PANELS) and dims[0] is None:
+            return _in_columns(op, given[0], given[1].movedim(_dim(dims[1]), -1)), 0
+        found = [
+            apply(op, *(one if dim is None else one.select(dim, i) for one, dim in zip(given, dims, strict=True)))
+            for i in range(info.batch_size)
+        ]
+        return torch.stack(found), 0
+
+
+def _solved_change(op: Solve | TriangularSolve, v: Tensor, b: Tensor, dv: Tensor | None, db: Tensor | None) -> Tensor:
+    """``dx = A^-1 (db - dA x)`` of ``x = A^-1 b``, with the factor that gave x."""
+    again = replace(op, memo=Memo(op.memo.factor))
+    if dv is None:
+        assert db is not None
+        return apply(again, v, db)
+    pattern = op.pattern
+    if isinstance(op, TriangularSolve) and op.unit_diagonal:
+        part = pattern.tril(-1) if op.lower else pattern.triu(1)
+        pattern, dv = part.pattern, apply(Gather(part.places, pattern.nnz), dv)
+    if op.trans:
+        pattern, dv = pattern.transposed, apply(Transpose(pattern), dv)
+    change = apply(MatMul(pattern, op.precision), dv, apply(op, v, b))
+    return apply(again, v, -change if db is None else db - change)
+
+
+def _eigenvalues_change(op: Eigenvalues, v: Tensor, dv: Tensor) -> Tensor:
+    """``dw = x.T dA x`` for each eigenvector x."""
+    x = apply(Eigenvectors(op.spectrum), v)
+    return (x * apply(MatMul(op.spectrum.pattern), dv, x)).sum(0)
+
+
+def _in_columns(op: AbstractOp, v: Tensor, x: Tensor) -> Tensor:
+    """An operation whose second argument has one more dimension, its last; in the result that is the first."""
+    result = apply(op, v, x.flatten(1))
+    return result.reshape(len(result), *x.shape[1:]).movedim(-1, 0)
+
+
+def _dim(dim: int | None) -> int:
+    assert dim is not None
+    return dim

@@ -1,0 +1,183 @@
+"""Solves with sparse matrices on a CUDA device: cuDSS through nvmath-python, and triangles by cuSPARSE through CuPy."""
+
+from __future__ import annotations
+
+import weakref
+from functools import cache
+from typing import Any, NamedTuple, final
+
+import cupy as cp
+import numpy as np
+from cupyx.scipy.sparse import csr_matrix
+from cupyx.scipy.sparse.linalg import spsolve_triangular
+
+from ooc_chol.installation import install_hint
+
+_MOST_ENTRIES = np.iinfo(np.int32).max
+#: Backward error of a solution that is tried out, and condition number, up to which factors are taken for good.
+_MOST_BACKWARD, _MOST_CONDITION = 1e-10, 1e15
+#: Steps of refinement that cuDSS takes, and seed of the right-hand side that is tried out.
+_STEPS, _SEED = 2, 5
+
+
+class Csr(NamedTuple):
+    """A sparse matrix in compressed rows on a device; of a symmetric one, the lower triangle."""
+
+    indptr: Any
+    indices: Any
+    values: Any
+    n: int
+
+    @property
+    def matrix(self) -> Any:
+        """The same as CuPy's."""
+        return csr_matrix((self.values, self.indices, self.indptr), shape=(self.n, self.n))
+
+
+@cache
+def _missing() -> str:
+    """Why cuDSS cannot be used; empty where it can."""
+    try:
+        from nvmath.bindings import cudss
+
+        cudss.get_property(0)
+        from nvmath.sparse.advanced import DirectSolver  # noqa: F401
+    except (ImportError, OSError, RuntimeError) as error:  # nvmath says in a RuntimeError that the library is not found
+        return str(error).partition("\n")[0] or type(error).__name__
+    return ""
+
+
+def has_cudss() -> bool:
+    """Whether cuDSS is installed."""
+    return not _missing()
+
+
+def require_cudss() -> None:
+    """Raise where cuDSS is not installed, naming the extra."""
+    if _missing():
+        raise ImportError(
+            f"method='cudss' needs cuDSS, which cannot be loaded ({_missing()}); {install_hint('cuda13-direct')}; or give "
+            "method='superlu', which solves on the host"
+        )
+
+
+def to_device(x: np.ndarray[Any, Any], like: Any) -> Any:
+    """A copy of the host's array on the device of another."""
+    with like.device:
+        return cp.asarray(x)
+
+
+@final
+class CudssSolver:
+    """cuDSS's factors of one matrix, in float64.
+
+    Parameters
+    ----------
+    a : Csr
+        The matrix; where ``assume`` says that it is symmetric, its lower triangle.
+    transposed : callable
+        Gives the transpose of a matrix that is not symmetric, as Csr, when it is first solved with: cuDSS 0.8 solves with the
+        matrix alone, so that the transpose is factored, too.
+    full : Csr
+        The whole matrix, with which the factors are tried out.
+    assume : {None, "symmetric", "spd"}
+        What is known of it.
+    columns : int
+        Right-hand sides of one call of cuDSS: more are solved for one panel after the other, fewer are filled up with zeros.
+
+    Attributes
+    ----------
+    trouble : str
+        Why the factors are not good, from a solution that was tried out; empty where they are.
+    """
+
+    method = "cudss"
+
+    def __init__(self, a: Csr, transposed: Any, full: Csr, assume: str | None, columns: int) -> None:
+        if full.values.size > _MOST_ENTRIES:
+            raise ValueError(f"the matrix has {full.values.size} entries, but cuDSS counts them in int32, up to {_MOST_ENTRIES}")
+        self._n, self._assume, self._columns, self._transposed = a.n, assume, columns, transposed
+        self._solvers: dict[bool, Any] = {}
+        self._finalizer = weakref.finalize(self, _free, self._solvers)
+        self._device = a.values.device
+        with self._device:
+            self._solvers[False] = self._factored(a)
+            self.trouble = self._tried(full.matrix)
+
+    @property
+    def words(self) -> str:
+        """How was factored."""
+        both = "" if self._assume or True not in self._solvers else ", and its transpose"
+        return f"cuDSS, {self._assume or 'general'}{both}"
+
+    def solve(self, b: Any, trans: bool) -> Any:
+        """Solve ``A x = b`` for (n,) or (n, k) right-hand sides, or with the transpose of A."""
+        with self._device:
+            solver = self._solver_of(trans and not self._assume)
+            columns = b.reshape(self._n, -1)
+            x = cp.empty(columns.shape, b.dtype)
+            for first in range(0, columns.shape[1], self._columns):
+                part = columns[:, first : first + self._columns]
+                panel = cp.zeros((self._n, self._columns), np.float64, order="F")
+                panel[:, : part.shape[1]] = part
+                solver.reset_operands(b=panel)
+                x[:, first : first + self._columns] = solver.solve()[:, : part.shape[1]]
+            return x.reshape(b.shape)
+
+    def close(self) -> None:
+        """Free the factors."""
+        self._finalizer()
+
+    def _solver_of(self, trans: bool) -> Any:
+        """The factors of A, or of its transpose, which are made when first asked for."""
+        if trans not in self._solvers:
+            self._solvers[trans] = self._factored(self._transposed())
+        return self._solvers[trans]
+
+    def _factored(self, a: Csr) -> Any:
+        """A solver of cuDSS, planned and factored, whose results are the same in every run."""
+        from nvmath.bindings import cudss
+        from nvmath.sparse.advanced import DirectSolver, DirectSolverMatrixType, DirectSolverMatrixViewType, DirectSolverOptions
+
+        kinds = {
+            None: DirectSolverMatrixType.GENERAL,
+            "symmetric": DirectSolverMatrixType.SYMMETRIC,
+            "spd": DirectSolverMatrixType.SPD,
+        }
+        view = DirectSolverMatrixViewType.LOWER if self._assume else DirectSolverMatrixViewType.FULL
+        options = DirectSolverOptions(sparse_system_type=kinds[self._assume], sparse_system_view=view)
+        solver = DirectSolver(a.matrix, cp.zeros((self._n, self._columns), np.float64, order="F"), options=options)
+        flag = np.ones(1, cudss.get_config_param_dtype(int(cudss.ConfigParam.DETERMINISTIC_MODE)))
+        cudss.config_set(solver.config_ptr, cudss.ConfigParam.DETERMINISTIC_MODE, flag.ctypes.data, flag.nbytes)
+        solver.solution_config.ir_num_steps = _STEPS
+        solver.plan()
+        solver.factorize()
+        return solver
+
+    def _tried(self, matrix: Any) -> str:
+        """What is wrong with a solution, in words."""
+        b = cp.asarray(np.random.default_rng(_SEED).uniform(-1.0, 1.0, self._n))
+        x = self.solve(b, False)
+        norm = float(abs(matrix).sum(axis=1).max())
+        size = float(abs(x).max())
+        if not np.isfinite(size):
+            return "its solutions are not finite"
+        error = float(abs(b - matrix @ x).max()) / (norm * size + 1.0)
+        if error > _MOST_BACKWARD:
+            return f"its solutions have backward errors of {error:.2g}"
+        condition = norm * size
+        return f"the condition number is {condition:.2g} or more" if condition > _MOST_CONDITION else ""
+
+
+def _free(solvers: dict[bool, Any]) -> None:
+    """Free cuDSS's memory."""
+    for solver in solvers.values():
+        solver.free()
+    solvers.clear()
+
+
+def solve_triangular(a: Csr, b: Any, *, lower: bool, unit_diagonal: bool) -> Any:
+    """Solve with a triangle by cuSPARSE, in the type of b."""
+    with b.device:
+        x = spsolve_triangular(a.matrix, b, lower=lower, unit_diagonal=unit_diagonal)
+        return cp.ascontiguousarray(x, dtype=b.dtype)

@@ -1,0 +1,108 @@
+"""Solves with sparse matrices for arrays of CuPy: by cuDSS where it is installed, else by SuperLU, whose copies are counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol import diff
+from ooc_chol.diff.factors import Solve, TriangularSolve
+from ooc_chol.diff.ops import vjp
+from tests.host.diff_solve_matrices import backward_error, entries, poisson, regular
+
+pytestmark = pytest.mark.cuda(n=1)
+
+
+def _on_device(*arrays: Any) -> list[Any]:
+    import cupy as cp
+
+    return [cp.asarray(each) for each in arrays]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [(), (3,)])
+@pytest.mark.parametrize("method", ["auto", "superlu"])
+def test_solves_and_derivatives_are_those_of_the_host(method: Any, columns: tuple[int, ...], dtype: Any) -> None:
+    pattern, values = entries(regular(40, 0.1, 1))
+    rng = np.random.default_rng(0)
+    arrays = [each.astype(dtype) for each in (values, rng.standard_normal((40, *columns)), rng.standard_normal((40, *columns)))]
+    v, b, g = _on_device(*arrays)
+    for trans in (False, True):
+        expected = Solve(pattern, trans).forward(*arrays[:2]), *vjp(Solve(pattern, trans), arrays[:2], arrays[2])
+        op = Solve(pattern, trans, method=method)
+        found = op.forward(v, b), *vjp(op, (v, b), g)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype
+            assert float(np.abs(one.get() - other).max()) <= (1e-11 if dtype == np.float64 else 1e-5) * np.abs(other).max()
+
+
+def test_copies_of_superlu_are_counted_and_said() -> None:
+    pattern, values = entries(regular(40, 0.1, 1))
+    v, b = _on_device(values, np.ones(40))
+    with diff.factorize(pattern, v, method="superlu") as factor:
+        assert factor.copies == values.nbytes
+        factor.solve(b)
+        assert factor.copies == values.nbytes + 2 * 40 * 8
+        assert f"{factor.copies} bytes were copied" in repr(factor)
+
+
+def test_cudss_by_name_solves_or_names_its_extra() -> None:
+    from ooc_chol.kernels.cuda.direct import has_cudss
+
+    a = poisson(8)
+    pattern, values = entries(a)
+    v, b = _on_device(values, np.random.default_rng(1).standard_normal((64, 3)))
+    if not has_cudss():
+        with pytest.raises(ImportError, match="cuda13-direct"):
+            diff.factorize(pattern, v, method="cudss")
+        return
+    for assume in (None, "symmetric", "spd"):
+        with diff.factorize(pattern, v, method="cudss", assume=assume) as factor:  # type: ignore[arg-type]
+            for trans in (False, True):
+                x = factor.solve(b, trans=trans)
+                assert backward_error(a.toarray(), x.get(), b.get()) <= 1e-14
+                assert bool((x == factor.solve(b, trans=trans)).all())
+            assert factor.method == "cudss"
+            assert factor.copies == 0
+    v[:] = 0.0
+    with pytest.raises(oc.SingularMatrixError) as caught:
+        diff.factorize(pattern, v, method="cudss")
+    assert caught.value.column is not None
+
+
+def test_singular_matrices_name_their_column() -> None:
+    pattern, values = entries(np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]]))
+    v, b = _on_device(values, np.ones(3))
+    with pytest.raises(oc.SingularMatrixError) as caught:
+        diff.solve(pattern, v, b)
+    assert caught.value.column in (0, 1, 2)
+
+
+@pytest.mark.parametrize("trans", [False, True])
+@pytest.mark.parametrize("unit_diagonal", [False, True])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("columns", [(), (3,)])
+def test_triangular_solves_are_those_of_the_host(columns: tuple[int, ...], lower: bool, unit_diagonal: bool, trans: bool) -> None:
+    whole, values = entries(regular(30, 0.1, 2).toarray() + 5 * np.eye(30))
+    pattern, values = (diff.tril if lower else diff.triu)(whole, values)
+    rng = np.random.default_rng(2)
+    arrays = values, rng.standard_normal((30, *columns)), rng.standard_normal((30, *columns))
+    v, b, g = _on_device(*arrays)
+    op = TriangularSolve(pattern, lower, trans, unit_diagonal)
+    expected = op.forward(*arrays[:2]), *vjp(op, arrays[:2], arrays[2])
+    found = op.forward(v, b), *vjp(op, (v, b), g)
+    for one, other in zip(found, expected, strict=True):
+        assert float(np.abs(one.get() - other).max()) <= 1e-11 * np.abs(other).max()
+
+
+def test_eigenvalues_come_back_to_the_device() -> None:
+    import cupy as cp
+
+    pattern, values = entries(poisson(6).toarray() + np.diag(np.arange(36.0)))
+    (v,) = _on_device(values)
+    w = diff.eigsh(pattern, v, 2, which="LA", devices="host:0")
+    assert isinstance(w, cp.ndarray)
+    assert np.allclose(w.get(), diff.eigsh(pattern, values, 2, which="LA", devices="host:0"), rtol=1e-12)

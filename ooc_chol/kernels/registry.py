@@ -12,6 +12,7 @@ from ooc_chol.kernels.host.kind import HostKernelKind
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
 from ooc_chol.kernels.interfaces.products import AbstractProductKernels, ProductDevice
+from ooc_chol.kernels.interfaces.tensors import AbstractTensorKernels, Svt, TensorShape
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
 from ooc_chol.precision.triples import Precision
 
@@ -73,6 +74,28 @@ def panel_kernels(name: str, precision: Precision, block: int, threads: int = 1)
     from ooc_chol.kernels.host.panels import HostPanelKernels
 
     return HostPanelKernels(precision, block, threads)
+
+
+def tensor_kernels(
+    name: str, shape: TensorShape, precision: Precision, svt: Svt = "auto", threads: int = 1
+) -> AbstractTensorKernels:
+    """Kernels for tensors of a shape on a device of that name, not yet bound to it; ``threads`` are those of a host device."""
+    if kind_of(name) is CUDA:
+        module = import_module("ooc_chol.kernels.cuda.tensors")
+        kernels: AbstractTensorKernels = module.CudaTensorKernels(shape, precision, svt)
+        return kernels
+    from ooc_chol.kernels.host.tensors import HostTensorKernels
+
+    return HostTensorKernels(shape, precision, svt, threads)
+
+
+def tensor_workspace_bytes(name: str, shape: TensorShape, precision: Precision, svt: Svt = "auto") -> int:
+    """Bytes of workspace that :func:`tensor_kernels` of that device take; asks for no device and no CuPy."""
+    if kind_of(name) is CUDA:
+        from ooc_chol.kernels.cuda.tensor_sizes import workspace_bytes
+
+        return workspace_bytes(shape, precision, svt)
+    return 0
 
 
 def kernel_facts(names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:

@@ -1,0 +1,182 @@
+"""When imputation of whole slices works: errors by share observed, rank, graph, noise, schedule, rule; one result file.
+
+    python benchmarks/imputation_when.py NAME [--seed 0] [--device host:0]
+    python benchmarks/imputation_when.py --update docs/imputation.md
+
+Graphs: 200 places joined with their 8 nearest, 200 vertices any two joined with probability 0.05, a grid of 14 x 14.
+Slices of 24 x 24, of rank 1, 3 or 6 in the Fourier domain of the graph. Errors are at what was not observed,
+``||found - true|| / ||true||``. ``benchmarks/results/imputation/NAME.json`` has all; ``--update`` rewrites the tables of a
+page from ``host-when.json``, and one of what ``ooc-chol bench imputation`` left in other files ``host-*.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import re
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+import ooc_chol as oc
+from ooc_chol.apps.imputation import cross_validate, neighbour_graph, relative_error
+from ooc_chol.bench.results import commit, machine, write_json
+
+RESULTS = Path(__file__).parent / "results" / "imputation"
+SIZE = 24
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
+#: The default, and the convex model as the paper has it.
+RULES: dict[str, dict[str, Any]] = {
+    "garrote": {"shrinkage": "garrote", "momentum": 0.5},
+    "soft": {"shrinkage": "soft", "momentum": 0.0},
+}
+
+
+def graphs(seed: int) -> dict[str, csr_array]:
+    """The three graphs by name."""
+    rng = np.random.default_rng(seed)
+    places = neighbour_graph(rng.random((200, 2)), 8)
+    upper = np.triu(rng.random((200, 200)) < 0.05, 1)
+    grid = neighbour_graph([[k % 14, k // 14] for k in range(196)], 4)
+    return {"places": places, "random": csr_array((upper + upper.T).astype(float)), "grid": grid}
+
+
+def imputed(x: Any, fourier: oc.GraphFourier, mask: Any, true: Any, device: str, **options: Any) -> dict[str, Any]:
+    """Error and seconds of one imputation."""
+    since = time.perf_counter()
+    found = oc.impute(x, mask, fourier, devices=device, **options)
+    seconds = time.perf_counter() - since
+    return {"error": relative_error(found.tensor, true, ~mask), "steps": found.report.steps, "seconds": seconds}
+
+
+def runs(seed: int, device: str) -> Iterator[dict[str, Any]]:
+    """All cases, each as it is there."""
+    transforms = {name: oc.GraphFourier(graph) for name, graph in graphs(seed).items()}
+    for name, fourier in transforms.items():
+        for rank in (1, 3, 6):
+            x = oc.low_rank_tensor(fourier, SIZE, SIZE, rank, seed=seed)
+            for by, share in (*(("slice", each) for each in SHARES), ("entry", 0.5), ("entry", 0.8)):
+                mask = oc.random_mask(x.shape, share, by=by, seed=seed)
+                yield {"case": by, "graph": name, "rank": rank, "share": share, **imputed(x, fourier, mask, x, device)}
+    fourier = transforms["places"]
+    true = oc.low_rank_tensor(fourier, SIZE, SIZE, 3, seed=seed)
+    mask = oc.random_mask(true.shape, 0.8, seed=seed)
+    for decay in (0.3, 0.5, 0.7):
+        for shrinkage, momentum in product(RULES, (0.0, 0.5)):
+            options = {"decay": decay, "shrinkage": shrinkage, "momentum": momentum}
+            yield {"case": "schedule", **options, **imputed(true, fourier, mask, true, device, n_lambdas=40, **options)}
+    for noise in (0.01, 0.1, 0.3):
+        x = true + noise * np.random.default_rng(seed).standard_normal(true.shape).astype(true.dtype)
+        for name, rule in RULES.items():
+            best = cross_validate(x, fourier, mask, folds=5, seed=seed, devices=device, **rule).best
+            ended, whole = (imputed(x, fourier, mask, true, device, n_lambdas=each, **rule) for each in (best, 20))
+            yield {"case": "noise", "noise": noise, "rule": name, "best": best, **ended, "to_the_end": whole}
+
+
+def tables(found: list[dict[str, Any]]) -> dict[str, str]:
+    """Markdown of each table, by name."""
+    head = "| graph | rank | " + " | ".join(f"{100 * share:.0f} %" for share in SHARES) + " | 50 % of entries | 80 % of entries |"
+    lines = [head, "|---|---|" + "---|" * (len(SHARES) + 2)]
+    cases = [each for each in found if each["case"] in ("slice", "entry")]
+    for graph, rank in dict.fromkeys((each["graph"], each["rank"]) for each in cases):
+        errors = [f"{each['error']:.1e}" for each in cases if (each["graph"], each["rank"]) == (graph, rank)]
+        lines.append(f"| {graph} | {rank} | {' | '.join(errors)} |")
+    schedule = ["| decay | shrinkage | momentum | error | steps |", "|---|---|---|---|---|"]
+    schedule += [
+        f"| {each['decay']:g} | {each.get('shrinkage', 'soft')} | {each['momentum']:g} | {each['error']:.1e} | {each['steps']} |"
+        for each in found
+        if each["case"] == "schedule"
+    ]
+    noise = [
+        "| noise | shrinkage | values of lambda by cross-validation | error | error with all values |",
+        "|---|---|---|---|---|",
+    ]
+    for each in found:
+        if each["case"] == "noise":
+            facts = f"{each['noise']:g} | {each.get('rule', 'soft')} | {each['best']}"
+            noise.append(f"| {facts} | {each['error']:.2g} | {each['to_the_end']['error']:.2g} |")
+    return {"observed": "\n".join(lines), "schedule": "\n".join(schedule), "noise": "\n".join(noise)}
+
+
+def beside() -> str:
+    """Markdown of what ``ooc-chol bench imputation`` measured on the host, beside the paper's errors and steps by NumPy's SVD."""
+    names = (
+        "graph",
+        "observed",
+        "shrinkage",
+        "error",
+        "squared",
+        "paper",
+        "off",
+        "error of the rest",
+        "steps",
+        "seconds",
+        "a step",
+        "a step by NumPy's SVD",
+    )
+    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
+    for path in sorted(RESULTS.glob("host-*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["case"] != "imputation":
+            continue
+        for run in content["runs"]:
+            lines.append(f"| {' | '.join(cells(path.name, content, run))} |")
+    return "\n".join(lines)
+
+
+def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
+    """One run; those before the garrote was there were of soft thresholds, and do not say which slices are off."""
+    n, rows, columns = content["shape"]
+    paper, is_split = run.get("paper_error") if columns == 50 else None, "off" in run
+    found = [f"[{content['graph']}, {n} of {rows} x {columns}](../benchmarks/results/imputation/{file})"]
+    found += [f"{100 * run['share']:.0f} %", run.get("shrinkage", "soft"), f"{run['error']:.1e}", f"{run['error'] ** 2:.1e}"]
+    found += ["" if paper is None else f"{paper:g}", f"{run['off']} of {run['missing']}" if is_split else ""]
+    found += [f"{run['error_of_the_rest']:.1e}" if is_split else ""]
+    plain = run.get("numpy_svd_seconds_a_step")
+    found += [str(run["report"]["steps"]), f"{run['seconds']:.3g}", f"{run['seconds_a_step']:.2g}"]
+    return [*found, "" if plain is None else f"{plain:.2g}"]
+
+
+def update(page: Path) -> None:
+    """Rewrite the tables of a page, each between its marks."""
+    text = page.read_text(encoding="utf-8")
+    found = json.loads((RESULTS / "host-when.json").read_text(encoding="utf-8"))["runs"]
+    for name, table in (tables(found) | {"beside": beside()}).items():
+        text, count = re.subn(rf"(<!-- when {name} -->\n\n).*?(\n\n<!-- end -->)", rf"\g<1>{table}\g<2>", text, flags=re.DOTALL)
+        assert count == 1, f"{page} has {count} places for the table {name}"
+    page.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Run all cases and write the file, or update a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="host:0")
+    parser.add_argument("--update", type=Path)
+    args = parser.parse_args()
+    if args.update:
+        return update(args.update)
+    if not args.name:
+        parser.error("give the name of the result file")
+    content: dict[str, Any] = {
+        "case": "imputation-when",
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+    content |= {"machine": machine(not args.device.startswith("host")), "size": SIZE, "seed": args.seed, "runs": []}
+    for run in runs(args.seed, args.device):
+        print(run, flush=True)
+        content["runs"].append(run)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    write_json(content, RESULTS / f"{args.name}.json")
+
+
+if __name__ == "__main__":
+    main()

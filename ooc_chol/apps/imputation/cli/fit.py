@@ -1,0 +1,172 @@
+"""``ooc-chol impute fit``: a tensor in a file without its gaps."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.apps.imputation.cli.options import FORCE, add_force, add_impute_options, impute_options
+from ooc_chol.apps.imputation.crossvalidation import CrossValidation, cross_validate
+from ooc_chol.apps.imputation.files import TENSORS, TensorFile, check_tensor_name, read_mask, read_tensor, write_tensor
+from ooc_chol.apps.imputation.graphs import read_graph
+from ooc_chol.apps.imputation.pictures import PICTURES, save_figure, slices_figure
+from ooc_chol.apps.imputation.scores import observed_mask
+from ooc_chol.apps.shared.pictures import check_picture
+
+#: Shown below the help of the command.
+EXAMPLES = (
+    "ooc-chol impute fit sensors.npy --graph roads.txt --output filled.npz",
+    "ooc-chol impute fit climate.nc --variable anomaly --graph stations.npz --output filled.nc --picture slices.png",
+    "ooc-chol impute fit sensors.npy --graph roads.txt --mask seen.txt --cross-validate 5    # held-out error",
+    "ooc-chol impute fit big.npy --graph roads.txt --output filled.npy --checkpoint run.oocimp --memory-budget '8 GiB'",
+    "ooc-chol impute fit big.npy --graph roads.txt --memory-budget '8 GiB' --plan    # runs nothing",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command to its parser."""
+    parser.description = (
+        "Impute slices, or entries, that are missing of matrices at the vertices of a graph: of low rank, slice by slice, in "
+        "the Fourier domain of the graph. NaN stands for what is missing, or a mask says it."
+    )
+    parser.add_argument("tensor", type=Path, metavar="TENSOR", help="(N, m, n) numbers: .npy, .npz or NetCDF (.nc)")
+    graph = "a graph of N vertices: a list of edges (.txt, .csv, .tsv, .edges, .el), .graph, .npz, .mtx, .oocsr, .npy"
+    parser.add_argument("--graph", type=Path, required=True, metavar="FILE", help=graph)
+    parser.add_argument("--base", type=int, choices=(0, 1), default=0, help="number of the first vertex in a list (default: 0)")
+    mask = "what is observed, 1, and what is not, 0: .npy, or a line for each slice (default: what is not NaN)"
+    parser.add_argument("--mask", type=Path, metavar="FILE", help=mask)
+    parser.add_argument("--variable", metavar="NAME", help="array of an .npz or NetCDF file (default: the one with three axes)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the tensor here: .npy, .npz, .nc")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw some slices, observed and imputed")
+    held = "also hold slices out in so many folds, and tell the errors at them by lambda"
+    parser.add_argument("--cross-validate", type=int, metavar="FOLDS", help=held)
+    parser.add_argument("--seed", type=int, default=0, help="of the dealing of slices into folds (default: 0)")
+    checkpoint = "file (.oocimp) from which the same command goes on after an interruption"
+    parser.add_argument("--checkpoint", type=Path, metavar="FILE", help=checkpoint)
+    folder = "folder for files that hold what devices do not keep, in place of main memory"
+    parser.add_argument("--work-folder", type=Path, metavar="DIR", help=folder)
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="record every copy and computation, for Perfetto")
+    parser.add_argument("--plan", action="store_true", help="print what devices would keep and what a step moves; run nothing")
+    add_force(parser)
+    fourier = parser.add_argument_group("the transform of the graph")
+    fourier.add_argument("--n-components", type=int, metavar="R", help="eigenvectors, the smoothest (default: all)")
+    fourier.add_argument("--unnormalized", action="store_true", help="take the Laplacian D - A, not the normalized one")
+    add_impute_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Read, impute, write and tell."""
+    _check_files(options)
+    given = read_tensor(options.tensor, variable=options.variable)
+    mask = _mask(options, given)
+    if options.plan:
+        return _planned(options, given, mask)
+    graph = read_graph(options.graph, len(given.tensor), base=options.base)
+    fourier = oc.GraphFourier(graph, normalized=not options.unnormalized, n_components=options.n_components)
+    how = impute_options(options)
+    validated = None
+    if options.cross_validate is not None:
+        validated = _validated(options, given, mask, graph, fourier, how)
+        print(validated)
+    progress = None if options.quiet else True
+    files = {"checkpoint": options.checkpoint, "work_folder": options.work_folder, "trace": options.trace is not None}
+    found = oc.impute(given.tensor, mask, fourier, progress=progress, **files, **how)
+    print(found.report)
+    options.answer = _figures(options, found, validated)
+    if options.output is not None:
+        write_tensor(options.output, found.tensor, mask=mask, like=given, history=found.history, replace=options.force)
+        print(f"the tensor is in {options.output}")
+    if options.picture is not None:
+        figure = slices_figure(found.tensor, given.tensor, mask, title=f"{options.tensor.name}: {found.report.stopped}")
+        save_figure(figure, options.picture, replace=options.force)
+        print(f"slices are drawn in {options.picture}")
+    _save_trace(options, found)
+    return 0
+
+
+def _planned(options: argparse.Namespace, given: TensorFile, mask: NDArray[np.bool_]) -> int:
+    """Print the plan."""
+    how = {name: value for name, value in impute_options(options).items() if name in ("svt", "devices", "memory_budget")}
+    plan = oc.plan_impute(
+        given.tensor.shape,
+        options.n_components,
+        precision=options.precision or ("FDF" if given.tensor.dtype == np.float32 else "DDD"),
+        mask="slices" if mask.ndim == 1 else "entries",
+        to_file=options.work_folder is not None,
+        **how,
+    )
+    options.answer = {"tensor": options.tensor, "plan": plan.to_dict()}
+    print(plan)
+    return 0
+
+
+def _save_trace(options: argparse.Namespace, found: oc.Imputed) -> None:
+    """Write the trace that was asked for; where nothing ran, say that there is none."""
+    if options.trace is None:
+        return
+    if found.trace is None:
+        print(f"note: no trace is written to {options.trace}: {found.report.stopped}", file=sys.stderr)
+        return
+    found.trace.save(options.trace, replace=options.force)
+    print(f"the trace is in {options.trace}")
+
+
+def _mask(options: argparse.Namespace, given: TensorFile) -> NDArray[np.bool_]:
+    """What is observed, by the option, the file, or NaN."""
+    if options.mask is not None:
+        return read_mask(options.mask, given.tensor.shape)
+    return observed_mask(given.tensor) if given.mask is None else given.mask
+
+
+def _validated(
+    options: argparse.Namespace,
+    given: TensorFile,
+    mask: NDArray[np.bool_],
+    graph: Any,
+    fourier: oc.GraphFourier,
+    how: dict[str, Any],
+) -> CrossValidation:
+    """Held-out errors."""
+
+    def told(done: int, folds: int) -> None:
+        print(f"fold {done} of {folds} done", flush=True)
+
+    return cross_validate(
+        given.tensor, graph, mask, folds=options.cross_validate, seed=options.seed, fourier=fourier, progress=told, **how
+    )
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Refuse files that cannot be written, or may not be replaced, before anything is read."""
+    if options.output is not None:
+        check_tensor_name(options.output)
+    if options.picture is not None:
+        check_picture(options.picture)
+    outputs = [
+        oc.Output("--output", options.output, TENSORS),
+        oc.Output("--picture", options.picture, PICTURES),
+        oc.Output("--trace", options.trace, oc.TRACE_FILES),
+    ]
+    if options.plan and (asked := [output.option for output in outputs if output.path is not None]):
+        raise ValueError(f"--plan runs nothing, so that there is nothing to write: leave out {', '.join(asked)}")
+    read = [("TENSOR", options.tensor), ("--graph", options.graph), ("--mask", options.mask)]
+    oc.check_outputs(outputs, [*read, ("--checkpoint", options.checkpoint)], replace=options.force, ask=FORCE)
+
+
+def _figures(options: argparse.Namespace, found: oc.Imputed, validated: CrossValidation | None) -> dict[str, Any]:
+    """What is known, as plain data."""
+    return {
+        "tensor": options.tensor,
+        **found.report.to_dict(),
+        "cross_validation": None if validated is None else validated.to_dict(),
+        "output": options.output,
+        "picture": options.picture,
+        "checkpoint": options.checkpoint,
+        "trace": options.trace if found.trace is not None else None,
+    }

@@ -1,0 +1,48 @@
+"""What the commands share: the schedule, how it is computed, and files."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import ooc_chol as oc
+
+#: How a user asks for files to be replaced.
+FORCE = "--force"
+#: Arguments of ``oc.impute`` that have an option of their name, and are passed on where that is given.
+_GIVEN = ("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage", "devices", "memory_budget")
+
+
+def add_impute_options(parser: argparse.ArgumentParser) -> None:
+    """Add the schedule, and how it is computed."""
+    schedule = parser.add_argument_group("how lambda falls")
+    schedule.add_argument("--n-lambdas", type=int, metavar="L", help="values of lambda (default: 20)")
+    schedule.add_argument("--decay", type=float, help="each value is this share of the last one (default: 0.5)")
+    schedule.add_argument("--max-inner", type=int, metavar="STEPS", help="most steps for each value (default: 10)")
+    schedule.add_argument(
+        "--tol", type=float, help="mean square of changes, of that of the tensor, that is enough (default: 1e-8)"
+    )
+    schedule.add_argument("--momentum", type=float, help="how far steps go beyond estimates (default: 0.5; 0: they do not)")
+    rule = "what a singular value s becomes: s - lambda**2 / s, or soft, s - lambda, the convex model (default: garrote)"
+    schedule.add_argument("--shrinkage", choices=("garrote", "soft"), help=rule)
+    how = parser.add_argument_group("how it is computed")
+    routes = ("auto", "gram64", "subspace", "svd")
+    route = "how singular values are lowered: Gram matrices, subspaces, SVD (default: auto, by the size of slices)"
+    how.add_argument("--svt", choices=routes, help=route)
+    precision = "types of the tensor, transforms and sums: D is float64, F float32 (default: FDF for float32, else DDD)"
+    how.add_argument("--precision", choices=[each.value for each in oc.Precision], help=precision)
+    how.add_argument("--devices", help="device names with commas between, or a count (default: all GPUs, without one the host)")
+    how.add_argument("--memory-budget", help="most bytes on each device, such as '16 GiB' (default: what is free)")
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """Add the word for replacing files."""
+    parser.add_argument(
+        FORCE, action="store_true", help="replace files that exist already; files that the command reads are never replaced"
+    )
+
+
+def impute_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of ``oc.impute`` that the user gave."""
+    found = {name: getattr(options, name) for name in _GIVEN}
+    return {name: value for name, value in found.items() if value is not None}

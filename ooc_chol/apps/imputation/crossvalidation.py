@@ -1,0 +1,221 @@
+"""Held-out error by cross-validation over slices: how well the model does on these data, and where lambda should end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+import ooc_chol as oc
+from ooc_chol.apps.imputation.graphs import read_graph
+from ooc_chol.apps.imputation.scores import neighbour_means, observed_mask, slice_squares
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossValidation:
+    """Errors at slices that were held out, for each value of lambda.
+
+    Parameters
+    ----------
+    lambdas : (L,) array of float64
+        Values of lambda as shares of s_1, descending: those that every fold came to.
+    slice_errors : (N, L) array of float64
+        Relative error of each slice, ``||estimate - X|| / ||X||`` over what of it is observed, when it was held out; NaN of
+        slices of which nothing is.
+    errors : (L,) array of float64
+        Relative error of all of them together.
+    folds : (N,) array of int
+        Fold in which a slice was held out; -1 where nothing of it is observed.
+    neighbours : float or None
+        Relative error of means of neighbours, the plainest estimate; None where only the transform of the graph was given.
+    """
+
+    lambdas: NDArray[np.float64]
+    slice_errors: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    folds: NDArray[np.intp]
+    neighbours: float | None
+
+    @property
+    def best(self) -> int:
+        """Values of lambda after which the error is smallest: ``n_lambdas`` for data with noise."""
+        return int(np.argmin(self.errors)) + 1
+
+    @property
+    def error(self) -> float:
+        """Relative error after that many values."""
+        return float(self.errors[self.best - 1])
+
+    def to_dict(self) -> dict[str, object]:
+        """The figures as plain data.
+
+        Returns
+        -------
+        dict
+            Numbers and lists that JSON can hold, without those of single slices.
+        """
+        return {
+            "folds": int(self.folds.max()) + 1,
+            "lambdas": self.lambdas.tolist(),
+            "errors": self.errors.tolist(),
+            "best": self.best,
+            "error": self.error,
+            "neighbours": self.neighbours,
+        }
+
+    def __repr__(self) -> str:
+        facts: dict[str, object] = {"folds": int(self.folds.max()) + 1, "error": self.error, "best": self.best}
+        return oc.one_line(self, facts | {"neighbours": self.neighbours})
+
+    def __str__(self) -> str:
+        held = int(np.count_nonzero(self.folds >= 0))
+        lines = [f"{held} slices held out in {int(self.folds.max()) + 1} folds: relative error {self.error:.4g}"]
+        lines.append(f"  best after {self.best} of {len(self.errors)} values of lambda")
+        if self.neighbours is not None:
+            lines.append(f"  means of neighbours have {self.neighbours:.4g}")
+        lines.append(f"  {'lambda / s_1':>14} {'error':>10}")
+        lines += [f"  {lam:>14.4g} {error:>10.4g}" for lam, error in zip(self.lambdas, self.errors, strict=True)]
+        return "\n".join(lines)
+
+
+def cross_validate(
+    X: Any,
+    graph: Any,
+    mask: NDArray[np.bool_] | None = None,
+    *,
+    folds: int = 5,
+    seed: int = 0,
+    fourier: oc.GraphFourier | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> CrossValidation:
+    """Hold slices out, impute them from the others, and look how far the estimates are off.
+
+    Parameters
+    ----------
+    X : (N, m, n) array
+        The tensor, float32 or float64.
+    graph : GraphFourier, sparse matrix, array, or path
+        As of :func:`ooc_chol.impute`; its eigenvectors are computed once.
+    mask : (N,) or (N, m, n) bool array, optional
+        True where observed; by default where X is not NaN.
+    folds : int
+        Slices of which something is observed are dealt into so many parts at random, each of which is held out once.
+    seed : int
+        Of the dealing.
+    fourier : GraphFourier, optional
+        The transform beside the graph, where it is there already, or is another one than all eigenvectors of the normalized
+        Laplacian; the graph then only serves the means of neighbours.
+    progress : callable, optional
+        ``progress(done, folds)`` after each fold.
+    **options
+        Arguments of :func:`ooc_chol.impute` that say how: ``n_lambdas``, ``decay``, ``svt``, ``precision`` and so on.
+
+    Returns
+    -------
+    CrossValidation
+        Errors by lambda, and those of means of neighbours beside.
+
+    Raises
+    ------
+    ValueError
+        There are fewer slices with something observed than folds, or an argument makes no sense.
+    TypeError
+        An option is one that cannot be the same for all folds, such as a checkpoint.
+
+    Notes
+    -----
+    A fold costs one imputation, and after each value of lambda a copy of the tensor. A share of ``1 / folds`` is observed less
+    than in the whole, so that errors are rather too large.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> from ooc_chol.apps.imputation import neighbour_graph
+    >>> graph = neighbour_graph([[k % 8, k // 8] for k in range(64)], 4)
+    >>> found = cross_validate(oc.low_rank_tensor(graph, 12, 12, 1), graph)
+    >>> found.error < 0.01 < found.neighbours
+    True
+    """
+    if unfit := {"checkpoint", "callback", "start", "work_folder"} & set(options):
+        raise TypeError(f"{sorted(unfit)[0]} is of one imputation, and cross-validation makes one for each fold: leave it out")
+    tensor = np.asarray(X)
+    seen = observed_mask(tensor) if mask is None else np.asarray(mask)
+    if seen.shape not in (tensor.shape, tensor.shape[:1]) or seen.dtype != np.bool_:
+        raise ValueError(f"mask holds {seen.dtype} of shape {seen.shape}; give bool, {tensor.shape[:1]} or {tensor.shape}")
+    of_slice = _dealt(seen, folds, seed)
+    weights = _weights(graph, len(tensor))
+    transform = fourier
+    if transform is None:
+        transform = graph if weights is None else oc.GraphFourier(weights)
+    away: list[NDArray[np.float64]] = []
+    lambdas: NDArray[np.float64] = np.empty(0)
+    squares, plain = np.full((len(tensor), 0), np.nan), np.zeros(len(tensor))
+    size = np.zeros(len(tensor))
+    for fold in range(folds):
+        held = of_slice == fold
+        kept = seen & ~held.reshape(-1, *(1,) * (seen.ndim - 1))
+        scored = held if seen.ndim == 1 else seen & held[:, None, None]
+        away, lambdas = _errors(tensor, transform, kept, scored, options)
+        columns = len(away) if fold == 0 else min(len(away), squares.shape[1])
+        squares = np.full((len(tensor), columns), np.nan) if fold == 0 else squares[:, :columns]
+        squares[held] = np.stack(away[:columns], axis=1)[held]
+        if weights is not None:
+            mean_away, _ = slice_squares(neighbour_means(tensor, kept, weights), tensor, scored)
+            plain[held] = mean_away[held]
+        size[held] = slice_squares(tensor, tensor, scored)[1][held]
+        if progress is not None:
+            progress(fold + 1, folds)
+    total = float(size.sum())
+    if not total:
+        raise ValueError("all that is observed is zero, so that there are no relative errors")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        by_slice = np.sqrt(squares / size[:, None])
+    errors = np.sqrt(np.nansum(squares, axis=0) / total)
+    means = None if weights is None else float(np.sqrt(plain.sum() / total))
+    return CrossValidation(lambdas[: squares.shape[1]], by_slice, errors, of_slice, means)
+
+
+def _dealt(seen: NDArray[np.bool_], folds: int, seed: int) -> NDArray[np.intp]:
+    """The fold of each slice of which something is observed, -1 of others."""
+    begun = np.flatnonzero(seen.reshape(len(seen), -1).any(axis=1))
+    if isinstance(folds, bool) or not hasattr(folds, "__index__"):
+        raise TypeError(f"folds is {folds!r:.40}; give a whole number")
+    if not 2 <= folds <= len(begun):
+        raise ValueError(f"folds is {folds}, but something is observed of {len(begun)} slices: give 2 up to that number")
+    of_slice = np.full(len(seen), -1)
+    of_slice[np.random.default_rng(seed).permutation(begun)] = np.arange(len(begun)) % folds
+    return of_slice
+
+
+def _weights(graph: Any, n: int) -> csr_array | None:
+    """The adjacency matrix, where the graph is not given by its transform alone."""
+    if isinstance(graph, oc.GraphFourier):
+        return None
+    if isinstance(graph, str | os.PathLike):
+        return read_graph(graph, n)
+    if issparse(graph) or isinstance(graph, np.ndarray):
+        return csr_array(graph)
+    with oc.block_csr(graph) as packed:
+        return packed.tocsr()
+
+
+def _errors(
+    tensor: NDArray[Any], fourier: oc.GraphFourier, kept: NDArray[np.bool_], scored: NDArray[np.bool_], options: dict[str, Any]
+) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+    """Squares of errors by slice after each value of lambda, and these values as shares of s_1."""
+    away: list[NDArray[np.float64]] = []
+
+    def score(row: oc.LambdaRow, estimate: Callable[[], NDArray[Any]]) -> None:
+        away.append(slice_squares(estimate(), tensor, scored)[0])
+
+    report = oc.impute(tensor, kept, fourier, callback=score, **options).report
+    if not away:
+        raise ValueError(f"a fold came to no value of lambda: {report.stopped}; take fewer slices out at a time (more folds)")
+    return away, np.array([row.lam / report.largest for row in report.history])

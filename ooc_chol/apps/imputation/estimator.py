@@ -1,0 +1,237 @@
+"""Imputation as an estimator of scikit-learn, which works without it, too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+from ooc_chol.apps.imputation.scores import observed_mask
+from ooc_chol.apps.shared.estimators import BaseEstimator, NotFittedError
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+#: Parameters that are arguments of ``oc.impute``.
+_PASSED_ON = (
+    *(
+        "n_lambdas",
+        "decay",
+        "max_inner",
+        "tol",
+        "svt",
+        "precision",
+        "momentum",
+        "shrinkage",
+        "devices",
+        "memory_budget",
+        "work_folder",
+    ),
+    *("checkpoint", "callback", "progress", "trace"),
+)
+
+
+class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
+    """Missing slices, or entries, of matrices at the vertices of a graph: :func:`ooc_chol.impute` as an estimator.
+
+    Parameters
+    ----------
+    graph : GraphFourier, sparse matrix, (N, N) array, or path
+        The graph, or its transform, which spares repeated fits the eigenvectors.
+    n_components : int, optional
+        Eigenvectors of the graph, the smoothest; by default all. Not for a GraphFourier, which has its own.
+    normalized : bool
+        Whether the Laplacian is the normalized one. Not looked at for a GraphFourier.
+    n_lambdas, decay, max_inner, tol
+        The schedule, as of :func:`ooc_chol.impute`. With noise ``cross_validate(...).best`` is a good ``n_lambdas``.
+    svt, precision, momentum, shrinkage
+        Route of the thresholds, types of numbers, how far steps go beyond estimates, and what becomes of singular values, as of
+        :func:`ooc_chol.impute`.
+    devices, memory_budget
+        Where it is computed, as of :func:`ooc_chol.impute`.
+    work_folder, checkpoint : str or PathLike, optional
+        Folder for files in place of main memory, and the file from which the same fit goes on after an interruption.
+    callback, progress, trace
+        What is told of each value of lambda, of each step, and of each copy and computation, as of :func:`ooc_chol.impute`.
+
+    Attributes
+    ----------
+    imputed_ : Imputed
+        Tensor, report and history.
+    tensor_ : (N, m, n) array
+        What was observed, as it was, and estimates elsewhere.
+    mask_ : (N,) or (N, m, n) bool array
+        What was observed.
+    fourier_ : GraphFourier
+        The transform.
+    history_ : tuple of LambdaRow
+        Each value of lambda: steps, mean rank, change, seconds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from ooc_chol.apps.imputation import ConvolutionalImputer
+    >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
+    >>> x = oc.low_rank_tensor(ring, 20, 20, 1)
+    >>> gaps = x.copy()
+    >>> gaps[[5, 17, 40]] = np.nan
+    >>> filled = ConvolutionalImputer(ring).fit_transform(gaps)
+    >>> bool(np.linalg.norm(filled - x) < 1e-3 * np.linalg.norm(x))
+    True
+    """
+
+    imputed_: oc.Imputed
+    tensor_: NDArray[Any]
+    mask_: NDArray[np.bool_]
+    fourier_: oc.GraphFourier
+    history_: tuple[oc.LambdaRow, ...]
+
+    def __init__(
+        self,
+        graph: Any,
+        *,
+        n_components: int | None = None,
+        normalized: bool = True,
+        n_lambdas: int = 20,
+        decay: float = 0.5,
+        max_inner: int = 10,
+        tol: float = 1e-8,
+        svt: str = "auto",
+        precision: str | None = None,
+        momentum: float = 0.5,
+        shrinkage: str = "garrote",
+        devices: str | Sequence[str] | int | None = None,
+        memory_budget: int | str | None = None,
+        work_folder: str | os.PathLike[str] | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        callback: Callable[[oc.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
+        progress: bool | Callable[[int, int, float], None] | None = None,
+        trace: bool = False,
+    ) -> None:
+        self.graph = graph
+        self.n_components = n_components
+        self.normalized = normalized
+        self.n_lambdas = n_lambdas
+        self.decay = decay
+        self.max_inner = max_inner
+        self.tol = tol
+        self.svt = svt
+        self.precision = precision
+        self.momentum = momentum
+        self.shrinkage = shrinkage
+        self.devices = devices
+        self.memory_budget = memory_budget
+        self.work_folder = work_folder
+        self.checkpoint = checkpoint
+        self.callback = callback
+        self.progress = progress
+        self.trace = trace
+
+    def fit(self, X: Any, mask: NDArray[np.bool_] | None = None, *, start: Any = None, first_lambda: float | None = None) -> Self:
+        """Estimate what is missing.
+
+        Parameters
+        ----------
+        X : (N, m, n) array
+            An m x n matrix at each vertex, float32 or float64.
+        mask : (N,) or (N, m, n) bool array, optional
+            True where observed; by default where X is not NaN.
+        start : Imputed or (N, m, n) array, optional
+            Estimates to start from, such as ``imputed_`` of an earlier fit.
+        first_lambda : float, optional
+            First value of lambda, which a start by an array needs.
+
+        Returns
+        -------
+        ConvolutionalImputer
+            Itself, with ``tensor_``.
+
+        Raises
+        ------
+        ValueError
+            X, the mask, the graph or a parameter makes no sense.
+        TypeError
+            X is not float32 or float64, or the mask not bool.
+        """
+        seen = observed_mask(X) if mask is None else mask
+        fourier = self._fourier()
+        options = {name: getattr(self, name) for name in _PASSED_ON}
+        self.imputed_ = oc.impute(X, seen, fourier, start=start, first_lambda=first_lambda, **options)
+        self.fourier_, self.mask_ = fourier, np.asarray(seen)
+        self.tensor_, self.history_ = self.imputed_.tensor, self.imputed_.history
+        return self
+
+    def transform(self, X: Any = None) -> NDArray[Any]:
+        """The tensor without gaps, or another one of its shape with its gaps filled from it.
+
+        Parameters
+        ----------
+        X : (N, m, n) array, optional
+            A tensor with NaN where it is missing; by default that of the fit.
+
+        Returns
+        -------
+        (N, m, n) array
+            X where it is not NaN, and what the fit has there elsewhere.
+
+        Raises
+        ------
+        NotFittedError
+            There was no fit.
+        ValueError
+            X has another shape.
+        """
+        if not hasattr(self, "tensor_"):
+            raise NotFittedError("this ConvolutionalImputer is not fitted: call fit(X, mask) first")
+        if X is None:
+            return self.tensor_
+        given = np.asarray(X)
+        if given.shape != self.tensor_.shape:
+            raise ValueError(f"X has shape {given.shape}, but was {self.tensor_.shape} in the fit, which knows no other vertices")
+        return np.where(np.isnan(given), self.tensor_, given).astype(self.tensor_.dtype)
+
+    def fit_transform(self, X: Any, mask: NDArray[np.bool_] | None = None, **options: Any) -> NDArray[Any]:
+        """``fit(X, mask).transform()``.
+
+        Parameters
+        ----------
+        X : (N, m, n) array
+            The tensor.
+        mask : (N,) or (N, m, n) bool array, optional
+            True where observed; by default where X is not NaN.
+        **options
+            Others of :meth:`fit`.
+
+        Returns
+        -------
+        (N, m, n) array
+            What was observed, as it was, and estimates elsewhere.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As :meth:`fit`.
+        """
+        return self.fit(X, mask, **options).transform()
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.three_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+    def _fourier(self) -> oc.GraphFourier:
+        """The transform, as given or of the graph."""
+        if not isinstance(self.graph, oc.GraphFourier):
+            return oc.GraphFourier(self.graph, normalized=self.normalized, n_components=self.n_components)
+        if self.n_components not in (None, self.graph.n_components):
+            raise ValueError(
+                f"n_components is {self.n_components}, but the GraphFourier that was given has {self.graph.n_components}: "
+                "leave it out, or give the graph"
+            )
+        return self.graph

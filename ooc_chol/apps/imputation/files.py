@@ -1,0 +1,314 @@
+"""Tensors in files: ``.npy``, ``.npz`` and NetCDF, and masks of what is observed."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.io import netcdf_file
+
+import ooc_chol as oc
+
+_MARK = "ooc_chol imputed tensor"
+_NETCDF = (".nc", ".nc3", ".cdf")
+_ENDINGS = (".npy", ".npz", *_NETCDF)
+#: First bytes of NetCDF of version 3, and of version 4, which is HDF5.
+_MAGIC_3, _MAGIC_4 = (b"CDF\x01", b"CDF\x02"), b"\x89HDF"
+#: What SciPy and netCDF4 raise where a file ends too early or holds nonsense.
+_DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+#: Names of the axes of a tensor, where a file has none.
+_AXES = ("vertex", "row", "column")
+
+#: Files that a new tensor may replace: ``.npz`` and NetCDF of ours; arrays have no mark.
+TENSORS = oc.FileKind("imputed tensor of ooc_chol", _MARK.encode(), anywhere=True, endings=_ENDINGS)
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class TensorFile:
+    """A tensor as a file has it.
+
+    Parameters
+    ----------
+    tensor : (N, m, n) array
+        float32 or float64, NaN where NetCDF has a gap; of a ``.npy`` file a memory map.
+    mask : (N,) or (N, m, n) bool array, or None
+        What is observed, where the file says so by an array ``mask``.
+    name : str
+        Name of the variable, ``"tensor"`` where the file has none.
+    axes : tuple of str
+        Names of its three axes.
+    attributes : mapping of str to str
+        What NetCDF says of the variable, such as its units.
+    """
+
+    tensor: NDArray[Any]
+    mask: NDArray[np.bool_] | None = None
+    name: str = "tensor"
+    axes: tuple[str, ...] = _AXES
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        facts: dict[str, object] = {"tensor": self.tensor, "mask": self.mask, "name": self.name, "axes": self.axes}
+        return oc.one_line(self, facts)
+
+
+def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) -> TensorFile:
+    """A tensor in a file; its first axis is over the vertices of a graph.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        ``.npy``, which is mapped and not read; ``.npz``, in which an array ``mask`` says what is observed; or NetCDF (``.nc``),
+        where the numbers are those that packing and fill values mean. netCDF4 reads version 4.
+    variable : str, optional
+        Which array of an ``.npz`` or NetCDF file; by default the only one with three axes.
+
+    Returns
+    -------
+    TensorFile
+        The tensor, and what the file says of it.
+
+    Raises
+    ------
+    ValueError
+        The file is not as its ending says, has no such variable, or several with three axes.
+    TypeError
+        It holds other numbers than float32 or float64.
+    OSError
+        It cannot be read.
+    OocCholError
+        It is NetCDF 4, and netCDF4 is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder, "a.npz"), x=np.zeros((3, 2, 2)), mask=np.array([True, False, True]))
+    ...     print(read_tensor(Path(folder, "a.npz")))
+    TensorFile(tensor=<3 x 2 x 2 float64>, mask=[True, False, True], name='x', axes=('vertex', 'row', 'column'))
+    """
+    file = Path(path)
+    with file.open("rb"):  # raises what is wrong with its name
+        pass
+    readers: dict[str, Callable[[Path, str | None], TensorFile]] = {
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+        **dict.fromkeys((*_NETCDF, ".nc4"), _read_netcdf),
+    }
+    reader = readers.get(file.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{file}: tensors are read from {', '.join(readers)}; give a name that ends in one of these")
+    found = reader(file, variable)
+    if found.tensor.ndim != 3 or not found.tensor.size:
+        raise ValueError(f"{file}: {found.name} has shape {found.tensor.shape}; a graph-tensor has (N, m, n), N vertices first")
+    if found.tensor.dtype not in (np.float32, np.float64):
+        advice = "convert it with astype(numpy.float32), and give what is missing as NaN or by a mask"
+        raise TypeError(f"{file}: {found.name} holds {found.tensor.dtype}, but tensors are float32 or float64: {advice}")
+    return found
+
+
+def read_mask(path: str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """What is observed, from a file.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        A ``.npy`` array, or text with a number in each line: 1 or True where a slice, or an entry, is observed, else 0.
+    shape : (int, int, int)
+        That of the tensor.
+
+    Returns
+    -------
+    (N,) or (N, m, n) bool array
+        True where observed.
+
+    Raises
+    ------
+    ValueError
+        It holds other numbers, or has another shape.
+    OSError
+        It cannot be read.
+    """
+    file = Path(path)
+    try:
+        given = np.load(file, allow_pickle=False) if file.suffix.lower() == ".npy" else np.loadtxt(file, ndmin=1)
+    except ValueError as error:
+        raise ValueError(f"{file} holds no mask ({error}); give .npy, or a line with 0 or 1 for each slice") from error
+    if given.shape not in (shape, shape[:1]):
+        raise ValueError(f"{file}: the mask has shape {given.shape}; give ({shape[0]},), one for each slice, or {shape}")
+    if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
+        raise ValueError(f"{file}: a mask holds 1 where the tensor is observed and 0 elsewhere, and no other number")
+    return given.astype(bool)
+
+
+def write_tensor(
+    path: str | os.PathLike[str],
+    tensor: NDArray[Any],
+    *,
+    mask: NDArray[np.bool_] | None = None,
+    like: TensorFile | None = None,
+    history: tuple[oc.LambdaRow, ...] = (),
+    replace: bool = False,
+) -> None:
+    """Write a tensor to a file, which appears complete or not at all.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        ``.npy``: the tensor alone; ``.npz``: with the mask, and lambda, steps, mean rank and change of the history; or NetCDF
+        (``.nc``, ``.nc3``, ``.cdf``) of version 3, under the names of ``like``.
+    tensor : (N, m, n) array
+        What :func:`ooc_chol.impute` returned.
+    mask : (N,) or (N, m, n) bool array, optional
+        What was observed.
+    like : TensorFile, optional
+        The file that it came from.
+    history : tuple of LambdaRow
+        What was done.
+    replace : bool
+        Replace a file that is none of ours, too; ``.npy`` files have no mark.
+
+    Raises
+    ------
+    ValueError
+        The name ends in something else.
+    OSError
+        The file cannot be written; as ``OutputError``, it exists and is none of ours.
+    """
+    file = Path(path)
+    check_tensor_name(file)
+    source = TensorFile(tensor) if like is None else like
+    with oc.output_file(file, kind=TENSORS, replace=replace) as part:
+        if file.suffix.lower() == ".npy":
+            with part.open("wb") as stream:
+                np.save(stream, tensor)
+        elif file.suffix.lower() == ".npz":
+            _write_npz(part, tensor, mask, history)
+        else:
+            _write_netcdf(part, tensor, mask, source)
+
+
+def check_tensor_name(path: Path) -> None:
+    """Find out early whether a tensor can be written under this name."""
+    if path.suffix.lower() not in _ENDINGS:
+        raise ValueError(f"{path}: tensors are written as {', '.join(_ENDINGS)}; give a name that ends in one of these")
+
+
+# reading
+
+
+def _read_npy(file: Path, variable: str | None) -> TensorFile:
+    if variable is not None:
+        raise ValueError(f"{file}: a .npy file has one array, without a name; leave out the variable {variable!r:.40}")
+    try:
+        return TensorFile(np.load(file, mmap_mode="r", allow_pickle=False))
+    except ValueError as error:
+        raise ValueError(f"{file} holds no array of numbers in NumPy's format: {error}") from error
+
+
+def _read_npz(file: Path, variable: str | None) -> TensorFile:
+    try:
+        with np.load(file, allow_pickle=False) as content:
+            arrays = {name: content[name] for name in content.files}
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{file} holds no arrays in NumPy's format: {error}") from error
+    tensors = [name for name, array in arrays.items() if array.ndim == 3 and name != "mask"]
+    name = _one_of(file, tensors, [*arrays], variable)
+    mask = arrays.get("mask")
+    if mask is not None and (mask.dtype != np.bool_ or mask.shape not in (arrays[name].shape, arrays[name].shape[:1])):
+        raise ValueError(f"{file}: mask holds {mask.dtype} of shape {mask.shape}; give bool, ({len(arrays[name])},) or as {name}")
+    return TensorFile(arrays[name], mask, name)
+
+
+def _one_of(file: Path, suited: list[str], known: list[str], wanted: str | None) -> str:
+    """The variable that was asked for, or the only one that suits."""
+    if wanted is not None:
+        if wanted not in known:
+            raise ValueError(f"{file} has no variable {wanted!r:.40}; it has {', '.join(known) or 'none'}")
+        return wanted
+    if len(suited) != 1:
+        what = f"{len(suited)} variables with three axes ({', '.join(suited)})" if suited else "no variable with three axes"
+        raise ValueError(f"{file} has {what}: give the name of one (variable) of {', '.join(known) or 'none'}")
+    return suited[0]
+
+
+def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
+    with file.open("rb") as stream:
+        magic = stream.read(4)
+    if magic in _MAGIC_3:
+        try:
+            content = netcdf_file(file, "r", mmap=False, maskandscale=True)
+        except _DAMAGED as error:
+            raise ValueError(f"{file} is a damaged NetCDF file: {error}; copy it again") from error
+    elif magic == _MAGIC_4:
+        if find_spec("netCDF4") is None:
+            raise oc.OocCholError(f"{file}: NetCDF 4 is read by netCDF4, which is not installed: {oc.install_hint('io')}")
+        import netCDF4
+
+        content = netCDF4.Dataset(file)
+    else:
+        raise ValueError(f"{file} is no NetCDF file of version 3 or 4: it begins with {magic!r}")
+    with content:
+        return _of_netcdf(file, content.variables, variable)
+
+
+def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> TensorFile:
+    """A variable in the byte order of this machine, NaN where it has gaps."""
+    suited = [name for name, each in variables.items() if len(each.dimensions) == 3]
+    name = _one_of(file, suited, [*variables], wanted)
+    found = variables[name]
+    try:
+        values: Any = np.ma.asarray(found[...])
+    except _DAMAGED as error:
+        raise ValueError(f"{file}: the variable {name} is damaged: {error}; copy the file again") from error
+    if values.dtype.kind == "f":
+        values = np.ma.filled(values, np.nan)
+    elif np.ma.is_masked(values):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
+    array = np.asarray(values)
+    texts = {key: getattr(found, key, "") for key in ("units", "long_name", "standard_name")}
+    attributes = {
+        key: text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for key, text in texts.items() if text
+    }
+    return TensorFile(array.astype(array.dtype.newbyteorder("=")), None, name, tuple(found.dimensions), attributes)
+
+
+# writing
+
+
+def _write_npz(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None, history: tuple[oc.LambdaRow, ...]) -> None:
+    arrays: dict[str, NDArray[Any]] = {"tensor": tensor}
+    if mask is not None:
+        arrays["mask"] = mask
+    if history:
+        arrays |= {name: np.array([getattr(row, name) for row in history]) for name in ("lam", "steps", "mean_rank", "change")}
+    arrays["format"] = np.frombuffer(_MARK.encode(), np.uint8)  # last: near the end it is looked for
+    with part.open("wb") as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+
+
+def _write_netcdf(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None, like: TensorFile) -> None:
+    """NetCDF of version 3 with 64-bit offsets, which every program that knows NetCDF reads."""
+    with netcdf_file(part, "w", version=2) as content:
+        content.source = _MARK.encode()
+        for axis, size in zip(like.axes, tensor.shape, strict=True):
+            content.createDimension(axis, size)
+        if mask is not None:
+            flags = content.createVariable("observed", "b", like.axes[: mask.ndim])
+            flags[...] = mask.astype(np.int8)
+            flags.long_name = b"1 where observed, 0 where imputed"
+        made = content.createVariable(like.name, tensor.dtype.char, like.axes)
+        made[...] = tensor
+        for key, text in like.attributes.items():
+            setattr(made, key, text.encode())

@@ -1,0 +1,121 @@
+"""Pictures of slices: true, observed, imputed, and how far off."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.apps.shared.pictures import PictureFiles, check_picture, new_figure, require_matplotlib
+
+_FILES = PictureFiles("impute", dpi=100)
+#: Slices of a picture where nobody says which.
+_SHOWN = 4
+
+#: Files that a new picture may replace.
+PICTURES = _FILES.kind
+
+
+def slices_figure(
+    imputed: NDArray[Any],
+    observed: NDArray[Any],
+    mask: NDArray[np.bool_],
+    *,
+    true: NDArray[Any] | None = None,
+    slices: Sequence[int] | None = None,
+    title: str = "",
+) -> Any:
+    """Slices as images, one a row: what is true, what was observed, what was imputed, and the error.
+
+    Parameters
+    ----------
+    imputed, observed : (N, m, n) arrays
+        What came out, and what went in.
+    mask : (N,) or (N, m, n) bool array
+        True where observed; what is not is left white.
+    true : (N, m, n) array, optional
+        What is true; without it there are two columns, observed and imputed.
+    slices : sequence of int, optional
+        Which; by default up to four, evenly among those of which something is missing.
+    title : str
+        Above all.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Not known to pyplot. A row has one scale of colours, that of the imputed or true slice.
+
+    Raises
+    ------
+    oc.OocCholError
+        Matplotlib is not installed.
+    ValueError
+        The arrays do not fit together, or there is no such slice.
+    """
+    require_matplotlib()
+    if imputed.shape != observed.shape or (true is not None and true.shape != imputed.shape):
+        raise ValueError(f"tensors have shapes {imputed.shape}, {observed.shape}; give tensors of one shape (N, m, n)")
+    chosen = _some(mask) if slices is None else [int(each) for each in slices]
+    if not chosen or not all(0 <= each < len(imputed) for each in chosen):
+        raise ValueError(f"slices {chosen} are not among those of a tensor of {len(imputed)}")
+    names = ["observed", "imputed"] if true is None else ["true", "observed", "imputed", "imputed - true"]
+    rows, columns = imputed.shape[1:]
+    height = float(np.clip(2.6 * rows / columns, 0.8, 6.0))
+    figure = new_figure((2.9 * len(names), height * len(chosen) + 0.8))
+    grid = figure.subplots(len(chosen), len(names), squeeze=False)
+    for axes, each in zip(grid, chosen, strict=True):
+        seen = np.where(mask[each], observed[each], np.nan).astype(np.float64)
+        shown = [seen, imputed[each]] if true is None else [true[each], seen, imputed[each], imputed[each] - true[each]]
+        _draw(axes, shown, each)
+    for axes, name in zip(grid[0], names, strict=True):
+        axes.set_title(name)
+    figure.suptitle(title)
+    return figure
+
+
+def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
+    """Write a figure to a file, which appears complete or not at all.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        Figure of Matplotlib.
+    path : path
+        A PNG, or another format by its ending. A picture of ours is replaced, if it is a PNG, SVG, PDF, PS or EPS.
+    replace : bool
+        Replace any other file, too.
+
+    Raises
+    ------
+    ValueError
+        Matplotlib has no such format.
+    OSError
+        The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
+    """
+    check_picture(path)
+    _FILES.write(figure, path, replace=replace)
+
+
+def _some(mask: NDArray[np.bool_]) -> list[int]:
+    """A few slices of which something is missing; where nothing is, the first ones."""
+    gaps = np.flatnonzero(~mask.reshape(len(mask), -1).all(axis=1))
+    gaps = gaps if len(gaps) else np.arange(len(mask))
+    places = np.linspace(0, len(gaps) - 1, min(_SHOWN, len(gaps))).round().astype(int)
+    return [int(each) for each in gaps[places]]
+
+
+def _draw(axes: Any, shown: list[NDArray[Any]], number: int) -> None:
+    """A row of images with one scale of colours, symmetric about zero where values are of both signs."""
+    scale = np.abs(shown[0] if len(shown) > 2 else shown[1]).max() or 1.0
+    low = -scale if min(float(np.nanmin(each, initial=0.0)) for each in shown) < 0 else 0.0
+    for each, image in zip(axes, shown, strict=True):
+        drawn = each.imshow(image, vmin=low, vmax=scale, cmap="RdBu_r" if low < 0 else "viridis", interpolation="nearest")
+        each.set_xticks([])
+        each.set_yticks([])
+        if np.isnan(image).all():
+            each.text(0.5, 0.5, "missing", transform=each.transAxes, ha="center", va="center", color="0.4")
+    axes[0].set_ylabel(f"slice {number}")
+    axes[0].figure.colorbar(drawn, ax=list(axes), shrink=0.85)

@@ -1,0 +1,1 @@
+"""What several applications need alike, on public names of ``ooc_chol``."""

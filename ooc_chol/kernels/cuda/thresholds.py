@@ -1,0 +1,194 @@
+"""Singular values of a group of slices, lowered on the current CUDA device; what is decided is decided as on the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy as cp
+import numpy as np
+
+from ooc_chol.interfaces import AbstractStream, Tile
+from ooc_chol.kernels.cuda.batched_products import BatchedProducts
+from ooc_chol.kernels.cuda.eigenpairs import BatchedEigenpairs
+from ooc_chol.kernels.cuda.handles import cupy_stream
+from ooc_chol.kernels.cuda.tensor_sizes import eigen_routine, group_slices
+from ooc_chol.kernels.host.thresholds import TOLERANCES, TURNS, Rule
+from ooc_chol.kernels.interfaces.tensors import LANES, Svt, TensorShape, subspace_columns
+from ooc_chol.precision.triples import Precision
+
+
+class CudaThresholds:
+    """Gram matrices, eigenpairs and products of one group at a time, in arrays of the workspace.
+
+    Parameters
+    ----------
+    shape, precision, svt
+        As of the kernels.
+    parts : dict
+        Arrays of ``tensor_sizes.threshold_parts`` on the device.
+    products : BatchedProducts
+        cuBLAS.
+    module : cupy.RawModule
+        The kernels of ``tensors.cu``.
+    """
+
+    def __init__(
+        self,
+        shape: TensorShape,
+        precision: Precision,
+        svt: Svt,
+        parts: dict[str, Tile],
+        products: BatchedProducts,
+        module: Any,
+    ) -> None:
+        self._order, self._is_tall = shape.order, shape.rows >= shape.columns
+        self._tolerance = TOLERANCES[precision.storage.name]
+        self._parts, self._products = parts, products
+        self._kernels = {name: module.get_function(name) for name in ("add_up", "orthonormalize", "shrink", "certify")}
+        workspace = int(parts["eigen"].data.ptr), int(parts["eigen"].nbytes)
+        self._columns = subspace_columns(shape.rows, shape.columns) if svt == "subspace" else 0
+        most = group_slices(shape)
+        orders = sorted({self._order, *([self._columns] if self._columns else [])})
+        self._eigen = {order: BatchedEigenpairs(order, most, eigen_routine(order), *workspace) for order in orders}
+
+    def close(self) -> None:
+        """Give cuSOLVER's handles back."""
+        for each in self._eigen.values():
+            each.close()
+        self._parts = {}
+
+    def norms(self, stream: AbstractStream, slices: Tile, out: Tile) -> None:
+        """Enqueue the largest singular value of each slice."""
+        s = len(slices)
+        values, info = self._part("values", s), self._part("info", s)
+        with cupy_stream(stream):
+            self._gram(stream, slices)
+            self._eigen[self._order].run(stream, self._part("gram", s), values, info, vectors=False)
+            cp.maximum(values[:, -1], 0.0, out=out)
+            cp.sqrt(out, out=out)
+            cp.copyto(out, np.nan, where=info != 0)
+
+    def lower(self, stream: AbstractStream, slices: Tile, rule: Rule, ranks: Tile, flags: Tile, basis: Tile | None) -> None:
+        """Enqueue the threshold of a group; with a basis this waits until it is known which slices take the full route."""
+        s = len(slices)
+        with cupy_stream(stream):
+            self._gram(stream, slices)
+            if not rule.lam:
+                self._count(stream, s, ranks, flags)
+                cp.copyto(slices, np.nan, where=(flags < 0)[:, None, None])
+                return
+            if basis is None:
+                cp.copyto(self._part("vectors", s), self._part("gram", s))
+                self._by_all(stream, self._part("wide", s), self._part("made", s), rule, ranks, flags)
+            else:
+                self._by_subspace(stream, s, rule, ranks, flags, basis)
+                self._again(stream, np.flatnonzero(cp.asnumpy(flags)), rule, ranks, flags, basis)
+            cp.copyto(slices, self._part("made", s))
+
+    def _part(self, name: str, count: int) -> Tile:
+        """The first so many of an array of the workspace."""
+        return self._parts[name][:count]
+
+    def _gram(self, stream: AbstractStream, slices: Tile) -> None:
+        """Widen the slices and multiply each by itself."""
+        wide, gram = self._part("wide", len(slices)), self._part("gram", len(slices))
+        cp.copyto(wide, slices)
+        self._products.multiply(stream, wide, wide, gram, first=self._is_tall, second=not self._is_tall)
+
+    def _count(self, stream: AbstractStream, s: int, ranks: Tile, flags: Tile) -> None:
+        """Ranks alone: nothing is lowered."""
+        values, info = self._part("values", s), self._part("info", s)
+        self._eigen[self._order].run(stream, self._part("gram", s), values, info, vectors=False)
+        self._shrink(stream, values, Rule(0.0, "soft"), ranks, flags)
+
+    def _shrink(self, stream: AbstractStream, values: Tile, rule: Rule, ranks: Tile, flags: Tile) -> None:
+        """Factors of all eigenvalues."""
+        s, d = values.shape
+        info, factors = self._part("info", s), self._part("factors", s)
+        arguments = (_at(values), np.int32(d), np.int32(d), *_numbers(rule), _at(info), _at(factors), _at(ranks), _at(flags))
+        self._launch("shrink", stream, s, arguments)
+
+    def _by_all(self, stream: AbstractStream, wide: Tile, made: Tile, rule: Rule, ranks: Tile, flags: Tile) -> None:
+        """``X V diag(f) V.T`` by all eigenpairs of the first matrices of ``vectors``, whose rows become V.T."""
+        s = len(wide)
+        vectors, values, scaled = self._part("vectors", s), self._part("values", s), self._part("scaled", s)
+        self._eigen[self._order].run(stream, vectors, values, self._part("info", s))
+        self._shrink(stream, values, rule, ranks, flags)
+        cp.multiply(vectors, self._part("factors", s)[:, :, None], out=scaled)
+        filtered = self._parts["filtered"][:s]
+        self._products.multiply(stream, vectors, scaled, filtered, first=True)
+        left, right = (wide, filtered) if self._is_tall else (filtered, wide)
+        self._products.multiply(stream, left, right, made)
+
+    def _by_subspace(self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> None:
+        """The basis turned by G, Rayleigh-Ritz, the certificate, and the result for all slices that pass it."""
+        gram, v, h, turned = (self._part(name, s) for name in ("gram", "v", "h", "turned"))
+        product, small, found, few = (self._part(name, s) for name in ("product", "small", "found", "few"))
+        info, scaled, norms = self._part("info", s), self._part("scaled", s), self._parts["norms"]
+        multiply, (_, c, d) = self._products.multiply, v.shape
+        cp.copyto(v, basis.transpose(0, 2, 1))
+        for _ in range(TURNS):  # V.T = orth(V.T G), rows of v
+            multiply(stream, v, gram, h)
+            self._launch("orthonormalize", stream, s, (_at(h), np.int32(c), np.int32(d)))
+            v, h = h, v
+        multiply(stream, v, gram, h)
+        multiply(stream, h, v, small, second=True)
+        self._eigen[c].run(stream, small, found, info)
+        multiply(stream, small, v, turned)  # rows of small are eigenvectors
+        multiply(stream, small, h, product)
+        cp.multiply(turned, found[:, :, None], out=h)
+        cp.copyto(scaled, gram)
+        self._products.subtract(stream, turned, h, scaled, first=True)
+        self._squares(stream, gram, norms[0])
+        self._squares(stream, scaled, norms[1])
+        pairs = _at(found), _at(turned), _at(product), _at(norms), _at(info)
+        numbers = np.int32(norms.shape[1]), np.int32(c), np.int32(d), *_numbers(rule), np.float64(self._tolerance)
+        self._launch("certify", stream, s, (*pairs, *numbers, _at(few), _at(basis), _at(ranks), _at(flags)))
+        cp.multiply(turned, few[:, :, None], out=h)
+        self._project(stream, turned, h)
+
+    def _project(self, stream: AbstractStream, v: Tile, lowered: Tile) -> None:
+        """``X V (f V.T)``, or ``V f (V.T X)`` where slices are wide."""
+        s, c, _ = v.shape
+        wide, made = self._part("wide", s), self._part("made", s)
+        other = wide.shape[1] if self._is_tall else wide.shape[2]
+        projected = self._parts["projected"][:s]
+        if self._is_tall:
+            self._products.multiply(stream, wide, v, projected, second=True)
+            self._products.multiply(stream, projected, lowered, made)
+        else:
+            across = projected.reshape(s, c, other)
+            self._products.multiply(stream, v, wide, across)
+            self._products.multiply(stream, lowered, across, made, first=True)
+
+    def _again(self, stream: AbstractStream, numbers: Any, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> None:
+        """The full route for some slices, side by side, and their leading eigenvectors for the next step."""
+        if not len(numbers):
+            return
+        count, chosen = len(numbers), cp.asarray(numbers)
+        picked, result = self._parts["picked"][:count], self._parts["beside"][:count]
+        cp.take(self._parts["gram"], chosen, axis=0, out=self._part("vectors", count))
+        cp.take(self._parts["wide"], chosen, axis=0, out=picked)
+        found, told = cp.empty(count, np.int32), cp.empty(count, np.int32)
+        self._by_all(stream, picked, result, rule, found, told)
+        self._parts["made"][chosen] = result
+        ranks[chosen], flags[chosen] = found, told
+        basis[chosen] = self._part("vectors", count)[:, -self._columns :].transpose(0, 2, 1)
+
+    def _squares(self, stream: AbstractStream, matrices: Tile, out: Tile) -> None:
+        """Squares of Frobenius norms."""
+        count = matrices[0].size
+        self._launch("add_up", stream, len(matrices), (_at(matrices), np.int64(count), np.int32(1), _at(out)))
+
+    def _launch(self, name: str, stream: AbstractStream, blocks: int, arguments: tuple[Any, ...]) -> None:
+        """A thread block a slice."""
+        self._kernels[name]((blocks,), (LANES,), arguments, stream=cupy_stream(stream))
+
+
+def _at(array: Tile) -> int:
+    return int(array.data.ptr)
+
+
+def _numbers(rule: Rule) -> tuple[np.float64, np.int32]:
+    """A rule as kernels take it."""
+    return np.float64(rule.lam), np.int32(rule.shrinkage == "garrote")

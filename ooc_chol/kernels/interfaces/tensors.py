@@ -1,0 +1,199 @@
+"""Kernels of graph-tensor imputation: transforms over a graph, entries filled in, and singular values thresholded.
+
+A tensor X (N, m, n) has a slice at each vertex of a graph; its *unfolding* is the same memory as N rows of m n columns. A *panel*
+is some columns of an unfolding, :data:`PANEL_COLUMNS` but in the last one; a *group* is :func:`slice_group` slices that begin at
+a multiple of that number. Both depend on the tensor alone: what a panel and a group become depends on nothing else, and so the
+bits of a result depend on no budget, no number of devices or threads, and no place where anything is kept.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Literal, NamedTuple, TypeAlias
+
+from ooc_chol.interfaces import AbstractDevice, AbstractDeviceKernels, AbstractStream, Tile
+from ooc_chol.precision.triples import Precision
+
+#: Columns of a panel of an unfolding; the last panel may have fewer.
+PANEL_COLUMNS = 4096
+#: Most slices of a group, and the bytes that slices of a group, their Gram matrices and eigenvectors take in float64.
+_MOST_SLICES, _GROUP_BYTES = 1024, 512 << 20
+#: Most columns of a subspace: those for which a kernel on a GPU has room.
+_MOST_COLUMNS = 1024
+#: Order of Gram matrices from which on a few columns of a subspace cost less than all eigenpairs.
+SUBSPACE_LEAST = 48
+#: Partial sums of a row in :meth:`AbstractTensorKernels.fill`: entry j is added to sum ``j % LANES``.
+LANES = 256
+
+#: How singular values are found; "auto" is what :func:`resolve_svt` says.
+Svt: TypeAlias = Literal["auto", "gram64", "subspace", "svd"]
+SVTS: tuple[Svt, ...] = ("auto", "gram64", "subspace", "svd")
+#: What a singular value s above lambda becomes: ``s - lambda``, or ``s - lambda**2 / s``. Smaller ones become zero.
+Shrinkage: TypeAlias = Literal["soft", "garrote"]
+SHRINKAGES: tuple[Shrinkage, ...] = ("soft", "garrote")
+
+
+class TensorShape(NamedTuple):
+    """What kernels are made for."""
+
+    vertices: int  #: N, slices of the tensor X
+    components: int  #: r, eigenvectors of the graph, and slices of its transform
+    rows: int  #: m, rows of a slice
+    columns: int  #: n, columns of a slice
+
+    @property
+    def width(self) -> int:
+        """Columns of an unfolding, m n."""
+        return self.rows * self.columns
+
+    @property
+    def order(self) -> int:
+        """Order d of the Gram matrix of the shorter side of a slice."""
+        return min(self.rows, self.columns)
+
+
+def slice_group(m: int, n: int) -> int:
+    """Slices of a group: 1,024, or fewer where slices are large.
+
+    Examples
+    --------
+    >>> slice_group(50, 50), slice_group(512, 512)
+    (1024, 85)
+    """
+    order = min(m, n)
+    return max(1, min(_MOST_SLICES, _GROUP_BYTES // (8 * (m * n + 2 * order * order))))
+
+
+def subspace_columns(m: int, n: int) -> int:
+    """Columns c of the basis that "subspace" keeps for each slice: an eighth of the shorter side, from 16 to 1,024.
+
+    Examples
+    --------
+    >>> subspace_columns(64, 50), subspace_columns(512, 512), subspace_columns(9, 900)
+    (16, 64, 9)
+    """
+    order = min(m, n)
+    return min(order, max(16, min(order // 8, _MOST_COLUMNS)))
+
+
+def resolve_svt(svt: Svt, m: int, n: int) -> Svt:
+    """The route that "auto" is for slices of (m, n): "subspace" from :data:`SUBSPACE_LEAST` on, else "gram64"."""
+    if svt not in SVTS:
+        raise ValueError(f"svt={svt!r}: singular values are thresholded by {', '.join(map(repr, SVTS))}")
+    if svt != "auto":
+        return svt
+    return "subspace" if min(m, n) >= SUBSPACE_LEAST else "gram64"
+
+
+class AbstractTensorKernels(AbstractDeviceKernels):
+    """Kernels of one precision for tensors of one shape, on the device that is current.
+
+    Tensors are of the type of storage, the basis of the graph of the type of computing: float64 in FDF and DDD. Panels are
+    row-major with adjacent columns; their rows may lie further apart, as those of a part of an unfolding do. Slices and all else
+    are contiguous. Calls share one workspace: all are on one stream, or wait for each other. Nothing is read back to the host,
+    but that "subspace" on a GPU waits for the stream once a group, to know which slices take the full route.
+    """
+
+    shape: TensorShape
+    precision: Precision
+    #: The route that thresholds take, never "auto".
+    svt: Svt
+
+    @property
+    def group(self) -> int:
+        """Slices of a group."""
+        return slice_group(self.shape.rows, self.shape.columns)
+
+    @property
+    def basis_columns(self) -> int:
+        """Columns c of the warm start of each slice; 0 where the route keeps none."""
+        return subspace_columns(self.shape.rows, self.shape.columns) if self.svt == "subspace" else 0
+
+    @abstractmethod
+    def transform(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool = False) -> None:
+        """Enqueue ``out = U.T @ panel``, or ``out = U @ panel`` for the inverse; each entry is rounded to storage once.
+
+        Parameters
+        ----------
+        basis : (N, r) Tile
+            U, contiguous, of the type of computing.
+        panel : (N, w) Tile
+            A panel of the tensor; (r, w), of its transform, for the inverse.
+        out : (r, w) Tile
+            A panel of the transform; (N, w), of the tensor, for the inverse. It shares no memory with ``panel``.
+        """
+
+    @abstractmethod
+    def fill(
+        self, stream: AbstractStream, z: Tile, observed: Tile, mask: Tile, x: Tile, sums: Tile, *, momentum: float = 0.0
+    ) -> None:
+        """Enqueue ``x = observed where mask else z + momentum * (z - x)``, and what that changes.
+
+        Parameters
+        ----------
+        z, observed, x : (rows, w) Tile
+            Panels of the estimate, of what was observed (where it was not, anything, NaN too) and of the tensor, which changes.
+        mask : (rows,) or (rows, w) uint8 Tile
+            1 where a slice, or an entry, is observed, else 0.
+        sums : (2,) float64 Tile
+            Becomes the sum of ``(x_new - x_old)**2`` over what is not observed, and that of ``x_old**2`` over all entries.
+        momentum : float
+            How far beyond the estimate.
+
+        Notes
+        -----
+        Squares are of float64 and added in one order on all devices: :data:`LANES` partial sums of a row, each in the order of
+        its columns, which are then folded in halves; the sums of rows in the same way.
+        """
+
+    @abstractmethod
+    def threshold(
+        self,
+        stream: AbstractStream,
+        slices: Tile,
+        lam: float,
+        ranks: Tile,
+        flags: Tile,
+        *,
+        basis: Tile | None = None,
+        shrinkage: Shrinkage = "soft",
+    ) -> None:
+        """Enqueue: lower all singular values of each slice as ``shrinkage`` says, those below ``lam`` to zero, in place.
+
+        Parameters
+        ----------
+        slices : (s, m, n) Tile
+            Slices of the transform, which begin with a group: any number of groups, of which the last may be short.
+        lam : float
+            At least 0; slices stay as they are, to the bit, for 0.
+        ranks : (s,) int32 Tile
+            Becomes the number of values kept: those above ``lam`` and above ``sqrt(d u)`` of the largest, where d is the shorter
+            side and u the unit roundoff of float64, since Gram matrices do not tell smaller ones from zero.
+        flags : (s,) int32 Tile
+            Becomes 1 where all eigenpairs (or values) were computed, 0 where a subspace or the norm of the slice was enough, and
+            -1 where there are none: the slice, or its Gram matrix, is not finite, or cuSOLVER fails. All of it is NaN then.
+        basis : (s, d, c) float64 Tile, optional
+            For "subspace": the leading eigenvectors of the last step's Gram matrices, c = :attr:`basis_columns`; zeros where
+            there are none yet. Becomes those of this step; stays as it is where all of the slice is below ``lam``. Without it
+            all slices take the full route.
+        shrinkage : {"soft", "garrote"}
+            A value s above ``lam`` becomes ``s - lam``, or ``s - lam**2 / s``.
+
+        Notes
+        -----
+        With the Gram matrix ``G = X.T X`` (of the shorter side, in float64) the result is ``X V diag(f(s)) V.T``, which needs no
+        left vectors; f is ``(1 - lam / s)+``, or ``(1 - (lam / s)**2)+``. "subspace" multiplies the basis by G three times, in
+        the last as Rayleigh-Ritz, to pairs (V, t), and accepts it only if for all pairs kept together
+        ``sqrt(sum ||G v - t v||**2 / t) <= tolerance * s_1``, so that the error of the result is at most about that by either
+        rule, and if the norm of what is not kept, ``G - sum t v v.T``, is below ``lam**2``, so that no value above ``lam`` was
+        missed. The norm is Frobenius', of the difference itself: a difference of sums of squares would lose it for lam below
+        1e-4 s_1.
+        """
+
+    @abstractmethod
+    def norms(self, stream: AbstractStream, slices: Tile, out: Tile) -> None:
+        """Enqueue ``out[k] = ||slices[k]||_2``, float64, the largest singular value, or NaN; slices as in :meth:`threshold`."""
+
+
+#: A device that imputes tensors.
+TensorDevice: TypeAlias = AbstractDevice[AbstractTensorKernels]

@@ -1,0 +1,194 @@
+"""A graph-tensor in the memory of the host: NumPy's arrays, or memory-mapped files, and the kernels of the host."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.hardware.host import HostStream
+from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape
+from ooc_chol.kernels.registry import tensor_kernels
+from ooc_chol.memory.files import file_errors_typed
+from ooc_chol.outputs import AnyPath
+from ooc_chol.precision.triples import Precision
+from ooc_chol.room import check_room
+from ooc_chol.tensors.errors import NonFiniteTensorError
+from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures, TensorSeconds
+
+#: Entries that are masked at a time.
+_MASKED_ENTRIES = 1 << 22
+
+
+@final
+class HostTensorSpace(AbstractTensorSpace):
+    """A tensor in the memory of the host, all of it at once; nothing crosses a link.
+
+    Parameters
+    ----------
+    basis : (N, r) array
+        U, the eigenvectors of the graph.
+    slices : (int, int)
+        Rows m and columns n of a slice.
+    precision : Precision
+        Types of entries and arithmetic.
+    svt : {"auto", "gram64", "subspace", "svd"}
+        How singular values are found.
+    threads : int
+        Threads that compute. The bits do not depend on them.
+    folder : str or PathLike, optional
+        Folder for X and its transform, as memory-mapped files without names, which end with the process; by default they are
+        in main memory.
+
+    Raises
+    ------
+    BudgetError
+        The system does not grant the memory.
+    TierError
+        The folder's disk does not take the files.
+
+    Notes
+    -----
+    It takes X and its transform, ``(N + r) m n`` numbers, N times 4,096 more, and the basis; for "subspace" the warm start of
+    each slice. What was observed is read where it is.
+    """
+
+    def __init__(
+        self,
+        basis: NDArray[Any],
+        slices: tuple[int, int],
+        precision: Precision,
+        svt: Svt = "auto",
+        *,
+        threads: int = 1,
+        folder: AnyPath | None = None,
+    ) -> None:
+        self.shape, self.precision = TensorShape(len(basis), basis.shape[1], *slices), precision
+        self._kernels = tensor_kernels("host:0", self.shape, precision, svt, threads)
+        self.svt, self.devices, self.trace = self._kernels.svt, ("host:0",), None
+        self.seconds = TensorSeconds()
+        self._basis = np.ascontiguousarray(basis, precision.compute)
+        (n, r), width, storage = basis.shape, self.shape.width, precision.storage
+        self._panels = [slice(at, min(at + PANEL_COLUMNS, width)) for at in range(0, width, PANEL_COLUMNS)]
+        warm = (r, self.shape.order, self._kernels.basis_columns)
+        entries = n * min(width, PANEL_COLUMNS) + (0 if folder is not None else (n + r) * width)
+        advice = "give work_folder, a folder on a disk" if folder is None else "take fewer components"
+        check_room(entries * storage.itemsize + 8 * prod(warm), f"a tensor of {n} x {slices[0]} x {slices[1]}", advice)
+        self._x, self._z = (_array((rows, width), storage, folder) for rows in (n, r))
+        self._warm = np.zeros(warm) if warm[2] else None
+        self._estimate = np.empty(n * min(width, PANEL_COLUMNS), storage)
+        self._sums = np.zeros((len(self._panels), 2))
+        self._ranks, self._flags = np.zeros(r, np.int32), np.zeros(r, np.int32)
+        self._largest = 0.0
+        self._stream = HostStream("tensors")
+        self._stream.start()
+
+    def load(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None) -> None:
+        """Take a problem, mask X, transform it, and find s_1."""
+        n = self.shape.vertices
+        self._observed, self._mask = observed.reshape(n, -1), mask.reshape(n, -1)
+        self._fill(None)
+        self._transform()
+        norms = np.zeros(self.shape.components)
+        since = time.perf_counter()
+        self._kernels.norms(self._stream, self._slices, norms)
+        self._stream.synchronize()
+        self.seconds.threshold += time.perf_counter() - since
+        self._largest = float(norms.max(initial=0.0))
+        if not np.isfinite(self._largest):
+            raise self._not_finite(np.flatnonzero(~np.isfinite(norms)))
+        if start is not None:
+            self._fill(start.reshape(n, -1))
+            self._transform()
+
+    def largest(self) -> float:
+        """s_1, which :meth:`load` found."""
+        return self._largest
+
+    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
+        """A threshold of all slices, and a scan of panels: back, fill in, forward."""
+        since = time.perf_counter()
+        self._kernels.threshold(self._stream, self._slices, lam, self._ranks, self._flags, basis=self._warm, shrinkage=shrinkage)
+        self._stream.synchronize()
+        self.seconds.threshold += time.perf_counter() - since
+        if (self._flags < 0).any():
+            raise self._not_finite(np.flatnonzero(self._flags < 0))
+        self._transform(momentum)
+        change = size = 0.0
+        for of_panel in self._sums.tolist():
+            change, size = change + of_panel[0], size + of_panel[1]
+        return StepFigures(change, size, self._ranks.copy(), int(self._flags.sum()))
+
+    def take(self, rows: range | None = None) -> NDArray[Any]:
+        """X itself, or rows of it."""
+        part = self._x if rows is None else self._x[rows.start : rows.stop]
+        return part.reshape(-1, self.shape.rows, self.shape.columns)
+
+    def warm(self) -> Sequence[NDArray[np.float64]]:
+        """The leading eigenvectors of Gram matrices, for the route of subspaces."""
+        return [] if self._warm is None else [self._warm]
+
+    def warm_up(self, arrays: Sequence[NDArray[np.float64]]) -> None:
+        """Go on from those."""
+        for mine, given in zip(self.warm(), arrays, strict=True):
+            mine[...] = given
+
+    @property
+    def planned_bytes(self) -> Mapping[str, int]:
+        """Nothing: there is no link."""
+        return {}
+
+    @property
+    def executed_bytes(self) -> Mapping[str, int]:
+        """Nothing: there is no link."""
+        return {}
+
+    def close(self) -> None:
+        """End the threads; arrays go with their last owner."""
+        self._stream.close()
+        self._kernels.close()
+
+    @property
+    def _slices(self) -> NDArray[Any]:
+        return self._z.reshape(self.shape.components, self.shape.rows, self.shape.columns)
+
+    def _fill(self, other: NDArray[Any] | None) -> None:
+        """X becomes what was observed, and elsewhere ``other``, or zero."""
+        step = max(1, _MASKED_ENTRIES // self.shape.width)
+        for at in range(0, self.shape.vertices, step):
+            part = slice(at, at + step)
+            self._x[part] = np.where(self._mask[part], self._observed[part], 0 if other is None else other[part])
+
+    def _transform(self, momentum: float | None = None) -> None:
+        """X to Z, panel by panel; with ``momentum`` Z to X first."""
+        since, n, given = time.perf_counter(), self.shape.vertices, self._mask.view(np.uint8)
+        for panel, sums in zip(self._panels, self._sums, strict=True):
+            x, z = self._x[:, panel], self._z[:, panel]
+            if momentum is not None:
+                estimate = self._estimate[: n * x.shape[1]].reshape(n, -1)
+                mask = given[:, panel] if given.shape[1] > 1 or self.shape.width == 1 else given[:, 0]
+                self._kernels.transform(self._stream, self._basis, z, estimate, inverse=True)
+                self._kernels.fill(self._stream, estimate, self._observed[:, panel], mask, x, sums, momentum=momentum)
+            self._kernels.transform(self._stream, self._basis, x, z)
+        self._stream.synchronize()
+        self.seconds.transform += time.perf_counter() - since
+
+    def _not_finite(self, slices: NDArray[np.intp]) -> NonFiniteTensorError:
+        place = f"slice {int(slices[0])} of the tensor's transform"
+        advice = f"entries are too large for {self.precision.value}: scale the tensor, so that squares of its entries are finite"
+        return NonFiniteTensorError(place, "not finite, or its Gram matrix is not", advice)
+
+
+def _array(shape: tuple[int, int], dtype: np.dtype[Any], folder: AnyPath | None) -> NDArray[Any]:
+    """Room in main memory, or in a file without a name, all of whose bytes the disk has granted."""
+    if folder is None:
+        return np.empty(shape, dtype)
+    with file_errors_typed(folder, "creating a working file there"), tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, prod(shape) * dtype.itemsize)
+        return np.memmap(file, dtype, "r+", shape=shape)

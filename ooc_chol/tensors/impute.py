@@ -1,0 +1,433 @@
+"""``oc.impute``: missing slices, or entries, of matrices at the vertices of a graph."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, NoReturn, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.interrupts import HeldInterrupts
+from ooc_chol.kernels.host.blas import host_threads
+from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, TensorShape, resolve_svt
+from ooc_chol.precision.triples import Precision
+from ooc_chol.progress_bar import OpenReporter, open_reporter
+from ooc_chol.sparse.multiplier import Progress
+from ooc_chol.sparse.planning import Devices, precision_of
+from ooc_chol.tensors.checkpoint import Checkpoint, arithmetic_key, check_checkpoint
+from ooc_chol.tensors.device_space import DeviceTensorSpace
+from ooc_chol.tensors.errors import ImputationWarning
+from ooc_chol.tensors.fourier import GraphFourier, fourier_of
+from ooc_chol.tensors.host_space import HostTensorSpace
+from ooc_chol.tensors.interrupts import ImputationInterrupted
+from ooc_chol.tensors.plan import TensorPlan, plan_tensor
+from ooc_chol.tensors.problem import Given, check_finite, check_order, given_of, named, real_tensor
+from ooc_chol.tensors.report import Imputed, ImputeReport, ImputeSeconds
+from ooc_chol.tensors.schedule import (
+    ALL_ZERO,
+    INTERRUPTED,
+    NOTHING_MISSING,
+    LambdaRow,
+    Schedule,
+    descend,
+    noise_floor,
+    number_of,
+    schedule_of,
+)
+from ooc_chol.tensors.share import MaskKind
+from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures
+
+#: ``callback(row, estimate)``: a row of the history, and a function that copies the tensor as it is. True ends the run.
+Callback: TypeAlias = Callable[[LambdaRow, Callable[[], NDArray[Any]]], object]
+
+
+def impute(
+    X: Any,
+    mask: Any,
+    graph: Any,
+    *,
+    n_lambdas: int = 20,
+    decay: float = 0.5,
+    max_inner: int = 10,
+    tol: float = 1e-8,
+    svt: Svt = "auto",
+    precision: Precision | str | None = None,
+    momentum: float = 0.5,
+    shrinkage: Shrinkage = "garrote",
+    start: Any = None,
+    first_lambda: float | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    callback: Callback | None = None,
+    progress: Progress = None,
+    trace: bool = False,
+) -> Imputed:
+    """Missing slices, or entries, of a graph-tensor: of low rank, slice by slice, in the Fourier domain of the graph.
+
+    Parameters
+    ----------
+    X : (N, m, n) array
+        An m x n matrix at each vertex, float32 or float64; an array in memory or a memory-mapped file, which is read where it is
+        when it is row-major and of the type of storage. What is missing may hold anything, NaN too.
+    mask : (N,) or (N, m, n) bool array
+        True where a slice, or an entry, is observed.
+    graph : GraphFourier or graph
+        The transform, or a graph as :class:`GraphFourier` takes it, all of whose eigenvectors are then computed.
+    n_lambdas : int
+        Values of lambda. The first is s_1, the largest singular value of any slice of ``U.T Y``, Y being X with zeros where
+        nothing is observed.
+    decay : float
+        Each value is this share of the last one.
+    max_inner : int
+        Most steps for each value.
+    tol : float
+        A value has had enough steps when the mean square of changes of missing entries is at most ``tol`` times that of all
+        entries.
+    svt : {"auto", "gram64", "subspace", "svd"}
+        How singular values are found: by eigenpairs of Gram matrices in float64; by subspaces kept from step to step, with a
+        certificate for each slice and all eigenpairs where that fails; or by SVD. "auto" takes subspaces for slices of 48 rows
+        and columns and more, Gram matrices for smaller ones.
+    precision : Precision or str, optional
+        ``"FFF"``, ``"FDF"`` or ``"DDD"``: types in which the tensor is stored, transformed, and summed. By default FDF for an X
+        of float32, DDD for float64. Gram matrices are of float64 in all.
+    momentum : float
+        How far each step goes beyond its estimate, from 0 to less than 1: ``Z + momentum (Z - X)`` replaces Z where nothing is
+        observed. It needs no memory.
+    shrinkage : {"garrote", "soft"}
+        What a singular value s above lambda becomes, smaller ones becoming zero: ``s - lambda**2 / s``, the garrote, or
+        ``s - lambda``, the soft threshold of the paper, for which the model is convex.
+    start : Imputed or (N, m, n) array, optional
+        Estimates to start from where nothing is observed, instead of zero.
+    first_lambda : float, optional
+        First value of lambda instead of s_1. With an ``Imputed`` as start by default its last one; with an array it must be
+        given, since s_1 would wipe the array out.
+    devices : str, sequence of str, or int, optional
+        Devices as for :func:`multiply`. Columns of the unfolding are shared by transforms, slices by thresholds; the bits do not
+        depend on how many there are.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free. What does not fit passes through in each step.
+        Neither do the bits depend on it.
+    work_folder : str or PathLike, optional
+        Folder for files, gone when the process ends, that hold what devices do not keep in place of main memory. On the host
+        without a budget these are the tensor and its transform, and the tensor that is returned lies in such a file.
+    checkpoint : str or PathLike, optional
+        File that each value of lambda replaces with what is needed to go on: by custom ``.oocimp``. The same call goes on from it
+        to the same bits, however the last one ended; it stays in the end.
+    callback : callable, optional
+        ``callback(row, estimate)`` after each value of lambda: its row of the history, and a function without arguments that
+        copies the tensor as it is. The run ends when it returns True.
+    progress : bool or callable, optional
+        A bar with steps done, or ``progress(done, total, seconds)`` after each step, ``total`` being the most that there may be.
+    trace : bool
+        Whether every copy and computation is recorded.
+
+    Returns
+    -------
+    Imputed
+        With ``tensor``, what was observed as it was; ``history``, ``last_lambda``, ``report`` and ``trace``.
+
+    Raises
+    ------
+    ValueError
+        The graph is of another order than X, nothing is observed, or an argument makes no sense. ``NonFiniteTensorError`` for a
+        NaN or an infinity where X is observed.
+    TypeError
+        X is not float32 or float64, mask not bool, or an argument has another type.
+    BudgetError
+        The budget does not hold the eigenvectors and one panel, or the system does not grant the memory; the message says how
+        many bytes would do.
+    CheckpointError
+        The checkpoint is of another problem; the message says what differs.
+    ImputationInterrupted
+        Ctrl-C: the step is completed first, and the error's ``imputed`` is what the run had come to. It is a
+        ``KeyboardInterrupt``. A second Ctrl-C ends the step, too, and leaves a plain ``KeyboardInterrupt``.
+
+    Warns
+    -----
+    ImputationWarning
+        Nothing is missing, and X is returned as it is; or slices have no path in the graph to what is observed, and become zero.
+
+    Notes
+    -----
+    With "soft" the model is ``1/2 ||P(Y - U Z)||**2 + lambda sum_k ||Z_k||_*`` over the slices Z_k of the transform Z, P keeping
+    what is observed: Algorithm 1 of Zhou and Zhang (2021), after Sun, Yan, Boyd and Donoho (2018). A step transforms the current
+    X, lowers all singular values of each slice, transforms back, and fills in what is missing. The garrote takes less from
+    values that are far above lambda, so that what little is known of a slice is not outweighed by the penalty on its rank; its
+    model is not convex, and depends on lambda falling slowly. With noise it needs ``n_lambdas`` that end above the noise, where
+    it errs less than "soft"; to the end it fits the noise sooner. The run ends at
+    ``lambda <= 8 u sqrt(max(m, n)) s_1``, u the unit roundoff of storage: there singular values are those of roundings.
+
+    With fewer components than vertices the estimate lies in the span of U. What is observed outside of it takes no part in the
+    fit but as a constant: it is projected out at each step, and what is missing gets the smooth part alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
+    >>> fourier = oc.GraphFourier(ring)
+    >>> x = oc.low_rank_tensor(fourier, 20, 20, 1)
+    >>> mask = oc.random_mask(x.shape, 0.8)
+    >>> imputed = oc.impute(x, mask, fourier)
+    >>> bool(np.linalg.norm(imputed.tensor - x) < 1e-3 * np.linalg.norm(x))
+    True
+    """
+    since = time.perf_counter()
+    schedule = schedule_of(n_lambdas, decay, max_inner, tol, momentum, shrinkage)
+    names = resolve_devices(devices)
+    if checkpoint is not None:
+        check_checkpoint(checkpoint)
+    given = given_of(X, mask, precision)
+    route = resolve_svt(svt, *given.observed.shape[1:])
+    first, before = _start_of(start, first_lambda, given)
+    began = time.perf_counter()
+    fourier = fourier_of(graph)
+    seconds_fourier = 0.0 if fourier is graph else time.perf_counter() - began
+    check_order(fourier, given.observed)
+    if given.mask.all():
+        return _as_it_is(X, given, fourier, route, names)
+    unreached = given.unreached(fourier)
+    if len(unreached):
+        text = f"{named(unreached)}: no path in the graph leads to anything that is observed, so that the estimate is zero"
+        warnings.warn(text, ImputationWarning, stacklevel=2)
+    with ExitStack() as stack:
+        show = stack.enter_context(open_reporter(progress, schedule.n_lambdas * schedule.max_inner, "impute", "step"))
+        kept, seconds_key = None, time.perf_counter()
+        if checkpoint is not None:
+            key = arithmetic_key(given, fourier.basis, schedule, route, first, before, names[0])
+            kept = Checkpoint(checkpoint, key, given.incomplete)
+        seconds_key = time.perf_counter() - seconds_key
+        space = _space(given, fourier.basis, route, names, memory_budget, work_folder, trace=trace)
+        stack.enter_context(space)
+        run = _Run(space, given, schedule, kept, callback, show, since)
+        run.seconds_fourier, run.seconds_checkpoints, run.unreached = seconds_fourier, seconds_key, len(unreached)
+        return run.run(first, before)
+
+
+def plan_impute(
+    shape: Sequence[int],
+    n_components: int | None = None,
+    *,
+    precision: Precision | str = Precision.FDF,
+    svt: Svt = "auto",
+    mask: MaskKind = "slices",
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    to_file: bool = False,
+) -> TensorPlan:
+    """Plan an imputation without computing anything: what each device keeps, and bytes over each link and step.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        N slices, and rows m and columns n of each.
+    n_components : int, optional
+        Eigenvectors of the graph, at most N; by default all.
+    precision : Precision or str
+        ``"FDF"`` (default), ``"FFF"`` or ``"DDD"``.
+    svt : {"auto", "gram64", "subspace", "svd"}
+        How singular values are lowered, as for :func:`impute`.
+    mask : {"slices", "entries"}
+        Whether slices or entries are observed.
+    devices : str, sequence of str, or int, optional
+        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+    to_file : bool
+        Whether what devices do not keep is to lie in files, as with ``impute(work_folder=...)``.
+
+    Returns
+    -------
+    TensorPlan
+        The plan; ``print`` shows it as a page. On the host without a budget, :func:`impute` works on whole arrays and follows
+        no plan.
+
+    Raises
+    ------
+    BudgetError
+        The budget of a device does not hold the eigenvectors and one panel; it says how many bytes would do.
+    TypeError, ValueError
+        An argument makes no sense, or there is no such device.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> plan = oc.plan_impute((2600, 512, 512), precision="FFF", devices="cuda:0", memory_budget="4 GiB")
+    >>> plan.is_in_core, plan.peak_bytes <= 4 << 30
+    (False, True)
+    """
+    return plan_tensor(
+        shape,
+        n_components,
+        precision=precision_of(precision),
+        svt=svt,
+        mask=mask,
+        devices=devices,
+        memory_budget=memory_budget,
+        tier="file" if to_file else "memory",
+    )
+
+
+def _space(
+    given: Given,
+    basis: NDArray[np.float64],
+    svt: Svt,
+    names: tuple[str, ...],
+    memory_budget: int | str | None,
+    folder: str | os.PathLike[str] | None,
+    *,
+    trace: bool,
+) -> AbstractTensorSpace:
+    """Where the tensor is imputed: arrays of the host where that is all there is, and nobody looks; else devices, by a plan."""
+    shape = given.observed.shape
+    if len(names) == 1 and device_kind(names[0]).is_in_host_memory and memory_budget is None and not trace:
+        return HostTensorSpace(basis, (shape[1], shape[2]), given.precision, svt, threads=host_threads(1), folder=folder)
+    plan = plan_impute(
+        shape,
+        basis.shape[1],
+        precision=given.precision,
+        svt=svt,
+        mask="slices" if given.mask.ndim == 1 else "entries",
+        devices=names,
+        memory_budget=memory_budget,
+        to_file=folder is not None,
+    )
+    return DeviceTensorSpace(plan, basis, folder=folder, trace=trace)
+
+
+def _as_it_is(X: Any, given: Given, fourier: GraphFourier, svt: Svt, names: tuple[str, ...]) -> Imputed:
+    """A tensor that has no gaps."""
+    warnings.warn("nothing is missing: X is returned as it is", ImputationWarning, stacklevel=3)
+    shape = TensorShape(*fourier.basis.shape, *given.observed.shape[1:])
+    return Imputed(np.asarray(X), ImputeReport(shape, given.precision, svt, names, 1.0, 0.0, 0.0, NOTHING_MISSING))
+
+
+def _start_of(start: Any, first_lambda: object, given: Given) -> tuple[float | None, NDArray[Any] | None]:
+    """The first value of lambda, None for s_1, and estimates to start from."""
+    first = None if first_lambda is None else number_of("first_lambda", first_lambda)
+    if first is not None and first <= 0:
+        raise ValueError(f"first_lambda is {first:g}; give a number above 0, in units of singular values of slices")
+    if start is None:
+        return first, None
+    if isinstance(start, Imputed):
+        first = start.last_lambda if first is None else first
+    elif first is None:
+        raise ValueError("start is an array: give first_lambda too, since the usual one, s_1, would wipe it out")
+    tensor = real_tensor("start", start.tensor if isinstance(start, Imputed) else start)
+    if tensor.shape != given.observed.shape:
+        raise ValueError(f"start has shape {tensor.shape}, but X has {given.observed.shape}")
+    check_finite("start", tensor, ~given.mask, given.precision, "give finite numbers where nothing is observed")
+    return first, np.ascontiguousarray(tensor, given.precision.storage)
+
+
+@final
+class _Run:
+    """One imputation, with what accompanies it: checkpoints, the callback, what is shown, and interrupts."""
+
+    def __init__(
+        self,
+        space: AbstractTensorSpace,
+        given: Given,
+        schedule: Schedule,
+        kept: Checkpoint | None,
+        callback: Callback | None,
+        show: OpenReporter,
+        since: float,
+    ) -> None:
+        self._space, self._given, self._schedule, self._kept = space, given, schedule, kept
+        self._callback, self._show, self._since = callback, show, since
+        self._history: list[LambdaRow] = []
+        self._floor, self._steps = 0.0, 0
+        self.seconds_fourier, self.seconds_checkpoints, self.unreached = 0.0, 0.0, 0
+
+    def run(self, first: float | None, start: NDArray[Any] | None) -> Imputed:
+        """Go on from a checkpoint where there is one; else begin."""
+        space, given = self._space, self._given
+        began = time.perf_counter()
+        there = None if self._kept is None else self._kept.read(space, self._schedule.n_lambdas)
+        self.seconds_checkpoints += time.perf_counter() - began
+        space.load(given.observed, given.mask, start if there is None else there.tensor)
+        if there is not None:
+            self._history = there.history
+            space.warm_up(there.warm)
+        del there
+        largest = space.largest()
+        self._floor = noise_floor(given.precision, space.shape.rows, space.shape.columns, largest)
+        if not largest:
+            return self._imputed(ALL_ZERO)
+        self._steps = sum(row.steps for row in self._history)
+        with HeldInterrupts() as held:
+            stopped = descend(
+                space,
+                self._schedule,
+                largest if first is None else first,
+                self._floor,
+                self._history,
+                missing=1 - given.share,
+                at_step=lambda figures: self._at_step(figures, held),
+                at_lambda=self._at_lambda,
+            )
+        return self._imputed(stopped)
+
+    def _at_step(self, figures: StepFigures, held: HeldInterrupts) -> None:
+        self._steps += 1
+        if self._show is not None:
+            note = f"rank {figures.ranks.mean():.1f}"
+            self._show(self._steps, note, time.perf_counter() - self._since)
+        if (error := held.take()) is not None:
+            self._interrupt(error)
+
+    def _interrupt(self, error: KeyboardInterrupt) -> NoReturn:
+        """Raise what the run has come to."""
+        told = ImputationInterrupted(self._imputed(INTERRUPTED))
+        if self._kept is not None and self._kept.is_there:
+            told.add_note(f"{self._kept.path} holds what the last value of lambda left: the same call goes on from it")
+        raise told from error
+
+    def _at_lambda(self, row: LambdaRow) -> bool:
+        began = time.perf_counter()
+        if self._kept is not None:
+            self._kept.save(self._space, self._history)
+        self.seconds_checkpoints += time.perf_counter() - began
+        return self._callback is not None and self._callback(row, lambda: np.array(self._space.take())) is True
+
+    def _imputed(self, stopped: str) -> Imputed:
+        """The tensor as it is, and what was done."""
+        space, kept = self._space, self._kept
+        spent = space.seconds
+        seconds = ImputeSeconds(
+            time.perf_counter() - self._since,
+            self.seconds_fourier,
+            spent.transform,
+            spent.threshold,
+            spent.exchange,
+            self.seconds_checkpoints,
+        )
+        report = ImputeReport(
+            shape=space.shape,
+            precision=space.precision,
+            svt=space.svt,
+            devices=space.devices,
+            observed=self._given.share,
+            largest=space.largest(),
+            floor=self._floor,
+            stopped=stopped,
+            history=tuple(self._history),
+            unreached=self.unreached,
+            seconds=seconds,
+            planned_bytes=dict(space.planned_bytes),
+            executed_bytes=dict(space.executed_bytes),
+            plan=space.plan if isinstance(space, DeviceTensorSpace) else None,
+            key=None if kept is None else kept.key,
+            resumed_lambdas=0 if kept is None else kept.resumed_lambdas,
+            checkpoints=0 if kept is None else kept.written,
+        )
+        return Imputed(space.take(), report, space.trace)

@@ -1,0 +1,213 @@
+"""What one device has of a tensor: panels of columns, groups of slices, and what it keeps of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from ooc_chol.config import whole_pages
+from ooc_chol.interfaces import ArraySpec
+from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Svt, TensorShape, slice_group, subspace_columns
+from ooc_chol.precision.triples import Precision
+from ooc_chol.prints import brief_repr
+
+#: What a mask says: which slices are observed, or which entries.
+MaskKind: TypeAlias = Literal["slices", "entries"]
+#: Where parts of a slot begin: multiples of so many bytes.
+_ALIGNMENT = 512
+
+
+@dataclass(frozen=True)
+class TensorProblem:
+    """A tensor with its transform, and how both are cut into panels and groups.
+
+    Parameters
+    ----------
+    shape : TensorShape
+        Slices N of the tensor, r of its transform, and the rows and columns of each.
+    precision : Precision
+        Of entries and arithmetic.
+    svt : {"gram64", "subspace", "svd"}
+        How singular values are found.
+    mask : {"slices", "entries"}
+        Of what the mask says whether it is observed.
+    """
+
+    shape: TensorShape
+    precision: Precision
+    svt: Svt
+    mask: MaskKind = "slices"
+
+    __repr__ = brief_repr
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an entry of the tensor."""
+        return self.precision.storage.itemsize
+
+    @property
+    def panels(self) -> range:
+        """All panels of columns of the unfolding."""
+        return range(-(-self.shape.width // PANEL_COLUMNS))
+
+    def columns(self, panel: int) -> slice:
+        """The columns of a panel."""
+        return slice(panel * PANEL_COLUMNS, min((panel + 1) * PANEL_COLUMNS, self.shape.width))
+
+    def columns_of(self, panels: range) -> int:
+        """How many columns some adjacent panels have."""
+        return min(panels.stop * PANEL_COLUMNS, self.shape.width) - panels.start * PANEL_COLUMNS if panels else 0
+
+    @property
+    def group(self) -> int:
+        """Slices of a group."""
+        return slice_group(self.shape.rows, self.shape.columns)
+
+    @property
+    def groups(self) -> range:
+        """All groups of slices of the transform."""
+        return range(-(-self.shape.components // self.group))
+
+    def slices(self, groups: range) -> range:
+        """The slices of some adjacent groups."""
+        most = self.shape.components
+        return range(min(groups.start * self.group, most), min(groups.stop * self.group, most))
+
+    @property
+    def warm_entries(self) -> int:
+        """Numbers of float64 with which the threshold of a slice begins."""
+        shape = self.shape
+        return shape.order * subspace_columns(shape.rows, shape.columns) if self.svt == "subspace" else 0
+
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of a slice of the transform and of what its threshold begins with."""
+        return self.shape.width * self.itemsize + 8 * self.warm_entries
+
+    def tensor_bytes(self, columns: int) -> int:
+        """Bytes of columns of the tensor, and of their mask if it is of entries."""
+        return self.shape.vertices * columns * (self.itemsize + (self.mask == "entries"))
+
+
+@dataclass(frozen=True)
+class TensorShare:
+    """What one device does and keeps.
+
+    Parameters
+    ----------
+    problem : TensorProblem
+        What is done by all.
+    device : str
+        Its name.
+    panels, groups : range
+        The panels that it transforms, and the groups whose singular values it lowers.
+    kept_panels, kept_groups : int
+        How many of these stay on it, the first ones; the others pass through its ring in each step.
+    ring_slots : int
+        Panels or groups in transit.
+    workspace_bytes : int
+        Of its kernels.
+    """
+
+    problem: TensorProblem
+    device: str
+    panels: range
+    groups: range
+    kept_panels: int
+    kept_groups: int
+    ring_slots: int
+    workspace_bytes: int
+
+    __repr__ = brief_repr
+
+    @property
+    def slices(self) -> range:
+        """Slices whose singular values it lowers."""
+        return self.problem.slices(self.groups)
+
+    @property
+    def kept_slices(self) -> range:
+        """Those that stay on it."""
+        return self.problem.slices(self.groups[: self.kept_groups])
+
+    @property
+    def passing_slices(self) -> range:
+        """Those that pass."""
+        return range(self.kept_slices.stop, self.slices.stop) if self.kept_groups else self.slices
+
+    @property
+    def columns(self) -> int:
+        """Columns of its panels."""
+        return self.problem.columns_of(self.panels)
+
+    @property
+    def kept_columns(self) -> int:
+        """Columns of panels that stay on it."""
+        return self.problem.columns_of(self.panels[: self.kept_panels])
+
+    def slot_parts(self) -> tuple[dict[str, tuple[int, ArraySpec]], int]:
+        """Where in a slot what passes begins, by name, and the bytes of a slot; a panel and a group take the same bytes."""
+        problem, shape, storage = self.problem, self.problem.shape, self.problem.precision.storage
+        widest = problem.columns_of(range(1))
+        panel = {"z": ArraySpec(storage, (shape.components * widest,))}
+        if self.kept_panels < len(self.panels):
+            panel["x"] = ArraySpec(storage, (shape.vertices * widest,))
+            if problem.mask == "entries":
+                panel["mask"] = ArraySpec(np.dtype(np.uint8), (shape.vertices * widest,))
+        group = {}
+        if self.kept_groups < len(self.groups):
+            most = len(problem.slices(range(1)))
+            group["slices"] = ArraySpec(storage, (most * shape.width,))
+            if problem.warm_entries:
+                group["warm"] = ArraySpec(np.dtype(np.float64), (most * problem.warm_entries,))
+        found, ends = {}, [0]
+        for parts in (panel if self.panels else {}, group):
+            at = 0
+            for name, spec in parts.items():
+                found[name] = at, spec
+                at += -(-spec.dtype.itemsize * prod(spec.shape) // _ALIGNMENT) * _ALIGNMENT
+            ends.append(at)
+        return found, max(ends)
+
+    @property
+    def slot_bytes(self) -> int:
+        """Bytes of a slot of the ring."""
+        return self.slot_parts()[1]
+
+    @cached_property
+    def arrays(self) -> dict[str, ArraySpec]:
+        """The arrays of the device by their names; none is empty."""
+        problem, shape, storage = self.problem, self.problem.shape, self.problem.precision.storage
+        n_slices, n_kept = len(self.slices), len(self.kept_slices)
+        found = {
+            "basis": ArraySpec(problem.precision.compute, (shape.vertices, shape.components)),
+            "mask": ArraySpec(np.dtype(np.uint8), (shape.vertices if problem.mask == "slices" else 0,)),
+            "counts": ArraySpec(np.dtype(np.int32), (2, n_slices)),
+            "norms": ArraySpec(np.dtype(np.float64), (n_slices, 1)),
+            "sums": ArraySpec(np.dtype(np.float64), (len(self.panels), 2)),
+            "estimate": ArraySpec(storage, (shape.vertices * problem.columns_of(range(1)) if self.panels else 0,)),
+            "ring": ArraySpec(np.dtype(np.uint8), (self.ring_slots * self.slot_bytes,)),
+            "kept_slices": ArraySpec(storage, (n_kept, shape.width)),
+            "kept_warm": ArraySpec(np.dtype(np.float64), (n_kept, problem.warm_entries)),
+            "kept_x": ArraySpec(storage, (shape.vertices * self.kept_columns,)),
+            "kept_mask": ArraySpec(np.dtype(np.uint8), (shape.vertices * self.kept_columns if problem.mask == "entries" else 0,)),
+        }
+        return {name: spec for name, spec in found.items() if prod(spec.shape)}
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that the device allocates."""
+        return sum(spec.nbytes for spec in self.arrays.values()) + self.workspace_bytes
+
+    @property
+    def staging_bytes(self) -> int:
+        """Most bytes that a copy takes at once: of host memory beside the budget, where copies do not reach in place."""
+        problem, shape = self.problem, self.problem.shape
+        row = shape.components * problem.precision.compute.itemsize
+        group = len(problem.slices(range(1))) * max(shape.width * problem.itemsize, 8 * problem.warm_entries)
+        panel = max(shape.vertices, shape.components) * problem.columns_of(range(1)) * problem.itemsize
+        return whole_pages(max(row, group, panel, 8 * len(self.slices), 16 * len(self.panels), shape.vertices))

@@ -1,0 +1,109 @@
+"""Where a graph-tensor lies while it is imputed, and the step that is done there."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, TensorShape
+from ooc_chol.precision.triples import Precision
+from ooc_chol.tracing.trace import Trace
+
+
+class StepFigures(NamedTuple):
+    """What one step did."""
+
+    change: float  #: Sum over all missing entries of ``(X_new - X_old)**2``
+    size: float  #: Sum over all entries of ``X_old**2``
+    ranks: NDArray[np.int32]  #: (r,) singular values of each slice of the transform that were kept
+    full_route: int  #: Slices for which all eigenpairs, or singular values, were computed
+
+
+@dataclass
+class TensorSeconds:
+    """Where the seconds of a space went."""
+
+    transform: float = 0.0  #: Transforms and what fills in missing entries
+    threshold: float = 0.0  #: Singular values
+    exchange: float = 0.0  #: Copies from other devices, of the device that took longest; most run beside kernels of transforms
+
+
+class AbstractTensorSpace(ABC):
+    """A tensor X (N, m, n), its transform ``Z = U.T X`` (r, m, n), what was observed, and the route of thresholds.
+
+    The order of calls is ``load``, ``warm_up`` where there is something to go on from, and then steps. All bits depend on what
+    was loaded and on the steps alone, and on no budget and number of devices.
+    """
+
+    shape: TensorShape
+    precision: Precision
+    svt: Svt  #: The route that thresholds take, never "auto"
+    devices: tuple[str, ...]
+    seconds: TensorSeconds
+    trace: Trace | None
+
+    @abstractmethod
+    def load(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None) -> None:
+        """Take a problem: X becomes ``observed`` where ``mask``, else ``start``, or zero, and Z its transform.
+
+        Parameters
+        ----------
+        observed : (N, m, n) array
+            Of the type of storage, row-major; it may be read until :meth:`close`. Where it is not observed it may hold NaN.
+        mask : (N,) or (N, m, n) bool array
+            Which slices, or entries, are observed.
+        start : (N, m, n) array, optional
+            Of the type of storage.
+        """
+
+    @abstractmethod
+    def largest(self) -> float:
+        """Largest singular value of any slice of ``U.T Y``, where Y is what was loaded, with zeros where nothing is observed."""
+
+    @abstractmethod
+    def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
+        """Lower singular values of all slices of Z as ``lam`` and ``shrinkage`` say, transform back, fill in X, transform that.
+
+        Raises
+        ------
+        NonFiniteTensorError
+            Singular values of a slice are no finite numbers.
+        """
+
+    @abstractmethod
+    def take(self, rows: range | None = None) -> NDArray[Any]:
+        """X (N, m, n), or slices of it; it may be the space's own memory, which the next step changes."""
+
+    @abstractmethod
+    def warm(self) -> Sequence[NDArray[np.float64]]:
+        """What thresholds keep from step to step, for checkpoints: arrays that the next step changes; empty where nothing is."""
+
+    @abstractmethod
+    def warm_up(self, arrays: Sequence[NDArray[np.float64]]) -> None:
+        """Go on from what :meth:`warm` gave."""
+
+    @property
+    @abstractmethod
+    def planned_bytes(self) -> Mapping[str, int]:
+        """Bytes over each link that the plan has for the steps that were done."""
+
+    @property
+    @abstractmethod
+    def executed_bytes(self) -> Mapping[str, int]:
+        """Bytes over each link that were copied."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all threads and free all memory but what :meth:`take` gave; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,131 @@
+"""Fourier transforms over graphs: orthonormal, of the Laplacian, component by component; what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+from scipy.sparse.csgraph import laplacian as scipy_laplacian
+
+import ooc_chol as oc
+from ooc_chol.tensors import fourier as module
+from tests.tensor_runs import INVERSE_RTOL, random_graph
+
+RNG = np.random.default_rng(5)
+WEIGHTED = random_graph(60, seed=1) * (lambda w: w + w.T)(RNG.random((60, 60)))
+#: Two components, of which one is a pair, and three vertices alone; vertices are not in the order of components.
+APART = scipy.linalg.block_diag(random_graph(20, 6, seed=2), [[0, 2.0], [2.0, 0]], np.zeros((3, 3)))
+ORDER = RNG.permutation(len(APART))
+GRAPHS = {"connected": random_graph(70), "weighted": WEIGHTED, "apart": APART[np.ix_(ORDER, ORDER)]}
+every_graph = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+every_laplacian = pytest.mark.parametrize("normalized", [True, False])
+
+
+@every_graph
+@every_laplacian
+def test_eigenvectors_are_those_of_scipys_laplacian(graph, normalized):
+    fourier = oc.GraphFourier(graph, normalized=normalized)
+    u, expected = fourier.basis, scipy_laplacian(graph, normed=normalized)
+    n = len(graph)
+    assert np.abs(u.T @ u - np.eye(n)).max() <= 1e-13
+    assert np.abs((u * fourier.eigenvalues) @ u.T - expected).max() <= 1e-13 * np.abs(expected).max()
+    assert np.all(np.diff(fourier.eigenvalues) >= 0)
+
+
+@every_graph
+@every_laplacian
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_inverse_gives_back_what_was_transformed(graph, normalized, dtype):
+    fourier = oc.GraphFourier(graph, normalized=normalized)
+    for shape in ((7, 5), (70, 60), ()):
+        x = RNG.standard_normal((len(graph), *shape)).astype(dtype)
+        xh = fourier.forward(x)
+        back = fourier.inverse(xh)
+        assert xh.dtype == back.dtype == dtype and xh.shape == back.shape == x.shape
+        assert np.linalg.norm(back - x) <= INVERSE_RTOL[np.dtype(dtype).name] * np.linalg.norm(x)
+        assert np.isclose(np.linalg.norm(xh), np.linalg.norm(x), rtol=1e-6)  # unitary
+
+
+def test_no_eigenvector_mixes_components():
+    fourier = oc.GraphFourier(GRAPHS["apart"])
+    for number in range(fourier.labels.max() + 1):
+        inside = fourier.labels == number
+        touched = (fourier.basis[inside] != 0).any(axis=0)
+        assert touched.sum() == inside.sum()
+        assert not fourier.basis[np.ix_(~inside, touched)].any()
+
+
+@every_graph
+def test_a_part_is_orthonormal_and_that_of_the_smallest_eigenvalues(graph):
+    whole, part = oc.GraphFourier(graph), oc.GraphFourier(graph, n_components=9)
+    assert part.basis.shape == (len(graph), 9)
+    assert np.abs(part.basis.T @ part.basis - np.eye(9)).max() <= 1e-13
+    assert np.allclose(part.eigenvalues, whole.eigenvalues[:9], atol=1e-13)
+    x = RNG.standard_normal((len(graph), 4))
+    once = part.inverse(part.forward(x))
+    assert np.allclose(part.inverse(part.forward(once)), once, atol=1e-13)  # a projection
+    assert np.linalg.norm(once) < np.linalg.norm(x)
+
+
+@every_laplacian
+def test_a_part_of_a_large_graph_comes_from_eigsh(normalized, monkeypatch):
+    monkeypatch.setattr(module, "_DENSE_ORDER", 100)
+    graph = scipy.sparse.csr_array(scipy.linalg.block_diag(random_graph(300, 12, seed=3), random_graph(40, seed=4)))
+    part = oc.GraphFourier(graph, normalized=normalized, n_components=12, devices="host:0")
+    expected, _ = np.linalg.eigh(scipy_laplacian(graph.toarray(), normed=normalized))
+    assert np.allclose(part.eigenvalues, expected[:12], atol=1e-8)
+    assert np.abs(part.basis.T @ part.basis - np.eye(12)).max() <= 1e-10
+    large = part.labels == part.labels[0]
+    assert all(not column[large].any() or not column[~large].any() for column in part.basis.T)
+
+
+def test_graphs_of_every_form_are_the_same(tmp_path):
+    dense = random_graph(30)
+    expected = oc.GraphFourier(dense)
+    path = tmp_path / "graph.npz"
+    scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(dense))
+    packed = oc.block_csr(scipy.sparse.csr_array(dense))
+    for graph in (scipy.sparse.coo_array(dense), scipy.sparse.csc_matrix(dense), dense.astype(bool), packed, path):
+        assert np.array_equal(oc.GraphFourier(graph).basis, expected.basis)
+    assert not packed.closed
+    packed.close()
+
+
+def spoiled(row, column, value, *, both=True):
+    graph = random_graph(20)
+    graph[row, column] = value
+    if both:
+        graph[column, row] = value
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("graph", "error", "words"),
+    [
+        (np.ones((4, 5)), ValueError, "4 x 5"),
+        (spoiled(3, 7, -1.0), oc.SparseInputError, r"entry \(3, 7\): the weight is -1"),
+        (spoiled(3, 7, np.nan), oc.SparseInputError, r"entry \(3, 7\): the weight is nan"),
+        (spoiled(3, 7, np.inf), oc.SparseInputError, "inf"),
+        (spoiled(3, 7, 9.0, both=False), oc.SparseInputError, r"entry \(3, 7\).* 9, .*A \+ A.T"),
+        (np.eye(4, dtype=complex), TypeError, "complex128"),
+        (np.ones(4), TypeError, "1 axes"),
+        (object(), TypeError, "object"),
+    ],
+)
+def test_what_is_no_graph_is_refused(graph, error, words):
+    with pytest.raises(error, match=words):
+        oc.GraphFourier(graph)
+
+
+def test_wrong_arguments_are_refused():
+    fourier = oc.GraphFourier(random_graph(12))
+    for count in (0, 13):
+        with pytest.raises(ValueError, match=f"n_components is {count}, but a graph of 12"):
+            oc.GraphFourier(random_graph(12), n_components=count)
+    with pytest.raises(TypeError, match="n_components is a float"):
+        oc.GraphFourier(random_graph(12), n_components=3.0)
+    with pytest.raises(TypeError, match="X holds int64"):
+        fourier.forward(np.ones((12, 3), np.int64))
+    with pytest.raises(ValueError, match=r"Xh has shape \(11, 3\).* 12 components"):
+        fourier.inverse(np.ones((11, 3)))

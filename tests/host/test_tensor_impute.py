@@ -1,0 +1,374 @@
+"""Imputation: errors that the issue promises, options, bad input, and what accompanies a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import ooc_chol as oc
+from ooc_chol.tensors import impute as module
+from ooc_chol.tensors.schedule import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor
+from tests.tensor_runs import D3, ROUTES_RTOL, PlainSpace, error_of, problem, random_graph
+
+
+@pytest.fixture(scope="module")
+def small():
+    return problem(60, 12, 1, 0.8)
+
+
+def imputed(given, **options):
+    return oc.impute(given.x, given.mask, given.fourier, **options)
+
+
+# errors
+
+
+@pytest.mark.parametrize(("n", "order", "rank"), D3)
+def test_errors_of_synthetic_tensors_and_the_stop_at_the_noise_floor(n, order, rank):
+    given = problem(n, order, rank, 0.8)
+    found = imputed(given)
+    assert error_of(found.tensor, given.x) <= D3[n, order, rank]
+    assert np.array_equal(found.tensor[given.mask], given.x[given.mask])
+    report, history = found.report, found.history
+    assert report.stopped == NOISE_FLOOR
+    assert 50 <= report.steps <= 80
+    assert history[-1].lam > report.floor >= 0.5 * history[-1].lam
+    assert abs(history[4].mean_rank - rank) < 0.05  # the true one
+    settled = [row.mean_rank for row in history[4:]]
+    assert all(later < 2 * earlier for earlier, later in pairwise(settled))
+
+
+def test_below_the_noise_floor_ranks_are_those_of_roundings(monkeypatch):
+    given = problem(100, 30, 3, 0.8)
+    last = imputed(given, shrinkage="soft", momentum=0.0).history[-1]
+    monkeypatch.setattr(module, "noise_floor", lambda *_: 0.0)
+    beyond = imputed(given, n_lambdas=30, shrinkage="soft", momentum=0.0).history
+    assert beyond[29].lam < 1e-3 * last.lam
+    assert beyond[29].mean_rank > 27 > 1.3 * last.mean_rank
+    assert noise_floor(oc.Precision.FDF, 40, 40, 1.0) == pytest.approx(8 * 2.0**-24 * 40**0.5)
+
+
+def test_errors_fall_with_the_share_that_is_observed():
+    fourier = oc.GraphFourier(random_graph(160))
+    bounds = {0.5: 2e-4, 0.7: 2e-6, 0.9: 5e-7}
+    errors = []
+    for share, bound in bounds.items():
+        given = problem(160, 30, 3, share, fourier=fourier)
+        errors.append(error_of(imputed(given).tensor, given.x))
+        assert errors[-1] <= bound
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_masks_by_entry_are_no_worse_than_by_slice():
+    fourier = oc.GraphFourier(random_graph(120))
+    errors = {}
+    for by in ("slice", "entry"):
+        given = problem(120, 30, 3, 0.7, by=by, fourier=fourier)
+        found = imputed(given)
+        errors[by] = error_of(found.tensor, given.x)
+        assert np.array_equal(found.tensor[given.mask], given.x[given.mask])
+    assert errors["entry"] <= errors["slice"] <= 1e-3
+
+
+def test_routes_and_precisions_agree():
+    given = problem(50, 48, 2, 0.8)
+    found = {svt: imputed(given, svt=svt) for svt in ("gram64", "subspace", "svd")}
+    for svt in ("subspace", "svd"):
+        assert error_of(found[svt].tensor, found["gram64"].tensor) <= ROUTES_RTOL
+    assert found["gram64"].report.full_route > 0.9 > found["subspace"].report.full_route
+    assert imputed(given, n_lambdas=2).report.svt == "subspace"  # auto
+    wide = imputed(given, precision="DDD", n_lambdas=18)
+    assert wide.tensor.dtype == np.float64
+    assert error_of(found["gram64"].tensor, wide.tensor) <= 1e-5
+    assert imputed(given, precision="FFF").report.precision is oc.Precision.FFF
+
+
+@pytest.mark.parametrize("shrinkage", ["soft", "garrote"])
+def test_a_run_is_that_of_the_model(small, shrinkage):
+    options = {"max_inner": 4, "tol": 0.0, "momentum": 0.2, "shrinkage": shrinkage}
+    found = imputed(small, precision="DDD", svt="gram64", n_lambdas=8, **options)
+    plain = PlainSpace(small.fourier.basis, (12, 12))
+    plain.load(small.x, small.mask)
+    first = plain.largest()
+    for number in range(8):
+        for _ in range(4):
+            plain.step(first * 0.5**number, 0.2, shrinkage)
+    # The first value leaves nothing: its steps change nothing, and tol = 0 ends them at the first.
+    assert [row.steps for row in found.history] == [1] + 7 * [4]
+    assert error_of(found.tensor, plain.take()) <= 1e-10
+
+
+def test_momentum_needs_fewer_steps_or_errs_less(small):
+    plain, faster = (imputed(small, shrinkage="soft", momentum=each) for each in (0.0, 0.5))
+    assert faster.report.steps < plain.report.steps
+    assert error_of(faster.tensor, small.x) < error_of(plain.tensor, small.x)
+
+
+@pytest.mark.parametrize("by", ["slice", "entry"])
+def test_the_garrote_errs_less_in_fewer_steps_than_soft_thresholds(by):
+    given = problem(100, 24, 3, 0.6, by=by)
+    soft, garrote = (imputed(given, shrinkage=each, svt="gram64") for each in ("soft", "garrote"))
+    assert garrote.report.steps < soft.report.steps
+    assert error_of(garrote.tensor, given.x) < 0.1 * error_of(soft.tensor, given.x)
+
+
+def test_neighbours_that_are_all_missing_are_found_where_eigenvectors_live_at_them():
+    """Three fifths of an eigenvector lie at vertices 0 and 1, both missing: little is known of its slice."""
+    graph = random_graph(60)
+    graph[:2] = graph[:, :2] = 0
+    for one, other, weight in ((0, 1, 1.0), (0, 2, 1.0), (1, 2, 1.0), (0, 3, 0.5)):
+        graph[one, other] = graph[other, one] = weight
+    given = problem(60, 16, 1, 0.9, fourier=oc.GraphFourier(graph))
+    given.mask[:2] = False
+    assert 0.6 < np.square(given.fourier.basis[:2]).sum(axis=0).max() < 0.7
+    soft, garrote = (error_of(imputed(given, shrinkage=each).tensor[:2], given.x[:2]) for each in ("soft", "garrote"))
+    assert garrote < 0.1 * soft
+
+
+def test_warm_starts(small):
+    whole = imputed(small)
+    early = imputed(small, n_lambdas=9)
+    assert early.report.stopped == ALL_LAMBDAS
+    later = imputed(small, start=early)
+    assert later.history[0].lam == early.last_lambda
+    assert later.report.steps < whole.report.steps
+    assert error_of(later.tensor, small.x) <= 1.5 * error_of(whole.tensor, small.x)
+    again = imputed(small, start=early.tensor, first_lambda=early.last_lambda)
+    assert np.array_equal(again.tensor, later.tensor)
+    with pytest.raises(ValueError, match="give first_lambda too"):
+        imputed(small, start=early.tensor)
+    with pytest.raises(ValueError, match=r"start has shape \(59, 12, 12\)"):
+        imputed(small, start=early.tensor[1:], first_lambda=1.0)
+    for wrong in (0.0, -1.0, np.nan):
+        with pytest.raises(ValueError, match="first_lambda is"):
+            imputed(small, first_lambda=wrong)
+
+
+def test_a_part_of_the_eigenvectors_imputes_smooth_tensors():
+    fourier = oc.GraphFourier(random_graph(150), n_components=60)
+    given = problem(150, 20, 2, 0.8, fourier=fourier)
+    found = imputed(given)
+    assert found.report.shape.components == 60
+    assert error_of(found.tensor, given.x) <= 1e-4
+    rng = np.random.default_rng(4)
+    rough = given.x + 0.1 * rng.standard_normal(given.x.shape).astype(np.float32)
+    result = oc.impute(rough, given.mask, fourier).tensor
+    assert np.array_equal(result[given.mask], rough[given.mask])  # also outside of the span
+    missing = result[~given.mask]
+    assert np.linalg.norm(missing - given.x[~given.mask]) <= 0.3 * np.linalg.norm(given.x[~given.mask])
+
+
+# special cases
+
+
+def test_slices_without_a_path_to_what_is_observed_are_named_and_zero():
+    graph = scipy.linalg.block_diag(random_graph(40, seed=2), random_graph(12, 8, seed=3), [[0.0]])
+    given = problem(53, 8, 1, 0.8, fourier=oc.GraphFourier(graph))
+    given.mask[40:] = False
+    with pytest.warns(oc.ImputationWarning, match="slices 40, 41, 42, 43, 44, 45 and 7 more: no path"):
+        found = imputed(given)
+    assert not found.tensor[40:].any() and found.report.unreached == 13
+    assert error_of(found.tensor[:40], given.x[:40]) <= 1e-2
+    assert "13 slices have no path" in str(found.report)
+
+
+def test_a_tensor_without_gaps_is_returned_as_it_is(small):
+    with pytest.warns(oc.ImputationWarning, match="nothing is missing"):
+        found = oc.impute(small.x, np.ones(60, bool), small.fourier)
+    assert found.tensor is small.x and found.report.stopped == NOTHING_MISSING and not found.history
+    assert found.last_lambda is None
+
+
+def test_a_tensor_of_zeros_stays_one(small):
+    found = oc.impute(np.zeros_like(small.x), small.mask, small.fourier)
+    assert not found.tensor.any() and found.report.stopped == ALL_ZERO
+
+
+def test_nothing_is_changed_in_place_and_missing_entries_may_be_nan(small):
+    x = small.x.copy()
+    x[~small.mask] = np.nan
+    given, mask = x.copy(), small.mask.copy()
+    found = oc.impute(x, mask, small.fourier)
+    assert np.array_equal(x, given, equal_nan=True) and np.array_equal(mask, small.mask)
+    assert np.array_equal(found.tensor, imputed(small).tensor)
+
+
+def test_files_instead_of_memory(small, tmp_path):
+    expected = imputed(small).tensor
+    np.save(tmp_path / "x.npy", small.x)
+    x = np.load(tmp_path / "x.npy", mmap_mode="r")
+    found = oc.impute(x, small.mask, small.fourier, work_folder=tmp_path)
+    assert isinstance(found.tensor, np.memmap) and np.array_equal(found.tensor, expected)
+    assert [each.name for each in tmp_path.iterdir()] == ["x.npy"]
+
+
+@pytest.mark.parametrize("svt", ["gram64", "subspace"])
+def test_devices_budgets_and_files_change_no_bit(svt, tmp_path):
+    given = problem(24, 70, 3, 0.8, by="entry")
+    options = {"svt": svt, "n_lambdas": 5, "max_inner": 4, "momentum": 0.2}
+    expected = imputed(given, devices="host:0", **options)
+    assert expected.report.plan is None
+    with pytest.raises(oc.BudgetError) as told:
+        imputed(given, devices="host:0", memory_budget=1, **options)
+    least = told.value.needed_bytes
+    cases = [
+        {"devices": "host:0", "memory_budget": least},
+        {"devices": ["host:0", "host:1"]},
+        {"devices": ["host:0", "host:1"], "memory_budget": least, "work_folder": tmp_path},
+        {"devices": "host:0", "trace": True},
+    ]
+    for case in cases:
+        found = imputed(given, **options, **case)
+        assert np.array_equal(found.tensor, expected.tensor), case
+        for mine, theirs in zip(found.history, expected.history, strict=True):
+            assert (mine.lam, mine.steps, mine.mean_rank, mine.change) == (
+                theirs.lam,
+                theirs.steps,
+                theirs.mean_rank,
+                theirs.change,
+            )
+        report = found.report
+        assert report.executed_bytes == report.planned_bytes and report.executed_bytes
+        assert report.plan.is_in_core == ("memory_budget" not in case)
+        assert (found.trace is not None) == ("trace" in case)
+        assert "planned" in str(report) and json.dumps(report.to_dict())
+    assert not list(tmp_path.iterdir())
+
+
+# what accompanies a run
+
+
+def test_history_report_callback_and_progress(small):
+    rows, told = [], []
+
+    def callback(row, estimate):
+        rows.append((row, estimate()))
+        return len(rows) == 6
+
+    found = imputed(small, callback=callback, progress=lambda *figures: told.append(figures))
+    assert found.report.stopped == CALLBACK
+    assert [row for row, _ in rows] == list(found.history)
+    assert [row.lam for row in found.history] == [found.report.largest * 0.5**each for each in range(6)]
+    assert np.array_equal(rows[-1][1], found.tensor) and not np.array_equal(rows[-2][1], found.tensor)
+    assert [done for done, _, _ in told] == list(range(1, found.report.steps + 1))
+    assert {total for _, total, _ in told} == {200}
+    data = json.loads(json.dumps(found.report.to_dict()))
+    assert data["steps"] == found.report.steps and len(data["history"]) == 6
+    spent = found.report.seconds
+    assert 0 < spent.transform + spent.threshold <= spent.total
+    assert "60 slices of 12 x 12" in str(found.report) and len(repr(found)) < 200 and len(repr(found.report)) < 200
+    assert np.array_equal(np.asarray(found), found.tensor)
+
+
+def test_an_interrupt_ends_the_run_after_its_step_with_the_state_so_far(small, tmp_path):
+    before, calls = signal.getsignal(signal.SIGINT), []
+
+    def show(done, _, __):
+        calls.append(done)
+        if done == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(oc.ImputationInterrupted) as told:
+        imputed(small, progress=show, checkpoint=tmp_path / "c.oocimp")
+    assert calls[-1] == 20 and signal.getsignal(signal.SIGINT) is before
+    assert isinstance(told.value, KeyboardInterrupt)
+    assert "the same call goes on from it" in told.value.__notes__[0]
+    state = told.value.imputed
+    assert state.report.stopped == INTERRUPTED and sum(row.steps for row in state.history) <= 20
+    assert np.array_equal(state.tensor[small.mask], small.x[small.mask])
+    assert error_of(state.tensor, small.x) < error_of(np.where(small.mask[:, None, None], small.x, 0), small.x)
+    assert np.array_equal(imputed(small, checkpoint=tmp_path / "c.oocimp").tensor, imputed(small).tensor)
+
+
+def test_a_second_interrupt_does_not_wait(small, monkeypatch):
+    steps = []
+
+    def step(space, lam, momentum=0.0, shrinkage="soft"):
+        steps.append(lam)
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("the second interrupt was lost")
+
+    monkeypatch.setattr(module.HostTensorSpace, "step", step)
+    with pytest.raises(KeyboardInterrupt) as told:
+        imputed(small)
+    assert len(steps) == 1 and not isinstance(told.value, oc.ImputationInterrupted)
+
+
+# bad input
+
+
+def with_entry(x, place, value):
+    changed = x.copy()
+    changed[place] = value
+    return changed
+
+
+BAD_CALLS = {
+    "order": (lambda g: {"graph": random_graph(59)}, ValueError, "the graph has 59 vertices, but X has 60 slices"),
+    "nan": (
+        lambda g: {"X": with_entry(g.x, (int(np.flatnonzero(g.mask)[3]), 2, 5), np.nan)},
+        ValueError,
+        r"X\[\d+, 2, 5\] is nan",
+    ),
+    "infinite": (lambda g: {"X": with_entry(g.x, (int(np.flatnonzero(g.mask)[3]), 0, 0), -np.inf)}, ValueError, "is -inf"),
+    "too large": (
+        lambda g: {"X": with_entry(g.x.astype(float), (int(np.flatnonzero(g.mask)[0]), 0, 0), 1e39), "precision": "FDF"},
+        oc.NonFiniteTensorError,
+        r"1e\+39, more than FDF stores",
+    ),
+    "nothing observed": (lambda g: {"mask": np.zeros(60, bool)}, ValueError, "nothing is observed"),
+    "mask shape": (lambda g: {"mask": np.ones((60, 12), bool)}, ValueError, r"mask has shape \(60, 12\), but X has"),
+    "mask type": (lambda g: {"mask": g.mask.astype(int)}, TypeError, "mask holds int64; give bool"),
+    "integers": (lambda g: {"X": g.x.astype(int)}, TypeError, "X holds int64; give float32"),
+    "complex": (lambda g: {"X": g.x.astype(complex)}, TypeError, "X holds complex128"),
+    "masked array": (lambda g: {"X": np.ma.masked_invalid(g.x)}, TypeError, "masked array"),
+    "axes": (lambda g: {"X": g.x[0]}, ValueError, r"X has shape \(12, 12\); give \(N, m, n\)"),
+    "empty": (lambda g: {"X": g.x[:, :0]}, ValueError, r"X has shape \(60, 0, 12\)"),
+    "decay 1": (lambda g: {"decay": 1.0}, ValueError, "decay is 1, but lambda falls"),
+    "decay 0": (lambda g: {"decay": 0.0}, ValueError, "decay is 0"),
+    "decay nan": (lambda g: {"decay": np.nan}, ValueError, "decay is nan"),
+    "decay text": (lambda g: {"decay": "0.5"}, TypeError, "decay is a str"),
+    "lambdas": (lambda g: {"n_lambdas": 0}, ValueError, "n_lambdas is 0"),
+    "inner": (lambda g: {"max_inner": 2.5}, TypeError, "max_inner is a float"),
+    "tol": (lambda g: {"tol": -1e-8}, ValueError, "tol is -1e-08"),
+    "momentum": (lambda g: {"momentum": 1.0}, ValueError, "momentum is 1"),
+    "shrinkage": (lambda g: {"shrinkage": "hard"}, ValueError, "shrinkage='hard': singular values are lowered by 'soft' or"),
+    "svt": (lambda g: {"svt": "qr"}, ValueError, "svt='qr'"),
+    "precision": (lambda g: {"precision": "DFD"}, ValueError, "precision is 'DFD'"),
+    "device": (lambda g: {"devices": "host:99999"}, ValueError, "host:99999"),
+    "budget": (lambda g: {"memory_budget": "1 KiB"}, oc.BudgetError, "1024 bytes are too few, at least"),
+    "budget text": (lambda g: {"memory_budget": "much"}, ValueError, "much"),
+    "progress": (lambda g: {"progress": 3}, TypeError, "progress is a int"),
+    "checkpoint": (lambda g: {"checkpoint": "/nowhere/at/all.oocimp"}, oc.MissingFolderError, "nowhere"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_bad_calls_are_told_what_to_do(small, name):
+    changes, error, words = BAD_CALLS[name]
+    call = {"X": small.x, "mask": small.mask, "graph": small.fourier} | changes(small)
+    with pytest.raises(error, match=words):
+        oc.impute(call.pop("X"), call.pop("mask"), call.pop("graph"), **call)
+
+
+def test_generators_say_what_they_lack():
+    graph = random_graph(12)
+    with pytest.raises(ValueError, match="slices of 5 x 4 have no rank 5"):
+        oc.low_rank_tensor(graph, 5, 4, 5)
+    with pytest.raises(TypeError, match="int64"):
+        oc.low_rank_tensor(graph, 5, 4, 2, dtype=int)
+    with pytest.raises(ValueError, match="noise is -1"):
+        oc.low_rank_tensor(graph, 5, 4, 2, noise=-1.0)
+    with pytest.raises(ValueError, match=r"observed is 1.5"):
+        oc.random_mask((3, 4, 5), 1.5)
+    with pytest.raises(ValueError, match="by is 'row'"):
+        oc.random_mask((3, 4, 5), 0.5, by="row")
+    one, other = (oc.low_rank_tensor(graph, 50, 40, 2, noise=noise, seed=3) for noise in (0.0, 0.1))
+    assert np.isclose(np.std(other - one), 0.1, rtol=0.05) and np.isclose(one.var(), 1.0, rtol=0.2)

@@ -1,0 +1,193 @@
+"""The kernels of tensors for CUDA compile, and as C++ whose threads take turns make what those of the host make."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+
+import numpy as np
+import pytest
+
+from ooc_chol.kernels import cuda as sizes
+from ooc_chol.kernels.cuda import tensor_sizes
+from ooc_chol.kernels.cuda.modules import code
+from ooc_chol.kernels.host.thresholds import TOLERANCES, Rule
+from ooc_chol.kernels.interfaces.tensors import TensorShape
+from ooc_chol.precision.triples import Precision
+from tests import tensor_checks as check
+from tests.cuda_threads import ON_THE_HOST
+from tests.kernel_calls import calls, launch
+from tests.panel_arrays import Host
+from tests.products import thorough
+
+FFF, FDF, DDD = Precision
+#: Types of arguments: S of storage, C of computing, d, i, l and b of double, int, 64-bit int and byte.
+SIGNATURES = {
+    "fill": "S*lS*lb*liS*liiCd*",
+    "add_up": "d*lid*",
+    "orthonormalize": "d*ii",
+    "shrink": "d*iidii*d*i*i*",
+    "certify": "d*d*d*d*i*iiididd*d*i*i*",
+}
+WORDS = {"S": "STORE", "C": "COMPUTE", "d": "double", "i": "int", "l": "long long", "b": "unsigned char"}
+MORE_ON_THE_HOST = r"""
+#include <cmath>
+using std::fabs; using std::isfinite; using std::sqrt; using std::nan;
+static float __fmul_rn(float a, float b) { return a * b; }
+static float __fadd_rn(float a, float b) { return a + b; }
+static double __dmul_rn(double a, double b) { return a * b; }
+static double __dadd_rn(double a, double b) { return a + b; }
+"""
+LANES = 256
+
+
+def compiled(words):
+    ran = subprocess.run(["nvcc", "-std=c++17", *words], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.fixture(scope="module", params=[FDF, *thorough(FFF, DDD)], ids=lambda each: each.value)
+def library(request, tmp_path_factory):
+    """The precision, and the kernels as C++."""
+    folder = tmp_path_factory.mktemp("tensors")
+    text = code("tensors.cu", **tensor_sizes.c_types(request.param))
+    (folder / "tensors.cpp").write_text(ON_THE_HOST + MORE_ON_THE_HOST + text + calls(SIGNATURES, WORDS), encoding="utf-8")
+    options = ["-O1", "-shared", "-Xcompiler", "-fPIC,-w,-ffp-contract=off,-fno-strict-aliasing"]
+    compiled([*options, "-o", str(folder / "out.so"), str(folder / "tensors.cpp")])
+    return request.param, ctypes.CDLL(str(folder / "out.so"))
+
+
+def run(library, name, blocks, *arguments):
+    precision, functions = library
+    launch(functions, name, SIGNATURES[name], (blocks, LANES), arguments, precision.compute)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("precision", [FDF, *thorough(FFF, DDD)])
+def test_kernels_compile_without_warnings(precision, tmp_path):
+    (tmp_path / "source.cu").write_text(code("tensors.cu", **tensor_sizes.c_types(precision)), encoding="utf-8")
+    words = ["-Werror", "all-warnings", "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "source.cu")]
+    compiled(["-arch=sm_90", *words])
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("by_entry", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.7])
+def test_filling_has_the_bits_of_the_host(library, momentum, by_entry):
+    precision, _ = library
+    rng, rows, width = np.random.default_rng(0), 5, 530
+    z, observed, x = (rng.standard_normal((rows, width)).astype(precision.storage) for _ in range(3))
+    mask = rng.integers(0, 2, (rows, width) if by_entry else rows, np.uint8)
+    observed[np.broadcast_to(mask if by_entry else mask[:, None], x.shape) == 0] = np.nan
+    expected, expected_sums = check.filled(Host(), (z, observed, x), mask, precision, momentum)
+    squares, sums = np.full((2, rows), np.nan), np.full(2, np.nan)
+    strides = (width, width, width if by_entry else 1, width)
+    run(library, "fill", rows, z, strides[0], observed, strides[1], mask, strides[2], by_entry, x, width, rows, width, momentum, squares)  # fmt: skip # noqa: E501
+    run(library, "add_up", 2, squares, rows, 0, sums)
+    assert x.tobytes() == expected.tobytes()
+    assert sums.tobytes() == expected_sums.tobytes()
+
+
+@pytest.mark.nvcc
+def test_panels_whose_rows_lie_apart(library):
+    precision, _ = library
+    rng = np.random.default_rng(1)
+    wide = [rng.standard_normal((4, 90)).astype(precision.storage) for _ in range(3)]
+    mask = rng.integers(0, 2, (4, 77), np.uint8)
+    part = np.ascontiguousarray(mask[:, :40])
+    expected, _ = check.filled(Host(), [each[:, :40].copy() for each in wide], part, precision, 0.5)
+    behind = wide[2][:, 40:].copy()
+    run(library, "fill", 4, wide[0], 90, wide[1], 90, mask, 77, 1, wide[2], 90, 4, 40, 0.5, np.empty((2, 4)))
+    assert np.array_equal(wide[2][:, :40], expected) and np.array_equal(wide[2][:, 40:], behind)
+
+
+@pytest.mark.nvcc
+def test_squares_are_summed(library):
+    terms = np.random.default_rng(2).standard_normal((3, 1000))
+    out = np.empty(3)
+    run(library, "add_up", 3, terms, 1000, 1, out)
+    assert np.allclose(out, (terms**2).sum(axis=1), rtol=1e-14)
+
+
+@pytest.mark.nvcc
+def test_rows_become_orthonormal_and_keep_what_they_span(library):
+    """Also where they are nearly dependent; one that depends on others, and a zero one, become zero."""
+    rng, c, d = np.random.default_rng(3), 16, 50
+    v = rng.standard_normal((3, c, d)) * np.geomspace(1e-12, 1, c)[None, :, None]
+    v[1, 3] = v[1, 9] + v[1, 12]
+    v[1, 5] = 0
+    v[2, 4] = v[2, 15] + 1e-9 * v[2, 4] / np.linalg.norm(v[2, 4])
+    given = v.copy()
+    run(library, "orthonormalize", 3, v, c, d)
+    for at, lost in ((0, []), (1, [3, 5]), (2, [])):
+        products = v[at] @ v[at].T
+        expected = np.eye(c)
+        expected[lost, lost] = 0
+        assert np.abs(products - expected).max() <= 1e-14
+        assert np.abs(given[at] - given[at] @ v[at].T @ v[at]).max() <= 1e-14
+
+
+@pytest.mark.nvcc
+def test_factors_ranks_and_what_was_not_found(library):
+    values = np.array([[0.0, 1e-18, 0.04, 1.0], [-1e-17, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, np.nan], [1.0, 1.0, 1.0, 1.0]])
+    info, factors = np.array([0, 0, 0, 3], np.int32), np.empty((4, 4))
+    ranks, flags = np.empty(4, np.int32), np.empty(4, np.int32)
+    cases = ((0.1, 0, [0, 0, 1 - 0.1 / np.sqrt(0.04), 0.9]), (0.1, 1, [0, 0, 1 - 0.1 * 0.1 / 0.04, 0.99]), (0.0, 0, [0, 0, 1, 1]))
+    kept = 2
+    for lam, by_garrote, first in cases:
+        run(library, "shrink", 4, values, 4, 4, lam, by_garrote, info, factors, ranks, flags)
+        assert factors[0].tolist() == first and not factors[1].any() and np.isnan(factors[2:]).all()
+        assert ranks.tolist() == [kept, 0, 0, 0]
+        assert flags.tolist() == [1, 1, -1, -1]
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("shrinkage", ["soft", "garrote"])
+def test_the_certificate_decides_as_on_the_host(library, shrinkage):
+    """Slices that pass, that lack a vector, whose pairs are not accurate, that are below lambda, and without a start."""
+    precision, _ = library
+    rng, s, c, d, lam = np.random.default_rng(4), 6, 16, 50, 0.1
+    q = np.linalg.qr(rng.standard_normal((s, d, d)))[0]
+    spectrum = np.concatenate([np.linspace(1, 0.36, 5), np.full(d - 5, 4e-4)])
+    scales = np.array([1.0, 1.0, 1.0, 1e-3, 1.0, 1.0])
+    gram = (q * spectrum) @ q.transpose(0, 2, 1) * scales[:, None, None]
+    v = q[:, :, :c].copy()
+    v[1] = q[1][:, 1 : 1 + c]  # lacks the first
+    v[2] = np.linalg.qr(v[2] + 1e-5 * rng.standard_normal((d, c)))[0]
+    v[4] = 0
+    values = np.diagonal(v.transpose(0, 2, 1) @ gram @ v, axis1=1, axis2=2)
+    ascending, rows = np.ascontiguousarray(values[:, ::-1]), np.ascontiguousarray(v.transpose(0, 2, 1)[:, ::-1])
+    product = rows @ gram
+    outside = gram - rows.transpose(0, 2, 1) @ (ascending[:, :, None] * rows)
+    norms = np.stack([(gram**2).sum(axis=(1, 2)), (outside**2).sum(axis=(1, 2))])
+    info = np.array([0, 0, 0, 0, 0, 1], np.int32)
+    factors, basis = np.full((s, c), np.nan), np.full((s, d, c), 9.0)
+    ranks, flags = np.empty(s, np.int32), np.empty(s, np.int32)
+    tolerance = TOLERANCES[precision.storage.name]
+    numbers = s, c, d, lam, int(shrinkage == "garrote"), tolerance
+    run(library, "certify", s, ascending, rows, product, norms, info, *numbers, factors, basis, ranks, flags)
+    assert flags.tolist() == [0, 1, 1, 0, 1, 1]
+    assert ranks.tolist() == [5, 0, 0, 0, 0, 0]
+    kept = ascending[0] > lam**2
+    assert np.array_equal(factors[0], np.where(kept, Rule(lam, shrinkage).factors(ascending[0]), 0)) and not factors[1:].any()
+    assert np.array_equal(basis[0], rows[0].T) and (basis[1:] == 9).all()
+
+
+def test_workspace_has_room_for_each_call_and_no_array_meets_another():
+    for shape in (TensorShape(4039, 4039, 50, 50), TensorShape(2600, 300, 512, 512), TensorShape(3, 3, 1, 9)):
+        for svt in ("gram64", "subspace"):
+            nbytes = tensor_sizes.workspace_bytes(shape, FDF, svt) - sizes.CUBLAS_WORKSPACE_BYTES - tensor_sizes.ALIGNMENT
+            sets = [tensor_sizes.transform_parts(shape, FDF), tensor_sizes.fill_parts(shape)]
+            for parts in (*sets, tensor_sizes.threshold_parts(shape, svt)):
+                end = 0
+                for part in parts.values():
+                    assert part.offset >= end and part.offset % tensor_sizes.ALIGNMENT == 0
+                    end = part.offset + int(np.prod(part.shape)) * np.dtype(part.dtype).itemsize
+                assert end <= nbytes
+    assert tensor_sizes.threshold_parts(TensorShape(4039, 4039, 50, 50), "gram64")["gram"].shape == (1024, 50, 50)
+
+
+def test_routines_and_columns_go_by_size():
+    assert [tensor_sizes.eigen_routine(order) for order in (16, 32, 33, 512)] == ["syevj", "syevj", "xsyev", "xsyev"]
+    columns = [tensor_sizes.transform_columns(TensorShape(n, 9, 9, 9)) for n in (8192, 8193)]
+    assert columns == [4096, 1024]

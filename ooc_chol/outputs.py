@@ -20,15 +20,18 @@ from __future__ import annotations
 import os
 import stat
 import unicodedata
+import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from types import TracebackType
+from typing import TypeAlias, final
 
 from ooc_chol.errors import MissingFolderError, OutputError, TierError
 from ooc_chol.inputs import input_file
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.prints import brief_repr
 
 #: The name of a file, as functions of the standard library take it.
@@ -227,10 +230,9 @@ def check_outputs(
         _check(output, path, replace=replace, ask=ask)
 
 
-@contextmanager
 def output_file(
     path: AnyPath, *, kind: FileKind | None = None, replace: bool = False, ask: str = REPLACE, option: str = ""
-) -> Iterator[Path]:
+) -> AbstractContextManager[Path, None]:
     """Name an empty file that takes the place of ``path`` only when the block ends without an error.
 
     Parameters
@@ -246,10 +248,10 @@ def output_file(
     option : str
         The option or argument by which the user names the file, for the message.
 
-    Yields
-    ------
-    Path
-        An empty file in the same folder, made by this call alone, which the block writes.
+    Returns
+    -------
+    context manager
+        Its value is the ``Path`` of an empty file in the same folder, made by this call alone, which the block writes.
 
     Raises
     ------
@@ -266,23 +268,51 @@ def output_file(
     -----
     A file that is replaced keeps its permissions. Whatever ends the block otherwise leaves the folder as it was.
     """
-    output, name = Output(option, path, kind), os.fspath(path)
-    _check(output, name, replace=replace, ask=ask)
-    target = Path(os.path.realpath(path))
-    part = target.with_name(f".ooc_chol-{os.urandom(8).hex()}.part")
-    mode = permissions(target)
-    descriptor = create_new(part, mode)
-    try:
-        os.close(descriptor)
-        yield part
-        if mode is not None:
-            os.chmod(part, mode)
-        refuse_strangers(output, name, replace=replace, ask=ask)  # one may have come meanwhile
-        os.replace(part, target)
-    except BaseException:
+    return _Written(Output(option, path, kind), path, replace=replace, ask=ask)
+
+
+@final
+class _Written(AbstractContextManager[Path, None]):
+    """A file that is written under another name. No generator: an interrupt may come between its ``yield`` and the block."""
+
+    def __init__(self, output: Output, path: AnyPath, *, replace: bool, ask: str) -> None:
+        self._output, self._path, self._replace, self._ask = output, path, replace, ask
+
+    def __enter__(self) -> Path:
+        _check(self._output, os.fspath(self._path), replace=self._replace, ask=self._ask)
+        self._target = Path(os.path.realpath(self._path))
+        self._mode = permissions(self._target)
+        self._part = self._target.with_name(f".ooc_chol-{os.urandom(8).hex()}.part")
+        # Called once, by us; or when this object goes, where an interrupt came as ``__exit__`` began.
+        self._remove = weakref.finalize(self, _remove, self._part, os.getpid())
+        try:
+            with HeldInterrupts():
+                os.close(create_new(self._part, self._mode))
+                return self._part
+        except BaseException:
+            self._remove()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None:
+                self._complete()
+        finally:
+            self._remove()
+
+    def _complete(self) -> None:
+        if self._mode is not None:
+            os.chmod(self._part, self._mode)
+        path = os.fspath(self._path)
+        refuse_strangers(self._output, path, replace=self._replace, ask=self._ask)  # one may have come meanwhile
+        os.replace(self._part, self._target)
+
+
+def _remove(part: Path, process: int) -> None:
+    """Remove what ``process`` has begun to write, unless it has its name; a child of that process leaves it."""
+    if process == os.getpid():
         with suppress(OSError):  # what went wrong first is to be seen
             part.unlink(missing_ok=True)
-        raise
 
 
 def output_folder(path: AnyPath, *, option: str = "") -> Path:

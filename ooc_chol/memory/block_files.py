@@ -17,7 +17,7 @@ import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 import xxhash
@@ -27,6 +27,7 @@ from ooc_chol.config import PAGE_BYTES, format_bytes, whole_pages
 from ooc_chol.errors import ClosedError, DamagedFileError, TierError
 from ooc_chol.inputs import input_file, parse_json
 from ooc_chol.interfaces import BlockIndex
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier
 from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes, pieces
 from ooc_chol.memory.files import file_errors_typed, package_version, read_fully, write_fully
@@ -90,6 +91,8 @@ _READERS, _LEAST_SHARED = 4, 8 << 20
 class BlockFileWriter(AbstractBlockSink):
     """A file of blocks while it is written, under ``path + ".partial"`` and a lock; :meth:`complete` gives it its name.
 
+    ``with`` creates it, and at the end of the block removes it unless it is complete.
+
     Parameters
     ----------
     path : str or PathLike
@@ -127,13 +130,21 @@ class BlockFileWriter(AbstractBlockSink):
         self._blocks: list[tuple[int, str]] = []
         self._end = PAGE_BYTES
         self._buffer: NDArray[np.uint8] = np.zeros(0, np.uint8)
-        with file_errors_typed(self._partial, "creating it"):
-            self._descriptor: int | None = create_locked(self._partial, permissions(self.path), kind.unfinished)
-            try:
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        kind = self._kind
+        try:
+            with HeldInterrupts(), file_errors_typed(self._partial, "creating it"):
+                self._descriptor = create_locked(self._partial, permissions(self.path), kind.unfinished)
                 write_fully(self._descriptor, kind.magic.ljust(PAGE_BYTES, b"\0"), 0, self._partial)
-            except BaseException:
-                self.discard()
-                raise
+                return self
+        except BaseException:
+            self.discard()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
 
     def room(self, nbytes: int) -> NDArray[np.uint8]:
         """A buffer, the same for all blocks."""
@@ -175,9 +186,10 @@ class BlockFileWriter(AbstractBlockSink):
             refuse_strangers(
                 self._output, self._name, replace=self._may_replace, ask=self._kind.ask
             )  # one may have come meanwhile
-            os.replace(self._partial, self.path)
-            self._descriptor = None
-            os.close(descriptor)
+            with HeldInterrupts():
+                os.replace(self._partial, self.path)
+                self._descriptor = None
+                os.close(descriptor)
             sync_directory(self.path, self._kind.unfinished)
 
     def discard(self) -> None:

@@ -101,12 +101,12 @@ class Writer:
 FACTOR = ("factor", "a.npy", "--tile-size", str(NB), "--quiet")
 PICTURE = ("plan", "--matrix", "a.npy", "--tile-size", str(NB), "--precision-threshold", "1e-4", "--picture")
 WRITERS = {
-    "store": Writer(by_store, ".ooc"),
-    "save": Writer(by_save, ".ooc", (".npy",)),
-    "save an array": Writer(by_save, ".npy", (".ooc",), is_marked=False),
+    "store": Writer(by_store, ".ooc", (".zarr",)),
+    "save": Writer(by_save, ".ooc", (".npy", ".zarr")),
+    "save an array": Writer(by_save, ".npy", (".ooc", ".zarr"), is_marked=False),
     "trace": Writer(by_trace, ".pftrace", (".gz",), knows_inputs=False),
     "compressed trace": Writer(by_trace, ".pftrace.gz", (".gz", ".pftrace"), knows_inputs=False),
-    "--store": Writer(by_shell(*FACTOR, "--store"), ".ooc"),
+    "--store": Writer(by_shell(*FACTOR, "--store"), ".ooc", (".zarr",)),
     "--trace": Writer(by_shell(*FACTOR, "--store", "L", "--trace"), ".pftrace", (".gz",)),
     "--report": Writer(by_shell(*FACTOR, "--store", "L", "--report"), ".json"),
     "--picture": Writer(by_shell(*PICTURE), ".svg"),

@@ -24,10 +24,12 @@ from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, 
 from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile, TileStates
 from ooc_chol.dense.stores.header import COPY_MAGIC, FACTOR_FILES, UNFINISHED, FileHeader
 from ooc_chol.dense.stores.header_reading import NothingToGoOnFromError, read_header, read_unfinished_header
+from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, OutputError, TierError
 from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
 from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_error, write_fully
 from ooc_chol.memory.unfinished import create_locked, forget_created, open_locked, sync_directory
@@ -47,7 +49,7 @@ _stores: weakref.WeakValueDictionary[int, FileStore] = weakref.WeakValueDictiona
 
 
 @final
-class FileStore(AbstractStore):
+class FileStore(AbstractKeptStore):
     """L in a file; made by :meth:`create`, :meth:`open` or :meth:`open_unfinished`.
 
     Tiles move by ``pread`` and ``pwrite``, from any number of threads: no mapping, so that pages of the file do not count as
@@ -59,7 +61,6 @@ class FileStore(AbstractStore):
 
     name = "file"
     ordered_by_events = True
-    writes_file = True
 
     def __init__(self, path: str, descriptor: int, header: FileHeader) -> None:
         self.path = path
@@ -91,7 +92,8 @@ class FileStore(AbstractStore):
     ) -> FileStore:
         """Create ``path + ".partial"`` at its full size, for writing; :meth:`complete` gives it its name.
 
-        ``checkpoint`` is a JSON object of at most 16 KiB that :meth:`open_unfinished` finds again.
+        ``checkpoint`` is a JSON object of at most 16 KiB that :meth:`open_unfinished` finds again. Interrupts wait until the
+        store is made; who calls holds them (:class:`HeldInterrupts`) until it is somebody's to discard.
         """
         final_path = os.path.realpath(path)
         tile_formats = None if formats is None else tuple(formats)
@@ -99,7 +101,7 @@ class FileStore(AbstractStore):
         first_bytes = header.encode() + header.encode(COPY_MAGIC)
         check_outputs([Output("", path, FACTOR_FILES)], replace=replace)
         partial = final_path + ".partial"
-        with file_errors_typed(partial, "creating it"):
+        with HeldInterrupts() as held, file_errors_typed(partial, "creating it"):
             descriptor = create_locked(partial, permissions(final_path), UNFINISHED)
             try:
                 store = cls(final_path, descriptor, header)
@@ -111,6 +113,7 @@ class FileStore(AbstractStore):
                 # The header comes first, so that what a killed run leaves is known for an unfinished factor.
                 write_fully(descriptor, first_bytes, 0, partial)
                 preallocate(descriptor, header.layout.end, partial)
+                held.check()
             except BaseException:
                 store.discard()
                 raise
@@ -230,9 +233,19 @@ class FileStore(AbstractStore):
         return self.header.layout
 
     @property
-    def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
-        return self.layout.present_formats
+    def is_complete(self) -> bool:
+        """Whether it is a finished factor."""
+        return self.header.complete
+
+    @property
+    def arithmetic_key(self) -> Mapping[str, Any]:
+        """Everything that the bits of L depend on."""
+        return self.header.arithmetic_key
+
+    @property
+    def created_by(self) -> str:
+        """Version of the package that wrote it."""
+        return self.header.created_by
 
     def reads_file(self, index: BlockIndex) -> bool:
         """Always: no tile is elsewhere."""
@@ -492,13 +505,14 @@ class FileStore(AbstractStore):
             self._write_header(header)
             refusal = why_not_replaced(Output("store", self.path, FACTOR_FILES), self.path, replace=self._may_replace)
             wanted, name = self.path, self.path if refusal is None else f"{self.path}-{os.urandom(4).hex()}"
-            os.replace(self.partial_path, name)
+            with HeldInterrupts():
+                os.replace(self.partial_path, name)
+                # From here on another run may have a file of the partial name, which is not this one's to remove.
+                self.path, self.header = name, header
         except TierError:
             raise
         except OSError as error:
             raise write_error(self.path, "the finished factor", error) from error
-        # From here on another run may have a file of the partial name, which is not this one's to remove.
-        self.path, self.header = name, header
         self._cache_again(descriptor)
         sync_directory(self.path, UNFINISHED)
         if refusal is not None:

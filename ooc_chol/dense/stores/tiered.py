@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile, closed_error
-from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.write_behind import WriteBehind
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, BlockIndex
@@ -36,8 +36,8 @@ class TieredStore(AbstractStore):
 
     Parameters
     ----------
-    file : FileStore
-        The file, empty; it is the tiered store's own from now on.
+    file : AbstractKeptStore
+        The file or Zarr group, empty; it is the tiered store's own from now on.
     kept : iterable of (int, int)
         Tiles that are kept in memory.
     """
@@ -47,7 +47,7 @@ class TieredStore(AbstractStore):
     wants_word_of_writes = True
     writes_file = True
 
-    def __init__(self, file: FileStore, kept: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, file: AbstractKeptStore, kept: Iterable[tuple[int, int]]) -> None:
         self.file, self.grid, self.fmt = file, file.grid, file.fmt
         self.keeps_unfinished = file.keeps_unfinished
         self._starts: dict[BlockIndex, int] = {}
@@ -258,10 +258,10 @@ class TieredStore(AbstractStore):
             self._memory.close()
 
 
-def file_of(store: AbstractStore) -> FileStore:
-    """The file of a store that has one."""
+def file_of(store: AbstractStore) -> AbstractKeptStore:
+    """The file, or Zarr group, of a store that has one."""
     file = store.file if isinstance(store, TieredStore) else store
-    assert isinstance(file, FileStore)
+    assert isinstance(file, AbstractKeptStore)
     return file
 
 
@@ -273,7 +273,7 @@ def _key(index: BlockIndex) -> BlockIndex:
 class _Writing:
     """Writes a kept tile to the file; it does not know the store, whose end must end its threads."""
 
-    def __init__(self, file: FileStore, memory: NDArray[np.uint8], starts: Mapping[BlockIndex, int]) -> None:
+    def __init__(self, file: AbstractKeptStore, memory: NDArray[np.uint8], starts: Mapping[BlockIndex, int]) -> None:
         self._file, self._starts = file, starts
         self.memory: NDArray[np.uint8] | None = memory
 

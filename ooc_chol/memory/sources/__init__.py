@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ooc_chol.memory.sources.array import ArraySource, SliceSource
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.file import MatrixLayout, NpySource, memmap_layout, npy_layout
 from ooc_chol.memory.sources.function import FunctionSource, from_function
+from ooc_chol.memory.zarr_names import is_zarr
 
 __all__ = [
     "AbstractSource",
@@ -48,6 +50,8 @@ def as_source(a: Any) -> AbstractSource:
     made = (make(a) for make in _MAKERS)
     if (source := next((one for one in made if one is not None), None)) is not None:
         return source
+    if (of_zarr := _zarr_source(a)) is not None:
+        return of_zarr
     if isinstance(a, str | os.PathLike):
         return _path_source(Path(a))
     if isinstance(a, np.ndarray) and not isinstance(a, np.ma.MaskedArray):
@@ -58,7 +62,7 @@ def as_source(a: Any) -> AbstractSource:
         return _array_source(array)
     raise TypeError(
         f"A is a {type(a).__module__}.{type(a).__qualname__}, without shape, dtype and slicing A[r0:r1, c0:c1]; pass an array "
-        "(np.asarray(A)), the path of a .npy file, or from_function(n, tile_fn)"
+        "(np.asarray(A)), the path of a .npy file or a Zarr array, or from_function(n, tile_fn)"
     )
 
 
@@ -86,12 +90,22 @@ def triangle_source(a: Any, lower: bool | None) -> AbstractSource:
     return source.transposed() if lower is False else source
 
 
+def _zarr_source(a: Any) -> AbstractSource | None:
+    """Read an array of Zarr, or one that ``a`` names; None for anything else."""
+    if "zarr" not in sys.modules and not is_zarr(a):
+        return None
+    from ooc_chol.memory.sources.zarr import ZarrSource, zarr_array  # only where it is used
+
+    array = zarr_array(a)
+    return None if array is None else ZarrSource(array)
+
+
 def _path_source(path: Path) -> NpySource:
     """Open the file at ``path``."""
     if path.suffix != ".npy":
         raise ValueError(
-            f"{path} does not end in .npy: A may be the path of a .npy file only; open other files first (raw numbers with "
-            "np.memmap, others with h5py or Zarr) and pass the open array"
+            f"{path} does not end in .npy: A may be the path of a .npy file or of a .zarr folder; open other files first (raw "
+            "numbers with np.memmap, others with h5py) and pass the open array"
         )
     return NpySource(npy_layout(path))
 

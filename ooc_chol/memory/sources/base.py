@@ -38,6 +38,8 @@ class AbstractSource(ABC):
     is_transposed: bool = False  #: Whether this is the transpose of the matrix that was given
     #: Whether pages of the system's cache count against a budget: then those of a file are given up as they are read
     is_bounded: bool = False
+    #: Whether it can be pickled, and reads the same matrix in another process: on a machine that sees the same files
+    is_shared: bool = False
     #: How a sample of both triangles is read: single entries, a block on the diagonal, or not at all
     sampled_by: Literal["entries", "block"] | None = None
     #: Axis by which several threads share a rectangle; None where one reads it no slower

@@ -105,6 +105,7 @@ class NpySource(AbstractSource):
 
     name = "file"
     sampled_by = "entries"
+    is_shared = True
 
     def __init__(self, layout: MatrixLayout) -> None:
         self.n = layout.n
@@ -194,6 +195,17 @@ class NpySource(AbstractSource):
         other.is_transposed = not self.is_transposed
         return other
 
+    def __copy__(self) -> NpySource:
+        """Another one over the same open file, which a pickle would open again."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the name of the file and where the entries lie in it: each process opens it for itself."""
+        layout = replace(self._layout, path=self._layout.path.absolute(), state=None)
+        return _opened_again, (layout, self.is_transposed)
+
     def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[Any]:
         """A few entries, each by a read of its own."""
         found = np.empty(len(rows), self._layout.dtype)
@@ -240,6 +252,13 @@ class _Asked:
 def _bytes_of(a: NDArray[Any]) -> memoryview:
     """The memory of a contiguous array, of whatever dtype."""
     return a.view(np.uint8).data.cast("B")
+
+
+def _opened_again(layout: MatrixLayout, is_transposed: bool) -> NpySource:
+    """The source of a pickle, over the file as it is here and now."""
+    source = NpySource(layout)
+    source.is_transposed = is_transposed
+    return source
 
 
 def npy_header(head: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -34,6 +34,7 @@ class FunctionSource(AbstractSource):
 
     name = "function"
     bytes_per_entry = 0
+    is_shared = True
 
     def __init__(self, n: int, tile_fn: TileFunction, cuda: TileFunction | None = None, fmt: PrecisionFormat = FP64) -> None:
         self.n, self.dtype, self._fmt = n, fmt.dtype, fmt

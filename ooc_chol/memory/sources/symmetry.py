@@ -17,6 +17,11 @@ _BLOCK = 16
 #: Difference of a pair, over the largest entry of the sample, that rounding does not explain: of entries of 32 bits or more, and
 #: of narrower ones or those whose width is unknown. An entry that is zero beside one that is not may be smaller.
 _WIDE, _NARROW, _ZERO = 1e-5, 1e-3, 1e-12
+#: What is said of a matrix that is not, around the pair that shows it.
+ASYMMETRIC = (
+    "{}: A is not symmetric, and only its lower triangle is read. Give lower=True if that is what you mean, lower=False if the "
+    "upper one counts, or (A + A.T) / 2"
+)
 _GOLDEN = 0.6180339887498949
 
 Places = tuple[NDArray[np.intp], NDArray[np.intp]]

@@ -1,0 +1,138 @@
+"""A as an array of Zarr, in a local folder or in object storage, read by slices from several threads."""
+
+from __future__ import annotations
+
+import os
+import sys
+from copy import copy
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.errors import MissingPackageError, OocCholError, TierError
+from ooc_chol.installation import install_hint
+from ooc_chol.memory.object_folders import first_line, object_address
+from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
+from ooc_chol.memory.sources.behind import files_behind
+from ooc_chol.memory.sources.numbers import put_numbers
+from ooc_chol.memory.zarr_names import is_zarr, local_path
+
+#: Names of arrays that a message lists at most.
+_MOST_NAMES = 12
+
+
+@final
+class ZarrSource(AbstractSource):
+    """An open array of Zarr. Its pickle is the array's: its place and what describes it, none of its entries.
+
+    A slice is a temporary array of the tile's size outside of every budget. Chunks that are aligned with the tiles are read once
+    each. A chunk that the array does not have is its fill value, as everywhere in Zarr.
+    """
+
+    name = "slices"
+    sampled_by = "block"
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+        self._what = f"the Zarr array {array.store_path}"
+        self.n = check_shape(tuple(array.shape), self._what)
+        self.dtype = np.dtype(array.dtype)
+        check_dtype(self.dtype, self._what)
+        self.bytes_per_entry = self.dtype.itemsize
+        # Memory of this process is in no other one, whatever its pickle holds.
+        self.is_shared = "Memory" not in type(array.store).__name__
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The folder of the array, if it is a local one: paths of other stores are none here."""
+        is_elsewhere = type(self._array.store).__name__ in ("FsspecStore", "ObjectStore")
+        return () if is_elsewhere else files_behind(self._array)
+
+    def transposed(self) -> ZarrSource:
+        """The same array, whose slices are turned once they are there."""
+        other = copy(self)
+        other.is_transposed = not self.is_transposed
+        return other
+
+    def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
+        """Read one slice and copy it."""
+        put_numbers(self._slice(cols, rows).T if self.is_transposed else self._slice(rows, cols), out)
+
+    def _slice(self, rows: range, cols: range) -> NDArray[Any]:
+        """One slice of the array itself."""
+        try:
+            return np.asarray(self._array[rows.start : rows.stop, cols.start : cols.stop])
+        except (OocCholError, MemoryError):
+            raise
+        except Exception as error:  # codecs and clients of object storage have errors of their own
+            place = f"[{rows.start}:{rows.stop}, {cols.start}:{cols.stop}]"
+            text = f"{self._what} could not be read in {place} ({first_line(error)})"
+            raise TierError(f"{text}; check that its chunks are whole, and the way to them") from error
+
+
+def zarr_array(a: Any) -> Any:
+    """The array of Zarr that ``a`` is or names, open for reading; None for anything else.
+
+    Raises
+    ------
+    MissingPackageError
+        ``a`` names one, and Zarr, or what reaches the URL, is not installed.
+    FileNotFoundError
+        There is nothing of that name.
+    ValueError
+        There is a group, which does not have one matrix.
+    """
+    zarr: Any = sys.modules.get("zarr")
+    if zarr is not None and isinstance(a, getattr(zarr, "Array", ())):
+        return a
+    if zarr is not None and isinstance(a, getattr(zarr, "Group", ())):
+        group: Any = a
+        return _only_matrix(group, str(group.store_path))
+    return _opened(a) if isinstance(a, str | os.PathLike) and is_zarr(a) else None
+
+
+def _opened(place: str | os.PathLike[str]) -> Any:
+    """The array of that name, or the only matrix of the group of that name."""
+    name = os.fspath(place)
+    try:
+        import zarr
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(f"{name} is read by Zarr, which is not installed: {install_hint('cluster')}") from error
+    store = _store(name)
+    try:
+        found = zarr.open(store=store, mode="r")
+    except (FileNotFoundError, KeyError) as error:
+        raise FileNotFoundError(2, "there is no array or group of Zarr", name) from error
+    except (MemoryError, ImportError):
+        raise
+    except Exception as error:  # what describes it makes no sense, or clients of object storage have errors of their own
+        text = f"{name} cannot be opened as Zarr ({first_line(error)}); check the name, and the way to it"
+        raise TierError(text) from error
+    return _only_matrix(found, name) if isinstance(found, zarr.Group) else found
+
+
+def _store(name: str) -> Any:
+    """What Zarr opens an array of that name from."""
+    if (path := local_path(name)) is not None:
+        return path
+    address = object_address(name.rstrip("/"))
+    import zarr.storage
+
+    if address.obstore is not None:
+        return zarr.storage.ObjectStore(address.obstore, read_only=True)
+    return zarr.storage.FsspecStore.from_url(name.rstrip("/"), read_only=True)
+
+
+def _only_matrix(group: Any, name: str) -> Any:
+    """The only array of two axes in a group."""
+    if "ooc_chol" in group.attrs:
+        raise ValueError(f"{name} is a factor of ooc_chol, not a matrix: open it with ooc_chol.load")
+    arrays = dict(group.arrays())
+    matrices = [found for found, array in arrays.items() if array.ndim == 2]
+    if len(matrices) == 1:
+        return arrays[matrices[0]]
+    named = [f"{found} {tuple(array.shape)}" for found, array in sorted(arrays.items())]
+    more = f" and {len(named) - _MOST_NAMES} more" if len(named) > _MOST_NAMES else ""
+    held = f"has the arrays {', '.join(named[:_MOST_NAMES])}{more}" if named else "has no arrays"
+    raise ValueError(f"{name} is a group of Zarr that {held}; name one square array, such as {name.rstrip('/')}/NAME")

@@ -8,7 +8,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.tiered import TieredStore
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.host import free_host_bytes
@@ -18,7 +18,7 @@ from ooc_chol.memory.release import RELEASER
 from ooc_chol.memory.sources.base import AbstractSource
 
 
-def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: FactorOptions) -> AbstractStore:
+def over_file(file: AbstractKeptStore, plan: Plan, source: AbstractSource, options: FactorOptions) -> AbstractStore:
     """The store of an L in ``file``, of which host memory keeps the tiles that ``plan`` says; an error discards the file.
 
     One that is kept it closes. Tiles that the plan is given are read from it.
@@ -42,7 +42,7 @@ def over_file(file: FileStore, plan: Plan, source: AbstractSource, options: Fact
     return store
 
 
-def keep_out_of_cache(file: FileStore, source: AbstractSource, options: FactorOptions) -> None:
+def keep_out_of_cache(file: AbstractKeptStore, source: AbstractSource, options: FactorOptions) -> None:
     """Let neither A nor L stay in the system's cache where memory is bounded, or the cache too small."""
     if stays_out_of_cache(options, file.nbytes + source.file_bytes):
         file.keep_out_of_cache()

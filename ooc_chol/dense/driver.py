@@ -16,6 +16,7 @@ from numpy.typing import DTypeLike
 
 from ooc_chol import blas_buffers
 from ooc_chol.dense.batch import factor_batch, is_batch
+from ooc_chol.dense.cluster.connection import current_client
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor
@@ -24,6 +25,7 @@ from ooc_chol.dense.habits import refuse_arguments
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
+from ooc_chol.dense.mixed_local import LocalGround
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
 from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
@@ -38,18 +40,12 @@ from ooc_chol.formats import type_named
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import triangle_source
 from ooc_chol.memory.sources.base import entries_named
-from ooc_chol.memory.sources.symmetry import find_asymmetry
+from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.room import memory_errors_typed
 from ooc_chol.runtime.sharing import HOST_PROMISES
 from ooc_chol.tracing.trace import Trace
-
-#: What is said of a matrix whose triangles differ.
-_ASYMMETRIC = (
-    "{}: A is not symmetric, and only its lower triangle is read. Give lower=True if that is what you mean, lower=False if the "
-    "upper one counts, or (A + A.T) / 2"
-)
 
 
 def cholesky(
@@ -76,6 +72,7 @@ def cholesky(
     plan: Plan | None = None,
     progress: Progress = None,
     trace: bool = False,
+    client: Any = None,
     **unknown: Never,
 ) -> CholeskyFactor:
     """Factor a symmetric positive definite matrix, ``A = L @ L.T``, in as little device memory as it is given.
@@ -86,10 +83,11 @@ def cholesky(
     ----------
     a : (n, n) or (b, n, n) array, path, or source
         The matrix; only its lower triangle is read, or with ``lower=False`` its upper. A NumPy array of any stride order, a
-        memmap, the path of a ``.npy`` file, anything with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or
-        :func:`from_function`. float64 is taken as it is, and complex128 or complex64 as a Hermitian matrix; other real numbers
-        (float32 and float16, integers, bool, long doubles, another byte order, objects such as ``Fraction``) become float64, or
-        ``dtype``, tile by tile. What NumPy makes an array of is copied as a whole: nested lists, and tables of pandas or Polars.
+        memmap, the path of a ``.npy`` file, an array of Zarr, its path (``"A.zarr"``) or its URL (``"s3://bucket/A"``), anything
+        with ``shape``, ``dtype`` and slicing, a CuPy or DLPack array, or :func:`from_function`. float64 is taken as it is, and
+        complex128 or complex64 as a Hermitian matrix; other real numbers (float32 and float16, integers, bool, long doubles,
+        another byte order, objects such as ``Fraction``) become float64, or ``dtype``, tile by tile. What NumPy makes an array of
+        is copied as a whole: nested lists, and tables of pandas or Polars.
         A batch ``(b, n, n)`` of small real matrices, in memory, is factored by LAPACK on all cores, or by cuSOLVER's batched
         routine on the GPU that it lies on or that ``devices`` names.
     dtype : str, dtype or None
@@ -141,11 +139,12 @@ def cholesky(
     store : path, HostMemory, "device" or None
         File for L, named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any other
         file only with ``replace_store=True``, and the file of ``a`` never. A run that fails or is interrupted removes the partial
-        file; what a killed one leaves there, the next replaces. ``"device"`` keeps L on the GPUs that make it, which then answer
-        solves, products and determinants; it counts against ``memory_budget``. None keeps L in host memory, and for an A in a
-        GPU's memory on the GPU where L is at most half of the budget. A :class:`HostMemory` is memory that one factorization
-        after the other uses. For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor
-        is closed: a next call that needs as much or half as much takes it over, else a thread frees it.
+        file; what a killed one leaves there, the next replaces. A name that ends in ``.zarr``, or a URL, is that of a Zarr group,
+        of which nothing is replaced unasked, and what is no factor never. ``"device"`` keeps L on the GPUs that make it, which
+        then answer solves, products and determinants; it counts against ``memory_budget``. None keeps L in host memory, and for
+        an A in a GPU's memory on the GPU where L is at most half of the budget. A :class:`HostMemory` is memory that one
+        factorization after the other uses. For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds
+        when the factor is closed: a next call that needs as much or half as much takes it over, else a thread frees it.
     checkpoint : path, bool or None
         File for L as ``store``, whose unfinished form is kept when the run fails, is interrupted or killed: the same call goes on
         from it, to the same bits, also with another budget, policy or number of devices. True keeps that of ``store``. What the
@@ -153,7 +152,7 @@ def cholesky(
         A finished file of the same call is given at once. Ctrl-C lets run what is enqueued, a second one ends at once. After a
         verdict on A itself, such as a minor that is not positive definite, nothing is kept.
     replace_store : bool
-        Let L replace whatever file ``store`` names, and a checkpoint begin afresh.
+        Let L replace whatever file ``store`` names, or a Zarr group of ours, and a checkpoint begin afresh.
     overwrite : bool
         Keep L in the lower triangle of ``a``, a writable array of type ``dtype``, or with ``lower=False`` its transpose in the
         upper one; that triangle of A is lost then, also when the factorization fails.
@@ -167,6 +166,15 @@ def cholesky(
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
         Keep every operation for ``L.trace``.
+    client : distributed.Client, str or None
+        A cluster of Dask on which A is factored: a client, or the address of its scheduler. A Dask array goes to the client that
+        is current without being told, and is read on this machine where there is none. Tasks are blocks of tiles, each a run of
+        this package on its worker, with ``devices`` and ``memory_budget`` of each worker; L stays in the workers' memory until it
+        is closed, or goes to the Zarr group that ``store`` names, where blocks that are finished and right are not made again
+        with ``checkpoint=True``. Of a Dask array, rechunked lazily, only blocks of the triangle that is read are computed; files
+        and Zarr arrays are read, and functions called, by each worker; what only this process has is sent from here. What Dask
+        loses with a worker it makes again, to the same bits, which are those of one machine with the same arithmetic key.
+        ``policy``, ``host_budget``, ``overwrite``, ``plan`` and ``trace`` are not there.
     *others, **unknown : nothing
         All but A is given by name; arguments of SciPy's and NumPy's ``cholesky`` are answered with what takes their place.
 
@@ -206,6 +214,8 @@ def cholesky(
     CheckpointError
         The checkpoint belongs to another matrix, to other options or to arithmetic with other bits; ``differences`` says which. A
         :class:`TierError`.
+    ClusterError
+        With a client: workers differ in what bits depend on, a task ended its workers, or the connection was lost.
 
     Notes
     -----
@@ -241,6 +251,11 @@ def cholesky(
         dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
     )
     place, is_kept = place_of_checkpoint(store, checkpoint, overwrite=overwrite, policy=policy)
+    if client is not None or (client := current_client(a)) is not None:
+        from ooc_chol.dense.cluster.calls import ClusterCall, factor_on_cluster
+
+        refused = {"overwrite": overwrite, "plan": plan is not None, "trace": trace}
+        return factor_on_cluster(ClusterCall(a, client, options, lower, place, is_kept, replace_store, progress, refused))
     _check_overwrite(overwrite, store, precision_threshold)
     if (excess := excess_of_budget(options)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=2)
@@ -281,7 +296,7 @@ def cholesky(
         )
         check_store(request)
         if lower is None and (found := find_asymmetry(source)) is not None:
-            warnings.warn(_ASYMMETRIC.format(found), AsymmetryWarning, stacklevel=2)
+            warnings.warn(ASYMMETRIC.format(found), AsymmetryWarning, stacklevel=2)
         if not source.n:
             return _factor_nothing(request)
         return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
@@ -351,8 +366,9 @@ def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor
 def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
     """Measure, plan, run and certify with a precision threshold."""
     with ExitStack() as owned:
-        result = factor_mixed(request, owned)
-        plan, execution, store = result.plan, result.execution, result.store
+        ground = LocalGround(request, owned)
+        result = factor_mixed(ground)
+        plan, execution, store = result.plan, result.execution, ground.store
         key = result.key or arithmetic_key(plan).to_dict()
         store.describe(key)  # formats may be wider than those it was made for
         store.complete()
@@ -414,6 +430,7 @@ def plan(
     host_budget: int | str | None = None,
     store: str | os.PathLike[str] | HostMemory | None = None,
     lower: bool | None = None,
+    client: Any = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
 
@@ -468,6 +485,8 @@ def plan(
         Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
     lower : bool or None
         Which triangle of A is read for its norms, as for :func:`cholesky`; without the sample of both.
+    client : distributed.Client, str or None
+        A cluster, as for :func:`cholesky`; the plan is a :class:`ClusterPlan` then.
 
     Returns
     -------
@@ -510,6 +529,11 @@ def plan(
         dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
     )
     _check_lower(lower)
+    if client is not None or (client := current_client(n_or_a)) is not None:
+        from ooc_chol.dense.cluster.calls import ClusterCall, plan_on_cluster
+
+        # typed as the plan of one machine: types do not tell whether there is a client
+        return cast(Plan, plan_on_cluster(ClusterCall(n_or_a, client, options, lower, store)))
     the_plan = _plan(n_or_a, options, store, lower)
     check_host_budget(the_plan, store, options)
     return the_plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Self
@@ -64,8 +64,15 @@ def fingerprint_of(source: AbstractSource, fmt: PrecisionFormat, devices: Sequen
     places = sampled_blocks(source.n)
     is_made_there = source.bytes_per_entry == 0 and not device_kind(devices[0]).is_in_host_memory
     read = _blocks_of_device(source, fmt, devices[0], places) if is_made_there else _blocks_of(source, fmt, places)
+    return fingerprint_from(source.n, source.dtype, places, read)
+
+
+def fingerprint_from(
+    n: int, dtype: np.dtype[Any], places: Sequence[tuple[int, int]], read: Iterable[NDArray[Any]]
+) -> Fingerprint:
+    """The fingerprint by blocks that somebody read, in the type of the factor."""
     blocks = tuple((row, col, _digest(block, row == col)) for (row, col), block in zip(places, read, strict=True))
-    return Fingerprint(source.n, source.dtype.name, blocks)
+    return Fingerprint(n, dtype.name, blocks)
 
 
 def sampled_blocks(n: int) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from ooc_chol.threads import LOOK_SECONDS, OwnThread, start
 #: Seconds between two flushes: what a power cut takes is what was written since the one before the last began.
 FLUSH_SECONDS = 15.0
 #: What is said of A itself: with the same A there is nothing to go on to, and another A has no use for these tiles.
-_VERDICTS = (NotPositiveDefiniteError, NonFiniteError, NotHermitianError, PrecisionError)
+VERDICTS = (NotPositiveDefiniteError, NonFiniteError, NotHermitianError, PrecisionError)
 
 
 def keep_unfinished(store: AbstractStore, owned: ExitStack) -> None:
@@ -34,13 +34,13 @@ def keep_unfinished(store: AbstractStore, owned: ExitStack) -> None:
 
 def _leave(store: AbstractStore, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
     """Close the store behind an error, to which is added where what was computed is, and how to go on."""
-    if kind is not None and issubclass(kind, _VERDICTS):
+    if kind is not None and issubclass(kind, VERDICTS):
         store.discard()
         return
     file = file_of(store)
     if file.is_closed:  # discarded by a run that began anew, or closed by the store over it
         return
-    written, path, is_complete = 0, file.partial_path, file.header.complete
+    written, path, is_complete = 0, file.partial_path, file.is_complete
     try:
         # What led here goes on; tiles whose bytes or checksums are lost are computed again.
         with suppress(OocCholError, OSError, MemoryError):

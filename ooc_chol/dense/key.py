@@ -37,20 +37,26 @@ class ArithmeticKey:
 
 def arithmetic_key(plan: Plan) -> ArithmeticKey:
     """The key of ``plan`` on this machine."""
-    facts = kernel_facts(plan.devices, plan.fmt)
-    layout = plan.layout
     return ArithmeticKey(
         n=plan.grid.n,
         nb=plan.grid.nb,
         formats=plan.fmt.name if plan.precision is None else _formats_text(plan.precision),
-        engine=layout.key_text(plan.product_shares, [panel.width for panel in plan.panels]),
-        k_segment_tiles=K_SEGMENT_TILES if layout.moduli is None else 0,
-        trsm=facts.trsm,
-        kernels=facts.kernels,
-        device_model=facts.model,
-        library=facts.library,
+        k_segment_tiles=K_SEGMENT_TILES if plan.layout.moduli is None else 0,
         threads_per_call=1,
+        **machine_part(plan),
     )
+
+
+def machine_part(plan: Plan) -> dict[str, str]:
+    """The part of the key of ``plan`` that its engine and this machine decide on, by the names of :class:`ArithmeticKey`."""
+    facts = kernel_facts(plan.devices, plan.fmt)
+    return {
+        "engine": plan.layout.key_text(plan.product_shares, [panel.width for panel in plan.panels]),
+        "trsm": facts.trsm,
+        "kernels": facts.kernels,
+        "device_model": facts.model,
+        "library": facts.library,
+    }
 
 
 def _formats_text(precision: PrecisionMap) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,17 @@ from ooc_chol.threads import OwnThread, start
 STREAMS = 2
 
 
+@dataclass(frozen=True, eq=False)
+class MeasuredTiles:
+    """What was measured of some tiles of A; nothing, that is zero, of the others."""
+
+    tiles: NDArray[np.float64]  #: Frobenius norm of each packed tile
+    diagonal: NDArray[np.float64]  #: The diagonal of A
+    sample: NDArray[np.float64] | None  #: Entries of a sample's rows and columns, where one was taken
+    form: NDArray[np.float64] | None  #: ``U.T @ A @ V`` of the tiles and what mirrors them, where there are probes
+    seconds: float  #: From the first tile to the last
+
+
 def measure_matrix(
     grid: TileGrid,
     devices: Sequence[TileDevice],
@@ -41,8 +52,46 @@ def measure_matrix(
     row of A on each device, and ``2 n**2 s`` flops.
     """
     step = sample_step(grid) if samples else None
+    measured = measure_tiles(grid, devices, source, list(grid.tiles()), step=step, probes=probes, run=run)
+    return norms_of(grid, measured, step=step, probes=probes)
+
+
+def norms_of(grid: TileGrid, measured: MeasuredTiles, *, step: int | None, probes: Probes | None) -> MatrixNorms:
+    """What the planner must know of A, by what was measured of all its tiles."""
+    rows = [measured.diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
+    with np.errstate(over="ignore", invalid="ignore"):
+        traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
+    began, expected = time.perf_counter(), None
+    if step is not None and measured.sample is not None:
+        expected = FactorNorms.expected(grid, measured.sample, step)
+    return MatrixNorms(
+        grid,
+        measured.tiles,
+        traces=traces,
+        least=least,
+        largest=largest,
+        seconds=measured.seconds + time.perf_counter() - began,
+        expected=expected,
+        probes=probes,
+        form=measured.form,
+        diagonal=measured.diagonal,
+    )
+
+
+def measure_tiles(
+    grid: TileGrid,
+    devices: Sequence[TileDevice],
+    source: SourceTier,
+    tiles: Sequence[TileIndex],
+    *,
+    step: int | None = None,
+    probes: Probes | None = None,
+    run: Pass | None = None,
+) -> MeasuredTiles:
+    """Norms of ``tiles`` of A's lower triangle, with a sample of every ``step``-th row and column of each."""
     told = run or Pass("norms of A")
     tracks = [track_of_a(told, device.name) for device in devices]
+    shares = [tiles[number :: len(devices)] for number in range(len(devices))]
     surveys: dict[int, AbstractSurvey] = {}
     products: dict[int, ProbedSums] = {}
     forms: dict[int, NDArray[np.float64]] = {}
@@ -51,7 +100,7 @@ def measure_matrix(
 
     def measure_share(number: int) -> None:
         try:
-            device, share = devices[number], _Share(step, number, len(devices))
+            device, share = devices[number], shares[number]
             arena, streams = _prepare(grid, device, source, probes)
             surveys[number] = device.kernels.create_survey(grid, step)
             began.append(time.perf_counter())
@@ -77,47 +126,23 @@ def measure_matrix(
         if errors:
             raise errors[0]
         # Each tile was measured by one device; what it wrote is read before the devices close.
-        tiles, diagonal = (
+        norms, diagonal = (
             sum(parts) for parts in zip(*[(each.norms(), each.diagonal()) for each in surveys.values()], strict=True)
         )
         with np.errstate(over="ignore", invalid="ignore"):
             form = None if probes is None else np.sum([forms[number] for number in sorted(forms)], axis=0)
-        expected = None if step is None else FactorNorms.expected(grid, _joined(grid, step, surveys), step)
-    rows = [diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
-    with np.errstate(over="ignore", invalid="ignore"):
-        traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
-    return MatrixNorms(
-        grid,
-        tiles,
-        traces=traces,
-        least=least,
-        largest=largest,
-        seconds=time.perf_counter() - min(began),
-        expected=expected,
-        probes=probes,
-        form=form,
-        diagonal=diagonal,
-    )
+        sample = None if step is None else _joined(grid, step, surveys, shares)
+    return MeasuredTiles(norms, diagonal, sample, form, time.perf_counter() - min(began))
 
 
-class _Share(NamedTuple):
-    """What one device measures: every ``of``-th tile from ``number`` on, with a sample of every ``step``-th row and column."""
-
-    step: int | None
-    number: int
-    of: int
-
-    def tiles(self, grid: TileGrid) -> list[TileIndex]:
-        """The tiles that the device measures, in packed order."""
-        return list(grid.tiles())[self.number :: self.of]
-
-
-def _joined(grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey]) -> NDArray[np.float64]:
+def _joined(
+    grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey], shares: Sequence[Sequence[TileIndex]]
+) -> NDArray[np.float64]:
     """The sample of all tiles, of which each device has its share."""
     sample, starts = surveys[0].sample(), sample_starts(grid, step)
     for number in range(1, len(surveys)):
         others = surveys[number].sample()
-        for i, j in _Share(step, number, len(surveys)).tiles(grid):
+        for i, j in shares[number]:
             part = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
             sample[part] = others[part]
     return sample
@@ -140,14 +165,14 @@ def _measure(
     device: TileDevice,
     source: SourceTier,
     *,
-    parts: tuple[AbstractArena, Sequence[AbstractStream], _Share],
+    parts: tuple[AbstractArena, Sequence[AbstractStream], Sequence[TileIndex]],
     uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], ProbedSums | None],
     track: Track,
 ) -> None:
     """Make or read the tiles of one device, and measure and multiply them."""
     (arena, streams, share), (measure, products) = parts, uses
     track.resident_bytes = arena.n_slots * arena.slot_bytes
-    for at, index in enumerate(share.tiles(grid)):
+    for at, index in enumerate(share):
         number = at % STREAMS
         stream, tile, name = streams[number], arena.tile(number, grid.shape(*index)), f"norms-{number}"
         begun = track.now(stream)

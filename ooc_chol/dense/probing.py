@@ -81,6 +81,16 @@ class ProbedSums:
             self._kernels.add_product(stream, self._square, z_k, z_k, transposed=True)
         return self._read(stream)
 
+    def total(self, stream: AbstractStream) -> NDArray[np.float64]:
+        """``Z`` on the host; the streams that added must be done."""
+        first, *rest = self._in_order() or [self._of(stream)]
+        for number in rest:
+            self._add_to(stream, self._sums[first], self._sums[number])
+        found = np.empty(self._sums[first].shape)
+        copy_columns_out(self._device, stream, self._sums[first], found, slot_bytes=self._slot_bytes)
+        stream.synchronize()
+        return found
+
     def _of(self, stream: AbstractStream) -> int:
         """The number of a stream's sums, which are zero at its first use."""
         number = self._numbers.get(stream.name)

@@ -22,6 +22,7 @@ from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
+from ooc_chol.memory.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
@@ -153,10 +154,16 @@ def place_of_checkpoint(
     if is_memory(store):
         raise ValueError("a checkpoint is the unfinished file of L: leave store out, and L is in the file that checkpoint names")
     assert isinstance(store, str | os.PathLike)
-    if os.path.realpath(store) != os.path.realpath(checkpoint):
+    if _place_name(store) != _place_name(checkpoint):
         text = f"store ({os.fspath(store)!r}) and checkpoint ({os.fspath(checkpoint)!r}) are two files for one L"
         raise ValueError(f"{text}: a checkpoint is the unfinished file of L; give one of them, or checkpoint=True")
     return store, True
+
+
+def _place_name(place: str | os.PathLike[str]) -> str:
+    """Equal for two names of one file or group."""
+    path = local_path(place) if is_zarr(place) else os.path.realpath(place)
+    return os.fspath(place).rstrip("/") if path is None else path
 
 
 def rates_of_request(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
@@ -173,6 +180,8 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     if rates is None or is_memory(store):
         return rates
     assert isinstance(store, str | os.PathLike)
+    if is_url(store):  # a disk of this machine has no part in it
+        return rates
     if not stays_out_of_cache(options, compulsory_bytes(grid, fmt.itemsize) + (0 if source is None else source.file_bytes)):
         return rates
     files = source.files if source is not None and source.name == NpySource.name else ()

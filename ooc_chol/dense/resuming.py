@@ -21,11 +21,13 @@ from ooc_chol.dense.planner.problem import budget_of
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.dense.stores.file import FileStore
+from ooc_chol.dense.stores.choice import open_kept, open_unfinished
+from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.tiered import TieredStore, file_of
 from ooc_chol.errors import CheckpointError, DamagedFileError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import NORM_COLUMNS
 from ooc_chol.precision.tile_formats import PrecisionMap
@@ -36,7 +38,7 @@ from ooc_chol.team import ThreadTeam
 class Resumption:
     """A checkpoint that belongs to a call."""
 
-    store: FileStore
+    store: AbstractKeptStore
     record: CheckpointRecord
     options: FactorOptions  #: Those of the call, with what they leave open as it is in the checkpoint
     good: frozenset[tuple[int, int]]  #: Tiles whose bytes are what was written
@@ -44,12 +46,12 @@ class Resumption:
     @property
     def is_complete(self) -> bool:
         """Whether the factor was finished before."""
-        return self.store.header.complete
+        return self.store.is_complete
 
     @property
     def key(self) -> dict[str, str | int]:
         """The arithmetic key of the factor."""
-        return dict(self.store.header.arithmetic_key)
+        return dict(self.store.arithmetic_key)
 
     def store_for(self, plan: Plan, request: Request, owned: ExitStack) -> AbstractStore:
         """The store for what is left to do, of which host memory keeps what ``plan`` says."""
@@ -107,9 +109,10 @@ def resumed(request: Request, owned: ExitStack) -> Resumption | None:
             return None
         options = _options(request, store, record)
         good = _good_tiles(store)
-        until_known.pop_all()
-    store.keep_unfinished()
-    keep_unfinished(store, owned)
+        with HeldInterrupts():
+            until_known.pop_all()
+            keep_unfinished(store, owned)
+        store.keep_unfinished()
     return Resumption(store, record, options, good)
 
 
@@ -132,34 +135,36 @@ def save_record(store: AbstractStore, plan: Plan, record: CheckpointRecord | Non
         file.save_checkpoint(record.to_dict())
 
 
-def _opened(path: str | os.PathLike[str]) -> FileStore | None:
-    """The unfinished file, or else the finished one; None where there is neither."""
+def _opened(path: str | os.PathLike[str]) -> AbstractKeptStore | None:
+    """The unfinished file or group, or else the finished one; None where there is neither."""
     with suppress(FileNotFoundError):
-        return FileStore.open_unfinished(path)
-    return FileStore.open(path) if os.path.exists(path) else None
+        return open_unfinished(path)
+    with suppress(FileNotFoundError):
+        return open_kept(path)
+    return None
 
 
-def _record_of(store: FileStore) -> CheckpointRecord | None:
+def _record_of(store: AbstractKeptStore) -> CheckpointRecord | None:
     """The record in a header; None for what a killed run without a checkpoint has left."""
     content: Any = store.checkpoint
-    if content is None and not store.header.complete:
+    if content is None and not store.is_complete:
         return None
-    path = store.path if store.header.complete else store.partial_path
+    path = store.path if store.is_complete else store.partial_path
     if content is None:
         raise CheckpointError(path, {"kind of file": ("a finished factor without a checkpoint", "a checkpoint")})
     try:
         return CheckpointRecord.from_dict(content)
     except (KeyError, TypeError, ValueError) as error:
-        written = f"written by version {store.header.created_by} of the package"
+        written = f"written by version {store.created_by} of the package"
         text = (
             f"{path}: what it says of its checkpoint makes no sense ({error!r}), {written}; start afresh with replace_store=True"
         )
         raise DamagedFileError(text, path) from error
 
 
-def _options(request: Request, store: FileStore, record: CheckpointRecord) -> FactorOptions:
+def _options(request: Request, store: AbstractKeptStore, record: CheckpointRecord) -> FactorOptions:
     """The options of the call with what the checkpoint pins; ``CheckpointError`` for what cannot go together."""
-    path, grid = store.path if store.header.complete else store.partial_path, store.grid
+    path, grid = store.path if store.is_complete else store.partial_path, store.grid
     asked = request.options if request.plan is None else _options_of(request.plan, request.options)
     differing = record.conflicts(asked, grid.nb)
     if grid.n != request.source.n:
@@ -192,11 +197,11 @@ def _options_of(plan: Plan, options: FactorOptions) -> FactorOptions:
     )
 
 
-def _good_tiles(store: FileStore) -> frozenset[tuple[int, int]]:
+def _good_tiles(store: AbstractKeptStore) -> frozenset[tuple[int, int]]:
     """The tiles whose bytes agree with their checksums, read by all threads; a finished factor has no others."""
     with closing(ThreadTeam(host_threads(1))) as team:
         states = store.verify_tiles(team=team)
-    if store.header.complete and states.bad:
+    if store.is_complete and states.bad:
         i, j = min(states.bad)
         text = f"{store.path}: the finished factor is damaged in tile {(i, j)} ({len(states.bad)} in all)"
         raise DamagedFileError(f"{text}; compute it anew with replace_store=True", store.path, tile=(int(i), int(j)))

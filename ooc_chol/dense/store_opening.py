@@ -19,16 +19,16 @@ from ooc_chol.dense.planner.problem import SURELY_FREE
 from ooc_chol.dense.request import ON_DEVICE, Place, Request, is_memory
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.choice import check_place, checkpoint_at, create_kept
 from ooc_chol.dense.stores.device import DeviceStore
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, OutputError
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.release import RELEASER
-from ooc_chol.outputs import Output, check_outputs
+from ooc_chol.memory.zarr_names import is_url
 from ooc_chol.tasks.tiling import TileGrid
 
 
@@ -40,16 +40,17 @@ def check_store(request: Request) -> None:
     request.source.is_bounded = request.options.host_budget is not None
     if not is_memory(request.store):
         assert isinstance(request.store, str | os.PathLike)
-        inputs = [("a", file) for file in request.source.files]
-        outputs = [Output("store", request.store, FACTOR_FILES)]
-        check_outputs(outputs, inputs, replace=request.replace_store, ask="replace_store=True")
+        inputs: list[tuple[str, str]] = [("a", file) for file in request.source.files]
+        if is_url(request.a):
+            inputs.append(("a", request.a))
+        check_place(request.store, inputs, replace=request.replace_store, goes_on=request.checkpoint)
         if not request.checkpoint and not request.replace_store:
             _refuse_checkpoint(request.store)
 
 
 def _refuse_checkpoint(path: str | os.PathLike[str]) -> None:
     """Raise ``OutputError`` where the unfinished file that a new one would replace is a checkpoint."""
-    if (there := FileStore.checkpoint_at(path)) is not None:
+    if (there := checkpoint_at(path)) is not None:
         text = f"store: {there} is a checkpoint, which would be lost; go on from it with checkpoint=True, or remove it"
         raise OutputError(f"{text}, or replace it by replace_store=True", "store", there)
 
@@ -71,12 +72,13 @@ def own_empty_store(request: Request, owned: ExitStack) -> AbstractStore:
     """A store for the L of order 0, in host memory or in a file, which ``owned`` discards unless it is emptied first."""
     grid = TileGrid(0, 1)
     store: AbstractStore
-    if is_memory(request.store):
-        store = MemoryStore(grid, None, request.store if isinstance(request.store, HostMemory) else None)
-    else:
-        assert isinstance(request.store, str | os.PathLike)
-        store = FileStore.create(request.store, grid, replace=request.replace_store)
-    owned.callback(store.discard)
+    with HeldInterrupts():
+        if is_memory(request.store):
+            store = MemoryStore(grid, None, request.store if isinstance(request.store, HostMemory) else None)
+        else:
+            assert isinstance(request.store, str | os.PathLike)
+            store = create_kept(request.store, grid, replace=request.replace_store)
+        owned.callback(store.discard)
     return store
 
 
@@ -112,11 +114,14 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
         if request.checkpoint:
             checkpoint = (record or CheckpointRecord.of(plan, request.options, request.fingerprint)).to_dict()
         replace = request.replace_store
-        file = FileStore.create(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
-        if request.checkpoint:
-            file.keep_unfinished()
-        else:
-            owned.callback(file.discard)  # before anything is put over it: an interrupt may come there
+        with HeldInterrupts():
+            file = create_kept(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
+            # Before anything is put over it: an interrupt may come there.
+            if request.checkpoint:
+                file.keep_unfinished()
+                keep_unfinished(file, owned)
+            else:
+                owned.callback(file.discard)
         return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
     _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))

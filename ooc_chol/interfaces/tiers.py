@@ -164,6 +164,10 @@ class AbstractTier(ABC):
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Store ``data``, a row-major array of the block's shape, float64 or float32, as block ``index``, in its format."""
 
+    def write_by(self, team: ThreadTeam, index: BlockIndex, data: NDArray[Any]) -> None:
+        """Store ``data`` as :meth:`write` does, by all threads of ``team`` where that is faster."""
+        self.write(index, data)
+
     def confirm(self, index: BlockIndex) -> None:  # noqa: B027 - most tiers are not gone on from
         """Note that a run has found block ``index`` to be right, whose writing may be still to come; for tiers that keep it."""
 

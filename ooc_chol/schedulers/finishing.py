@@ -25,13 +25,14 @@ class FinishingTasks:
 
     def __init__(self, panels: Sequence[Panel]) -> None:
         self._panel_of = [panel for panel in panels for _ in range(panel.width)]
+        self._first = panels[0].k0
         self._panel: Panel | None = None
         self._flops = [0, 0]  # of the compute stream and of the finish stream, in this panel
         self._row_is_beside: dict[int, bool] = {}
 
     def takes(self, task: Task, counted: int) -> bool:
         """Whether ``task``, the next one of the program, of so many flops, is the finish stream's."""
-        panel = self._panel_of[task.j]
+        panel = self._panel_of[task.j - self._first]
         if panel != self._panel:
             self._panel, self._flops, self._row_is_beside = panel, [0, 0], {}
         is_taken = task.k >= panel.k0 and self._finishes(task, panel)

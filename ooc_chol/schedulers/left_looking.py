@@ -9,6 +9,7 @@ from ooc_chol.schedulers.schedule import AbstractScheduler, Schedule
 from ooc_chol.tasks.cholesky import Task, finish, update
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import Index, TileGrid
+from ooc_chol.tasks.windows import Window, whole_triangle
 
 
 @final
@@ -23,25 +24,31 @@ class LeftLookingScheduler(AbstractScheduler[Task]):
     name = "left-looking"
 
     def schedule(
-        self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel], given: frozenset[Index] = frozenset()
+        self,
+        grid: TileGrid,
+        owners: Sequence[int],
+        panels: Sequence[Panel],
+        given: frozenset[Index] = frozenset(),
+        window: Window | None = None,
     ) -> Schedule[Task]:
         """Order every task; see :class:`AbstractScheduler`."""
+        made = window or whole_triangle(grid.nt)
         n_devices = max(owners) + 1
         tasks: list[list[Task]] = [[] for _ in range(n_devices)]
         for number, panel in enumerate(panels):
             for device in range(n_devices):
-                for group in _row_groups(grid.nt, owners, device, panel, snake=number % 2 == 1):
+                for group in _row_groups(made, owners, device, panel, snake=number % 2 == 1):
                     tasks[device].extend(_group_tasks(group, panel))
-        if given:
+        if given and window is None:
             tasks = [[task for task in one if task.output not in given] for one in tasks]
         return Schedule(grid, tuple(map(tuple, tasks)))
 
 
-def _row_groups(nt: int, owners: Sequence[int], device: int, panel: Panel, *, snake: bool) -> list[list[int]]:
+def _row_groups(made: Window, owners: Sequence[int], device: int, panel: Panel, *, snake: bool) -> list[list[int]]:
     """The device's rows of ``panel`` in groups: the panel's own rows, then the following ones in snake order."""
     k1 = panel.k0 + panel.width
-    own = [m for m in range(panel.k0, k1) if owners[m] == device]
-    rest = [m for m in range(k1, nt) if owners[m] == device]
+    rows = [m for m in made.rows_from(panel.k0) if owners[m] == device]
+    own, rest = [m for m in rows if m < k1], [m for m in rows if m >= k1]
     groups = [rest[at : at + panel.height] for at in range(0, len(rest), panel.height)]
     if snake:
         groups[1:] = groups[:0:-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ooc_chol.tasks.windows import Window
+
 
 def balanced_rows(nt: int, n_devices: int) -> tuple[int, ...]:
     """Owner of each of ``nt`` tile rows: cyclic from the last row on, deals reflected as the sequence of Thue and Morse says.
@@ -21,6 +23,18 @@ def balanced_rows(nt: int, n_devices: int) -> tuple[int, ...]:
         deal, place = divmod(position, n_devices)
         owners[nt - 1 - position] = place if deal.bit_count() % 2 else n_devices - 1 - place
     return tuple(owners)
+
+
+def window_rows(nt: int, window: Window, n_devices: int) -> tuple[int, ...]:
+    """Owner of each of ``nt`` tile rows where only those of ``window`` are made: they are dealt out, all others are device 0's.
+
+    Examples
+    --------
+    >>> window_rows(6, Window(range(4, 6), range(2, 4)), 2)
+    (0, 0, 0, 0, 0, 1)
+    """
+    dealt = balanced_rows(len(window.rows), n_devices)
+    return (0,) * window.rows.start + dealt + (0,) * (nt - window.rows.stop)
 
 
 def imbalance(owners: tuple[int, ...], n_devices: int) -> float:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import Index, TileGrid
+from ooc_chol.tasks.windows import Window
 
 #: Position of a use that never comes.
 NEVER = 1 << 62
@@ -33,9 +34,15 @@ class AbstractScheduler(ABC, Generic[Work]):
 
     @abstractmethod
     def schedule(
-        self, grid: TileGrid, owners: Sequence[int], panels: Sequence[Panel], given: frozenset[Index] = frozenset()
+        self,
+        grid: TileGrid,
+        owners: Sequence[int],
+        panels: Sequence[Panel],
+        given: frozenset[Index] = frozenset(),
+        window: Window | None = None,
     ) -> Schedule[Work]:
         """Order all work but that on ``given`` tiles, so that every device may run its list in order.
 
-        A device changes tiles of its own rows only, those of which ``owners`` is its number; ``panels`` cover all tile columns.
+        A device changes tiles of its own rows only, those of which ``owners`` is its number; ``panels`` cover all tile columns,
+        or those of ``window``, whose tiles are then all that is made: none of them is given.
         """

@@ -8,6 +8,7 @@ from typing import final
 from ooc_chol.schedulers.schedule import AbstractScheduler, Schedule
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import Index, TileGrid, TileIndex
+from ooc_chol.tasks.windows import Window
 
 
 @final
@@ -30,6 +31,7 @@ class TriangularScheduler(AbstractScheduler[TileIndex]):
         owners: Sequence[int] = (),
         panels: Sequence[Panel] = (),
         given: frozenset[Index] = frozenset(),
+        window: Window | None = None,
     ) -> Schedule[TileIndex]:
         """Order the tiles, whoever made them in whatever panels."""
         order = tuple(grid.tiles(self._first))

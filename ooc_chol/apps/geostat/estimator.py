@@ -75,8 +75,9 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     tolerance, max_evaluations
         When a search for the estimate ends; see :func:`fit`.
     settings : FactorSettings, optional
-        How every factorization runs, in the options of ``ooc_chol.FactorOptions``: ``FactorSettings(fp64="residue", moduli=15)``.
-        The parameters below go before it where they are given. Its ``memory`` must be left out, as it cannot be cloned.
+        How every factorization runs, in the options of ``ooc_chol.FactorOptions``: ``FactorSettings(fp64="residue", moduli=15)``,
+        and on which Dask cluster: ``FactorSettings(client="tcp://head:8786")``. The parameters below go before it where they are
+        given. Its ``memory`` must be left out, as it cannot be cloned.
     memory_budget, host_budget : int or str, optional
         Bytes per device and of host memory, such as ``"2 GiB"``; see ``ooc_chol.cholesky``.
     devices : str, int or sequence of str, optional

@@ -48,6 +48,9 @@ class FactorSettings(oc.FactorOptions):
         not together with a ``store``.
     planned : ooc_chol.Plan, optional
         The plan of an earlier factorization of this order with these settings, see :meth:`reusing`; None where they change.
+    client : distributed.Client or str, optional
+        The Dask cluster that factors, as a client or the address of its scheduler; devices and budgets are those of each worker.
+        Factors stay in the workers' memory, and ``store``, ``memory`` and ``host_budget`` are left out.
     """
 
     store: Path | None = None
@@ -55,6 +58,7 @@ class FactorSettings(oc.FactorOptions):
     memory: oc.HostMemory | None = None
     kept: KeptFactor | None = None
     planned: oc.Plan | None = None
+    client: Any = None
 
     __repr__ = oc.FactorOptions.__repr__
 
@@ -64,11 +68,23 @@ class FactorSettings(oc.FactorOptions):
             raise ValueError(f"dtype is {self.dtype}, but covariances are made and factored in float64: leave it out")
         if self.kept is not None and (self.store is not None or self.memory not in (None, self.kept.memory)):
             raise ValueError("kept has a factor in its own memory: leave out store and memory")
+        if self.client is not None and (self.store is not None or self.memory is not None or self.host_budget is not None):
+            raise ValueError("on a cluster factors are in the memory of its workers: leave out store, memory and host_budget")
         if self.store is None:
             return
         if not isinstance(self.store, (str, os.PathLike)):
             raise TypeError(f"store is a {type(self.store).__name__}; give a path, or a HostMemory as memory")
         object.__setattr__(self, "store", Path(self.store))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FactorSettings:
+        """Copy, for estimators that are cloned: on the same cluster, which is no value, and in the same memory."""
+        return replace(self)
+
+    @property
+    def here(self) -> dict[str, Any]:
+        """Devices and budget of what runs in this process beside factorizations: those of a cluster are its workers'."""
+        names = ("devices", "memory_budget")
+        return {name: None if self.client is not None else getattr(self, name) for name in names}
 
     def in_fp64(self) -> FactorSettings:
         """These settings without a threshold, and with as many moduli as FP64 takes.
@@ -92,15 +108,18 @@ class FactorSettings(oc.FactorOptions):
         -------
         FactorSettings
             With the plan. In mixed precision its formats are kept as long as they are wide enough; one that ended in FP64 tells
-            nothing of the next, and the settings are these themselves.
+            nothing of the next, and the settings are these themselves; also on a cluster, where a plan takes milliseconds.
         """
+        if self.client is not None:
+            return self
         is_alike = (plan.precision is None) == (self.precision_threshold is None)
         return replace(self, planned=plan) if is_alike else self
 
     def plan(self, n: int) -> oc.Plan:
         """Plan the factorizations of order ``n`` that these settings give.
 
-        Where rates are measured, two tiles of an exponential covariance are made, to see how fast this machine makes them.
+        Where rates are measured, two tiles of an exponential covariance are made, to see how fast this machine makes them. On a
+        cluster the plan is that of all its workers.
 
         Parameters
         ----------
@@ -118,7 +137,7 @@ class FactorSettings(oc.FactorOptions):
             The memory budget does not hold three tiles.
         """
         places = np.random.default_rng(0).uniform(size=(n, 2))
-        return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self.keywords(), store=self.place)
+        return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self.keywords(), **self._where)
 
     def refusal(self, n: int) -> oc.BudgetError | None:
         """Why a factorization of order ``n`` cannot run here, as its plan and what is free say beforehand.
@@ -131,8 +150,11 @@ class FactorSettings(oc.FactorOptions):
         Returns
         -------
         BudgetError or None
-            None where nothing speaks against it; in mixed precision always, where only a matrix tells how much its factor takes.
+            None where nothing speaks against it; in mixed precision always, where only a matrix tells how much its factor takes,
+            and on a cluster, whose plan says what its workers need.
         """
+        if self.client is not None:
+            return None
         if self.precision_threshold is not None or (self.host_budget is None and n <= _SURELY_FITS):
             return None
         try:
@@ -168,9 +190,16 @@ class FactorSettings(oc.FactorOptions):
     @property
     def place(self) -> Path | oc.HostMemory | None:
         """Where factors go, as ``ooc_chol.cholesky`` takes it."""
+        if self.client is not None:
+            return None
         if self.kept is not None and not self.kept.is_lent:
             return self.kept.memory
         return self.memory if self.store is None else self.store
+
+    @property
+    def _where(self) -> dict[str, Any]:
+        """Where factors are made and kept, as keywords."""
+        return {"store": self.place} if self.client is None else {"client": self.client}
 
     def factor(self, source: Any, progress: FactorProgress | None, trace: bool) -> oc.CholeskyFactor:
         """``ooc_chol.cholesky`` of ``source`` with these settings.
@@ -195,7 +224,7 @@ class FactorSettings(oc.FactorOptions):
             how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.budgets[0].budget_bytes}
         elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
-        how |= {"store": self.place, "replace_store": self.replace_store}
+        how |= {"replace_store": self.replace_store, **self._where}
         return oc.cholesky(source, progress=progress, trace=trace, **how)
 
 

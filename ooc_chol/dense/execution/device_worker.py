@@ -78,6 +78,7 @@ class DeviceWorker:
         self._grid: TileGrid = plan.grid
         self._program = plan.programs[number]
         self._precision = plan.precision
+        self._pivots_before, self._has_last_pivot = plan.pivots_before, plan.window is None
         self._tiers = tiers
         self._progress = channels.progress
         self._news = channels.news
@@ -143,7 +144,7 @@ class DeviceWorker:
                     self._drain()
                 elif isinstance(action, Finish):
                     if not action.stopped:
-                        self._end_if(self.operations.is_flagged(self._grid.nt))
+                        self._end_if(self.operations.is_flagged(self._pivots_before))
                         self._collect()
                     return True
         return False
@@ -265,6 +266,8 @@ class DeviceWorker:
         for stream in dict.fromkeys(self._streams):
             if stream is not last:
                 last.wait(stream.record())
+        if not self._has_last_pivot:  # which would have brought all flags to the host
+            self.operations.copy_flags_back(last)
         self._when_done(last.record(), lambda: self._tell(Drained()))
 
     def times(self) -> list[tuple[int, int]]:

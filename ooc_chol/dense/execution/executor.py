@@ -35,7 +35,6 @@ from ooc_chol.runtime.failures import driver_errors_typed
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
-from ooc_chol.tasks.cholesky import tile_flops
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.threads import OwnThread, start, take
 from ooc_chol.tracing.records import LazyRecords, TraceRecord
@@ -167,10 +166,7 @@ def _run(
         for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, tiers), strict=True)):
             workers.append(DeviceWorker(number, device, plan, operations=operations, tiers=tiers, channels=channels))
         if plan.given:  # a device that fetches them waits for what is complete already
-            before = workers[0].stream_event()
-            for key in final_keys(plan.given):
-                channels.progress.record(key, before)
-                channels.progress.mark_durable(key)
+            channels.progress.mark_given(final_keys(plan.given), workers[0].stream_event())
         since = time.perf_counter()
         sums = [each for worker in workers if (each := worker.start_probes(probes)) is not None]
         starting = time.perf_counter() - since
@@ -241,7 +237,7 @@ def _coordinate(
 ) -> list[BaseException]:
     """Listen until every worker has finished; the first error stops them, a flag behind what is enqueued. Returns the errors."""
     running, errors, process = len(workers), [], os.getpid()
-    done = plan.fmt.flops_factor * sum(tile_flops(i, j, plan.grid) for i, j in plan.given)
+    done = plan.given_flops
     total = plan.flops + done
     while running:
         item = take(news)

@@ -149,11 +149,11 @@ class AbstractOperations(ABC):
         self._device.kernels.potrf(stream, tile, self.flags, step.tile[0])
         if self.finisher is not None:
             self.finisher.finish(stream, tile, step.tile)
-        self._copy_flags_back(stream)
+        self.copy_flags_back(stream)
         return 0
 
     @abstractmethod
-    def _copy_flags_back(self, stream: AbstractStream) -> None:
+    def copy_flags_back(self, stream: AbstractStream) -> None:
         """Enqueue the copies of all flags to the host."""
 
     def _trsm(self, step: Step, work: Trsm, stream: AbstractStream) -> int:
@@ -194,7 +194,8 @@ class TileOperations(AbstractOperations):
         """Always None: only residues keep sums of squares, and native FP64 finds a row that fails at its pivot."""
         return
 
-    def _copy_flags_back(self, stream: AbstractStream) -> None:
+    def copy_flags_back(self, stream: AbstractStream) -> None:
+        """Those of tiles and pivots."""
         self.flags.copy_back(stream)
 
     def _fetch(self, place: Place, index: Index, stream: AbstractStream) -> int:

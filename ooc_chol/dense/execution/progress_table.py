@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from ooc_chol.errors import ScheduleError
@@ -56,6 +56,12 @@ class ProgressTable:
             ready = self._waiting.pop((key, Progress.RECORDED), [])
         for callback in ready:
             callback()
+
+    def mark_given(self, keys: Iterable[BlockKey], event: AbstractEvent) -> None:
+        """Note, before anybody asks, that all of ``keys`` are in the store, and ``event`` recorded behind them."""
+        with self._lock:
+            for key in keys:
+                self._events[key], self._progress[key] = event, Progress.DURABLE
 
     def mark_durable(self, key: BlockKey) -> None:
         """Note that the bytes of ``key`` are in the store."""

@@ -65,7 +65,8 @@ class ResidueOperations(AbstractOperations):
         """Smallest flagged matrix row, as of the last copy of flags."""
         return self._residues.flagged_row()
 
-    def _copy_flags_back(self, stream: AbstractStream) -> None:
+    def copy_flags_back(self, stream: AbstractStream) -> None:
+        """Those of tiles and pivots, and of rows."""
         self.flags.copy_back(stream)
         self._residues.copy_back(stream)
 

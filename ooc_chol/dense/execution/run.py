@@ -33,9 +33,13 @@ def run(
     report: ProgressReporter,
     salvage: Salvage | None = None,
     probes: NDArray[np.float64] | None = None,
+    host_cores: int | None = None,
 ) -> Execution:
-    """Open the devices of ``plan`` and execute it, while the memory of A and L is still being page-locked."""
-    threads = host_threads(len(plan.devices))
+    """Open the devices of ``plan`` and execute it, while the memory of A and L is still being page-locked.
+
+    Host devices share ``host_cores`` threads, by default those that BLAS may use; the bits do not depend on it.
+    """
+    threads = host_threads(len(plan.devices)) if host_cores is None else max(1, host_cores // len(plan.devices))
     tier = SourceTier(source, plan.grid, plan.fmt)
     tiers = {"A": tier, "L": store}
     watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)

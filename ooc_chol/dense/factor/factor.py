@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, final
 
 from numpy.typing import ArrayLike
@@ -13,7 +14,9 @@ from ooc_chol.dense.factor.saving import check_target
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.factor.summed import AbstractSummedFactor
 from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
-from ooc_chol.dense.stores.file import AbstractStore, FileStore
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.choice import open_kept
+from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.errors import DowndateError, TierError
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource
@@ -43,8 +46,9 @@ class CholeskyFactor(AbstractSummedFactor):
         Where solves with L are counted, those of ``report``.
     a : object, optional
         The matrix that was factored, as ``cholesky`` took it, for refined solves.
-    solver : DeviceSolver, optional
-        A device for solves with many right-hand sides or large factors, and for sums over the inverse; else the host does all.
+    solver : DeviceSolver or AbstractPlace, optional
+        A device for solves with many right-hand sides or large factors, and for sums over the inverse; or the workers of a
+        cluster, for all that reads all of L. Else the host does all.
     files : sequence of path, or callable that makes one
         Files that hold ``a``, or that L lies over, so that the factor is never saved into one of them.
     lower : bool
@@ -163,33 +167,31 @@ class CholeskyFactor(AbstractSummedFactor):
         columns, _ = right_hand_side(host_array(v), self.n, copy=True, fmt=self._fmt)
         changes = [*self.arithmetic_key.get("updates", []), {"rank": columns.shape[1], "sign": -1 if downdate else 1}]
         key = {**self.arithmetic_key, "updates": changes}
-        if overwrite:
-            self._check_overwriting(store, place)
-            if downdate and (minor := first_lost_row(self.half_solve(columns))):
-                raise DowndateError(minor, (tile := (minor - 1) // self.grid.nb, tile))
-            target = store
-        else:
-            if place is not None and not isinstance(place, HostMemory) and place != "device":
-                check_target(store, place, self._known_files(), replace=False)
-            target = store_for(store, place, key)
-        try:
+        with ExitStack() as owned:
+            if overwrite:
+                self._check_overwriting(store, place)
+                if downdate and (minor := first_lost_row(self.half_solve(columns))):
+                    raise DowndateError(minor, (tile := (minor - 1) // self.grid.nb, tile))
+                owned.callback(self.close)
+                owned.callback(store.discard)
+                target = store
+            else:
+                if place is not None and not isinstance(place, HostMemory) and place != "device":
+                    check_target(store, place, self._known_files(), replace=False)
+                target = store_for(store, place, key, owned)
             with self._passes.running("downdate" if downdate else "update", columns.shape[1]) as run:
                 sweep(store, target, columns, downdate=downdate, run=run)
             target.complete()
-        except BaseException:
-            target.discard()
-            if overwrite:
-                self.close()
-            raise
+            owned.pop_all()
         if overwrite:
             self._store, self._dense = None, None  # the new factor has it, and closes it
-        return CholeskyFactor(self.grid, target, key, solver=self._solver)
+        return CholeskyFactor(self.grid, target, key, solver=self._place.of_updated)
 
     def _check_overwriting(self, store: AbstractStore, place: object) -> None:
         """Refuse to update in place what must stay as it is."""
         if place is not None:
             raise ValueError("store and overwrite=True are two places for the new L; give one of them")
-        if isinstance(store, FileStore):
+        if isinstance(store, AbstractKeptStore):
             raise ValueError("an L in a file stays as it is: leave overwrite=True out, and give another file as store=")
         if store.formats is not None:
             raise ValueError("an L in mixed precision cannot be updated in place, in FP64: leave overwrite=True out")
@@ -252,7 +254,7 @@ class CholeskyFactor(AbstractSummedFactor):
             The factor is not in a file, or that has another one by now.
         """
         store = self._opened()
-        if not isinstance(store, FileStore) or not store.is_there():
+        if not isinstance(store, AbstractKeptStore) or not store.is_there():
             raise TypeError(
                 "a factor is pickled as the file that it is in, but this one is in none, or that is elsewhere now; "
                 "save it with L.save(path), and open it with ooc_chol.load(path) where it is needed"
@@ -261,27 +263,9 @@ class CholeskyFactor(AbstractSummedFactor):
 
 
 def load(path: str | os.PathLike[str]) -> CholeskyFactor:
-    """Open a factor that :meth:`CholeskyFactor.save` or ``cholesky(..., store=path)`` wrote.
-
-    Parameters
-    ----------
-    path : path
-        The file, which stays open until the factor is closed; tiles are read when they are needed.
-
-    Returns
-    -------
-    CholeskyFactor
-        The factor; its ``report`` and ``trace`` are None.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    TierError
-        The file is no factor's, or it is damaged, truncated, incomplete or of a newer version.
-    """
-    store = FileStore.open(path)
-    return CholeskyFactor(store.grid, store, store.header.arithmetic_key)
+    """Open the factor in a file or a Zarr group, for use in this process; :func:`ooc_chol.load` says the rest."""
+    store = open_kept(path)
+    return CholeskyFactor(store.grid, store, store.arithmetic_key)
 
 
 def reopened(path: str, identity: str) -> CholeskyFactor:
@@ -301,7 +285,7 @@ def reopened(path: str, identity: str) -> CholeskyFactor:
     """
     factor = load(path)
     store = factor._opened()
-    if isinstance(store, FileStore) and store.identity != identity:
+    if isinstance(store, AbstractKeptStore) and store.identity != identity:
         factor.close()
         raise TierError(f"{path} is another factor than the one that was pickled: save each under its own name, pickle it anew")
     return factor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -34,6 +33,14 @@ _AS_IT_IS, _TRANSPOSED, _ADJOINT = range(3)
 _PIECE = 512
 
 
+def subtract(target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
+    """``target -= l_ij @ x``, or with its adjoint, by SciPy's BLAS: threads of NumPy's would spin beside."""
+    # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
+    adjoint = _ADJOINT if x.dtype.kind == "c" else _TRANSPOSED
+    how = adjoint if transposed else _AS_IT_IS
+    put(target, _GEMM[x.dtype](-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=how, overwrite_c=True).T)
+
+
 @final
 class HostSweeps(AbstractSweeps):
     """Beside the right-hand sides two tiles take memory, where the store does not have all tiles in memory in its type."""
@@ -55,11 +62,8 @@ class HostSweeps(AbstractSweeps):
         substitute(l_kk, x_k, transposed=transposed)
 
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
-        """``target -= L[i, j] @ x``, or with its adjoint, by SciPy's BLAS: threads of NumPy's would spin beside."""
-        # row-major arrays are column-major ones transposed: y.T -= x.T @ l_ij.T
-        adjoint = _ADJOINT if x.dtype.kind == "c" else _TRANSPOSED
-        how = adjoint if transposed else _AS_IT_IS
-        put(target, _GEMM[x.dtype](-1.0, x.T, l_ij.T, beta=1.0, c=target.T, trans_b=how, overwrite_c=True).T)
+        """``target -= L[i, j] @ x``, or with its adjoint."""
+        subtract(target, l_ij, x, transposed=transposed)
 
     def columns_that_fit(self) -> int | None:
         """As many as the caller likes."""
@@ -107,18 +111,22 @@ class HostSweeps(AbstractSweeps):
         self, panel: Tile, columns: range, blocks: Sequence[range], *, sums: PanelSums, vectors: Tile
     ) -> list[NDArray[np.float64]]:
         """Several threads take the sums, each of some blocks."""
-        return map_in_threads(partial(_block_sums, panel, columns, sums=sums, vectors=vectors), blocks)
+        top = columns.start
+
+        def part(rows: range) -> NDArray[np.float64]:
+            return block_sums(panel[rows.start - top : rows.stop - top], rows, columns, sums=sums, vectors=vectors)
+
+        return map_in_threads(part, blocks)
 
     def finish(self) -> None:
         """Every call has returned with its result: only the times are to be told."""
         self._track.settle()
 
 
-def _block_sums(
-    panel: NDArray[np.float64], columns: range, rows: range, *, sums: PanelSums, vectors: NDArray[np.float64]
+def block_sums(
+    inverse: NDArray[np.float64], rows: range, columns: range, *, sums: PanelSums, vectors: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """``sum(inverse * D)`` and ``v' D v`` of each matrix and vector over some rows of a panel, piece by piece."""
-    inverse = panel[rows.start - columns.start : rows.stop - columns.start]
+    """``sum(inverse * D)`` and ``v' D v`` of each matrix and vector over ``inv(A)[rows, columns]``, piece by piece."""
     left, right = vectors[rows.start : rows.stop], vectors[columns.start : columns.stop]
     total = np.zeros((len(sums.matrices), 1 + sums.forms))
     for matrix, found in zip(sums.matrices, total, strict=True):

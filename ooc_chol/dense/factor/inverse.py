@@ -21,6 +21,12 @@ PANEL_BYTES = 256 * 2**20
 _LARGEST_SHARE = 16
 
 
+def check_width(width: int | None) -> None:
+    """Refuse a panel without columns."""
+    if width is not None and width < 1:
+        raise ValueError(f"width is {width}, but a panel of the inverse has at least 1 column")
+
+
 def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -> int:
     """Columns of a panel: ``width`` where it is given, else whole tiles that fit.
 
@@ -30,8 +36,7 @@ def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -
     (256, 300)
     """
     if width is not None:
-        if width < 1:
-            raise ValueError(f"width is {width}, but a panel of the inverse has at least 1 column")
+        check_width(width)
         return min(width, grid.n, fitting or grid.n)
     if not grid.n:
         return 1  # of no columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace as with_fields
 from typing import Any
 
@@ -12,10 +12,15 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ooc_chol.dense.factor.reading import stream_tiles
-from ooc_chol.dense.stores.file import AbstractStore, FileStore, is_open
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.choice import check_place, create_kept
+from ooc_chol.dense.stores.file import is_open
 from ooc_chol.dense.stores.header import FACTOR_FILES
+from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.errors import OutputError
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_fully
+from ooc_chol.memory.zarr_names import is_zarr
 from ooc_chol.outputs import REPLACE, AnyPath, Output, check_outputs, output_file
 
 #: Ending of the names of arrays of NumPy.
@@ -34,6 +39,10 @@ def is_array_name(path: AnyPath) -> bool:
 def check_target(store: AbstractStore, path: AnyPath, files: Sequence[AnyPath], *, replace: bool) -> None:
     """Refuse a name that promises what L is not saved as, and one where saving ``store`` would take something from somebody."""
     inputs = [("the matrix that was factored", file) for file in files]
+    if is_zarr(path):
+        own = [("this factor", store.path)] if isinstance(store, AbstractKeptStore) else []
+        check_place(path, [*inputs, *own], replace=replace, ask=REPLACE, option="save")
+        return
     check_outputs([Output("save", path, None if is_array_name(path) else _SAVED)], inputs, replace=replace)
     if not replace and is_open(path, store):
         name = os.fspath(path)
@@ -43,16 +52,15 @@ def check_target(store: AbstractStore, path: AnyPath, files: Sequence[AnyPath], 
 
 def save_tiles(store: AbstractStore, path: AnyPath, arithmetic_key: Mapping[str, Any], *, replace: bool) -> None:
     """Write all tiles as they are stored, through two tiles of memory."""
-    target = FileStore.create(path, store.grid, arithmetic_key, store.formats, fmt=store.fmt, replace=replace)
-    try:
+    with ExitStack() as owned:
+        with HeldInterrupts():
+            target = create_kept(path, store.grid, arithmetic_key, store.formats, fmt=store.fmt, replace=replace)
+            owned.callback(target.discard)  # of no effect on one that was closed before
         with closing(stream_tiles(store, list(store.grid.tiles()))) as tiles:
             for index, l_ij in tiles:
                 target.write(index, l_ij)
         target.complete()
-    except BaseException:
-        target.discard()
-        raise
-    target.close()
+        target.close()
 
 
 def save_array(read_rows: Callable[[range], NDArray[Any]], n: int, dtype: DTypeLike, path: AnyPath, *, replace: bool) -> None:

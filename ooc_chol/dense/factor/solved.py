@@ -15,16 +15,13 @@ from ooc_chol.dense.factor.conditioning import (
     expected_error,
     few_columns,
     may_be_ill_conditioned,
-    row_norms,
     warn_of_condition,
 )
-from ooc_chol.dense.factor.host_sweeps import HostSolver
 from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.refinement import refined_solve
 from ooc_chol.dense.factor.resident import host_array, in_kind_of, resident_tile
-from ooc_chol.dense.factor.solves import multiply, multiply_on_device, right_hand_side, solve, solve_there_and_back
+from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.factor.stored import AbstractStoredFactor
-from ooc_chol.dense.factor.sweeps import AbstractSolver
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.errors import RefinementError, UnsupportedTypeError
 from ooc_chol.formats import FP64
@@ -106,7 +103,7 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         """Warn if rounding A changes its solutions in their third digit; first, for nothing, whether that may be."""
         squares = diagonal_of(self._a)
         if squares is None:
-            if self._solver is not None and self.grid.nt > 1:
+            if not self._place.is_quick_to_read and self.grid.nt > 1:
                 return  # a reading of L on the host may take longer than its factorization on GPUs
             squares = self._row_norms() ** 2
         if not may_be_ill_conditioned(squares, self.diagonal(), self._fmt):
@@ -121,7 +118,7 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         store = self._opened()
         with self._passes.running("condition") as run:
             resident = resident_tile(store)
-            return row_norms(store, run) if resident is None else resident.row_norms(run)
+            return self._place.row_norms(store, run) if resident is None else resident.row_norms(run)
 
     def _solved(
         self, title: str, b: ArrayLike, transposed: Sequence[bool], *, conjugated: bool = False, overwrite_b: bool = False
@@ -135,6 +132,9 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         refuse_triangular(b)
         if (resident := resident_tile(store)) is not None:
             return resident.solved(b, transposed, self._passes, title, flips=flips, overwrite=overwrite_b)
+        there: NDArray[Any] | None = self._place.distributed(title, b, transposed, flips=flips, passes=self._passes)
+        if there is not None:
+            return there
 
         def on_host(host: Any) -> NDArray[Any]:
             may_overwrite = overwrite_b and (not isinstance(host, np.ndarray) or host.flags.writeable)
@@ -149,18 +149,13 @@ class AbstractSolvedFactor(AbstractStoredFactor):
     def _solve(self, title: str, store: AbstractStore, x: NDArray[Any], transposed: Sequence[bool]) -> None:
         """Solve ``L y = x``, or ``L.T y = x``, one after the other, in place of ``x``."""
         if x.size:
-            on_device = self._solver is not None and self._solver.takes(store, x.shape[1])
             with self._passes.running(title, x.shape[1]) as run:
-                solve(self._place(on_device=on_device), store, x, transposed=transposed, run=run)
+                self._place.solve(store, x, transposed=transposed, run=run)
 
     def _refuse_but_float64(self, what: str) -> None:
         """Raise ``UnsupportedTypeError`` for a factor of another type."""
         if self._fmt != FP64:
             raise UnsupportedTypeError(what, self._fmt.dtype.name, "it is for float64 factors alone; factor A in float64 for it")
-
-    def _place(self, *, on_device: bool = True) -> AbstractSolver:
-        """The device, where there is one for this and it may be there; else the host."""
-        return self._solver if self._solver is not None and on_device else HostSolver()
 
     def _refined(self, b: ArrayLike, a: Any) -> NDArray[np.float64]:
         """:meth:`solve` to the accuracy of FP64."""
@@ -265,12 +260,12 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         x = np.concatenate([y, right_hand_side(host_array(c), self.n, copy=False, fmt=self._fmt)[0]], axis=1)
         store, p = self._opened(), y.shape[1]
         is_resident = resident_tile(store) is not None
-        if not (y.size and x.size) or is_resident or self._solver is None or not self._solver.takes(store, x.shape[1]):
+        if not (y.size and x.size) or is_resident or not self._place.goes_there_and_back(store, x.shape[1]):
             y = self.half_solve(y, overwrite_b=True)
             x[:, :p] = y
             return y, self.half_solve(x, transposed=True, overwrite_b=True)
         with self._passes.running("half solves", x.shape[1]) as run:
-            solve_there_and_back(self._solver, store, y, x, run)
+            self._place.there_and_back(store, y, x, run)
         return y, x
 
     def matmul(self, z: ArrayLike, *, transposed: bool = False) -> NDArray[Any]:
@@ -313,10 +308,7 @@ class AbstractSolvedFactor(AbstractStoredFactor):
                 return np.empty(shape, self.dtype)
             factor = factor.conj() if flips else factor
             with self._passes.running("product with L", factor.shape[1]) as run:
-                if self._solver is not None and store.devices:
-                    y = multiply_on_device(self._solver, store, factor, run, transposed=transposed)
-                else:
-                    y = multiply(store, factor, run, transposed=transposed)
+                y = self._place.multiply(store, factor, run, transposed=transposed)
             return (np.conjugate(y, out=y) if flips else y).reshape(shape)
 
         return in_kind_of(z, on_host)

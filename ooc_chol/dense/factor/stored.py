@@ -19,10 +19,12 @@ from ooc_chol import blas_buffers
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.habits import AbstractFactor
 from ooc_chol.dense.factor.picture import factor_picture
+from ooc_chol.dense.factor.places import AbstractPlace, LocalPlace
 from ooc_chol.dense.factor.reading import stream_tiles
 from ooc_chol.dense.factor.resident import dense_on_device
 from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
-from ooc_chol.dense.stores.file import AbstractStore, FileStore
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FORMATS, FP64
@@ -52,7 +54,7 @@ class AbstractStoredFactor(AbstractFactor):
         trace: Trace | None = None,
         passes: Passes | None = None,
         a: Any = None,
-        solver: DeviceSolver | None = None,
+        solver: DeviceSolver | AbstractPlace | None = None,
         files: Sequence[str | os.PathLike[str]] | Callable[[], Sequence[str]] = (),
         lower: bool = True,
     ) -> None:
@@ -68,7 +70,7 @@ class AbstractStoredFactor(AbstractFactor):
         self._fmt = store.fmt
         self._a = a
         self._lower = lower
-        self._solver = solver
+        self._place = solver if isinstance(solver, AbstractPlace) else LocalPlace(solver)
         self._files = files if callable(files) else tuple(files)
         self._diagonal: NDArray[Any] | None = None
         self._dense: Any = None
@@ -151,10 +153,7 @@ class AbstractStoredFactor(AbstractFactor):
         """
         store = self._opened()
         if self._diagonal is None:
-            diagonal = np.empty(self.n, self._fmt.real_dtype)
-            for k in range(self.grid.nt):
-                store.read_diagonal(k, diagonal[self.grid.start(k) :][: self.grid.size(k)])
-            self._diagonal = diagonal  # once it is whole: other threads may ask, and a read may fail
+            self._diagonal = self._place.diagonal(store)  # once it is whole: other threads may ask, and a read may fail
         return self._diagonal.copy()
 
     def logdet(self) -> float:
@@ -260,10 +259,11 @@ class AbstractStoredFactor(AbstractFactor):
 
         Parameters
         ----------
-        path : path
+        path : path or str
             File to create, of any name that promises no other format; by custom it ends in ``.ooc``. One that ends in ``.npy`` is
             an array of shape ``(n, n)``, zero above the diagonal. A factor of that name is replaced, an array only if asked, and
-            only once the new file is complete and on the disk.
+            only once the new file is complete and on the disk. One that ends in ``.zarr``, or a URL, is that of a Zarr group; an
+            earlier one is removed first, and only if asked.
         replace : bool
             Replace any other file, too, and one that another factor has open, which goes on reading what it opened.
 
@@ -331,7 +331,7 @@ class AbstractStoredFactor(AbstractFactor):
     def _repr_html_(self) -> str:
         """What notebooks show: the tiles of L in the colours of their formats, and where it is."""
         store = self._store
-        where = None if store is None else f"file {store.path}" if isinstance(store, FileStore) else store.name
+        where = None if store is None else f"{store.name} {store.path}" if isinstance(store, AbstractKeptStore) else store.name
         formats = None if store is None else store.formats
         return notebook_html(repr(self), factor_picture(self.grid, formats, self.formats, where))
 

@@ -7,8 +7,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.dense.factor.host_sweeps import HostSolver
-from ooc_chol.dense.factor.inverse import inverse_diagonal, inverse_panels, panel_width
+from ooc_chol.dense.factor.inverse import check_width
 from ooc_chol.dense.factor.solved import AbstractSolvedFactor
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.factor.trace_sums import (
@@ -16,8 +15,6 @@ from ooc_chol.dense.factor.trace_sums import (
     InverseTraces,
     check_border,
     check_matrices,
-    half_solve_sums,
-    inverse_traces,
 )
 from ooc_chol.memory.sources.function import FunctionSource
 
@@ -63,7 +60,8 @@ class AbstractSummedFactor(AbstractSolvedFactor):
         0.5625
         """
         self._refuse_but_float64("inverse_panels")
-        return inverse_panels(HostSolver(), self._opened(), panel_width(self.grid, width), self._passes)
+        check_width(width)
+        return self._place.inverse_panels(self._opened(), width, self._passes)
 
     def inverse_diagonal(self, width: int | None = None) -> NDArray[np.float64]:
         """The diagonal of ``inv(A)``: reciprocals of the conditional variances, as leave-one-out prediction needs them.
@@ -89,8 +87,9 @@ class AbstractSummedFactor(AbstractSolvedFactor):
         """
         store = self._opened()
         self._refuse_but_float64("inverse_diagonal")
+        check_width(width)
         with self._passes.running("inverse diagonal", self.n) as run:
-            return inverse_diagonal(self._place(), store, width, run)
+            return self._place.inverse_diagonal(store, width, run)
 
     def inverse_traces(self, matrices: Sequence[FunctionSource], vectors: ArrayLike | None = None) -> InverseTraces:
         """Traces ``tr(inv(A) @ D)`` of symmetric matrices that tile functions make: derivatives of a log-determinant.
@@ -134,9 +133,8 @@ class AbstractSummedFactor(AbstractSolvedFactor):
         self._refuse_but_float64("inverse_traces")
         columns = np.empty((self.n, 0)) if vectors is None else right_hand_side(vectors, self.n, copy=False)[0]
         check_matrices(matrices, self.n)
-        place = self._place(on_device=all(matrix.is_made_on_cuda for matrix in matrices))
         with self._passes.running("inverse traces", self.n) as run:
-            return inverse_traces(place, store, matrices, vectors=columns, run=run)
+            return self._place.inverse_traces(store, matrices, vectors=columns, run=run)
 
     def half_solve_sums(
         self, matrix: FunctionSource, columns: range, vectors: ArrayLike | None = None, *, width: int | None = None
@@ -188,6 +186,5 @@ class AbstractSummedFactor(AbstractSolvedFactor):
         check_border(matrix, columns, self.n, width)
         if not len(columns):
             return HalfSolveSums(np.empty(0), np.empty((0, beside.shape[1])))
-        place = self._place(on_device=matrix.is_made_on_cuda)
         with self._passes.running("half-solve sums", len(columns)) as run:
-            return half_solve_sums(place, store, matrix, columns, vectors=beside, width=width, run=run)
+            return self._place.half_solve_sums(store, matrix, columns, vectors=beside, width=width, run=run)

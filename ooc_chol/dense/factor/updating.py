@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,13 +24,15 @@ from ooc_chol import blas_buffers
 from ooc_chol.dense.factor.conditioning import signs_of
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.passes import track_of_l
+from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.choice import create_kept
 from ooc_chol.dense.stores.device import DeviceStore
-from ooc_chol.dense.stores.file import FileStore, MemoryStore
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, DowndateError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.host import free_host_bytes
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.runtime.passes import Pass
@@ -207,8 +209,17 @@ def first_lost_row(w: Matrix) -> int:
     return high
 
 
-def store_for(store: AbstractStore, place: str | os.PathLike[str] | HostMemory | None, key: Mapping[str, Any]) -> AbstractStore:
-    """An empty store in one type for an updated L: a file, host memory, or the GPUs on which L lies."""
+def store_for(
+    store: AbstractStore, place: str | os.PathLike[str] | HostMemory | None, key: Mapping[str, Any], owned: ExitStack
+) -> AbstractStore:
+    """An empty store in one type for an updated L, which ``owned`` discards: a file, host memory, or the GPUs where L lies."""
+    with HeldInterrupts():
+        made = _created(store, place, key)
+        owned.callback(made.discard)
+    return made
+
+
+def _created(store: AbstractStore, place: str | os.PathLike[str] | HostMemory | None, key: Mapping[str, Any]) -> AbstractStore:
     grid = store.grid
     if store.devices and (place is None or place == "device"):
         places = [store.on_device((i, 0)) for i in range(grid.nt)]
@@ -219,7 +230,7 @@ def store_for(store: AbstractStore, place: str | os.PathLike[str] | HostMemory |
     if place is None or isinstance(place, HostMemory):
         _check_room(grid, store.fmt)
         return MemoryStore(grid, None, place, fmt=store.fmt)
-    return FileStore.create(place, grid, key, fmt=store.fmt)
+    return create_kept(place, grid, key, fmt=store.fmt)
 
 
 def _check_room(grid: TileGrid, fmt: PrecisionFormat) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ooc_chol.dense.options import FactorOptions, default_moduli
-from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, AskedRates
+from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, KEPT_WINDOW_PLANS, AskedRates
 from ooc_chol.dense.planner.native import NativeRequest, least_native_seconds, make_native_plan, native_plan, native_request
 from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
@@ -14,6 +14,7 @@ from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan, rest_of_residue_plan
 from ooc_chol.dense.planner.slow_plans import say_slow
 from ooc_chol.dense.planner.whole import make_whole_plan, whole_device
+from ooc_chol.dense.planner.window_limit import check_window
 from ooc_chol.errors import BudgetError, PlanSizeError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of
@@ -22,6 +23,7 @@ from ooc_chol.tasks.tiling import TileGrid
 
 __all__ = [
     "KEPT_PLANS",
+    "KEPT_WINDOW_PLANS",
     "Problem",
     "RatesAt",
     "choose_tile_size",
@@ -45,6 +47,7 @@ MIXED_MODULI = 8
 
 def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
     """Plan the factorization of ``problem``, or take the plan that the process made for the same before."""
+    check_window(problem, options)
     if (name := whole_device(problem, options)) is not None:
         return make_whole_plan(problem, options, name, rates_at)
     names = resolve_devices(options.devices, must_exist=False)
@@ -52,11 +55,12 @@ def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Pl
     # What is free is asked for once: the plan is for the bytes that its key names.
     options = replace(options, memory_budget=budget_of(options, names))
     asked = AskedRates(rates_at)
-    plan = KEPT_PLANS.find(problem, options, names, asked)
+    kept = KEPT_PLANS if problem.window is None else KEPT_WINDOW_PLANS
+    plan = kept.find(problem, options, names, asked)
     if plan is None:
         plan = fresh_plan(problem, options, asked)
-        KEPT_PLANS.keep(problem, options, names, asked, plan)
-    if told is not None:
+        kept.keep(problem, options, names, asked, plan)
+    if told is not None and problem.window is None:
         say_slow(plan, options)
     return plan
 

@@ -16,6 +16,7 @@ from ooc_chol.dense.planner.limit import LEAST_MOST_STEPS, most_steps
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
 from ooc_chol.dense.planner.residues import NARROW_WIDTH, narrow_products_of
+from ooc_chol.dense.planner.shifted_windows import common_window, shifted_plan
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.formats import FORMATS
 from ooc_chol.precision.products import NarrowProducts
@@ -25,6 +26,8 @@ from ooc_chol.tasks.tiling import TileGrid
 MOST_KEPT_STEPS = 200_000
 #: Most plans that are kept.
 MOST_KEPT_PLANS = 16
+#: Most plans of windows.
+MOST_KEPT_WINDOW_PLANS = 512
 #: By how much two measurements of one tile function's rate differ, mostly by chance: no plan is made anew for that.
 GENERATION_NOISE = 1.25
 
@@ -68,42 +71,53 @@ class KeptPlans:
     def __init__(self, most_steps: int = MOST_KEPT_STEPS, most_plans: int = MOST_KEPT_PLANS) -> None:
         self._most_steps, self._most_plans = most_steps, most_plans
         self._plans: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._steps = 0  # of all plans
         self._lock = Lock()
 
     def find(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: AskedRates) -> Plan | None:
         """A plan made for the same before, or None."""
         key = _key_of(problem, options, names)
         with self._lock:
-            kept = None if problem.given else self._plans.get(key)
+            kept = None if _is_rest(problem) else self._plans.get(key)
             if kept is not None:
                 self._plans.move_to_end(key)
         if kept is None or not all(_are_alike(rates, rates_at(grid)) for grid, rates in kept.rates):
             return None
         if kept.steps > LEAST_MOST_STEPS and kept.steps > most_steps():
             return None  # the planner says what is wrong
-        return _for_norms_of(kept, problem, options)
+        return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept, problem, options)
 
     def keep(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates: AskedRates, plan: Plan) -> None:
         """Keep ``plan``, and let go those used longest ago; a plan for what is left of a run that failed is not kept."""
         steps = sum(len(program.steps) for program in plan.programs)
-        if problem.given or steps > self._most_steps:
+        if _is_rest(problem) or steps > self._most_steps:
             return
         key, narrow = _key_of(problem, options, names), narrow_products_of(problem, options)
         shares = None if narrow is None or plan.moduli is None else narrow.share(NARROW_WIDTH)
         with self._lock:
-            self._plans.pop(key, None)
+            before = self._plans.pop(key, None)
             self._plans[key] = _Kept(plan, tuple(rates.asked.items()), shares, steps)
-            while len(self._plans) > self._most_plans or sum(each.steps for each in self._plans.values()) > self._most_steps:
-                self._plans.popitem(last=False)
+            self._steps += steps - (0 if before is None else before.steps)
+            while len(self._plans) > self._most_plans or self._steps > self._most_steps:
+                _, oldest = self._plans.popitem(last=False)
+                self._steps -= oldest.steps
 
     def clear(self) -> None:
         """Let all plans go."""
         with self._lock:
             self._plans.clear()
+            self._steps = 0
 
 
 #: The plans of this process.
 KEPT_PLANS = KeptPlans()
+#: Its plans of windows: they are small, and many belong to one factorization.
+KEPT_WINDOW_PLANS = KeptPlans(most_plans=MOST_KEPT_WINDOW_PLANS)
+
+
+def _is_rest(problem: Problem) -> bool:
+    """Whether a plan is for what is left of a run that failed; what a window is given belongs to the window."""
+    return problem.window is None and bool(problem.given)
 
 
 def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) -> Hashable:
@@ -116,7 +130,8 @@ def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) ->
         numbers = (_FORMAT_NUMBERS[fmt.name] for fmt in (*precision.formats, *precision.products))
         formats = bytes(numbers), precision.grid, precision.threshold, precision.rule, precision.moduli
     where = problem.keeps_on_device, problem.in_file, host_budget, problem.host_tiles
-    return problem.n, problem.bytes_per_entry, problem.source, where, problem.fmt, asked, formats
+    window = common_window(problem, options.tile_size or problem.n)
+    return problem.n, problem.bytes_per_entry, problem.source, where, problem.fmt, asked, formats, window
 
 
 def _are_alike(one: Rates | None, other: Rates | None) -> bool:

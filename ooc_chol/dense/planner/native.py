@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import chain
@@ -33,6 +33,7 @@ from ooc_chol.dense.planner.problem import (
     seconds_of,
 )
 from ooc_chol.dense.planner.step_counts import native_steps, panel_loads
+from ooc_chol.dense.planner.window_limit import window_grid
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.device_copies import with_pulls
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
@@ -47,13 +48,14 @@ from ooc_chol.interfaces import AbstractEvictionPolicy, ArraySpec
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.finishing import FinishingTasks
-from ooc_chol.schedulers.ownership import balanced_rows
+from ooc_chol.schedulers.ownership import balanced_rows, window_rows
 from ooc_chol.schedulers.schedule import Schedule
 from ooc_chol.tasks.bounds import tile_bytes_of
 from ooc_chol.tasks.cholesky import Task, TaskKind
 from ooc_chol.tasks.operations import StepKind, StreamKind
-from ooc_chol.tasks.panels import Panel, candidate_panels, own_rows_need, uniform_panels
+from ooc_chol.tasks.panels import Panel, candidate_panels, own_rows_need, uniform_panels, window_panels
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.windows import Window
 
 #: More of them to try where there is a finish stream: one that lags behind frees accumulators late.
 PREFETCH_CHOICES = (16, 24, 32)
@@ -77,8 +79,12 @@ def native_request(problem: Problem, options: FactorOptions, names: tuple[str, .
     policy = policy_named(options.policy)
     kind, fmt = kind_of(names[0]), problem.fmt
     budget_bytes = budget_of(options, names, problem)
-    grid = native_grid(problem.n, options, names, budget_bytes, fmt=fmt)
-    names = names[: grid.nt]  # a device without a tile row would have nothing to do
+    if problem.window is None:
+        grid = native_grid(problem.n, options, names, budget_bytes, fmt=fmt)
+        names = names[: grid.nt]  # a device without a tile row would have nothing to do
+    else:
+        grid = window_grid(problem, options)
+        names = names[: len(problem.window.rows)]
     workspace = kind.workspace_bytes(grid.size(0), fmt) + narrow_bytes(problem, kind)
     needed = needed_bytes_of(grid, workspace, fmt)
     slot_bytes = slot_bytes_of(grid)
@@ -87,7 +93,9 @@ def native_request(problem: Problem, options: FactorOptions, names: tuple[str, .
         helps = has_smaller_tile(grid, tiles_in_budget(options, names, budget_bytes, fmt))
         smaller = f", or a tile_size smaller than {grid.nb}" if helps else ""
         raise BudgetError(f"memory_budget of {names[0]}", needed, budget_bytes, f"give that much or more{smaller}")
-    budget = _device_budget(grid, budget_bytes, policy, workspace + array_bytes(probes), slot_bytes_of(grid, fmt))
+    budget = _device_budget(
+        problem.n_tiles(grid), budget_bytes, policy, workspace + array_bytes(probes), slot_bytes_of(grid, fmt)
+    )
     rates = rates_at(grid)
     rates = None if rates is None else rates.of_formats(problem.precision)
     return NativeRequest(grid, policy, options.objective, names, budget, rates, problem, probes, options)
@@ -115,21 +123,21 @@ def least_native_seconds(request: NativeRequest) -> float:
     return max(0.0, of_real_numbers * sum(flops / rate for flops, rate in work) / len(request.devices))
 
 
-def _device_budget(grid: TileGrid, budget_bytes: int, policy: Policy, workspace: int, slot_bytes: int) -> DeviceBudget:
-    """Slots within the budget, no more than the whole triangle and its prefetch can use."""
+def _device_budget(n_tiles: int, budget_bytes: int, policy: Policy, workspace: int, slot_bytes: int) -> DeviceBudget:
+    """Slots within the budget, no more than all tiles of the run and its prefetch can use."""
     n_slots = (budget_bytes - workspace) // slot_bytes
     prefetch = prefetch_slots(n_slots) if policy.overlaps else 0
     return _with_prefetch(
         DeviceBudget(budget_bytes, slot_bytes=slot_bytes, n_slots=n_slots, prefetch_slots=0, workspace_bytes=workspace),
-        grid,
+        n_tiles,
         prefetch,
     )
 
 
-def _with_prefetch(budget: DeviceBudget, grid: TileGrid, prefetch: int) -> DeviceBudget:
+def _with_prefetch(budget: DeviceBudget, n_tiles: int, prefetch: int) -> DeviceBudget:
     """``budget`` with ``prefetch`` slots kept free for tiles in transit, as far as three tiles are left."""
     n_slots = (budget.budget_bytes - budget.workspace_bytes) // budget.slot_bytes
-    n_slots = min(n_slots, grid.n_tiles + prefetch)
+    n_slots = min(n_slots, n_tiles + prefetch)
     return replace(budget, n_slots=n_slots, prefetch_slots=min(prefetch, max(0, n_slots - LEAST_SLOTS)))
 
 
@@ -168,7 +176,7 @@ class NativeRequest:
             return self
         usual = [min(choice, self.budget.n_slots // 8) for choice in PREFETCH_CHOICES[:1]]
         prefetch = max(self.budget.prefetch_slots, *usual, 0)
-        return replace(self, budget=_with_prefetch(self.budget, self.grid, prefetch))
+        return replace(self, budget=_with_prefetch(self.budget, self.problem.n_tiles(self.grid), prefetch))
 
     @property
     def compared_steps(self) -> int:
@@ -199,6 +207,8 @@ class NativeRequest:
 
 def _best_plan(request: NativeRequest) -> Plan:
     """The plan of the panel shapes that cost least: counted in fetches, then, for seconds, simulated."""
+    if request.problem.window is not None:
+        return _best_window_plan(request, request.problem.window)
     owners = balanced_rows(request.grid.nt, len(request.devices))
     shapes = [uniform_panels(request.grid.nt, 1, 1)]
     if request.policy.widens_panels:
@@ -222,7 +232,24 @@ def _best_plan(request: NativeRequest) -> Plan:
 def _estimated_best_plan(request: NativeRequest, owners: Sequence[int], shapes: Sequence[Sequence[Panel]]) -> Plan:
     """The plan of the shape that looks best by closed forms: the only one that is made where several would take long."""
     request = request.with_default_prefetch()
-    for panels in _by_estimate(request, shapes):
+    return _first_that_fits(request, owners, _by_estimate(request, shapes))
+
+
+def _best_window_plan(request: NativeRequest, window: Window) -> Plan:
+    """The plan of a window, by closed forms alone: there are many windows, and each is planned where it runs."""
+    request = request.with_default_prefetch()
+    owners = window_rows(request.grid.nt, window, len(request.devices))
+    shapes: Sequence[Sequence[Panel]] = [[Panel(k0, 1, 1) for k0 in window.columns]]
+    if request.policy.widens_panels:
+        # The rows of other windows change nothing: the shapes for these are found once for all that lie below each other.
+        alike = window if window.has_diagonal else window.below()
+        shapes = window_panels(request.grid.nt, alike, request.capacity, len(request.devices))
+    return _first_that_fits(request, owners, shapes)
+
+
+def _first_that_fits(request: NativeRequest, owners: Sequence[int], shapes: Iterable[Sequence[Panel]]) -> Plan:
+    """The plan of the first of ``shapes`` for which there is memory."""
+    for panels in shapes:
         try:
             plan = _plan_of(request, owners, panels, _schedule(request, owners, panels))
         except ScheduleError:
@@ -289,7 +316,7 @@ def _with_more_prefetch(request: NativeRequest, best: Plan) -> Iterator[Plan]:
     """``best``'s panels with more slots kept free, as long as that helps: tiles of a row wait for slots of the row before it."""
     schedule = _schedule(request, best.owners, best.panels)
     for prefetch in PREFETCH_CHOICES:
-        other = replace(request, budget=_with_prefetch(request.budget, request.grid, prefetch))
+        other = replace(request, budget=_with_prefetch(request.budget, request.problem.n_tiles(request.grid), prefetch))
         if prefetch > other.capacity // 4 or _always_computes(best) or _count_fetches(other, schedule, inf) is None:
             return
         plan = _plan_of(other, best.owners, best.panels, schedule)
@@ -300,7 +327,7 @@ def _with_more_prefetch(request: NativeRequest, best: Plan) -> Iterator[Plan]:
 
 def _schedule(request: NativeRequest, owners: Sequence[int], panels: Sequence[Panel]) -> Schedule[Task]:
     """All tasks in the order in which each device runs its own."""
-    return SCHEDULERS[TileSlots.scheduler]().schedule(request.grid, owners, panels, request.problem.given)
+    return SCHEDULERS[TileSlots.scheduler]().schedule(request.grid, owners, panels, request.problem.given, request.problem.window)
 
 
 def _always_computes(plan: Plan) -> bool:
@@ -386,7 +413,8 @@ def _programs(request: NativeRequest, panels: Sequence[Panel], schedule: Schedul
     starts = None
     if request.rates is not None:
         # The programs with copies are checked, when the plan is timed.
-        starts = simulate(programs, request.grid, request.rates, given, checks_slots=False).starts
+        window = request.problem.window
+        starts = simulate(programs, request.grid, request.rates, given, checks_slots=False, window=window).starts
     return with_pulls(programs, starts, held_bytes, given)
 
 
@@ -429,6 +457,7 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         flops_executed=flops_executed,
         precision=request.problem.precision,
         given=request.problem.given,
+        window=request.problem.window,
         probe_arrays=request.probe_arrays,
         fmt=request.problem.fmt,
     )

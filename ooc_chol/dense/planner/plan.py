@@ -28,9 +28,11 @@ from ooc_chol.prints import one_line
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes, tile_bytes_of
+from ooc_chol.tasks.cholesky import tile_flops
 from ooc_chol.tasks.operations import FileLink, Link, Product
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.windows import Window, whole_triangle
 
 #: Devices that have a line of their own on the printed page.
 _MOST_DEVICES = 8
@@ -95,6 +97,8 @@ class Plan:
         Formats of the tiles; None where all is FP64.
     given : frozenset of tuple of int
         Tiles of L that are in the store before the run.
+    window : Window or None
+        The tiles of L that the run makes, where others make the rest; None for all.
     half_products : NarrowProducts or None
         What chose products in FP16; None where all run through residues or in the devices' own arithmetic.
     probe_arrays : tuple of ArraySpec
@@ -134,6 +138,7 @@ class Plan:
     host_tiles: frozenset[tuple[int, int]] = frozenset()
     staging_bytes: int = 0
     host_budget_bytes: int = 0
+    window: Window | None = None
 
     def with_norms(self, precision: PrecisionMap, half_products: NarrowProducts | None) -> Plan:
         """The plan for a matrix of other norms that give the same formats; what was found of the steps is not found anew.
@@ -160,12 +165,29 @@ class Plan:
     def timeline(self) -> Timeline:
         """When each step starts and ends in the simulator, which checks the plan; without rates all times are 0."""
         with collector_off():
-            return simulate(self.programs, self.grid, self.rates, self.given, files=self.file_costs)
+            return simulate(self.programs, self.grid, self.rates, self.given, files=self.file_costs, window=self.window)
 
     @property
     def seconds(self) -> float | None:
         """Predicted seconds, or None when no rates are known."""
         return self.timeline.seconds if self.rates else None
+
+    @property
+    def made(self) -> Window:
+        """The tiles of L that the run makes final."""
+        return whole_triangle(self.grid.nt) if self.window is None else self.window
+
+    @property
+    def pivots_before(self) -> int:
+        """Tile columns whose pivots have all been taken once this run is over, here or by runs before."""
+        return self.made.columns.stop if self.made.has_diagonal else 0
+
+    @cached_property
+    def given_flops(self) -> int:
+        """Flops that were counted for given tiles; of a window none are, those belong to other runs."""
+        if self.window is not None:
+            return 0
+        return self.fmt.flops_factor * sum(tile_flops(i, j, self.grid) for i, j in self.given)
 
     @cached_property
     def flops(self) -> int:
@@ -274,12 +296,16 @@ class Plan:
 
     @property
     def compulsory_bytes(self) -> int:
-        """Bytes of the lower triangle once."""
-        return compulsory_bytes(self.grid, self.fmt.itemsize)
+        """Bytes of the lower triangle once, of a window those of its tiles."""
+        if self.window is None:
+            return compulsory_bytes(self.grid, self.fmt.itemsize)
+        return self.fmt.itemsize * sum(self.grid.entries(i, j) for i, j in self.window.tiles())
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the factor in its store."""
+        """Bytes of the factor in its store, of a window those of its tiles."""
+        if self.window is not None:
+            return sum(self.stored_tile_bytes(index) for index in self.window.tiles())
         return self.compulsory_bytes if self.precision is None else self.precision.total_bytes
 
     @property
@@ -287,8 +313,12 @@ class Plan:
         """The larger of the two lower bounds on loaded bytes.
 
         Where A is made on the device, reading it once is no bound, and counts off the other one, which may then be zero. In mixed
-        precision an entry has no fixed size, and only reading A is a bound.
+        precision an entry has no fixed size: only reading A is a bound. A window reads its tiles of A and what it needs of L
+        once at least.
         """
+        if self.window is not None:
+            needed = sum(self.stored_tile_bytes(index) for index in self.given)
+            return float(needed if self.is_generated else needed + self.compulsory_bytes)
         if self.precision is not None:
             return 0.0 if self.is_generated else float(self.compulsory_bytes)
         capacity = sum(self.layout.capacity_bytes(budget.prefetch_slots) for budget in self.budgets)
@@ -339,7 +369,8 @@ class Plan:
             "rates": None if self.rates is None else self.rates.origin.value,
             "precision_threshold": None if self.precision is None else self.precision.threshold,
             "dtype": self.fmt.dtype.name,
-            "formats": {self.fmt.name: self.grid.n_tiles} if self.precision is None else self.precision.counts,
+            "formats": {self.fmt.name: self.made.n_tiles} if self.precision is None else self.precision.counts,
+            **({} if self.window is None else {"window": [[span.start, span.stop] for span in self.window]}),
         }
 
     def __repr__(self) -> str:
@@ -366,8 +397,12 @@ class Plan:
         """The lines of the printed page."""
         grid = self.grid
         tasks = ", ".join(f"{count} {kind}" for kind, count in self.task_counts.items())
+        part = (
+            "" if self.window is None else f"tile rows {_span(self.window.rows)} x columns {_span(self.window.columns)} of the "
+        )
         title = (
-            f"Plan: Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} ({self._formats_name()}), {self._how()}"
+            f"Plan: {part}Cholesky of n = {grid.n} in {grid.nt} x {grid.nt} tiles of {grid.nb} ({self._formats_name()}), "
+            f"{self._how()}"
         )
         stored = format_bytes(self.stored_bytes)
         formats = [] if self.precision is None else [("formats", self._formats_text())]
@@ -450,6 +485,8 @@ class Plan:
             return (
                 f"loads are {self.movement_ratio:.2f} x their bound, {bound} (n³/(3·√2·√S) less the triangle, made on the device)"
             )
+        if self.window is not None:
+            return f"loads are {self.movement_ratio:.2f} x their bound, {bound} (tiles of A and needed ones of L once)"
         larger = "read once" if self.movement_bound_bytes == self.compulsory_bytes else "n³/(3·√2·√S)"
         both = format_bytes(2 * self.compulsory_bytes)
         return f"loads are {self.movement_ratio:.2f} x the larger bound, {bound} ({larger}); read once and written once: {both}"
@@ -479,7 +516,7 @@ class Plan:
         """A line for each device, how its memory is divided and what it has to do, and one for their balance."""
         lines = []
         for name, budget, program in zip(self.devices, self.budgets, self.programs, strict=True):
-            rows = sum(self.devices[owner] == name for owner in self.owners)
+            rows = sum(self.devices[self.owners[row]] == name for row in self.made.rows)
             slots = program.layout.describe(budget.prefetch_slots)
             lines.append(
                 f"{name}: budget {format_bytes(budget.budget_bytes)}, {slots}, {rows} tile rows, {len(program.steps)} steps"
@@ -487,8 +524,14 @@ class Plan:
         if (left := len(lines) - _MOST_DEVICES) > 0:
             lines[_MOST_DEVICES:] = [f"... and {left} more, the last one {lines[-1]}"]
         if len(self.devices) > 1:
-            lines.append(f"work of the busiest device is {imbalance(self.owners, len(self.devices)):.3f} x the mean")
+            lines.append(f"work of the busiest device is {self._imbalance():.3f} x the mean")
         return lines
+
+    def _imbalance(self) -> float:
+        """Largest over mean work of the devices: of a window, whose rows are alike, by its flops."""
+        if self.window is None:
+            return imbalance(self.owners, len(self.devices))
+        return max(program.flops for program in self.programs) * len(self.devices) / self.flops
 
     def _panel_text(self) -> str:
         """Widths and heights, equal neighbours joined."""
@@ -500,3 +543,8 @@ class Plan:
                 runs.append((1, panel.width, panel.height))
         shown = ", ".join(f"{count} x (w={width}, h={height})" for count, width, height in runs[:8])
         return shown + (f", ... {len(self.panels)} in all" if len(runs) > 8 else "")
+
+
+def _span(tiles: range) -> str:
+    """Tile rows or columns in words."""
+    return f"{tiles.start} to {tiles.stop - 1}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ from ooc_chol.precision.norms import PROBES
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.bounds import tile_bytes_of
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.windows import Window
 
 #: The part of a budget that random vectors and products with them may take beside a run.
 PROBES_PART = 16
@@ -53,6 +54,16 @@ class Problem:
     in_file: bool = False  #: Whether L goes to a file
     #: Of an L in a file the tiles that an earlier run has kept in host memory as well; None where the planner chooses them
     host_tiles: frozenset[tuple[int, int]] | None = None
+    #: The tiles that the run makes; None for all. What they need of L is given then, see :meth:`Window.needs`.
+    window: Window | None = None
+
+    def of_window(self, window: Window) -> Problem:
+        """The part of the problem that makes the tiles of ``window``, where all that they need of L is in the store."""
+        return replace(self, window=window, given=window.needs(), may_be_whole=False)
+
+    def n_tiles(self, grid: TileGrid) -> int:
+        """How many tiles of L a run may meet: all, or those that a window has and needs."""
+        return grid.n_tiles if self.window is None else self.window.n_tiles + len(self.given)
 
     def stored_bytes(self, grid: TileGrid) -> Callable[[tuple[int, int]], int]:
         """Bytes of each tile of L on a link and in its store."""
@@ -101,7 +112,7 @@ def probes_beside(
     ``needed_bytes`` are the least that a plan takes without them. What is kept from an earlier run no device sees again. Vectors
     travel through buffers of ``slot_bytes``, a row of all of them at least.
     """
-    if problem.precision is None or problem.given or slot_bytes < FP64.itemsize * 2 * PROBES:
+    if problem.precision is None or problem.given or problem.window is not None or slot_bytes < FP64.itemsize * 2 * PROBES:
         return ()
     arrays = probe_arrays(problem.n, 2 * PROBES, workspace_bytes=kind.product_workspace_bytes)
     return arrays if needed_bytes + PROBES_PART * array_bytes(arrays) <= budget_bytes else ()

@@ -27,6 +27,8 @@ from ooc_chol.dense.planner.problem import (
 from ooc_chol.dense.planner.residue_layouts import best_layouts, estimated_seconds, least_layout, steadiest, with_narrow
 from ooc_chol.dense.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.dense.planner.step_counts import residue_steps
+from ooc_chol.dense.planner.window_layouts import window_layout
+from ooc_chol.dense.planner.window_limit import window_grid
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.policy import policy_named
@@ -39,10 +41,11 @@ from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.precision.products import NarrowProducts
 from ooc_chol.schedulers import SCHEDULERS
-from ooc_chol.schedulers.ownership import balanced_rows
+from ooc_chol.schedulers.ownership import balanced_rows, window_rows
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.windows import Window
 
 #: Layouts behind the finalists that are looked at where no plans are compared: about those of one chunk and width.
 EQUALS = 12
@@ -143,6 +146,8 @@ class _Candidates:
 def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
     """Plan with products through residues: the fastest for the first grid of tiles that fits."""
     check_for_residues(problem.n, options.tile_size)
+    if problem.window is not None:
+        return _window_plan(problem, problem.window, options, names, rates_at)
     moduli = options.moduli or default_moduli(problem.n, problem.fmt)
     request = _Request(problem, options, names, budget_of(options, names, problem), moduli, narrow_products_of(problem, options))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
@@ -151,6 +156,19 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
         if candidates.layouts:
             return _fastest(request, candidates)
     raise _refusal(request, grids[-1])
+
+
+def _window_plan(problem: Problem, window: Window, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
+    """The plan of a window, in the layout that looks best for all windows of its columns; no product runs in FP16."""
+    moduli, names = options.moduli or default_moduli(problem.n, problem.fmt), names[: len(window.rows)]
+    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, None)
+    grid = window_grid(problem, options)
+    room, alike = request.budget_bytes - request.workspace_bytes(grid), window if window.has_diagonal else window.below()
+    layout = window_layout(grid, alike, room, moduli=moduli, n_devices=len(names), fmt=problem.fmt)
+    if layout is None:
+        raise _refusal(request, grid)
+    rates = _of_residues(rates_at(grid), layout.planes)
+    return _plan_of_layout(request, _Candidates(grid, names, rates, [layout]), layout)
 
 
 def rest_of_residue_plan(plan: Plan, problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
@@ -238,14 +256,15 @@ def _estimated_fastest(request: _Request, candidates: _Candidates) -> ResidueLay
 def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueLayout) -> Plan:
     """The plan for one division of memory."""
     problem, grid, rates, devices = request.problem, candidates.grid, candidates.rates, candidates.devices
-    owners = balanced_rows(grid.nt, len(devices))
-    panels = residue_panels(grid.nt, layout.width, layout)
-    given = _whole_panels(problem.given, panels)
+    window = problem.window
+    owners = balanced_rows(grid.nt, len(devices)) if window is None else window_rows(grid.nt, window, len(devices))
+    panels = residue_panels(grid.nt, layout.width, layout, window)
+    given = _whole_panels(problem.given, panels) if window is None else problem.given
     narrow_products = None
     if layout.has_fp16 and request.narrow_products is not None:
         narrow_products = replace(request.narrow_products, allows_fp8=layout.has_fp8, panels=tuple(panels))
     programs = ResiduePrograms(
-        SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given),
+        SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given, window),
         owners,
         panels,
         layout,
@@ -254,8 +273,9 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         beside=request.kind.finishes_beside,
         narrow_products=narrow_products,
         given=given,
+        window=window,
     ).programs()
-    nt, transit = grid.nt, layout.transit
+    transit = layout.transit
     budget = DeviceBudget(
         budget_bytes=request.budget_bytes,
         slot_bytes=layout.tile_bytes,
@@ -273,21 +293,23 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         budgets=(budget,) * len(devices),
         programs=programs,
         rates=rates,
-        task_counts={
-            "POTRF": nt,
-            "TRSM": nt * (nt - 1) // 2,
-            "SYRK": nt * (nt - 1) // 2,
-            "GEMM": nt * (nt - 1) * (nt - 2) // 6,
-        },
+        task_counts=_task_counts(grid.nt) if window is None else window.task_counts(),
         source=problem.source,
         flops_executed=sum(executed_flops(program) for program in programs),
         precision=problem.precision,
         half_products=narrow_products,
         given=given,
+        window=window,
         probe_arrays=request.probe_arrays(grid),
         fmt=problem.fmt,
     )
     return plan if not problem.in_file else with_file_tier(plan, problem, request.options, request.host_budget)
+
+
+def _task_counts(nt: int) -> dict[str, int]:
+    """Tasks of each kind of a whole factorization."""
+    pairs = nt * (nt - 1) // 2
+    return {"POTRF": nt, "TRSM": pairs, "SYRK": pairs, "GEMM": nt * (nt - 1) * (nt - 2) // 6}
 
 
 def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:

@@ -31,7 +31,9 @@ def whole_device(problem: Problem, options: FactorOptions, *, must_exist: bool =
 
     A plan may be for a device elsewhere, a run ``must_exist`` here.
     """
-    if not problem.may_be_whole or problem.precision is not None or problem.given or not _leaves_open(options):
+    if not problem.may_be_whole or problem.precision is not None or problem.given or problem.window is not None:
+        return None
+    if not _leaves_open(options):
         return None
     name = _device(problem, options, must_exist)
     if name is not None and problem.keeps_on_device and device_kind(name).is_in_host_memory:

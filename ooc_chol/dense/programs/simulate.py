@@ -15,6 +15,7 @@ from ooc_chol.interfaces import BlockKey
 from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.operations import URGENT_STREAMS, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import Index, TileGrid
+from ooc_chol.tasks.windows import Window
 
 _COMPUTE, _WRITE = StepKind.COMPUTE, StepKind.WRITE
 _IS_URGENT = [stream in URGENT_STREAMS for stream in StreamKind]
@@ -68,6 +69,7 @@ def simulate(
     *,
     checks_slots: bool = True,
     files: FileCosts | None = None,
+    window: Window | None = None,
 ) -> Timeline:
     """Run every program in order, as the workers will, and verify each step.
 
@@ -85,6 +87,8 @@ def simulate(
         Whether to verify what slots hold. What is simulated for its times alone, and then changed, need not be.
     files : FileCosts or None
         What files cost; None where the steps' own rates say all.
+    window : Window or None
+        The tiles of L that are to be written; None for all.
 
     Returns
     -------
@@ -113,7 +117,7 @@ def simulate(
             where = f"device {device} waits at step {run.next} ({step.label})"
             missing = next(key for key in step.awaits if key not in stored)
             raise ScheduleError(f"the plan blocks: {where} for {missing}, which is never written")
-    for i, j in grid.tiles():
+    for i, j in grid.tiles() if window is None else window.tiles():
         if BlockKey("L", (i, j), j + 1) not in stored:
             raise ScheduleError(f"tile {(i, j)} of L is never written to the store")
     filed = 0.0 if disks is None else disks.ends

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -18,6 +18,7 @@ from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.memory.sources import as_source
 from ooc_chol.tasks.tiling import TileGrid
@@ -58,19 +59,21 @@ def link_tiers(names: Sequence[str], nb: int, *, quick: bool = False) -> Iterato
     with (
         tempfile.TemporaryDirectory(prefix="ooc_chol_rates_") as folder,
         page_locked(names, fresh=memory.host_memory(), filled=[array.host_memory()]),
+        ExitStack() as owned,
     ):
         np.save(f"{folder}/a.npy", a)
         file = SourceTier(as_source(f"{folder}/a.npy"), grid)
-        stores = [FileStore.create(f"{folder}/{name}.ooc", grid) for name in ("read", "written")]
+        owned.callback(file.close)
+        stores = []
+        for name in ("read", "written"):
+            with HeldInterrupts():
+                store = FileStore.create(f"{folder}/{name}.ooc", grid)
+                owned.callback(store.discard)
+            stores.append(store)
         for index in grid.tiles():
             for tier in (memory, *stores):
                 tier.write(index, np.ones((nb, nb)))
-        try:
-            yield LinkTiers(grid, array, file=file, memory_store=memory, file_store=stores[0], written_file=stores[1])
-        finally:
-            file.close()
-            for store in stores:
-                store.discard()
+        yield LinkTiers(grid, array, file=file, memory_store=memory, file_store=stores[0], written_file=stores[1])
 
 
 def measure_links(opened: Sequence[OpenedDevice], tiers: LinkTiers, seconds: float) -> list[dict[str, float]]:

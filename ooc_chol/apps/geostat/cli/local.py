@@ -86,7 +86,7 @@ def predicted_as_asked(
     if reason is not None:
         note(reason)
     found = local_kriging(
-        dataset.observations, saved.model, method=method, neighbours=options.neighbours, device=_device(settings.devices)
+        dataset.observations, saved.model, method=method, neighbours=options.neighbours, device=_device(settings.here["devices"])
     )
     print(found.plan(len(new.sites)), flush=True)
     prediction = _from_neighbours(found, new, options)
@@ -125,7 +125,7 @@ def _method(options: argparse.Namespace, n: int, saved: SavedFit, settings: Fact
         return "vecchia", None
     if saved.by_vecchia and n > _EXACT_AFTER_VECCHIA:
         return "vecchia", "the model was fitted by vecchia, so sites are predicted from neighbours; --method exact takes all data"
-    if n <= _SURELY_FITS or settings.store is not None:
+    if n <= _SURELY_FITS or settings.store is not None or settings.client is not None:
         return "exact", None
     shortage = _shortage(n, settings)
     return ("exact", None) if shortage is None else ("vecchia", shortage)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.cluster import remark
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -41,7 +42,10 @@ def say_beforehand(dataset: Dataset, settings: FactorSettings, *, in_full: bool 
     """Print what was read, and the plan of a factorization: on a line, unless in full."""
     say_data(dataset)
     plan = settings.plan(dataset.observations.n)
-    print(plan if in_full else plan_line(plan), flush=True)
+    if settings.client is not None and (words := remark(dataset.observations.n)) is not None:
+        note(words)
+    # the plan of a cluster is a short page
+    print(plan if in_full or settings.client is not None else plan_line(plan), flush=True)
 
 
 def plan_line(plan: oc.Plan) -> str:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.cli.cluster import add_cluster
 from ooc_chol.apps.geostat.cli.files import add_force, store_file
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -25,6 +26,7 @@ def add_settings(parser: argparse.ArgumentParser, *, judged: str | None = None) 
         help="keep factors in this new file, or in a file in this folder, while they are needed",
     )
     add_force(parser)
+    add_cluster(parser)
 
 
 def add_at(parser: argparse._ActionsContainer) -> None:
@@ -34,7 +36,8 @@ def add_at(parser: argparse._ActionsContainer) -> None:
 
 def factor_settings(options: argparse.Namespace) -> FactorSettings:
     """Settings of the factorizations that the options ask for."""
-    return FactorSettings.from_arguments(options, store=store_file(options), replace_store=options.force)
+    client = getattr(options, "client", None)
+    return FactorSettings.from_arguments(options, store=store_file(options), replace_store=options.force, client=client)
 
 
 def seed(text: str) -> int:

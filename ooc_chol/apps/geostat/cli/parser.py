@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ooc_chol.apps.geostat.cli.cluster import on_cluster
+
 
 class SpellingParser(argparse.ArgumentParser):
     """A parser for which ``--Tile_Size``, ``--tilesize`` and ``--tile-size`` are one option; unknown ones are refused as ever.
@@ -56,7 +58,7 @@ class CommandParser(SpellingParser):
             self.add_argument("--json", action="store_true", help="print one JSON object; the rest goes to standard error")
             self.add_argument("--verbose", action="store_true", help="print the whole plan of a factorization, not a line")
             self.add_argument("--quiet", action="store_true", help="print nothing but that, and warnings and errors; no progress")
-            self.set_defaults(run=command.run)
+            self.set_defaults(run=on_cluster(command.run))
 
 
 def _joined(words: Iterable[str]) -> list[str]:

@@ -98,9 +98,9 @@ class FitOptions:
         return refusal
 
     def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
-        """How every likelihood is computed, in ``memory`` unless the settings have one."""
+        """How every likelihood is computed, in ``memory`` unless the settings have one, or factor on a cluster."""
         given = self.settings
-        settings = given if given.kept is not None else replace(given, memory=given.memory or memory)
+        settings = given if given.kept is not None or given.client is not None else replace(given, memory=given.memory or memory)
         return LikelihoodOptions(settings, reml=self.reml, trace_sums=self.traces)
 
     @property

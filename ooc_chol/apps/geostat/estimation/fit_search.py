@@ -109,7 +109,7 @@ class Search:
         The approximation has no information of the restricted likelihood.
         """
         by_probes = not has_exact_gradient(self.options.trace_sums, self.observations.n) and not self.options.reml
-        if not by_probes or self.method != "fisher" or not oc.cuda_names(self.options.settings.devices):
+        if not by_probes or self.method != "fisher" or not oc.cuda_names(self.options.settings.here["devices"]):
             return None
         return graph_of(self.observations, space.correlation(start), self.vecchia.neighbours)
 

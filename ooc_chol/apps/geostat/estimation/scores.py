@@ -117,11 +117,8 @@ def _directions(found: Evaluated, images: list[Array], w: Array) -> list[Array]:
 
 def _products(found: Evaluated, shape: Sequence[str], alpha: Array, w: Array) -> tuple[Array, list[Array]]:
     """``a' D a`` and ``D w`` of each derivative ``D``."""
-    both, how = np.column_stack([alpha, w]), found.settings
-    images = [
-        oc.symm(derivative, both, devices=how.devices, memory_budget=how.memory_budget)
-        for derivative in _derivatives(found, shape)
-    ]
+    both, how = np.column_stack([alpha, w]), found.settings.here
+    images = [oc.symm(derivative, both, **how) for derivative in _derivatives(found, shape)]
     return np.array([alpha @ image[:, 0] for image in images]), [image[:, 1:] for image in images]
 
 

@@ -142,7 +142,7 @@ def approximated(
 
 def _parts(problem: VecchiaProblem, graph: Conditioning, settings: FactorSettings) -> VecchiaParts:
     """By GPUs where the settings name some, or name nothing and there are some, and it is worth compiling; else by the host."""
-    if len(problem.table) >= _FEWEST_ON_CUDA and oc.cuda_names(settings.devices):
+    if len(problem.table) >= _FEWEST_ON_CUDA and oc.cuda_names(settings.here["devices"]):
         parts = parts_on_cuda(problem, graph, settings)
         if parts is not None:
             return parts

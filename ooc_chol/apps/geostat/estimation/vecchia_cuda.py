@@ -98,8 +98,7 @@ def parts_on_cuda(problem: VecchiaProblem, graph: Conditioning, settings: Factor
         work.arguments,
         threads=_THREADS,
         shared_bytes=work.shared_bytes(k),
-        devices=settings.devices,
-        memory_budget=settings.memory_budget,
+        **settings.here,
     )
     return _gathered(work, whitened.reshape(-1, columns)[: len(rows)], sums, failed)
 

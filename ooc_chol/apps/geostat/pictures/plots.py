@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,17 +12,16 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.endings import check_ending, check_output_path
 from ooc_chol.apps.geostat.errors import MissingExtraError
+from ooc_chol.apps.shared import pictures
+from ooc_chol.apps.shared.pictures import PictureFiles
 
-_PICTURE_MARK = "ooc_chol geostat picture"
+_FILES = PictureFiles("geostat")
 
 #: Share of a map outside the hull of the observations from which on it is hatched.
 _LEAST_OUTSIDE = 0.005
 
-#: Where a format keeps the name of the program that drew it.
-_MARKED_IN = {"png": "Software", "svg": "Creator", "pdf": "Creator", "ps": "Creator", "eps": "Creator"}
-
 #: Files that a new picture may replace.
-PICTURES = oc.FileKind("picture of ooc-chol geostat", _PICTURE_MARK.encode(), anywhere=True)
+PICTURES = _FILES.kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,9 +138,7 @@ def maps_figure(data: MapData, labels: MapLabels) -> Any:
 def new_figure(size: tuple[float, float]) -> Any:
     """An empty figure that pyplot does not know, so that the user's own figures and backend are left alone."""
     require_matplotlib()
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, layout="constrained")
+    return pictures.new_figure(size)
 
 
 def add_colour_bar(axis: Any, mappable: Any, label: str, *, extend: str = "neither") -> Any:
@@ -171,18 +166,13 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = Fa
         The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
     """
     check_ending(path, picture_endings(), "pictures")
-    form = Path(path).suffix[1:].lower()
-    marked = {"metadata": {_MARKED_IN[form]: _PICTURE_MARK}} if form in _MARKED_IN else {}
-    with oc.output_file(path, kind=PICTURES, replace=replace) as part, part.open("wb") as stream:
-        figure.savefig(stream, format=form, dpi=120, **marked)
+    _FILES.write(figure, path, replace=replace)
 
 
 def picture_endings() -> tuple[str, ...]:
     """Endings of the formats that Matplotlib writes."""
     require_matplotlib()
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    return tuple(f".{name}" for name in FigureCanvasBase.get_supported_filetypes())
+    return pictures.picture_endings()
 
 
 def check_picture(path: str | os.PathLike[str]) -> None:
@@ -192,8 +182,7 @@ def check_picture(path: str | os.PathLike[str]) -> None:
 
 def require_matplotlib() -> None:
     """Find out early whether pictures can be drawn."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise MissingExtraError(f"pictures are drawn by Matplotlib, which is not installed: {oc.install_hint('plots')}")
+    pictures.require_matplotlib(MissingExtraError)
 
 
 def _crosses(axis: Any, held_out: NDArray[np.float64] | None) -> str:

@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import NamedTuple, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.dense.programs.builder import ProgramBuilder
 from ooc_chol.dense.programs.layouts import ResidueLayout
@@ -46,6 +47,7 @@ from ooc_chol.tasks.operations import (
 )
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import Index
+from ooc_chol.tasks.windows import Window, whole_triangle
 
 #: Streams on which rows are finished, one row after the other on each: one row alone is a chain that leaves a GPU half idle.
 FINISHING = (StreamKind.FINISH, StreamKind.FINISH_1, StreamKind.FINISH_2)
@@ -94,7 +96,7 @@ class ResiduePrograms:
     Steps of all devices are planned in one order in which each depends on earlier ones only, so that the devices cannot wait on
     each other for ever. ``source_itemsize`` is None when a tile function makes A on the device; ``stored_bytes`` are those of a
     tile of L in its store. With ``pulls`` devices copy strips from each other, ``beside`` each other rows are finished on streams
-    of their own. ``given`` tiles of L are in the store from the start.
+    of their own. ``given`` tiles of L are in the store from the start; of a ``window`` only the tiles are made.
     """
 
     def __init__(
@@ -110,11 +112,12 @@ class ResiduePrograms:
         beside: bool = True,
         narrow_products: NarrowProducts | None = None,
         given: frozenset[Index] = frozenset(),
+        window: Window | None = None,
     ) -> None:
         self._grid = grid = schedule.grid
+        self._made = window or whole_triangle(grid.nt)
         self._narrow_products = narrow_products
-        nothing = np.zeros((grid.nt, grid.nt), dtype=np.int64)
-        self._exponents = nothing if narrow_products is None else narrow_products.exponents_of_rows
+        self._exponents: NDArray[np.int64] | None = None if narrow_products is None else narrow_products.exponents_of_rows
         self._owners = owners
         self._panels = panels
         self._layout, self._flops_factor = layout, layout.fmt.flops_factor
@@ -135,7 +138,7 @@ class ResiduePrograms:
             layout,
             owners,
             devices=self._devices,
-            exponents=self._exponents.tolist(),
+            exponents=None if self._exponents is None else self._exponents.tolist(),
             stored_bytes=self._stored_bytes,
             pulls=pulls,
             converting=self._converting,
@@ -167,7 +170,7 @@ class ResiduePrograms:
         behind = end if following is None else end + following.width
         near, rest = (
             [[job for job in jobs if job.panel == number and job.row in rows] for jobs in self._jobs]
-            for rows in (range(end, behind), range(behind, self._grid.nt))
+            for rows in (range(end, behind), range(behind, self._made.rows.stop))
         )
         if len(self._devices) == 1:  # nobody else makes what is copied: the rows need no border between them
             near, rest = [[]], [near[0] + rest[0]]
@@ -203,8 +206,8 @@ class ResiduePrograms:
         return ahead
 
     def _scale_rows(self, device: DeviceStrips) -> None:
-        """Exponents of all rows, from the diagonal tiles of A; a device needs those of all columns."""
-        for row in range(self._grid.nt):
+        """Exponents of all rows that are met, from the diagonal tiles of A; a device needs those of all columns."""
+        for row in self._made.met_rows:
             self._diagonals_read[device.builder.device][row] = device.builder.position
             place = self._load_a(device, (row, row), self._converting)
             work = Diagonal(place)
@@ -246,7 +249,7 @@ class ResiduePrograms:
     def _forms(self, panel: Panel, row: int) -> tuple[Sequence[ProductForm], Sequence[int]]:
         """How a row's products of a panel run, by tile column of K, and the exponents of those in FP8."""
         stop = panel.k0 + panel.width
-        if self._narrow_products is None:
+        if self._narrow_products is None or self._exponents is None:
             return [ProductForm.RESIDUE] * stop, [0] * stop
         scales = self._exponents[row, :stop] + self._exponents[panel.k0, :stop]
         return self._narrow_products.of(panel, row), scales.tolist()
@@ -381,7 +384,7 @@ class ResiduePrograms:
 
     def _invert(self, device: DeviceStrips, column: int, place: Place, stream: StreamKind) -> None:
         """Prepare TRSM with a diagonal tile."""
-        if column + 1 == self._grid.nt:
+        if column + 1 == self._made.rows.stop:
             return
         inverse = _INVERSES[column % INVERSES]
         work, key = Invert(place, inverse.slot), tile_key((column, column), column + 1)

@@ -12,6 +12,7 @@ from ooc_chol.errors import ScheduleError
 from ooc_chol.schedulers.schedule import NEVER
 from ooc_chol.tasks.operations import Place, Pool
 from ooc_chol.tasks.panels import Panel
+from ooc_chol.tasks.windows import Window
 
 #: Strips that stream through at least: one is multiplied, one filled, one about to be.
 STREAMING = 3
@@ -24,9 +25,14 @@ class Strip(NamedTuple):
     chunk: int
 
 
-def residue_panels(nt: int, width: int, layout: ResidueLayout) -> tuple[Panel, ...]:
-    """Panels of at most ``width`` columns that end at chunk boundaries, narrower where their own rows' strips would not fit."""
+def residue_panels(nt: int, width: int, layout: ResidueLayout, window: Window | None = None) -> tuple[Panel, ...]:
+    """Panels of at most ``width`` columns that end at chunk boundaries, narrower where their own rows' strips would not fit.
+
+    They cut the columns of ``window``, or all.
+    """
     panels, k0 = [], 0
+    if window is not None:
+        k0, nt = window.columns.start, window.columns.stop
     while k0 < nt:
         room = layout.chunk - k0 % layout.chunk
         strips_a_row = k0 // layout.chunk + 1

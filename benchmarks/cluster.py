@@ -1,0 +1,185 @@
+"""A factorization on a cluster of processes of this machine: ours, Dask's own, SciPy's, and one process of ours.
+
+    python benchmarks/cluster.py [--n 8192 16384] [--workers 2] [--repeats 5] [--tile-size 512] [--ways ours zarr one dask scipy]
+        [--parts 8 16 32] [--touch "8 GB"] [--case NAME]
+
+All take the same matrix, an exponential covariance on a line made by a function; Dask's own and SciPy's get it as an array,
+made before the clock runs. Dask's own takes chunks of an n-th by several n, of which the quickest counts. Ways take turns. Each
+prints a JSON line, and with --case all go to ``benchmarks/results/cluster/NAME.json``: seconds of whole calls (median and range),
+GFLOP/s as ``n**3 / 3 / seconds``, and of ours tasks and bytes beside the plan's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.config import parse_bytes
+
+RESULTS = Path(__file__).parent / "results" / "cluster"
+WAYS = ("ours", "zarr", "one", "dask", "scipy")
+
+
+@cache
+def table(n: int) -> np.ndarray:
+    """Covariances by distance on a line, of n - 1 steps down to 0 and up again; a nugget at 0."""
+    far = np.exp(-np.arange(n) / 2000.0)  # nothing underflows: subnormal numbers take five times as long
+    far[0] += 0.01
+    return np.concatenate([far[:0:-1], far])
+
+
+def exponential(n: int, rows: range, cols: range, out: np.ndarray, stream: object) -> None:
+    """Covariances of places in a row: entry (i, j) is that of distance ``|i - j|``; as quick as a copy."""
+    reversed_rows = sliding_window_view(table(n), len(cols))  # row k is of distances k - n + 1 on
+    first = n - 1 + cols.start - rows.start
+    out[...] = reversed_rows[first - len(rows) + 1 : first + 1][::-1]
+
+
+def _chunk(n: int, block_info: Any = None) -> np.ndarray:
+    """A chunk of the matrix, made on its worker."""
+    rows, cols = (range(*ends) for ends in block_info[None]["array-location"])
+    out = np.empty((len(rows), len(cols)))
+    exponential(n, rows, cols, out, None)
+    return out
+
+
+def touch(nbytes: int) -> None:
+    """Let a process fill so much memory and end: a virtual machine takes long to get back what it has given away."""
+    subprocess.run([sys.executable, "-c", f"bytearray({nbytes})[::4096] = b'1' * len(range(0, {nbytes}, 4096))"], check=True)
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, dict[str, Any]]:
+    """Seconds of a call, and what it tells."""
+    began = time.perf_counter()
+    told = call()
+    return time.perf_counter() - began, told or {}
+
+
+class Runs:
+    """The ways, on one matrix."""
+
+    def __init__(self, n: int, client: Any, options: dict[str, Any], parts: list[int]) -> None:
+        self.n, self.client, self.options, self.parts = n, client, options, parts
+        self._dense: np.ndarray | None = None
+
+    def dense(self) -> np.ndarray:
+        """The matrix as an array."""
+        if self._dense is None:
+            self._dense = np.empty((self.n, self.n))
+            exponential(self.n, range(self.n), range(self.n), self._dense, None)
+        return self._dense
+
+    def ours(self, store: Path | None = None) -> dict[str, Any]:
+        """On the cluster, L in the workers' memory or in a group."""
+        source = oc.from_function(self.n, partial(exponential, self.n))
+        with oc.cholesky(source, client=self.client, store=store, **self.options) as factor:
+            return {"report": factor.report.to_dict()}
+
+    def zarr(self) -> dict[str, Any]:
+        """The same into a Zarr group in a folder of this machine."""
+        folder = Path(tempfile.mkdtemp())
+        try:
+            return self.ours(folder / "L.zarr")
+        finally:
+            shutil.rmtree(folder)
+
+    def one(self) -> dict[str, Any]:
+        """One process, as many threads as there are workers."""
+        with oc.cholesky(oc.from_function(self.n, partial(exponential, self.n)), tile_size=self.options["tile_size"]) as factor:
+            return {"seconds_inside": factor.report.seconds}
+
+    def dask(self) -> dict[str, Any]:
+        """Dask's own; the matrix is on the workers before the clock runs."""
+        import dask.array as da
+        from distributed import wait
+
+        taken = {}
+        for parts in self.parts:
+            chunk = -(-self.n // parts)
+            chunks = da.core.normalize_chunks(chunk, (self.n, self.n))
+            ahead = da.map_blocks(partial(_chunk, self.n), chunks=chunks, dtype=np.float64, meta=np.empty((0, 0))).persist()
+            wait(ahead)
+            taken[parts], _ = timed(lambda ahead=ahead: wait(da.linalg.cholesky(ahead, lower=True).persist()) and None)
+            del ahead
+        return {"seconds": min(taken.values()), "by_parts": taken}
+
+    def scipy(self) -> dict[str, Any]:
+        """LAPACK in this process."""
+        from scipy.linalg import cholesky
+
+        a = self.dense()
+        seconds, _ = timed(lambda: {"first": float(cholesky(a, lower=True, check_finite=False)[0, 0])})
+        return {"seconds": seconds}
+
+
+def line(n: int, way: str, seconds: list[float], told: dict[str, Any]) -> dict[str, Any]:
+    """The figures of one way."""
+    median = statistics.median(seconds)
+    figures = {"n": n, "way": way, "seconds": median, "range": [min(seconds), max(seconds)], "all": seconds}
+    return {**figures, "gflops": n**3 / 3 / median / 1e9, **{name: each for name, each in told.items() if name != "seconds"}}
+
+
+def main() -> None:
+    """Run all."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, nargs="+", default=[8192, 16384])
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--tile-size", type=int, default=512)
+    parser.add_argument("--memory-budget", default="1 GB")
+    parser.add_argument("--memory-limit", default="auto")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--parts", type=int, nargs="+", default=[8, 16, 32], help="chunks along each axis of Dask's own")
+    parser.add_argument("--touch", help="memory that a process fills and frees before each run (default: none)")
+    parser.add_argument("--case")
+    asked = parser.parse_args()
+    from distributed import Client, LocalCluster
+
+    lines = []
+    cluster = LocalCluster(n_workers=asked.workers, threads_per_worker=1, dashboard_address=":0", memory_limit=asked.memory_limit)
+    with cluster, Client(cluster) as client:
+        for n in asked.n:
+            runs = Runs(n, client, {"tile_size": asked.tile_size, "memory_budget": asked.memory_budget}, asked.parts)
+            seconds: dict[str, list[float]] = {way: [] for way in asked.ways}
+            told: dict[str, dict[str, Any]] = {}
+            for repeat in range(asked.repeats + 1):
+                for way in asked.ways:
+                    if asked.touch:
+                        touch(parse_bytes(asked.touch, "touch"))
+                    taken, told[way] = timed(getattr(runs, way))
+                    if repeat:  # the first imports and plans
+                        seconds[way].append(told[way].get("seconds", taken))
+            lines += [line(n, way, seconds[way], told[way]) for way in asked.ways]
+            for each in lines[-len(asked.ways) :]:
+                print(json.dumps(each), flush=True)
+    if asked.case:
+        when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        head = {
+            "case": asked.case,
+            "commit": commit(),
+            "machine": machine(with_gpus=False),
+            "when": when,
+            "workers": asked.workers,
+            "touched_before": asked.touch,
+        }
+        write_json({**head, "lines": lines}, RESULTS / f"{asked.case}.json")
+
+
+if __name__ == "__main__":
+    main()

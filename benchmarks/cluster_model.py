@@ -1,0 +1,156 @@
+"""What a cluster of GPUs is predicted to do: efficiency on three networks, in the order that runs and in a proposed one.
+
+    python benchmarks/cluster_model.py [--draw] [--output FILE] [--picture FILE]
+
+Nothing is run and no cluster is needed: all of it is the model of ``ooc_chol/dense/cluster/``. *Plain* is the order that runs,
+one task for each block, block rows dealt to the workers. *Parts* is what would help and does not run yet: sums of blocks in
+several tasks, of which the early ones need not wait for the last operands, and the blocks of a row dealt to several workers.
+Takes minutes; ``--draw`` only draws what an earlier run wrote.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+from ooc_chol.dense.cluster.blocks import BlockGrid
+from ooc_chol.dense.cluster.bounds import scheduler_seconds
+from ooc_chol.dense.cluster.model import BlockCosts, ClusterRates, WorkerRates
+from ooc_chol.dense.cluster.owners import BlockOwners
+from ooc_chol.dense.cluster.plan import ClusterPlan, plan_cluster
+from ooc_chol.dense.cluster.simulation import Case, simulate
+from ooc_chol.tasks.tiling import TileGrid
+
+ROOT = Path(__file__).resolve().parents[1]
+ORDERS = {"2^17": 2**17, "2^19": 2**19, "2^21": 2**21, "10^7": 10**7}
+GPUS = (1, 2, 4, 8, 16, 64, 256, 1000)
+NETWORKS = (10e9, 25e9, 100e9)
+#: An H200 through residues: long products, POTRF and TRSM of tiles, copies from host memory, as measured on one
+#: (docs/measurements.md, decision 7). Seconds of a task beside its work are an assumption, as are those of Dask's scheduler.
+FLOPS, PANEL_FLOPS, LINK, OVERHEAD = 100e12, 30e12, 51e9, 0.05
+#: Memory of a worker, an eighth of a machine with 2 TiB, to tell which points it would hold; the others are computed, too.
+MEMORY, ENDLESS = 256 << 30, 1 << 60
+TILE = 4096
+#: Block rows that the proposed order is simulated with.
+BLOCK_ROWS = (4, 8, 16, 32, 64, 128)
+
+
+def cluster(n_gpus: int, network: float) -> tuple[list[WorkerRates], ClusterRates]:
+    """Workers and what lies between them."""
+    return [WorkerRates(ENDLESS, FLOPS, PANEL_FLOPS, LINK)] * n_gpus, ClusterRates(network, overhead_seconds=OVERHEAD)
+
+
+def plain(n: int, n_gpus: int, network: float) -> dict[str, Any]:
+    """The plan of what runs."""
+    workers, rates = cluster(n_gpus, network)
+    plan = plan_cluster(TileGrid(n, TILE), workers, rates)
+    return figures(n, n_gpus, plan.seconds or 0.0, plan.peak_bytes, plan.blocks.n_blocks, plan.n_tasks)
+
+
+def parts(n: int, n_gpus: int, network: float) -> dict[str, Any]:
+    """The best of a few simulations of the proposed order."""
+    workers, rates = cluster(n_gpus, network)
+    columns = max(each for each in range(1, isqrt(n_gpus) + 1) if n_gpus % each == 0)
+    found = []
+    for n_rows in BLOCK_ROWS:
+        if n_rows * TILE > n or (n_rows > 64 and n_gpus < 64):
+            continue
+        blocks = BlockGrid(TileGrid(n, TILE), -(-n // TILE // n_rows))
+        owners = BlockOwners(blocks.n_blocks, n_gpus // columns, columns)
+        case = Case(BlockCosts(blocks), owners, tuple(workers), rates, reach=blocks.n_blocks)
+        outcome = simulate(case)
+        waiting = scheduler_seconds(rates, outcome.n_tasks, ClusterPlan(case).n_dependencies)
+        seconds, peak = max(outcome.seconds, waiting), max(outcome.peak_bytes)
+        found.append(figures(n, n_gpus, seconds, peak, blocks.n_blocks, outcome.n_tasks))
+    return min(found, key=lambda each: each["seconds"])
+
+
+def figures(n: int, n_gpus: int, seconds: float, peak_bytes: int, n_rows: int, n_tasks: int) -> dict[str, Any]:
+    """One point."""
+    efficiency = n**3 / 3 / (FLOPS * n_gpus) / seconds
+    point = {"n": n, "gpus": n_gpus, "seconds": seconds, "efficiency": efficiency, "gpu_hours": seconds * n_gpus / 3600}
+    return point | {"peak_bytes": peak_bytes, "block_rows": n_rows, "tasks": n_tasks, "is_held": peak_bytes <= MEMORY}
+
+
+def compute() -> dict[str, Any]:
+    """All points."""
+    lines = []
+    for network in NETWORKS:
+        for name, n in ORDERS.items():
+            for n_gpus in GPUS:
+                for how, predict in (("plain", plain), ("parts", parts)):
+                    lines.append({"order": how, "network": network, "name": name} | predict(n, n_gpus, network))
+                    print(json.dumps(lines[-1]), flush=True)
+    rates = {
+        "flops": FLOPS,
+        "panel_flops": PANEL_FLOPS,
+        "link": LINK,
+        "overhead_seconds": OVERHEAD,
+        "memory": MEMORY,
+        "tile": TILE,
+    }
+    return {"case": "cluster-model", "what": "predictions of a model, nothing was run", "rates": rates, "lines": lines}
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Efficiency against GPUs: a column for each network, a row for each order; points that memory does not hold are hollow."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(2, len(NETWORKS), figsize=(10.0, 5.6), sharex=True, sharey=True, layout="constrained")
+    colours = dict(zip(ORDERS, ("#8ab8e0", "#2f77b8", "#0b2f5b", "#ee8a2e"), strict=True))
+    for row, (how, words) in enumerate(
+        (("plain", "plain order (what runs)"), ("parts", "sums in parts, grid of owners (a proposal)"))
+    ):
+        for axis, network in zip(axes[row], NETWORKS, strict=True):
+            for name, colour in colours.items():
+                line = [
+                    each for each in result["lines"] if (each["order"], each["network"], each["name"]) == (how, network, name)
+                ]
+                axis.plot(
+                    [each["gpus"] for each in line],
+                    [each["efficiency"] for each in line],
+                    color=colour,
+                    label=f"n = ${name.replace('^', '^{')}}}$",
+                )
+                for each in line:
+                    face = colour if each["is_held"] else "white"
+                    axis.plot(each["gpus"], each["efficiency"], "o", color=colour, markerfacecolor=face, markersize=4)
+            axis.set_xscale("log")
+            axis.set_ylim(0, 1.05)
+            axis.set_title(
+                f"{words if axis is axes[row][0] else ''}\n{network / 1e9:.0f} GB/s into each worker", fontsize=8, loc="left"
+            )
+            axis.tick_params(labelsize=8)
+            axis.grid(alpha=0.3)
+    for axis in axes[:, 0]:
+        axis.set_ylabel("share of 100 TFLOP/s a GPU", fontsize=8)
+    for axis in axes[-1]:
+        axis.set_xlabel("GPUs", fontsize=8)
+    axes[0, 0].legend(fontsize=7, frameon=False)
+    figure.suptitle("Predicted, not run. Hollow: more than 256 GiB of memory a worker", fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    pyplot.close(figure)
+
+
+def main() -> None:
+    """Compute or read the points, and draw them."""
+    parser = argparse.ArgumentParser(description="Predicted efficiency of large clusters.")
+    parser.add_argument("--draw", action="store_true", help="draw the points of the file, and compute none")
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/cluster/model.json", help="file of the points")
+    parser.add_argument("--picture", type=Path, default=ROOT / "docs/pictures/cluster-model.png", help="the picture")
+    options = parser.parse_args()
+    if not options.draw:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        options.output.write_text(json.dumps(compute(), indent=1) + "\n", encoding="utf-8")
+    draw(json.loads(options.output.read_text(encoding="utf-8")), options.picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""What all workers must agree on before a run: package, devices and kernels, and room for their budget."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ooc_chol.config import format_bytes
+from ooc_chol.dense.cluster.blocks import BlockGrid
+from ooc_chol.dense.cluster.choosing import settled
+from ooc_chol.dense.cluster.connection import distributed_package, worker_addresses
+from ooc_chol.dense.cluster.making import key_here
+from ooc_chol.dense.cluster.model import ClusterRates
+from ooc_chol.dense.cluster.placing import GPU_RESOURCE
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.problem import budget_of, rounded_down
+from ooc_chol.errors import ClusterError, OocCholError
+from ooc_chol.formats import PrecisionFormat
+from ooc_chol.hardware.host import free_host_bytes
+from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.kernels.kinds import KernelFacts
+from ooc_chol.kernels.registry import kernel_facts
+from ooc_chol.memory.files import package_version
+
+#: Seconds in which a worker says what it has: importing CuPy and opening a GPU for the first time takes some.
+FACTS_SECONDS = 120.0
+#: Part of what Dask lets a worker on the host have that a budget takes unless told: blocks of L lie beside it.
+LIMIT_SHARE = 4
+#: What a plan of bytes and tasks goes by, of which no seconds are asked.
+UNMEASURED = ClusterRates(network_bytes_per_second=1e9)
+
+
+@dataclass(frozen=True)
+class WorkerState:
+    """One worker as it says of itself."""
+
+    devices: tuple[str, ...]  #: Names of those that its tasks run on
+    kernels: KernelFacts  #: What bits depend on
+    budget_bytes: int  #: The budget of each device: what was asked for, or what is free
+    is_host: bool  #: Whether that is memory of the worker's process
+    version: str  #: Of this package
+    memory_limit: int  #: Bytes that Dask lets its process have; 0 for no limit
+    free_bytes: int  #: Free bytes of its machine's memory, shared with other workers there
+    resources: Mapping[str, float]  #: What it announces to Dask
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes that blocks of L and a task may take."""
+        return self.memory_limit or self.free_bytes
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """All workers, which agree, and the options that are settled for them."""
+
+    workers: Mapping[str, WorkerState]  #: By address
+    options: FactorOptions  #: With nothing left open that bits depend on, and the budget that all have
+    memory_bytes: int  #: Of each worker's memory, for its task and for tiles of a group that it keeps
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """What each task takes of what all workers announce."""
+        announced = all(state.resources.get(GPU_RESOURCE) for state in self.workers.values())
+        return {GPU_RESOURCE: 1.0} if announced else {}
+
+
+def state_here(options: FactorOptions, fmt: PrecisionFormat, sharing: int) -> WorkerState | Exception:
+    """What the worker that runs this has, one of ``sharing`` on its machine; an error is a result, so that all are known."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    limit = worker.memory_manager.memory_limit or 0
+    try:
+        names = resolve_devices(options.devices)
+        is_host = device_kind(names[0]).is_in_host_memory
+        budget = budget_of(options, names)
+        if options.memory_budget is None and is_host:
+            budget = rounded_down(min(budget // sharing, limit // LIMIT_SHARE if limit else budget))
+        free = free_host_bytes() // sharing
+        resources = dict(worker.state.total_resources)
+        return WorkerState(names, kernel_facts(names, fmt), budget, is_host, package_version(), limit, free, resources)
+    except (OocCholError, ValueError) as error:
+        return error
+
+
+def agreed_facts(client: Any, n: int, options: FactorOptions, fmt: PrecisionFormat) -> ClusterFacts:
+    """Ask every worker, one small task each; ``ClusterError`` where they differ in what bits depend on, or lack room."""
+    addresses = worker_addresses(client)
+    machines = Counter(map(machine_of, addresses))
+    states = asked_of_all(client, {each: (state_here, (options, fmt, machines[machine_of(each)])) for each in addresses})
+    _check_equal({address: state.version for address, state in states.items()}, "the version of ooc_chol")
+    for name, words in _WORDS.items():
+        _check_equal({address: getattr(state.kernels, name) for address, state in states.items()}, words)
+    _check_room(states)
+    memory = _memory_bytes(options, states)
+    options = replace(options, memory_budget=min(state.budget_bytes for state in states.values()))
+    choice = asked_of_all(client, {addresses[0]: (settled, (n, options, fmt))})
+    return ClusterFacts(states, choice[addresses[0]], memory)
+
+
+def _memory_bytes(options: FactorOptions, states: Mapping[str, WorkerState]) -> int:
+    """What a task and the tiles that its worker keeps may take of the worker's memory, together.
+
+    On the host that is the budget, where one is given. Else, and beside GPUs, half of what Dask lets a worker have: Python and
+    Dask take some themselves, and at four fifths Dask makes a worker pause.
+    """
+    if options.memory_budget is not None and all(state.is_host for state in states.values()):
+        return min(state.budget_bytes for state in states.values())
+    return min(state.room_bytes for state in states.values()) // 2
+
+
+def machine_of(address: str) -> str:
+    """The machine of a worker."""
+    return address.rpartition(":")[0]
+
+
+#: What differs, in words.
+_WORDS = {
+    "model": "the model of its devices",
+    "library": "the BLAS library",
+    "trsm": "the triangular solve",
+    "kernels": "kernels",
+}
+
+
+def asked_of_all(client: Any, calls: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[str, Any]:
+    """What calls on workers return, by their address; the first error that one returns is raised."""
+    asked = {
+        address: client.submit(call, *arguments, workers=[address], pure=False, priority=1)
+        for address, (call, arguments) in calls.items()
+    }
+    try:
+        return _answers(client, asked)
+    finally:
+        client.cancel(list(asked.values()))
+
+
+def _answers(client: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What all workers answer."""
+    try:
+        with client.as_current():
+            distributed_package().wait(list(asked.values()), timeout=FACTS_SECONDS)
+    except TimeoutError:
+        silent = {address: f"{future.status}" for address, future in asked.items() if not future.done()}
+        problem = f"{len(silent)} of {len(asked)} workers did not answer within {FACTS_SECONDS:.0f} seconds"
+        raise ClusterError(problem, "look at their logs, or retire them: they are busy or unreachable", silent) from None
+    failed = {address: repr(future.exception()) for address, future in asked.items() if future.status != "finished"}
+    if failed:
+        advice = "install the same version of ooc_chol, NumPy and Dask on the client and on every worker"
+        raise ClusterError(f"{len(failed)} of {len(asked)} workers cannot say what they have", advice, failed)
+    states = dict(zip(asked, client.gather(list(asked.values())), strict=True))
+    for address, state in states.items():
+        if isinstance(state, Exception):
+            state.add_note(f"on worker {address}")
+            raise state
+    return states
+
+
+def _check_equal(values: Mapping[str, str], what: str) -> None:
+    """Raise ``ClusterError`` naming those that differ from most."""
+    if len(set(values.values())) <= 1:
+        return
+    usual, _ = Counter(values.values()).most_common(1)[0]
+    others = {address: f"{value!r}, not {usual!r}" for address, value in values.items() if value != usual}
+    raise ClusterError(
+        f"workers differ in {what}, on which the bits of L depend",
+        "retire the workers that differ, or make them equal: the same package, libraries and kind of device on all",
+        others,
+    )
+
+
+def _check_room(states: Mapping[str, WorkerState]) -> None:
+    """Raise ``ClusterError`` where Dask would end a worker that takes its budget."""
+    short = {
+        address: f"budget {format_bytes(state.budget_bytes)}, memory limit {format_bytes(state.memory_limit)}"
+        for address, state in states.items()
+        if state.memory_limit and state.is_host and state.budget_bytes > state.memory_limit
+    }
+    if short:
+        advice = "give a smaller memory_budget, or start workers with a larger --memory-limit"
+        raise ClusterError("the memory budget is more than Dask lets workers have", advice, short)
+
+
+def agreed_key(client: Any, facts: ClusterFacts, blocks: BlockGrid, fmt: PrecisionFormat) -> dict[str, str | int]:
+    """The arithmetic key of all tasks, by a worker's devices and the plan of the first block."""
+    address = next(iter(facts.workers))
+    key: dict[str, str | int] = asked_of_all(client, {address: (key_here, (facts.options, blocks, fmt))})[address]
+    return key

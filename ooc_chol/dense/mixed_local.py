@@ -1,0 +1,176 @@
+"""Mixed precision on this machine's devices, L in host memory or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.dense.checkpoint import CheckpointRecord, Progress
+from ooc_chol.dense.execution.executor import Execution, Salvage
+from ooc_chol.dense.execution.run import opened_for_a_pass, run
+from ooc_chol.dense.factor.products import gram_of_transpose
+from ooc_chol.dense.matrix_norms import measure_matrix
+from ooc_chol.dense.mixed_ground import AbstractGround, MixedResult, computed_by
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner import make_plan, mixed_engine, rest_of_residue_plan
+from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.probing import form_of_factor
+from ooc_chol.dense.request import Request
+from ooc_chol.dense.resuming import resumed, save_record
+from ooc_chol.dense.store_opening import own_store
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.errors import BudgetError
+from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.kernels.registry import kind_of
+from ooc_chol.memory.sources.base import unchanged
+from ooc_chol.precision.escalation import EscalationState, Remedy
+from ooc_chol.precision.norms import MatrixNorms, Probes
+from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
+from ooc_chol.progress_bar import progress_reporter
+from ooc_chol.tasks.tiling import TileGrid
+
+
+@final
+class LocalGround(AbstractGround[Plan]):
+    """The devices of this machine; ``owned`` discards the stores unless it is emptied first."""
+
+    store: AbstractStore
+
+    def __init__(self, request: Request, owned: ExitStack) -> None:
+        self._request, self._owned = request, owned
+        self._found = resumed(request, owned)
+        self._names: Sequence[str] = resolve_devices(request.options.devices)
+        self.options = request.options if self._found is None else self._found.options
+        self.like = request.like
+
+    def engine(self) -> tuple[TileGrid, FactorOptions]:
+        """The tiles of the factorization, and the options with its engine and tile order."""
+        return mixed_engine(self._request.problem, self.options)
+
+    def norms(self, grid: TileGrid, *, samples: bool, probes: Probes | None) -> MatrixNorms:
+        """One pass over A."""
+        return norms_here(self._request, self._names, grid, samples=samples, probes=probes)
+
+    def gone_on(self, options: FactorOptions, norms: MatrixNorms) -> tuple[EscalationState, MixedResult[Plan]] | None:
+        """The plan for what the file that was found leaves, and what was computed again before."""
+        if (found := self._found) is None:
+            return None
+        escalations = found.record.progress.escalations
+        last = next((step for step in reversed(escalations) if step.remedy in (Remedy.RESTART, Remedy.FP64)), None)
+        at_once = frozenset[tuple[int, int]]() if found.record.narrow else found.good
+        if last is not None and last.remedy is Remedy.FP64:
+            plan = self._fp64(replace(options, moduli=self.options.moduli), found.good)
+        else:
+            threshold = options.precision_threshold if last is None else last.threshold
+            assert threshold is not None
+            precision = choose_formats(norms, threshold, rule=options.precision_rule).widened(found.store.layout.widened)
+            plan = plan_here(self._request, options, precision, at_once)
+        found.check_key(plan)
+        if plan.precision is not None and found.record.narrow:
+            problem = replace(self._request.problem, precision=plan.precision, given=found.good)
+            plan = rest_of_residue_plan(plan, problem, options, self._request.rates_at)
+        measured = None if plan.precision is None else found.norms(plan.precision)
+        result = MixedResult(
+            plan,
+            Execution(0.0, (), (), (), norms=measured),
+            escalations=list(escalations),
+            resumed_tiles=len(found.good),
+            key=found.key,
+            is_finished=found.is_complete,
+        )
+        self.store = found.store_for(plan, self._request, self._owned)
+        return found.record.progress.state(plan.grid), result
+
+    def plan(self, options: FactorOptions, precision: PrecisionMap) -> Plan:
+        """The plan for a map of formats."""
+        return plan_here(self._request, options, precision)
+
+    def fp64_plan(self, options: FactorOptions) -> Plan:
+        """The plan in FP64 on the same tiles."""
+        return self._fp64(options, frozenset())
+
+    def begin(self, plan: Plan, progress: Progress | None = None) -> None:
+        """Make an empty store, in memory or a file."""
+        record = None if progress is None else self._record(plan, progress)
+        self.store = own_store(self._request, plan, self._owned, record)
+
+    def rest(
+        self,
+        before: Plan,
+        options: FactorOptions,
+        tiles: list[tuple[int, int]],
+        given: frozenset[tuple[int, int]],
+        progress: Progress,
+    ) -> Plan:
+        """Forget all but ``given``, widen ``tiles``, and plan what is left."""
+        assert before.precision is not None
+        # Whatever ends the run between two of these: the next one meets the pivot again, or goes on behind it.
+        self.store.forget([index for index in before.grid.tiles() if index not in given])
+        self.store.widen(tiles)
+        # What is widened lies behind the end of the file alone from now on.
+        kept = before.host_tiles - set(tiles) if before.in_file else None
+        plan = plan_here(self._request, options, before.precision.widened(tiles), given, kept)
+        save_record(self.store, plan, self._record(plan, progress))
+        return plan
+
+    def run(self, plan: Plan, salvage: Salvage, vectors: NDArray[np.float64] | None) -> Execution:
+        """Execute the plan on its devices."""
+        with progress_reporter(self._request.progress) as reporter:
+            return run(plan, self._request.source, self.store, report=reporter, salvage=salvage, probes=vectors)
+
+    def form(self, plan: Plan, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """One pass over L on the plan's devices."""
+        with (
+            self._request.passes.running("certificate", vectors.shape[1]) as one,
+            opened_for_a_pass(plan.devices, plan.grid) as devices,
+        ):
+            return form_of_factor(gram_of_transpose(self.store, devices, vectors, one))
+
+    def discard(self) -> None:
+        """Drop the store."""
+        self.store.discard()
+
+    def _record(self, plan: Plan, progress: Progress) -> CheckpointRecord | None:
+        """What a checkpoint says from now on."""
+        if not self._request.checkpoint:
+            return None
+        return CheckpointRecord.of(plan, self.options, self._request.fingerprint, progress)
+
+    def _fp64(self, options: FactorOptions, given: frozenset[tuple[int, int]]) -> Plan:
+        problem = replace(self._request.problem, given=given)
+        try:
+            return make_plan(problem, options, self._request.rates_at)
+        except BudgetError:
+            return make_plan(problem, replace(options, fp64="native", moduli=None), self._request.rates_at)
+
+
+def norms_here(request: Request, names: Sequence[str], grid: TileGrid, *, samples: bool, probes: Probes | None) -> MatrixNorms:
+    """The norms of A's tiles, with ``samples`` what L's are expected to be, and A's products with ``probes``."""
+    tier = SourceTier(request.source, grid)
+    columns = 0 if probes is None else probes.vectors.shape[1]
+    with (
+        request.passes.running("norms of A", columns) as one,
+        unchanged(request.source),
+        opened_for_a_pass(names, grid) as devices,
+    ):
+        return measure_matrix(grid, devices, tier, samples=samples, probes=probes, run=one)
+
+
+def plan_here(
+    request: Request,
+    options: FactorOptions,
+    precision: PrecisionMap,
+    given: frozenset[tuple[int, int]] = frozenset(),
+    host_tiles: frozenset[tuple[int, int]] | None = None,
+) -> Plan:
+    """The plan for a map of formats, on the engine that ``options`` name already; ``host_tiles`` are kept from an earlier run."""
+    kind = kind_of(resolve_devices(options.devices, must_exist=False)[0])
+    options, precision = computed_by(options, precision, computes_float32=kind.computes_float32)
+    problem = replace(request.problem, precision=precision, given=given, host_tiles=host_tiles)
+    return make_plan(problem, options, request.rates_at)

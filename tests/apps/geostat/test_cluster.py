@@ -1,0 +1,107 @@
+"""Geostatistics with factorizations on workers of Dask: the likelihood to the bit, fits and predictions of one machine."""
+
+from __future__ import annotations
+
+import copy
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.apps import geostat
+from ooc_chol.apps.geostat.covariances.covariance import covariance_source, derivative_source
+from ooc_chol.cli import main
+from tests.apps.geostat.models import MODELS
+
+N = 96
+HOW = {"tile_size": 32, "devices": "host:0"}
+
+
+def observations(n: int = N):
+    places = np.random.default_rng(5).uniform(size=(n, 2))
+    values = np.sin(5 * places[:, 0]) + np.cos(4 * places[:, 1]) + 0.1 * np.random.default_rng(6).standard_normal(n)
+    return geostat.make_observations(places, values)
+
+
+def test_the_likelihood_has_the_bits_of_one_machine(two_workers, one_blas_thread):
+    model = geostat.Matern(1.2, 0.3, 1.5, 0.05)
+    here = geostat.log_likelihood(observations(), model, settings=geostat.FactorSettings(**HOW))
+    settings = geostat.FactorSettings(client=two_workers, **HOW)
+    there = geostat.log_likelihood(observations(), model, settings=settings)
+    assert there.loglik == here.loglik and np.array_equal(there.coefficients, here.coefficients)
+
+
+@pytest.mark.parametrize("traces", ["exact", "probes"])
+def test_gradient_and_prediction_are_those_of_one_machine(two_workers, one_blas_thread, traces):
+    model, data = geostat.Matern(1.2, 0.3, 1.5, 0.05), observations()
+    there, here = geostat.FactorSettings(client=two_workers, **HOW), geostat.FactorSettings(**HOW)
+    found, known = (geostat.log_likelihood_gradient(data, model, traces=traces, settings=each) for each in (there, here))
+    assert found.names == known.names
+    assert np.allclose(found.gradient, known.gradient, rtol=1e-9)
+    sites = np.random.default_rng(7).uniform(size=(9, 2))
+    predicted, expected = (geostat.predict(data, model, sites, settings=each) for each in (there, here))
+    assert np.allclose(predicted.mean, expected.mean, rtol=1e-10)
+    assert np.allclose(predicted.variance, expected.variance, rtol=1e-8)
+
+
+def test_a_fit_on_a_cluster_finds_what_a_fit_here_finds(two_workers, one_blas_thread):
+    data = observations(60)
+    how = {"smoothness": 1.5, "max_evaluations": 12}
+    found = geostat.fit(data, settings=geostat.FactorSettings(client=two_workers, **HOW), **how)
+    known = geostat.fit(data, settings=geostat.FactorSettings(**HOW), **how)
+    assert found.model.range == pytest.approx(known.model.range, rel=1e-6)
+    assert found.loglik == pytest.approx(known.loglik, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_covariance_travels_to_workers(name):
+    model, sites = MODELS[name]
+    places = sites(20, 0)
+    for source in (covariance_source(model, places), *(derivative_source(model, places, each) for each in model.parameters[:1])):
+        there = cloudpickle.loads(cloudpickle.dumps(source))
+        rows, cols = range(2, 7), range(4)
+        made, known = np.empty((5, 4)), np.empty((5, 4))
+        there.function(rows, cols, made, None)
+        source.function(rows, cols, known, None)
+        assert np.array_equal(made, known)
+
+
+def test_cuda_text_travels_without_what_was_compiled():
+    tile = oc.cuda_source("text", "name", 2.0, np.arange(3.0))
+    tile._ready[0] = (lambda: None, ())
+    there = cloudpickle.loads(cloudpickle.dumps(tile))
+    assert (there.code, there.name, there._ready) == ("text", "name", {})
+    assert there.arguments[0] == 2.0 and np.array_equal(there.arguments[1], np.arange(3.0))
+
+
+def test_settings_are_copied_with_their_cluster_and_refuse_places_of_one_machine():
+    client = object()
+    settings = geostat.FactorSettings(client=client, **HOW)
+    assert copy.deepcopy(settings).client is client and settings.in_fp64().client is client
+    assert settings.here == {"devices": None, "memory_budget": None}
+    for place in ({"store": "L.factor"}, {"host_budget": "1 GiB"}):
+        with pytest.raises(ValueError, match="memory of its workers"):
+            geostat.FactorSettings(client=client, **place)
+
+
+def test_the_command_fits_on_a_cluster_that_it_starts(dask_threads, tmp_path, capsys):
+    data = observations(40)
+    lines = [f"{x},{y},{z}" for (x, y), z in zip(data.coordinates, data.values, strict=True)]
+    path = tmp_path / "data.csv"
+    path.write_text("\n".join(["x,y,z", *lines]) + "\n")
+    words = ["geostat", "fit", str(path), "--x", "x", "--y", "y", "--value", "z", "--smoothness", "1.5", "--max-evaluations", "6"]
+    assert main([*words, "--cluster", "local:1", "--devices", "host:0"]) == 0
+    said = capsys.readouterr()
+    assert "leave --cluster out" in said.err and "range" in said.out
+
+
+def test_slurm_without_its_package_is_told(monkeypatch, capsys):
+    monkeypatch.setitem(__import__("sys").modules, "dask_jobqueue", None)
+    with pytest.raises(oc.MissingPackageError, match="dask-jobqueue"), oc.open_cluster("slurm:2"):
+        pass
+
+
+def test_a_cluster_of_no_workers_is_refused():
+    with pytest.raises(ValueError, match="at least 1"), oc.open_cluster("local:0"):
+        pass

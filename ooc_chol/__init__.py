@@ -11,10 +11,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol import diff as diff
     from ooc_chol.dense.batch_factor import BatchFactor as BatchFactor
     from ooc_chol.dense.batch_factor import BatchReport as BatchReport
     from ooc_chol.dense.calls import logdet as logdet
     from ooc_chol.dense.calls import solve as solve
+    from ooc_chol.dense.cluster.opening import open_cluster as open_cluster
+    from ooc_chol.dense.cluster.plan import ClusterPlan as ClusterPlan
+    from ooc_chol.dense.cluster.report import ClusterReport as ClusterReport
     from ooc_chol.dense.driver import cholesky as cholesky
     from ooc_chol.dense.driver import plan as plan
     from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from ooc_chol.dense.factor import InverseTraces as InverseTraces
     from ooc_chol.dense.factor import SignAndLogdet as SignAndLogdet
     from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
-    from ooc_chol.dense.factor import load as load
+    from ooc_chol.dense.loading import load as load
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
     from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
@@ -45,11 +49,13 @@ if TYPE_CHECKING:
     from ooc_chol.errors import BudgetWarning as BudgetWarning
     from ooc_chol.errors import CheckpointError as CheckpointError
     from ooc_chol.errors import ClosedError as ClosedError
+    from ooc_chol.errors import ClusterError as ClusterError
     from ooc_chol.errors import DamagedFileError as DamagedFileError
     from ooc_chol.errors import DeviceError as DeviceError
     from ooc_chol.errors import DowndateError as DowndateError
     from ooc_chol.errors import ForkedError as ForkedError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
+    from ooc_chol.errors import MissingPackageError as MissingPackageError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotHermitianError as NotHermitianError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
@@ -103,7 +109,20 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.planning import plan_multiply as plan_multiply
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
+    from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
     from ooc_chol.team import map_in_threads as map_in_threads
+    from ooc_chol.tensors.errors import ImputationWarning as ImputationWarning
+    from ooc_chol.tensors.errors import NonFiniteTensorError as NonFiniteTensorError
+    from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
+    from ooc_chol.tensors.generators import low_rank_tensor as low_rank_tensor
+    from ooc_chol.tensors.generators import random_mask as random_mask
+    from ooc_chol.tensors.impute import impute as impute
+    from ooc_chol.tensors.impute import plan_impute as plan_impute
+    from ooc_chol.tensors.interrupts import ImputationInterrupted as ImputationInterrupted
+    from ooc_chol.tensors.plan import TensorPlan as TensorPlan
+    from ooc_chol.tensors.report import Imputed as Imputed
+    from ooc_chol.tensors.report import ImputeReport as ImputeReport
+    from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
     from ooc_chol.words import shell_words as shell_words
@@ -115,8 +134,12 @@ __version__ = "0.1.0.dev0"
 _NAMES = {
     "dense.batch_factor": ("BatchFactor", "BatchReport"),
     "dense.calls": ("logdet", "solve"),
+    "dense.cluster.opening": ("open_cluster",),
+    "dense.cluster.plan": ("ClusterPlan",),
+    "dense.cluster.report": ("ClusterReport",),
     "dense.driver": ("cholesky", "plan"),
-    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor", "load"),
+    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
+    "dense.loading": ("load",),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
     "dense.rates.measuring": ("measure_rates",),
@@ -137,11 +160,13 @@ _NAMES = {
         "BudgetWarning",
         "CheckpointError",
         "ClosedError",
+        "ClusterError",
         "DamagedFileError",
         "DeviceError",
         "DowndateError",
         "ForkedError",
         "MissingFolderError",
+        "MissingPackageError",
         "NonFiniteError",
         "NotHermitianError",
         "NotPositiveDefiniteError",
@@ -181,7 +206,16 @@ _NAMES = {
     "sparse.planning": ("plan_multiply",),
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
+    "sparse.sources.metis": ("metis_graph",),
     "team": ("map_in_threads",),
+    "tensors.errors": ("ImputationWarning", "NonFiniteTensorError"),
+    "tensors.fourier": ("GraphFourier",),
+    "tensors.generators": ("low_rank_tensor", "random_mask"),
+    "tensors.impute": ("impute", "plan_impute"),
+    "tensors.interrupts": ("ImputationInterrupted",),
+    "tensors.plan": ("TensorPlan",),
+    "tensors.report": ("Imputed", "ImputeReport"),
+    "tensors.schedule": ("LambdaRow",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),
     "words": ("shell_words",),
@@ -192,6 +226,8 @@ __all__ = [*_MODULE_OF]
 
 def __getattr__(name: str) -> object:
     """Import a public name."""
+    if name == "diff":
+        return import_module(f"{__name__}.diff")
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
@@ -199,4 +235,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+    return sorted({*globals(), *_MODULE_OF, "diff"})

@@ -148,3 +148,9 @@ def blas_threads_asked() -> int | None:
 def commit_override() -> str | None:
     """``OOC_CHOL_COMMIT``: the commit that a copy of the tree without its history was made from."""
     return os.environ.get("OOC_CHOL_COMMIT")
+
+
+def visible_gpus(count: int) -> list[str]:
+    """``CUDA_VISIBLE_DEVICES`` of processes that are to see one of this one's ``count`` GPUs, for each of them."""
+    told = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return told[:count] if len(told) >= count else [str(number) for number in range(count)]

@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from ooc_chol.prints import shortened
 
+#: Workers of a cluster that a message names.
+_MOST_WORKERS = 16
+
 
 def _error_repr(self: BaseException) -> str:
     """The class and the message on one line of at most 199 characters; ``str`` is the whole message."""
@@ -172,16 +175,19 @@ class SingularMatrixError(OocCholError, np.linalg.LinAlgError):
         How that showed, with its numbers.
     advice : str
         What the user can do, as the end of the message.
+    column : int, optional
+        The column that has no pivot, counted from zero, where it is known: it depends on others.
     """
 
-    def __init__(self, matrix: str, problem: str, advice: str) -> None:
+    def __init__(self, matrix: str, problem: str, advice: str, column: int | None = None) -> None:
         self.matrix = matrix
         self.problem = problem
         self.advice = advice
+        self.column = column
         super().__init__(f"{matrix} is singular to working precision: {problem}; {advice}")
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
-        return type(self), (self.matrix, self.problem, self.advice)
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, int | None]]:
+        return type(self), (self.matrix, self.problem, self.advice, self.column)
 
 
 class NotHermitianError(OocCholError, ValueError):
@@ -419,6 +425,35 @@ class ForkedError(OocCholError, RuntimeError):
 
     def __reduce__(self) -> tuple[type, tuple[str, int]]:
         return type(self), (self.what, self.process)
+
+
+class MissingPackageError(OocCholError, ImportError):
+    """What was asked for needs a package that is not installed; the message names what brings it."""
+
+
+class ClusterError(OocCholError, RuntimeError):
+    """A run on a cluster cannot begin or go on: workers differ, a task killed its workers, or the connection was lost.
+
+    Parameters
+    ----------
+    problem : str
+        What happened, and where.
+    advice : str
+        What the user can do, as the end of the message.
+    workers : mapping of str to str, optional
+        By the address of each worker that the problem is about, what is told of it.
+    """
+
+    def __init__(self, problem: str, advice: str, workers: Mapping[str, str] | None = None) -> None:
+        self.problem = problem
+        self.advice = advice
+        self.workers = dict(workers or {})
+        told = "".join(f"\n  {address}: {text}" for address, text in list(self.workers.items())[:_MOST_WORKERS])
+        left_out = len(self.workers) - _MOST_WORKERS
+        super().__init__(f"{problem}; {advice}{told}" + (f"\n  and {left_out} more" if left_out > 0 else ""))
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, dict[str, str]]]:
+        return type(self), (self.problem, self.advice, self.workers)
 
 
 class TierError(OocCholError, OSError):

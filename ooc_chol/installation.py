@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from importlib import metadata
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from ooc_chol.inputs import parse_json
 
@@ -46,6 +43,9 @@ def _clone(package: Path, direct_url: str | None) -> Path | None:
 
 def _told(direct_url: str) -> list[Path]:
     """The folder that the file names, if it is one of this machine and the file is what it should be."""
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname  # brings half of http along, which no factorization needs
+
     try:
         url = urlsplit(parse_json(direct_url)["url"])
         return [Path(url2pathname(url.path))] if url.scheme == "file" and "\0" not in url.path else []
@@ -55,6 +55,8 @@ def _told(direct_url: str) -> list[Path]:
 
 def _direct_url() -> str | None:
     """What the installer wrote about where the package came from, if anything."""
+    from importlib import metadata
+
     try:
         return metadata.distribution("ooc_chol").read_text("direct_url.json")
     except metadata.PackageNotFoundError:

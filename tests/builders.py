@@ -17,7 +17,7 @@ from ooc_chol.dense.execution.executor import Execution, execute
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
 from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import KEPT_PLANS, Problem, fresh_plan
+from ooc_chol.dense.planner import KEPT_PLANS, KEPT_WINDOW_PLANS, Problem, fresh_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import TileSlots
@@ -133,6 +133,7 @@ def planned(n: int, itemsize: int = 8, rates: Rates | None = None, precision: Pr
 def forget_plans() -> None:
     """Let go of the plans that the process keeps: what plans depend on is about to be changed by other ways than options."""
     KEPT_PLANS.clear()
+    KEPT_WINDOW_PLANS.clear()
 
 
 def tile_program(

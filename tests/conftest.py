@@ -2,7 +2,8 @@
 
 A test that cannot run here is *deselected* and counted in one line. A skip fails the run: nothing stops being tested in silence.
 Several processes (``pytest -n 2 --dist loadfile``, as ``make test`` has it) promise the same: each takes whole files, those of
-``SERIAL_FILES`` are all for one of them, and what a process deselects or skips is told in the end by the one that a person sees.
+``SERIAL_FILES`` are all for one of them, as are ``CLUSTER_FILES``, and what a process deselects or skips is told in the end by
+the one that a person sees.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from typing import Any
 import hypothesis
 import pytest
 from threadpoolctl import threadpool_limits
+
+from tests.cluster_machines import SHARED, SharedCluster, dask_threads, two_workers
+
+__all__ = ["dask_threads", "two_workers"]
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
@@ -45,6 +50,9 @@ SERIAL_FILES = {
     "tests/host/test_signals.py",
     "tests/host/test_team.py",
 }
+
+#: Files whose tests share a cluster of two processes: all for one process of pytest, one after the other.
+CLUSTER_FILES = ("tests/apps/geostat/test_cluster", "tests/host/test_cluster_")
 
 #: Seconds that a thread gets to end after its test.
 _THREAD_GRACE_SECONDS = 2.0
@@ -73,6 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _hear_interrupts()
     config.stash[_deselected] = {}
     config.stash[_skipped] = []
+    config.stash[SHARED] = SharedCluster()
     if _is_distributed(config) and not _is_worker(config):
         # Several processes, one thread of BLAS each, unless the user or a test asks for more; the workers inherit it.
         for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -193,6 +202,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
+            if file.startswith(CLUSTER_FILES):
+                return "cluster"
             return "serial" if file in SERIAL_FILES else file
 
     config.option.loadscopereorder = False
@@ -205,6 +216,17 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     output, skipped = getattr(node, "workeroutput", {}), node.config.stash[_skipped]
     node.config.stash[_deselected].update(output.get("deselected", {}))
     skipped.extend(name for name in output.get("skipped", []) if name not in skipped)
+
+
+# clusters
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """End the shared cluster where the next test is in no file of those that share it."""
+    yield
+    if nextitem is None or not nextitem.nodeid.startswith(CLUSTER_FILES):
+        item.config.stash[SHARED].close()
 
 
 # a skip fails the run

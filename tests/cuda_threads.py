@@ -43,3 +43,29 @@ template <class T> T __shfl_xor_sync(unsigned, T x, int lanes) {
     return x;
 }
 """
+
+#: Launches of kernels behind :data:`ON_THE_HOST`, one thread block after the other; arguments are found by their addresses.
+LAUNCH = r"""
+static const void* const* given;
+template <class T> T argument(int at) { return *(const T*)given[at]; }
+static void (*body)();
+static void one_thread() { body(); is_done[threadIdx.x] = true; swapcontext(&waiting[threadIdx.x], &scheduler); }
+static void launch(void (*what)(), unsigned blocks, unsigned threads, const void* const* arguments) {
+    given = arguments, body = what, blockDim.x = threads, gridDim.x = blocks;
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+        for (unsigned t = 0; t < threads; ++t) {
+            getcontext(&waiting[t]);
+            waiting[t].uc_stack = {stacks[t], 0, sizeof stacks[t]};
+            makecontext(&waiting[t], one_thread, 0);
+            is_done[t] = false;
+        }
+        for (unsigned left = threads; left;)
+            for (unsigned t = 0; t < threads; ++t)
+                if (!is_done[t]) {
+                    threadIdx.x = t;
+                    swapcontext(&scheduler, &waiting[t]);
+                    left -= is_done[t];
+                }
+    }
+}
+"""

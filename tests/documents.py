@@ -48,7 +48,7 @@ def pages() -> list[Path]:
         *ROOT.glob("*.md"),
         *ROOT.glob("*/README.md"),
         *(ROOT / "docs").rglob("*.md"),
-        ROOT / "ooc_chol/apps/geostat/README.md",
+        *(ROOT / "ooc_chol/apps").glob("*/README.md"),
     ]
     return sorted(page for page in found if not re.search(r"(?:^|/)(?:\.|_build/)", page.relative_to(ROOT).as_posix()))
 

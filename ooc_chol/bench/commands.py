@@ -11,6 +11,7 @@ from typing import Any
 
 from ooc_chol.bench.case import ENGINES, PEERS, SOURCES, Fp64Case, Peer
 from ooc_chol.bench.fp64 import Session, run_case
+from ooc_chol.bench.imputation import add_imputation
 from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
@@ -44,6 +45,7 @@ def add_commands(bench: argparse.ArgumentParser) -> argparse._SubParsersAction[a
     _add_fp64(what)
     _add_suite(what)
     add_paper_commands(what)
+    add_imputation(what)
     return what
 
 

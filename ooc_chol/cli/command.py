@@ -46,13 +46,21 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
         with signals_as_interrupts(), _own_warnings_as_lines(names), answered(options):
             status: int | None = options.run(options)
     except KeyboardInterrupt as interrupt:
-        number = interrupt.number if isinstance(interrupt, SignalInterrupt) else signal.SIGINT
+        number = _signal_of(interrupt)
         print(f"ooc-chol: {_with_notes(ENDINGS[number], interrupt)}", file=sys.stderr)
         return 128 + number
     except EXPECTED as error:
         print(f"ooc-chol: {oc.shell_words(_with_notes(str(error), error), names)}", file=sys.stderr)
         return 2
     return status or 0
+
+
+def _signal_of(interrupt: KeyboardInterrupt) -> signal.Signals:
+    """The signal behind an interrupt, or behind the one that it was made of."""
+    for each in (interrupt, interrupt.__cause__):
+        if isinstance(each, SignalInterrupt):
+            return each.number
+    return signal.SIGINT
 
 
 def _with_notes(text: str, error: BaseException) -> str:
@@ -142,6 +150,18 @@ def _geostat(parser: argparse.ArgumentParser) -> None:
     add_commands(parser)
 
 
+def _spectral(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.apps.spectral.cli.commands import add_commands
+
+    add_commands(parser)
+
+
+def _impute(parser: argparse.ArgumentParser) -> None:
+    from ooc_chol.apps.imputation.cli import add_commands
+
+    add_commands(parser)
+
+
 #: All commands. Benchmarks and applications take longer to import than the rest together: each does so when it is named.
 _COMMANDS = {
     "plan": _Command("say what a factorization would move, need and take; runs nothing", _plan),
@@ -154,6 +174,8 @@ _COMMANDS = {
     "devices": _Command("list the devices and their memory", _devices),
     "bench": _Command("measure this machine, and this package on it", _bench),
     "geostat": _Command("fit a covariance by exact maximum likelihood, and predict (kriging)", _geostat),
+    "spectral": _Command("cut graphs into parts, and images into segments", _spectral),
+    "impute": _Command("fill in matrices, or entries, that are missing at the vertices of a graph", _impute),
     "completion": _Command("print a script that completes commands and options in a shell", _completion),
 }
 
@@ -186,7 +208,9 @@ def _own_warnings_as_lines(names: Collection[str]) -> Iterator[None]:
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
-            if issubclass(category, oc.AsymmetryWarning | oc.BudgetWarning | oc.PrecisionWarning | oc.RatesWarning):
+            if issubclass(
+                category, oc.AsymmetryWarning | oc.BudgetWarning | oc.ImputationWarning | oc.PrecisionWarning | oc.RatesWarning
+            ):
                 print(f"ooc-chol: warning: {oc.shell_words(str(message), names)}", file=sys.stderr)
             else:
                 others(message, category, *place)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.cli.outputs import FORCE, REPORT_FORMAT, REPORTS
-from ooc_chol.cli.parsers import examples
+from ooc_chol.cli.parsers import examples, place
 from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
+from ooc_chol.dense.stores.choice import check_place, missing_checkpoint
 from ooc_chol.dense.stores.header import FACTOR_FILES
+from ooc_chol.memory.zarr_names import is_url, is_zarr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ooc-chol factor covariance.npy --store covariance.factor --json --quiet > figures.json",
         "ooc-chol factor covariance.npy --store covariance.factor --checkpoint    # and again, after whatever ended it",
     )
-    matrix = "a .npy file with a symmetric positive definite matrix; only its lower triangle is read"
-    parser.add_argument("matrix", type=Path, help=matrix)
-    parser.add_argument("--store", type=Path, required=True, help="file for L")
+    matrix = "a .npy file, or a Zarr array, with a symmetric positive definite matrix; only its lower triangle is read"
+    parser.add_argument("matrix", type=place, help=matrix)
+    parser.add_argument("--store", type=place, required=True, help="file for L, or Zarr group: a folder NAME.zarr, or a URL")
     kept = "keep the unfinished file when the command is interrupted, killed or fails, and go on from one that is there"
     parser.add_argument("--checkpoint", action="store_true", help=kept)
     parser.add_argument(
@@ -91,13 +92,15 @@ def _check_files(arguments: argparse.Namespace) -> None:
     """Refuse files that cannot be written, or may not be replaced, or are not there, before anything is computed."""
     if arguments.resume and arguments.force:
         raise ValueError("--resume goes on from a checkpoint, and --force begins afresh: give one of them")
-    if arguments.resume and not any(
-        os.path.exists(path) for path in (f"{os.path.realpath(arguments.store)}.partial", arguments.store)
-    ):
-        raise ValueError(f"--resume: there is no checkpoint {arguments.store}.partial to go on from; give --checkpoint to begin")
+    if arguments.resume and (wanted := missing_checkpoint(arguments.store)) is not None:
+        raise ValueError(f"--resume: there is no checkpoint {wanted} to go on from; give --checkpoint to begin")
+    inputs = [("MATRIX", arguments.matrix)]
+    goes_on = arguments.checkpoint or arguments.resume
+    if is_zarr(arguments.store):
+        check_place(arguments.store, inputs, replace=arguments.force, goes_on=goes_on, ask=FORCE, option="--store")
     outputs = [
-        oc.Output("--store", arguments.store, FACTOR_FILES),
+        oc.Output("--store", None if is_zarr(arguments.store) else arguments.store, FACTOR_FILES),
         oc.Output("--trace", arguments.trace, oc.TRACE_FILES),
         oc.Output("--report", arguments.report, REPORTS),
     ]
-    oc.check_outputs(outputs, [("MATRIX", arguments.matrix)], replace=arguments.force, ask=FORCE)
+    oc.check_outputs(outputs, [one for one in inputs if not is_url(one[1])], replace=arguments.force, ask=FORCE)

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ooc_chol.cli.answers import add_answer_options
+from ooc_chol.memory.zarr_names import is_url
 
 #: What an epilog begins with whose lines are kept.
 EXAMPLES = "examples:"
+
+
+def place(text: str) -> Path | str:
+    """A path, or a URL as it was typed."""
+    return text if is_url(text) else Path(text)
 
 
 class HelpFormatter(argparse.HelpFormatter):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import ooc_chol as oc
 from ooc_chol.cli.outputs import FORCE, PICTURES
-from ooc_chol.cli.parsers import examples
+from ooc_chol.cli.parsers import examples, place
 from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
 from ooc_chol.dense.options import count
 
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     matrix = parser.add_mutually_exclusive_group(required=True)
     matrix.add_argument("--n", type=count, help="order of a float64 matrix")
-    matrix.add_argument("--matrix", type=Path, help="a .npy file")
-    parser.add_argument("--store", type=Path, help="plan for L in this file instead of in memory")
+    matrix.add_argument("--matrix", type=place, help="a .npy file, or a Zarr array")
+    parser.add_argument("--store", type=place, help="plan for L in this file or Zarr group instead of in memory")
     parser.add_argument("--picture", type=Path, help="draw the formats of all tiles as an SVG file")
     parser.add_argument(FORCE, action="store_true", help="replace whatever file the picture has the name of")
     oc.FactorOptions.add_arguments(parser)

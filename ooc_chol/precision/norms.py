@@ -51,20 +51,31 @@ class Probes:
     @classmethod
     def of(cls, n: int, power: int = 0) -> Probes:
         """Two sets of :data:`PROBES` vectors for a matrix of order ``n``; the first rows are those of smaller orders."""
-        vectors = np.empty((n, 2 * PROBES))
+        return cls.of_rows(range(n), power=power)
 
-        def draw(block: int) -> None:
-            rows = slice(block * _DRAWN_ROWS, min((block + 1) * _DRAWN_ROWS, n))
+    @classmethod
+    def of_rows(cls, *spans: range, power: int = 0) -> Probes:
+        """Some rows of these vectors, one span after the other, for those who have but a part of the matrix."""
+        vectors = np.empty((sum(map(len, spans)), 2 * PROBES))
+        pieces, at = [], 0
+        for span in spans:
+            for start in range(span.start - span.start % _DRAWN_ROWS, span.stop, _DRAWN_ROWS):
+                rows = range(max(start, span.start), min(start + _DRAWN_ROWS, span.stop))
+                pieces.append((rows, vectors[at : at + len(rows)]))
+                at += len(rows)
+
+        def draw(piece: tuple[range, NDArray[np.float64]]) -> None:
+            rows, out = piece
+            block, skipped = divmod(rows.start, _DRAWN_ROWS)
             source = np.random.Generator(np.random.Philox(key=_SEED, counter=block << 128))
-            drawn = source.standard_normal((rows.stop - rows.start, 2 * PROBES), dtype=np.float32)
-            np.ldexp(drawn, power // 2, out=vectors[rows], dtype=np.float64)
+            drawn = source.standard_normal((skipped + len(rows), 2 * PROBES), dtype=np.float32)
+            np.ldexp(drawn[skipped:], power // 2, out=out, dtype=np.float64)
 
-        blocks = range(-(-n // _DRAWN_ROWS))
         if vectors.size < _MANY_ENTRIES:
-            for block in blocks:
-                draw(block)
+            for piece in pieces:
+                draw(piece)
         else:
-            map_in_threads(draw, blocks)
+            map_in_threads(draw, pieces)
         return cls(vectors, power)
 
 

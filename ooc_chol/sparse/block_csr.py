@@ -604,15 +604,13 @@ def packed_in_memory(rows: AbstractRows, memory: HostMemory | None = None, how: 
 
 def packed_in_file(rows: AbstractRows, writer: BlockFileWriter, how: How = How()) -> BlockCSR:  # noqa: B008 - it is constant
     """Pack rows into a file, which is removed where that fails, and open it."""
-    try:
+    with writer:
         facts = _packed(rows, writer, how.block_bytes or default_block_bytes(expected_bytes(rows)), how)
         if facts.order is not None:
             data = writer.room(facts.order.nbytes)
             data[...] = facts.order.view(np.uint8)
             writer.put(data)
         writer.complete(KIND, facts_to_json(facts))
-    finally:
-        writer.discard()
     return BlockCSR(*opened_packed(writer.path))
 
 

@@ -61,6 +61,7 @@ def test_what_is_not_finite_on_a_gpu_is_named() -> None:
     assert (caught.value.row, caught.value.col) == (row, col)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch's own, at the first sparse tensor of a process
 @pytest.mark.package("torch")
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("layout", ["csr", "coo"])

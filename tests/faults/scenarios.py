@@ -11,6 +11,7 @@ import numpy as np
 
 import ooc_chol as oc
 from ooc_chol.config import parse_bytes
+from ooc_chol.dense.factor.places import LocalPlace
 from tests.builders import device_solver
 
 N, NB = 80, 32
@@ -141,7 +142,7 @@ def _on_device(use: Callable[[Any], Any]) -> Callable[[Folder], bytes]:
 
     def run(folder: Folder) -> bytes:
         with oc.load(folder.made) as factor:
-            factor._solver = device_solver("host:0", parse_bytes("200 kB", ""))
+            factor._place = LocalPlace(device_solver("host:0", parse_bytes("200 kB", "")))
             return bytes(np.asarray(use(factor)).tobytes())
 
     return run

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.host.example_files import SMALL, loaded
 
 #: Seconds after which a test that should end, ends with an error.
 HANG_SECONDS = 60
@@ -30,6 +35,8 @@ def host_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_hang(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that hangs: waiting in Python is interrupted by a signal. A thorough test, of a thousand runs, has longer."""
     seconds = HANG_SECONDS * (20 if request.node.get_closest_marker("thorough") else 1)
+    if "cluster" in request.node.path.stem:  # processes start, and wait for each other
+        seconds *= 4
 
     def fail(*_: object) -> None:
         pytest.fail(f"still running after {seconds} seconds")
@@ -39,3 +46,18 @@ def no_hang(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def example(
+    one_blas_thread: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[Any, str]]:
+    """Run an example in a folder of its own, and give its module and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, arguments: str | None = None) -> tuple[Any, str]:
+        module = loaded(name)
+        module.main(shlex.split(SMALL[name] if arguments is None else arguments))
+        return module, capsys.readouterr().out
+
+    return run

@@ -40,6 +40,10 @@ RUNS = {
         "tflops",
     ),
     "bench suite": ("bench suite host --list", "cases"),
+    "bench imputation": (
+        "bench imputation --case c --size 12x3x3 --degree 3 --rank 1 --shares 0.8 --n-lambdas 2 --devices host:0 --no-peer",
+        "runs",
+    ),
     "bench heaton": ("bench heaton --twin 15,12 --models half-constant --method exact", "models"),
     "bench paper-ablation": (f"bench paper-ablation {SMALL} --memory-budget 99kB --policies v3 planned", "runs"),
     "bench paper-kl": (f"bench paper-kl {SMALL}", "runs"),
@@ -54,14 +58,22 @@ RUNS = {
     "geostat convert": ("geostat convert model.json", "sklearn"),
     "geostat plot": ("geostat plot profile model.json --points 3 --from 1 --to 20 --output m.png", "loglik"),
     "geostat demo": ("geostat demo --n 150", "held_out"),
+    "spectral bisect": ("spectral bisect edges.txt --output p.part --devices host:0", "cut"),
+    "spectral partition": ("spectral partition edges.txt 3 --target-sizes 1,1,1 --devices host:0", "sizes"),
+    "spectral segment": ("spectral segment image.npy --sigma-i 5 --output segments.png --devices host:0", "ncut"),
+    "spectral demo": ("spectral demo --points 300 --parts 3 --devices host:0", "cuts"),
+    "impute fit": ("impute fit tensor.npy --graph edges.txt --n-lambdas 3 --output filled.npz --devices host:0", "history"),
+    "impute demo": ("impute demo --vertices 30 --size 5 --rank 1 --observed 0.8 --devices host:0", "runs"),
 }
 #: Commands that need a GPU to run at all, or somebody who looks at a page.
 ELSEWHERE = {"bench links", "trace view"}
+#: Words that only have commands below them.
+GROUPS = ("", "bench", "geostat", "impute", "sparse", "spectral", "trace")
 
 
 def leaves():
     """Every command that does something."""
-    return [place.path for place in places(make_parser()) if place.path not in ("", "bench", "geostat", "sparse", "trace")]
+    return [place.path for place in places(make_parser()) if place.path not in GROUPS]
 
 
 @pytest.fixture
@@ -74,6 +86,8 @@ def folder(tmp_path, monkeypatch, capsys):
         factor.save("kept.ooc")
     oc.block_csr(oc.urand(5), store="kept.oocsr").close()
     np.savetxt("edges.txt", [(0, 1), (1, 2)], fmt="%d")
+    np.save("tensor.npy", np.stack([np.ones((4, 3)), np.full((4, 3), np.nan), np.eye(4, 3)]))
+    np.save("image.npy", np.repeat([[10.0] * 6 + [90.0] * 6], 8, axis=0))
     words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6", "--output", "model.json"]
     assert main(["geostat", *words]) == 0
     capsys.readouterr()
@@ -124,7 +138,7 @@ def parsers(parser):
 
 @pytest.mark.parametrize("parser", [*parsers(make_parser())], ids=lambda parser: parser.prog)
 def test_the_examples_of_a_command_can_be_typed(parser, capsys):
-    if parser.prog in ("ooc-chol bench", "ooc-chol geostat"):
+    if parser.prog in ("ooc-chol bench", "ooc-chol geostat", "ooc-chol spectral"):
         return
     assert parser.epilog.startswith(f"{EXAMPLES}\n")
     shown = parser.epilog.splitlines()[1:]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense import mixed
+from ooc_chol.dense import mixed_local
 from ooc_chol.dense.factor import factor as factor_module
 from ooc_chol.dense.factor import solved
 from tests.host.matrices import FAMILIES
@@ -99,8 +99,8 @@ def test_a_file_that_changes_during_the_run_is_an_error(tmp_path, path, given, t
 @GIVEN
 @pytest.mark.parametrize("call", [oc.cholesky, oc.plan])
 def test_a_file_that_changes_while_norms_are_measured_is_an_error(path, given, call, monkeypatch):
-    measure, change = mixed.measure_matrix, once(write_in_place, path)
-    monkeypatch.setattr(mixed, "measure_matrix", lambda *words, **options: (measure(*words, **options), change())[0])
+    measure, change = mixed_local.measure_matrix, once(write_in_place, path)
+    monkeypatch.setattr(mixed_local, "measure_matrix", lambda *words, **options: (measure(*words, **options), change())[0])
     with pytest.raises(oc.TierError, match="while it was read"):
         call(given(path), precision_threshold=1e-4, tile_size=NB)
 

@@ -24,50 +24,12 @@ from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.host import HostDevice
 from ooc_chol.tasks.tiling import TileGrid
-from tests.host.golden import cauchy
+from tests.host.checkpoint_runs import ENGINES, NB, PLAIN, RESIDUE, A, N, StopError, bits, stop_at
 from tests.host.runs import ENVIRONMENT
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
 ROOT = Path(oc.__file__).parents[1]
-N, NB = 300, 32
-A = cauchy(N, 0.05, 2, 1e-3)
-PLAIN = {"tile_size": NB, "devices": "host:0", "memory_budget": "200 KiB"}
-RESIDUE = {**PLAIN, "fp64": "residue", "memory_budget": "4 MiB"}
-#: Every engine, in its own way of going on.
-ENGINES = {
-    "native": (A, PLAIN),
-    "residue": (A, RESIDUE),
-    "mixed": (A, {**PLAIN, "precision_threshold": 1e-4}),
-    "mixed residue": (A, {**RESIDUE, "precision_threshold": 1e-4, "moduli": 8}),
-    "complex": (A * np.outer(phases := np.exp(0.3j * np.arange(N)), phases.conj()), PLAIN),
-    "float32": (A, {**PLAIN, "dtype": "float32", "memory_budget": "100 KiB"}),
-}
-
-
-class StopError(Exception):
-    """What ends a run in these tests."""
-
-
-def bits(factor: oc.CholeskyFactor) -> bytes:
-    """L, closed."""
-    with factor:
-        return np.asarray(factor).tobytes()
-
-
-def stop_at(a, count: int, action=None) -> oc.FunctionSource:
-    """A as a tile function that at one call raises, or does something else."""
-    calls = []
-
-    def tile(rows, cols, out, stream):
-        out[...] = a[rows.start : rows.stop, cols.start : cols.stop]
-        calls.append(threading.current_thread())
-        if len(calls) == count:
-            if action is None:
-                raise StopError
-            action()
-
-    return oc.from_function(len(a), tile, dtype=a.dtype.name)
 
 
 def tiles_written(partial: Path) -> int:

@@ -73,6 +73,8 @@ HEAVY = ["ooc_chol.bench", "ooc_chol.apps", "scipy.optimize", "perfetto", "googl
         ("trace view --help", ""),
         ("bench --help", "ooc_chol.bench"),
         ("geostat --help", "ooc_chol.apps"),
+        ("spectral --help", "ooc_chol.apps"),
+        ("impute --help", "ooc_chol.apps"),
     ],
 )
 def test_a_command_imports_what_it_needs(folder, words, expected):

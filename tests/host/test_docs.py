@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import shlex
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import tracing
-from ooc_chol.apps import geostat
+from ooc_chol import diff, tracing
+from ooc_chol.apps import geostat, imputation, spectral
 from ooc_chol.cli import main
 from tests.documents import ROOT, blocks, is_shown, pages, parse, read, run_command, run_document
+from tests.zarr_threads import start_zarr_threads
 
 DOCS = ROOT / "docs"
 #: Pages whose blocks other tests run, or that have none.
@@ -31,7 +33,11 @@ def test_the_tutorial_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, m
 PAGES = [
     "sparse",
     "eigenpairs",
+    "spectral",
+    "imputation",
+    "cluster",
     "files",
+    "zarr",
     "sparse-sources",
     "how-it-works",
     "traces",
@@ -40,9 +46,19 @@ PAGES = [
     "ablation",
     "measurements",
 ]
+#: Pages that need packages.
+MORE = {"differentiable": ("jax", "torch")}
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.fixture(scope="module", autouse=True)
+def zarr_threads(tmp_path_factory):
+    """Let Zarr start the threads that it keeps until the process ends."""
+    start_zarr_threads(tmp_path_factory.mktemp("zarr"))
+
+
+@pytest.mark.parametrize(
+    "name", [*PAGES, *(pytest.param(name, marks=[pytest.mark.package(each) for each in needs]) for name, needs in MORE.items())]
+)
 def test_a_page_runs_and_prints_what_it_shows(one_blas_thread, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))
@@ -51,7 +67,7 @@ def test_a_page_runs_and_prints_what_it_shows(one_blas_thread, name, tmp_path, m
 
 
 def test_every_page_with_programs_is_run_by_a_test():
-    assert {path.stem for path in DOCS.glob("*.md")} == {"tutorial", *PAGES, *ELSEWHERE}
+    assert {path.stem for path in DOCS.glob("*.md")} == {"tutorial", *PAGES, *MORE, *ELSEWHERE}
     for path in [DOCS / "geostat.md", DOCS / "index.md", *(DOCS / "decisions").glob("*.md"), *(DOCS / "reference").glob("*.md")]:
         assert not list(blocks(read(path))), path
 
@@ -64,16 +80,26 @@ def public_names(module):
 
 def test_every_public_name_has_a_place_in_the_reference():
     for module, names in (
-        (oc, ("factorization", "objects", "errors", "tracing", "files", "sparse", "eigen")),
+        (oc, ("factorization", "objects", "errors", "tracing", "files", "sparse", "eigen", "tensors")),
         (tracing, ("tracing",)),
         (geostat, ("geostat",)),
+        (spectral, ("spectral",)),
+        (imputation, ("imputation",)),
+        (diff, ("diff",)),
     ):
-        public = public_names(module)
+        public = set(diff.__all__) if module is diff else public_names(module)
         assert len(public) > 5 and all(hasattr(module, name) for name in public)
         text = "".join(read(DOCS / "reference" / f"{name}.rst") for name in names)
         placed = re.findall(r"^\.\. auto\w+:: (\w+)$", text, flags=re.MULTILINE)
         assert public - set(placed) == set()
-        assert module is not geostat or sorted(placed) == sorted(public)
+        assert module not in (geostat, spectral, imputation, diff) or sorted(placed) == sorted(public)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_every_name_of_an_adapter_has_a_place_in_the_reference(framework):
+    listed = re.search(r"__all__ = (\[.*?\])", read(Path(diff.__file__).parent / f"{framework}.py"), flags=re.DOTALL)
+    placed = re.findall(r"^\.\. auto\w+:: (\w+)$", read(DOCS / "reference" / f"diff-{framework}.rst"), flags=re.MULTILINE)
+    assert sorted(ast.literal_eval(listed[1])) == sorted(placed)
 
 
 def commands_of(capsys, *words):
@@ -85,7 +111,7 @@ def commands_of(capsys, *words):
 
 
 def test_every_command_has_its_help_in_the_reference(capsys):
-    groups = {"bench", "geostat", "sparse", "trace"}
+    groups = {"bench", "geostat", "impute", "sparse", "spectral", "trace"}
     top = commands_of(capsys)
     assert groups < top
     wanted = (top - groups) | {f"{group} {name}" for group in groups for name in commands_of(capsys, group)}

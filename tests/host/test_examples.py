@@ -2,44 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shlex
 import subprocess
 
 import numpy as np
 import pytest
 
-from tests.documents import ROOT, blocks, read
-
-FOLDER = ROOT / "examples"
-SMALL = {
-    "gp_regression": "--n 400",
-    "many_right_hand_sides": "--n 300 --columns 20",
-    "matrix_in_hdf5": "--n 700 --memory-budget 500kB",
-    "cuda_covariance": "--n 300",
-    "mixed_precision": "--n 512 --tile-size 32",
-}
-
-
-@pytest.fixture
-def example(one_blas_thread, tmp_path, monkeypatch, capsys):
-    """Run an example in a folder of its own, and give its module and what it printed."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(name):
-        spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.main(shlex.split(SMALL[name]))
-        return module, capsys.readouterr().out
-
-    return run
-
-
-def number(text, before):
-    """The first number behind some words."""
-    return float(re.search(re.escape(before) + r"\D*?([\d.]+(?:e[-+]?\d+)?)", text)[1])
+from tests.documents import blocks, read
+from tests.host.example_files import FOLDER, SMALL, number
 
 
 def test_each_example_is_tested_and_shown_with_its_size():

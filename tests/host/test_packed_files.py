@@ -309,12 +309,13 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path, path, matrix):
 
 def test_a_file_that_is_being_written_is_nobody_elses(tmp_path, matrix):
     path = tmp_path / "a.oocsr"
-    writer = BlockFileWriter(path)
-    with pytest.raises(oc.TierError, match=f"another run is writing this file.*{os.getpid()}"):
-        oc.block_csr(matrix, store=path)
-    with pytest.raises(oc.TierError, match="is being written"):
-        oc.block_csr(path)
-    with packed_in_file(RunsOf(matrix, 50), writer) as a:
+    with BlockFileWriter(path):
+        with pytest.raises(oc.TierError, match=f"another run is writing this file.*{os.getpid()}"):
+            oc.block_csr(matrix, store=path)
+        with pytest.raises(oc.TierError, match="is being written"):
+            oc.block_csr(path)
+    assert not list(tmp_path.iterdir())
+    with oc.block_csr(matrix, store=path) as a:
         assert_same(a.tocsr(), matrix)
 
 

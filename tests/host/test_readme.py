@@ -59,6 +59,11 @@ def test_figures_of_the_bullets_are_those_of_the_files():
     assert f"at {min(scipy['seconds']) / warm['pass_seconds']:.1f} times where" in text
     assert f"{passes['entries'] / 1e6:.0f} million entries" in text
 
+    lines = result("eigen/h200-25")["lines"]
+    (ours,) = (line for line in lines if line["what"] == "ours" and (line["k"], line["precision"]) == (24, "FDF"))
+    assert f"[{min(ours['seconds']):.1f} seconds]" in text
+    assert f"{ours['entries'] / 1e9:.0f}" == "1" and "24 pairs of a graph of a billion entries" in text
+
     first, *mixed = (run for run in result("paper/host-mixed-8192")["runs"] if run["correlation"] == "weak")
     shares = [run["bytes"]["executed"]["write"] / first["bytes"]["executed"]["write"] for run in mixed]
     assert f"[{100 * min(shares):.0f} %]" in text
@@ -69,6 +74,13 @@ def test_figures_of_the_bullets_are_those_of_the_files():
         assert f"[{trial['seconds']['all']:.0f} seconds]" in text
         assert f"{trial['n']:,} values" in text and f"{trial['held_out']:,} others" in text
     assert content["machine"]["cores"] == 2 and "on two cores" in text
+
+
+def test_figures_of_gradients_are_those_of_the_file():
+    text, found = read(README), result("diff/h200-products")["measured"]
+    ours, theirs = (1e3 * median(found[f"{name}forward and backward"]["seconds"]) for name in ("", "torch.sparse.mm "))
+    assert f"with {found['pattern']['entries'] / 1e6:.0f} million entries take [{ours:.2f} ms]" in text
+    assert f"`torch.sparse.mm` {theirs:.1f} (" in text
 
 
 def test_the_readme_is_short():

@@ -247,7 +247,7 @@ def test_the_order_of_rows_in_a_panel_does_not_matter(expected, monkeypatch, see
 
         name = "by chance"
 
-        def schedule(self, grid, owners, panels, given=frozenset()):
+        def schedule(self, grid, owners, panels, given=frozenset(), window=None):
             rng, ends = random.Random(seed), [panel.k0 + panel.width for panel in panels]
             mixed = []
             for jobs in ResidueScheduler().schedule(grid, owners, panels, given).tasks:

@@ -288,6 +288,8 @@ def test_graphs_with_weights(tmp_path: Path, fmt: str, n_leading: int) -> None:
     held = rows.vertex_weights  # type: ignore[attr-defined]
     assert (held is None) == (expected is None)
     assert held is None or np.array_equal(held, expected)
+    public = oc.metis_graph(str(tmp_path / "a.graph"))
+    assert np.array_equal(public.vertex_weights, expected) if expected is not None else public.vertex_weights is None
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,9 @@ def test_graphs_with_weights(tmp_path: Path, fmt: str, n_leading: int) -> None:
         ("3 2\n% c\n2 -3\n1 3\n2\n", "line 3: '-3' is no number"),
         ("3 2\n2 2\n1\n1\n", "line 2: vertex 1 has neighbour 2 twice"),
         ("3 2\n2\n3\n1 2\n", "line . the edge of vertices . and . is not the same|line .: the edge of vertices"),
-        ("2 1 1\n2 5\n1 6\n", "line 2: the edge of vertices 1 and 2 is not the same"),
+        ("2 1 1\n2 5\n1 6\n", "line 2: the edge of vertices 1 and 2 is not the same in the lines of both: 5 and 6"),
+        ("4 3\n2\n1 3\n2 4\n\n", "line 4: the edge of vertices 3 and 4 .* it stands in that of vertex 3 only"),
+        ("3 2\n2\n1\n2\n", "line 3: the edge of vertices 2 and 3 .* it stands in that of vertex 3 only"),
         ("2 1 1\n2\n1 6\n", "line 2: it has 1 numbers, but 0 and then a weight behind each neighbour"),
         ("2 1 10\n7 2\n\n", "line 3: it has 0 numbers, but 1 and then neighbours"),
         ("2 1 1\n2 99999999999999999999\n1 99999999999999999999\n", r"line 2: a weight is beyond 2\^53"),

@@ -336,6 +336,7 @@ def test_options_that_mean_nothing_are_refused() -> None:
         rows_of(entries(1), zeros="maybe")  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch's own, at the first sparse tensor of a process
 @pytest.mark.package("torch")
 @pytest.mark.parametrize("layout", ["csr", "coo"])
 def test_tensors_of_pytorch(layout: str) -> None:

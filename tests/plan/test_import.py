@@ -17,7 +17,8 @@ REFUSE_EXTRAS = """
 import sys
 
 EXTRAS = {
-    *("cupy", "nvmath", "pynvml", "matplotlib", "sklearn", "gstools", "torch"),
+    *("cupy", "nvmath", "pynvml", "matplotlib", "sklearn", "gstools", "torch", "jax", "jaxlib"),
+    *("pyamg", "skimage", "networkx", "zarr", "dask", "distributed", "fsspec", "obstore", "google_crc32c"),
     *("geopandas", "h5py", "netCDF4", "pandas", "pyarrow", "pyogrio", "pyproj", "shapely", "xarray"),
 }
 
@@ -69,7 +70,10 @@ files = [path.relative_to(top.parent).with_suffix("") for path in sorted(top.rgl
 modules = [".".join(path.parts).removesuffix(".__init__") for path in files]
 # Their classes are built on those of an extra; importing the packages above them does not import them.
 cuda = ("ooc_chol.hardware.cuda", "ooc_chol.kernels.cuda", "ooc_chol.bench.cuda")
-modules = [name for name in modules if not name.startswith((*cuda, "ooc_chol.apps.geostat.estimator"))]
+other = ("ooc_chol.apps.geostat.estimator", "ooc_chol.apps.imputation.estimator", "ooc_chol.apps.spectral.estimators")
+other += ("ooc_chol.apps.shared.estimators",)
+other += ("ooc_chol.diff.torch", "ooc_chol.diff.jax")
+modules = [name for name in modules if not name.startswith((*cuda, *other))]
 assert {"ooc_chol.kernels", "ooc_chol.apps.geostat"} <= set(modules)
 for name in modules:
     importlib.import_module(name)

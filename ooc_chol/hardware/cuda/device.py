@@ -225,7 +225,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         pitches = target.strides[0], width
         copy_rows(target.ctypes.data, tile.data.ptr, pitches, (rows, width), _runtime.memcpyDeviceToHost, cupy_stream)
         if view is None:
-            self._on_host(cupy_stream, lambda: tier.write(index, target))
+            self._on_host(cupy_stream, lambda: tier.write_by(self._readers, index, target))
         elif tier.wants_word_of_writes:
             self._on_host(cupy_stream, lambda: tier.written(index))
 

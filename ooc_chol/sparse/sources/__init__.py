@@ -13,7 +13,7 @@ from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
 from ooc_chol.sparse.sources.arrays import array_rows
 from ooc_chol.sparse.sources.edges import edge_list
 from ooc_chol.sparse.sources.matrix_market import matrix_market_rows
-from ooc_chol.sparse.sources.metis import metis_rows
+from ooc_chol.sparse.sources.metis import metis_graph
 from ooc_chol.sparse.sources.npy import folder_rows
 from ooc_chol.sparse.sources.npz import npz_rows
 
@@ -23,7 +23,7 @@ __all__ = ["NonzeroRows", "rows_of"]
 _READERS: dict[str, Callable[..., AbstractRows]] = {
     ".npz": npz_rows,
     **{f".mtx{packed}": matrix_market_rows for packed in ("", ".gz")},
-    **{f".graph{packed}": metis_rows for packed in ("", ".gz")},
+    **{f".graph{packed}": metis_graph for packed in ("", ".gz")},
     **{f"{ending}{packed}": edge_list for ending in (".txt", ".csv", ".tsv", ".edges", ".el") for packed in ("", ".gz")},
 }
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ooc_chol.errors import SparseInputError
+from ooc_chol.inputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
@@ -44,13 +45,13 @@ class _Vertices(NamedTuple):
     lines: NDArray[np.int64]  #: Its line in the file
 
 
-def metis_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) -> CompressedRows:
-    """The adjacency matrix of a graph in METIS's format, ``.graph`` or ``.graph.gz``.
+def metis_graph(path: AnyPath, *, zeros: Zeros = "keep", name: str | None = None) -> CompressedRows:
+    r"""The adjacency matrix of a graph in METIS's format, for :func:`block_csr`, with the weights of its vertices.
 
     Parameters
     ----------
-    path : Path
-        Name of the file.
+    path : str or PathLike
+        Name of the file, ``.graph`` or, compressed, ``.graph.gz``.
     zeros : {"keep", "drop"}
         What becomes of edges of weight zero.
     name : str, optional
@@ -58,7 +59,7 @@ def metis_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) ->
 
     Returns
     -------
-    CompressedRows
+    AbstractRows
         Its rows: weights of edges are values, else all are 1. Its ``vertex_weights`` are those of the file, (n,) or (n, k) of
         int64; None where it has none. Sizes of vertices are skipped.
 
@@ -67,12 +68,27 @@ def metis_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) ->
     SparseInputError
         A line is not as the format has it, or the graph is not symmetric.
 
+    TierError
+        The file cannot be read.
+
     Notes
     -----
     The format is that of METIS 5's manual, section 4.1.1: ``fmt`` of up to three digits, comments behind ``%``, no loops.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "path.graph")
+    ...     _ = path.write_text("3 2 010\n5 2\n1 1 3\n1 2\n")
+    ...     rows = oc.metis_graph(path)
+    >>> rows.vertex_weights
+    array([5, 1, 1])
     """
     source = name or str(path)
-    header, vertices = _read(path, source)
+    header, vertices = _read(Path(path), source)
     _check_counts(header, vertices, source)
     leading, neighbours = _split(header, vertices)
     weights = neighbours[1::2] if header.has_edge_weights else None
@@ -81,6 +97,7 @@ def metis_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) ->
     starts = np.concatenate([[0], np.cumsum(counts)])
     _check_neighbours(header, vertices, starts, columns, source)
     matrix = _symmetric(starts, columns, weights, vertices, source)
+    _check_edges(header, len(columns), source)
     indptr, indices = ArrayVector(matrix.indptr, "starts", source), ArrayVector(matrix.indices, "neighbours", source)
     data = None if weights is None else ArrayVector(matrix.data, "weights", source)
     rows = CompressedRows(Compressed(source, header.n_vertices, indptr, indices, data), matrix.shape, zeros=zeros)
@@ -161,7 +178,7 @@ def _header(line: bytes, number: int, source: str) -> Header:
 
 
 def _check_counts(header: Header, vertices: _Vertices, source: str) -> None:
-    """Refuse lines of too few numbers, and another number of edges than the first line promises."""
+    """Refuse lines of too few numbers."""
     rest = vertices.counts - header.n_leading
     bad = (rest < 0) | (rest % 2 == 1 if header.has_edge_weights else False)
     if bad.any():
@@ -169,7 +186,10 @@ def _check_counts(header: Header, vertices: _Vertices, source: str) -> None:
         each = "a weight behind each neighbour" if header.has_edge_weights else "neighbours"
         problem = f"it has {vertices.counts[at]} numbers, but {header.n_leading} and then {each} are needed"
         raise SparseInputError(source, f"line {vertices.lines[at]}", problem, _ADVICE)
-    total = int(rest.sum()) // (1 + header.has_edge_weights)
+
+
+def _check_edges(header: Header, total: int, source: str) -> None:
+    """Refuse another number of edges than the first line promises."""
     if total != 2 * header.n_edges:
         problem = (
             f"{header.n_edges} edges are promised, but the lines of vertices name {total} neighbours, not {2 * header.n_edges}"
@@ -222,6 +242,8 @@ def _symmetric(
     if not all(np.array_equal(*pair) for pair in parts):
         difference = (matrix.astype(np.int64) - other.astype(np.int64)).tocoo()
         row, col = (int(each[np.argmax(difference.data != 0)]) for each in (difference.row, difference.col))
-        problem = f"the edge of vertices {row + 1} and {col + 1} is not the same in the lines of both"
+        own, others = (int(each[row, col]) for each in (matrix, other))
+        where = f"it stands in that of vertex {(row if own else col) + 1} only" if own * others == 0 else f"{own} and {others}"
+        problem = f"the edge of vertices {row + 1} and {col + 1} is not the same in the lines of both: {where}"
         raise SparseInputError(source, f"line {vertices.lines[row]}", problem, _ADVICE)
     return matrix

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,7 +31,13 @@ N, NB = 210, 20
 
 
 def spd(n: int = N, dtype: str = "float64", seed: int = 3) -> np.ndarray:
-    """A positive definite matrix that is not banded."""
+    """A positive definite matrix that is not banded, with the same bits in every test of a process."""
+    return _spd(n, dtype, seed).copy()
+
+
+@cache
+def _spd(n: int, dtype: str, seed: int) -> np.ndarray:
+    """Made once: a product on two threads of BLAS differs from one on one thread."""
     random = np.random.default_rng(seed)
     x = random.standard_normal((n, n))
     if dtype.startswith("complex"):
@@ -53,6 +60,14 @@ def bad_in_the_end(rows: range, cols: range, out: np.ndarray, stream: object) ->
     """The same, with a diagonal that is 0 in the end: the last minors are not positive definite."""
     slow_exponential(rows, cols, out, stream)
     out -= np.equal.outer(np.asarray(rows), np.asarray(cols)) * (np.asarray(rows) >= 205)[:, np.newaxis]
+
+
+def bad_early_slow_late(rows: range, cols: range, out: np.ndarray, stream: object) -> None:
+    """A matrix whose second diagonal block is negative, while rows far below are still being made."""
+    exponential(rows, cols, out, stream)
+    if rows.start >= 120:
+        time.sleep(0.4)
+    out -= 5 * np.equal.outer(np.asarray(rows), np.asarray(cols)) * (np.asarray(rows) == 50)[:, np.newaxis]
 
 
 def _half_way(done: int, total: int, seconds: float) -> None:
@@ -476,6 +491,13 @@ def test_a_verdict_on_a_leaves_no_group(two_workers, tmp_path):
     a[100, 100] = -1
     with pytest.raises(oc.NotPositiveDefiniteError):
         oc.cholesky(a, tile_size=NB, client=two_workers, store=tmp_path / "L.zarr", checkpoint=True)
+    assert not (tmp_path / "L.zarr").exists()
+
+
+def test_a_task_that_still_runs_does_not_bring_a_removed_group_back(two_workers, tmp_path):
+    with pytest.raises(oc.NotPositiveDefiniteError):
+        oc.cholesky(source(bad_early_slow_late), tile_size=NB, client=two_workers, store=tmp_path / "L.zarr")
+    time.sleep(1.5)
     assert not (tmp_path / "L.zarr").exists()
 
 

@@ -59,7 +59,7 @@ def run_pytest(folder: Path, tests: dict[str, str], *options: str) -> tuple[int,
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     ours = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    environment = ours | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    environment = ours | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(CONFTEST.parents[1])}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 

@@ -70,7 +70,7 @@ def make_block(
     NotPositiveDefiniteError, NonFiniteError, NotHermitianError
         What the window finds out of A, in rows and columns of A.
     ClusterError
-        This process computes with other bits than the run: its devices, library or kernels differ.
+        This process computes with other bits than the run: its devices, library or kernels differ; or the run has ended.
     BudgetError
         The budget of a device does not hold the least that a window takes.
     TierError
@@ -84,6 +84,8 @@ def make_block(
     room = task_room()
     with room.turn, memory_errors_typed("a block of the factorization"), HOST_PROMISES.call():
         began = time.perf_counter()
+        if room.has_ended(run):
+            raise ClusterError("the run of this task was taken back", "nothing is left to do")
         source = _source_of(run, window, a, diagonal)
         plan = _plan_of(run.options, run.grid, window, source=source, fmt=run.fmt, run=run)
         _check_arithmetic(plan, run)

@@ -17,6 +17,7 @@ from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.dense.cluster.placing import Placing
 from ooc_chol.dense.cluster.tasks import Verdict, block_task, packed, unpacked
+from ooc_chol.dense.cluster.worker_state import end_run
 from ooc_chol.errors import ClusterError, NotPositiveDefiniteError, OocCholError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 COLUMNS_AHEAD, TASKS_OF_A_WORKER = 2, 8
 #: The part of these that has ended before more are submitted.
 REFILL = 4
+#: Most seconds for which tasks that write to a group are waited for when their run is taken back.
+LAST_TASK_SECONDS = 30.0
 #: States of a task that had ended, and whose result was lost with its worker since: Dask runs it again.
 AGAIN = ("lost", "pending")
 
@@ -114,13 +117,20 @@ class BlockRun:
         self._common = (None, None)
 
     def cancel(self) -> None:
-        """Take back from Dask what it has of this run; tasks that run now end by themselves, and nobody gets their blocks."""
+        """Take back from Dask what it has of this run; tasks that run now end by themselves.
+
+        Nobody gets blocks in memory that they make. A group is still written by them, so they are waited for: behind this call it
+        may be removed, and a checkpoint has their blocks.
+        """
         futures = [*self.futures.values(), *self._of_a.values(), *(each for each in self._common if each is not None)]
         self.futures.clear()
         self._of_a.clear()
         self._common = (None, None)
-        if self._job.client.status == "running":
-            self._job.client.cancel(futures, force=True)
+        client, run = self._job.client, self._job.run
+        if client.status == "running":
+            client.cancel(futures, force=True)
+            if run.store is not None:
+                client.run(end_run, run.name, LAST_TASK_SECONDS, on_error="ignore")
 
     def _share_run(self) -> None:
         """Give Dask what all tasks need: the run, and A's diagonal where it is needed beside a block."""

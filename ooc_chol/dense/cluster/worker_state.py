@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
+import time
 import weakref
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -13,6 +16,12 @@ from ooc_chol.dense.cluster.kept_tiles import KeptTiles
 
 if TYPE_CHECKING:
     from ooc_chol.dense.stores.zarr_store import ZarrStore
+
+
+#: Runs whose end a worker remembers: tasks of theirs may still be on their way to it.
+RUNS_REMEMBERED = 64
+#: Seconds between two looks at whether the last task of a run has ended.
+POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,7 @@ class TaskRoom:
         #: Held by the task that runs.
         self.turn = threading.Lock()
         self._open: OpenGroup | None = None
+        self._ended: deque[str] = deque(maxlen=RUNS_REMEMBERED)
 
     @property
     def is_open(self) -> bool:
@@ -47,6 +57,14 @@ class TaskRoom:
             # Dask lets the run go once its client has no use for it: then nobody needs its group here.
             weakref.finalize(run, self._forget, run.name).atexit = False
         return there
+
+    def has_ended(self, run: ClusterRun) -> bool:
+        """Whether the client of a run wants nothing more of it."""
+        return run.name in self._ended
+
+    def end(self, name: str) -> None:
+        """Let no task of a run begin from now on."""
+        self._ended.append(name)
 
     def close_group(self) -> None:
         """Let go of the open group and of all tiles that are kept of it."""
@@ -82,10 +100,25 @@ _ROOMS_LOCK = threading.Lock()
 def task_room() -> TaskRoom:
     """Where tasks of the worker that runs this run; several workers of one process have a room each."""
     worker = _worker()
-    if worker is None:
-        return _ALONE
+    return _ALONE if worker is None else _room_of(worker)
+
+
+def _room_of(worker: Any) -> TaskRoom:
+    """Where the tasks of a worker run."""
     with _ROOMS_LOCK:
         return _ROOMS.setdefault(worker, TaskRoom())
+
+
+async def end_run(name: str, seconds: float, dask_worker: Any) -> bool:
+    """Let no task of a run begin here any more, and wait so long for the one that runs; returns whether none is left."""
+    room, last = _room_of(dask_worker), time.monotonic() + seconds
+    room.end(name)
+    while not room.turn.acquire(blocking=False):
+        if time.monotonic() > last:
+            return False
+        await asyncio.sleep(POLL_SECONDS)
+    room.turn.release()
+    return True
 
 
 def worker_address() -> str:

@@ -10,10 +10,11 @@ from typing import Any
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.cluster.blocks import BlockGrid
 from ooc_chol.dense.cluster.choosing import settled
-from ooc_chol.dense.cluster.connection import distributed_package, worker_addresses
+from ooc_chol.dense.cluster.connection import worker_addresses
 from ooc_chol.dense.cluster.making import key_here
 from ooc_chol.dense.cluster.model import ClusterRates
 from ooc_chol.dense.cluster.placing import GPU_RESOURCE
+from ooc_chol.dense.cluster.waiting import wait_for
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import budget_of, rounded_down
 from ooc_chol.errors import ClusterError, OocCholError
@@ -140,8 +141,7 @@ def asked_of_all(client: Any, calls: Mapping[str, tuple[Callable[..., Any], tupl
 def _answers(client: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What all workers answer."""
     try:
-        with client.as_current():
-            distributed_package().wait(list(asked.values()), timeout=FACTS_SECONDS)
+        wait_for(client, list(asked.values()), FACTS_SECONDS)
     except TimeoutError:
         silent = {address: f"{future.status}" for address, future in asked.items() if not future.done()}
         problem = f"{len(silent)} of {len(asked)} workers did not answer within {FACTS_SECONDS:.0f} seconds"

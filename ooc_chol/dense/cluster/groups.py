@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from ooc_chol.dense.checkpoint import CheckpointRecord, key_differences
 from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix
+from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.dense.fingerprint import Fingerprint
 from ooc_chol.dense.keeping import VERDICTS
 from ooc_chol.dense.options import FactorOptions
@@ -175,7 +176,7 @@ def right_blocks(client: Any, store: ZarrStore) -> frozenset[BlockPlace]:
     """Blocks that are finished and whose bytes are what was written, read by the workers."""
     height, windows = store.header.height, store.finished_windows()
     asked = [client.submit(is_right, store.path, window, pure=False) for window in windows]
-    answers = client.gather(asked)
+    answers = gathered(client, asked)
     right = [window for window, answer in zip(windows, answers, strict=True) if answer]
     return frozenset(BlockPlace(window.rows.start // height, window.columns.start // height) for window in right)
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.cluster.blocks import BlockGrid
+from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 
@@ -64,7 +65,7 @@ class LazyColumns:
 
     def _check_finite(self, made: Sequence[Any], shape: tuple[int, int]) -> None:
         """Raise what a right-hand side in memory raises for its first NaN or infinity."""
-        found = self._client.gather([self._client.submit(_nonfinite, piece, pure=False) for piece in made])
+        found = gathered(self._client, [self._client.submit(_nonfinite, piece, pure=False) for piece in made])
         places = [
             ((rows.start + place[0], columns.start + place[1]), value)
             for (rows, columns), (place, value) in zip(

@@ -15,6 +15,7 @@ from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace
 from ooc_chol.dense.cluster.connection import is_dask_array
 from ooc_chol.dense.cluster.placing import Placing, priority
 from ooc_chol.dense.cluster.tasks import kept, packed, unpacked
+from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.dense.fingerprint import BLOCK, Fingerprint, fingerprint_from, fingerprint_of, sampled_blocks
 from ooc_chol.errors import BudgetWarning, UnsupportedTypeError
 from ooc_chol.formats import PrecisionFormat
@@ -118,7 +119,7 @@ class DaskMatrix(AbstractClusterMatrix):
         """Let Dask compute the sample."""
         places, order = sampled_blocks(self.n), min(BLOCK, self.n)
         asked = [self._a[row : row + order, col : col + order] for row, col in places]
-        read = [np.asarray(block).astype(fmt.dtype) for block in client.gather(client.compute(asked))]
+        read = [np.asarray(block).astype(fmt.dtype) for block in gathered(client, client.compute(asked))]
         return fingerprint_from(self.n, self.dtype, places, read)
 
     def diagonal(self, client: Any) -> Any:

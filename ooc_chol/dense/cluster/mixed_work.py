@@ -21,6 +21,7 @@ from ooc_chol.dense.cluster.placing import Placing
 from ooc_chol.dense.cluster.run import BlockRun, RunJob
 from ooc_chol.dense.cluster.store import ClusterStore
 from ooc_chol.dense.cluster.tasks import Verdict, packed, unpacked
+from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
@@ -127,7 +128,7 @@ class DaskWork(AbstractBlockWork):
                 )
                 for place in batch
             ]
-            yield from zip(batch, _sound(client.gather(tasks)), strict=True)
+            yield from zip(batch, _sound(gathered(client, tasks)), strict=True)
 
     def begin(self, run: ClusterRun, blocks: BlockGrid) -> None:
         """Begin with no block."""
@@ -154,7 +155,7 @@ class DaskWork(AbstractBlockWork):
         """A small task for each block, where it is."""
         client, places = self._workers.client, list(self.futures)
         return zip(
-            places, client.gather([client.submit(told_of, self.futures[place], pure=False) for place in places]), strict=True
+            places, gathered(client, [client.submit(told_of, self.futures[place], pure=False) for place in places]), strict=True
         )
 
     def squares(self, run: ClusterRun, blocks: BlockGrid, power: int) -> Iterator[NDArray[np.float64]]:

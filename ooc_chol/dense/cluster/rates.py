@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.cluster.connection import distributed_package
 from ooc_chol.dense.cluster.facts import FACTS_SECONDS, UNMEASURED, ClusterFacts, asked_of_all, machine_of
 from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
 from ooc_chol.dense.cluster.speeds import WorkerSpeed, speed_here
+from ooc_chol.dense.cluster.waiting import wait_for
 from ooc_chol.errors import ClusterError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.tasks.tiling import TileGrid
@@ -132,8 +132,7 @@ def _seconds_of(client: Any, submit: Callable[[], list[Any]]) -> float:
 def _waited(client: Any, futures: list[Any]) -> None:
     """Wait for tasks, which have no errors of their own."""
     try:
-        with client.as_current():
-            distributed_package().wait(futures, timeout=FACTS_SECONDS)
+        wait_for(client, futures, FACTS_SECONDS)
     except TimeoutError:
         problem = f"workers did not end empty tasks within {FACTS_SECONDS:.0f} seconds"
         raise ClusterError(problem, "look at their logs, or retire them: they are busy or unreachable") from None

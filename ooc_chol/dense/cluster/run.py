@@ -17,6 +17,7 @@ from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.dense.cluster.placing import Placing
 from ooc_chol.dense.cluster.tasks import Verdict, block_task, packed, unpacked
+from ooc_chol.dense.cluster.waiting import ended, wait_for
 from ooc_chol.dense.cluster.worker_state import end_run
 from ooc_chol.errors import ClusterError, NotPositiveDefiniteError, OocCholError
 
@@ -76,7 +77,7 @@ class BlockRun:
                 self._share_run()
                 running = distributed_package().as_completed(raise_errors=False)
                 self._submit(running)
-                for future in running:
+                for future in ended(running, job.client):
                     if future.status in AGAIN:
                         running.add(future)
                         continue
@@ -100,8 +101,7 @@ class BlockRun:
         late = {place: self.futures.pop(place) for place in list(self.futures) if place.column >= column}
         self._job.client.cancel(list(late.values()), force=True)
         try:
-            with self._job.client.as_current():
-                distributed_package().wait(list(self.futures.values()))
+            wait_for(self._job.client, list(self.futures.values()))
         except BaseException:
             self.cancel()
             raise

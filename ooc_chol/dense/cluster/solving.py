@@ -20,6 +20,7 @@ from ooc_chol.dense.cluster.connection import check_alive, distributed_package, 
 from ooc_chol.dense.cluster.lazy_columns import LazyColumns
 from ooc_chol.dense.cluster.sweeps import ClusterSweeps
 from ooc_chol.dense.cluster.triangles import Triangle, diagonal_of_block, squares_of_rows
+from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.dense.factor.inverse import PANEL_BYTES, panel_width
 from ooc_chol.dense.factor.places import AbstractPlace, LocalPlace
 from ooc_chol.dense.factor.trace_sums import HalfSolveSums, InverseTraces
@@ -107,7 +108,7 @@ class ClusterSolver(AbstractPlace):
             sweeps = self._sweeps(self.blocks.n_blocks)
             rows = range(self.blocks.n_blocks)
             found = [sweeps.submit(diagonal_of_block, row, range(row, row + 1)) for row in rows]
-            return np.concatenate(self.client.gather(found))
+            return np.concatenate(gathered(self.client, found))
 
     def row_norms(self, store: AbstractStore, run: Pass) -> NDArray[np.float64]:
         """A task for each block row."""
@@ -115,7 +116,7 @@ class ClusterSolver(AbstractPlace):
             sweeps = self._sweeps(self.blocks.n_blocks)
             rows = range(self.blocks.n_blocks)
             found = [sweeps.submit(squares_of_rows, row, range(row + 1)) for row in rows]
-            squares: NDArray[np.float64] = np.concatenate(self.client.gather(found))
+            squares: NDArray[np.float64] = np.concatenate(gathered(self.client, found))
             return np.sqrt(squares)
 
     def solve(self, store: AbstractStore, x: NDArray[Any], *, transposed: Sequence[bool], run: Pass) -> None:
@@ -272,9 +273,9 @@ class ClusterSolver(AbstractPlace):
             under_way.append((part, submit(part)))
             if len(under_way) == most:
                 done, futures = under_way.popleft()
-                put(done, self.client.gather(futures))
+                put(done, gathered(self.client, futures))
         for done, futures in under_way:
-            put(done, self.client.gather(futures))
+            put(done, gathered(self.client, futures))
 
     @contextmanager
     def _answering(self, store: AbstractStore | None = None, run: Pass | None = None, *, readings: float = 1) -> Iterator[None]:

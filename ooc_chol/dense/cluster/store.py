@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.dense.cluster.connection import check_alive, distributed_package
 from ooc_chol.dense.cluster.tasks import Verdict
+from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.dense.stores.base import AbstractStore, check_tile, closed_error
 from ooc_chol.errors import ClusterError, ScheduleError
 from ooc_chol.formats import Floats, PrecisionFormat, decode
@@ -116,7 +117,7 @@ class ClusterStore(AbstractStore):
         distributed = distributed_package()
         check_alive(self.client)
         try:
-            block = self.client.gather(future)
+            block = gathered(self.client, future)
         except (distributed.client.FutureCancelledError, distributed.CancelledError, distributed.KilledWorker) as error:
             raise ClusterError(
                 f"block ({place.row}, {place.column}) of L is lost ({error})",

@@ -204,9 +204,9 @@ def test_other_dtypes_are_refused_by_name_in_every_form_that_has_them(tmp_path, 
         oc.cholesky(FORMS[form](tmp_path, np.eye(10).astype(dtype)), devices="host:0")
 
 
-@pytest.mark.parametrize("lower", [None, True, False])
-@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "uint64", "float16"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "dtype", "lower"), pairwise(list(FORMS), ["bool", "int8", "uint16", "int64", "uint64", "float16"], [None, True, False])
+)
 def test_real_numbers_of_every_dtype_are_read_as_float64_in_every_form(tmp_path, form, dtype, lower):
     a = np.eye(100, dtype=dtype) if dtype == "bool" else (np.eye(100) * 120 + 1).astype(dtype)
     for options in ({}, {"tile_size": 16}, {"tile_size": 32, "precision_threshold": 1e-5}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from ooc_chol.apps.spectral.images.features import Features
 
 #: Pixels in a band: its weights, for a radius of 5, take two to three megabytes.
 _BAND_PIXELS = 1 << 12
+#: Pixels in a strip, which one thread builds, and most strips at a time.
+_STRIP_PIXELS, _MOST_STRIPS = 1 << 14, 16
 #: Weights below are left out: the smallest normal number of float64.
 _LEAST = float(np.finfo(np.float64).tiny)
 
@@ -88,12 +91,14 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
     starts = np.zeros(int(keep.sum()) + 1, index)
     number = None if keep.all() else (np.cumsum(keep) - 1).astype(index)
     at = row = 0
-    for counts, ends, weights in _bands(values, keep, scales, shifts, index):
-        data[at : at + len(weights)] = weights
-        columns[at : at + len(weights)] = ends if number is None else number[ends]
-        np.cumsum(counts, out=starts[row + 1 : row + 1 + len(counts)])
-        starts[row + 1 : row + 1 + len(counts)] += at
-        at, row = at + len(weights), row + len(counts)
+    for strips in _waves(keep.shape):
+        bands = oc.map_in_threads(lambda rows: list(_bands(values, keep, scales, shifts, index, rows)), strips)
+        for counts, ends, weights in chain.from_iterable(bands):
+            data[at : at + len(weights)] = weights
+            columns[at : at + len(weights)] = ends if number is None else number[ends]
+            np.cumsum(counts, out=starts[row + 1 : row + 1 + len(counts)])
+            starts[row + 1 : row + 1 + len(counts)] += at
+            at, row = at + len(weights), row + len(counts)
     n = len(starts) - 1
     matrix = csr_array((data[:at], columns[:at], starts), shape=(n, n))
     matrix.has_sorted_indices = matrix.has_canonical_format = True
@@ -113,22 +118,41 @@ def _count(shifts: list[_Shift], shape: tuple[int, ...]) -> int:
     return 2 * sum((height - dy) * (width - abs(dx)) for dy, dx in shifts)
 
 
+def _waves(shape: tuple[int, ...]) -> Iterator[list[range]]:
+    """Rows in strips, as many at a time as there are threads: their entries are in memory twice."""
+    height, width = shape
+    step = max(1, _STRIP_PIXELS // width)
+    strips = [range(top, min(height, top + step)) for top in range(0, height, step)]
+    for at in range(0, len(strips), _MOST_STRIPS):
+        yield strips[at : at + _MOST_STRIPS]
+
+
 def _bands(
-    values: NDArray[np.float64], keep: NDArray[np.bool_], scales: Scales, shifts: list[_Shift], index: np.dtype[Any]
+    values: NDArray[np.float64],
+    keep: NDArray[np.bool_],
+    scales: Scales,
+    shifts: list[_Shift],
+    index: np.dtype[Any],
+    rows: range,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]]:
-    """Band by band: entries of every pixel that is kept, and their pixels and weights."""
+    """Of a strip of rows, band by band: entries of every pixel that is kept, and their pixels and weights."""
     height, width = keep.shape
     n_half = len(shifts)
     offsets = np.array([-(dy * width + dx) for dy, dx in reversed(shifts)] + [dy * width + dx for dy, dx in shifts], index)
-    #: Weights from the last rows of the bands before to the rows below them, a plane for every shift.
-    carried = [np.empty((0, width - abs(shift.dx))) for shift in shifts]
+
+    def plane_of(shift: _Shift, top: int, end: int) -> NDArray[np.float64]:
+        top = max(0, top)
+        return _plane(values, keep, scales, shift, (top, max(top, min(end, height - shift.dy))))
+
+    #: Weights from the last rows above the band to the rows below them, a plane for every shift.
+    carried = [plane_of(shift, rows.start - shift.dy, rows.start) for shift in shifts]
     step = max(1, _BAND_PIXELS // width)
-    for top in range(0, height, step):
-        end = min(height, top + step)
+    for top in range(rows.start, rows.stop, step):
+        end = min(rows.stop, top + step)
         weights = np.zeros((end - top, width, 2 * n_half))
         for k, shift in enumerate(shifts):
             first, second = shift.columns(width)
-            plane = _plane(values, keep, scales, shift, (top, max(top, min(end, height - shift.dy))))
+            plane = plane_of(shift, top, end)
             weights[: len(plane), first, n_half + k] = plane
             # The same weights stand in the rows of the second pixels, dy further down: some of them in bands to come.
             history = np.concatenate([carried[k], plane]) if shift.dy else plane

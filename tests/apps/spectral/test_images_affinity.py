@@ -121,3 +121,15 @@ def test_scales_that_make_no_sense(radius: float, sigma_i: float, sigma_x: float
 def test_an_image_needs_sigma_i() -> None:
     with pytest.raises(TypeError, match="sigma_i"):
         check_scales(5, None, None)
+
+
+@pytest.mark.parametrize("pixels", [1, 40, 1 << 14])
+def test_bits_do_not_depend_on_how_rows_are_cut_for_threads(monkeypatch, pixels):
+    random = np.random.default_rng(5)
+    features, scales = Features(random.integers(0, 255, (23, 17, 3)) * 1.0, random.random((23, 17)) > 0.2), Scales(4.5, 60.0, 4.0)
+    whole = pixel_affinity(features, scales).adjacency
+    monkeypatch.setattr("ooc_chol.apps.spectral.images.affinity._STRIP_PIXELS", pixels)
+    monkeypatch.setattr("ooc_chol.apps.spectral.images.affinity._BAND_PIXELS", max(1, pixels // 3))
+    cut = pixel_affinity(features, scales).adjacency
+    for name in ("data", "indices", "indptr"):
+        assert getattr(cut, name).tobytes() == getattr(whole, name).tobytes()

@@ -78,7 +78,7 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
 
     Notes
     -----
-    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some ten megabytes. An image of
+    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some 20 megabytes a thread. An image of
     1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
     """
     values, keep = features

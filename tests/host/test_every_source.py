@@ -205,7 +205,8 @@ def test_other_dtypes_are_refused_by_name_in_every_form_that_has_them(tmp_path, 
 
 
 @pytest.mark.parametrize(
-    ("form", "dtype", "lower"), pairwise(list(FORMS), ["bool", "int8", "uint16", "int64", "uint64", "float16"], [None, True, False])
+    ("form", "dtype", "lower"),
+    pairwise(list(FORMS), ["bool", "int8", "uint16", "int64", "uint64", "float16"], [None, True, False]),
 )
 def test_real_numbers_of_every_dtype_are_read_as_float64_in_every_form(tmp_path, form, dtype, lower):
     a = np.eye(100, dtype=dtype) if dtype == "bool" else (np.eye(100) * 120 + 1).astype(dtype)

@@ -78,8 +78,8 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
 
     Notes
     -----
-    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some 20 megabytes a thread. An image of
-    1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
+    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some 20 megabytes a thread. An image
+    of 1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
     """
     values, keep = features
     shifts = _later_shifts(scales.radius, keep.shape)

@@ -83,7 +83,8 @@ class Runs:
         """On the cluster, L in the workers' memory or in a group."""
         source = oc.from_function(self.n, partial(exponential, self.n))
         with oc.cholesky(source, client=self.client, store=store, **self.options) as factor:
-            return {"report": factor.report.to_dict()}
+            report = factor.report.to_dict()
+        return {"report": report | {"store": Path(report["store"]).name}}
 
     def zarr(self) -> dict[str, Any]:
         """The same into a Zarr group in a folder of this machine."""

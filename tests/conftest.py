@@ -72,9 +72,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _hear_interrupts() -> None:
-    """Let Ctrl-C reach its tests where who started them has it ignored, as shells do for what runs in the background."""
+    """Let signals reach their tests where who started them ignores them: Ctrl-C behind a shell, SIGHUP behind ``nohup``."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -392,7 +392,7 @@ def test_workers_that_are_killed_at_three_moments_change_no_bit():
     expected = one_machine(source())
     with cluster_of(2) as client:
         for share in (0.05, 0.4, 0.8):
-            client.wait_for_workers(2, timeout=30)
+            client.wait_for_workers(2, timeout=120)
             report = check_bits(source(slow_exponential), client, expected, progress=_killer(client, share))
             assert len(report.lost_workers) == 1
 
@@ -425,7 +425,7 @@ def test_a_worker_that_comes_late_and_one_that_is_retired_change_no_bit():
 def _grow_then_retire(client) -> None:
     first = list(client.nthreads())
     client.cluster.scale(2)
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(2, timeout=120)
     client.retire_workers(first)
 
 

@@ -16,7 +16,7 @@ import pytest
 #: Settings of Dask under which tests run: nothing is spilled, workers end at once, no page is served.
 SETTINGS = {
     "distributed.comm.timeouts.connect": "20s",
-    "distributed.deploy.lost-worker-timeout": "5s",
+    "distributed.deploy.lost-worker-timeout": "120s",  # a cluster gives up a worker that takes longer to come again
     "distributed.scheduler.allowed-failures": 3,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,

@@ -115,7 +115,7 @@ class Runs:
         return {"seconds": min(taken.values()), "by_parts": taken}
 
     def scipy(self) -> dict[str, Any]:
-        """LAPACK in a process of its own: OpenBLAS 0.3.30 ends it from order 16,000 on with two threads."""
+        """LAPACK in a process of its own, which OpenBLAS 0.3.30 on two threads has ended at orders from 16,000 on."""
         ran = subprocess.run([sys.executable, __file__, "--lapack", str(self.n)], capture_output=True, text=True, check=False)
         if ran.returncode:
             return {"seconds": math.nan, "failed": ran.stderr.strip().splitlines()[0]}

@@ -90,10 +90,10 @@ def wait_for(client: Any, futures: Sequence[Any], seconds: float | None = None) 
                 return
 
 
-def gathered(client: Any, futures: Any, **options: Any) -> Any:
+def gathered(client: Any, futures: Any) -> Any:
     """``client.gather``, which waits in vain for no worker."""
     wait_for(client, list(futures) if isinstance(futures, Sequence) else [futures])
-    return client.gather(futures, **options)
+    return client.gather(futures)
 
 
 def _is_at_work(worker: Mapping[str, Any]) -> bool:

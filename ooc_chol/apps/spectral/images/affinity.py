@@ -19,7 +19,7 @@ from ooc_chol.apps.spectral.images.features import Features
 #: Pixels in a band: its weights, for a radius of 5, take two to three megabytes.
 _BAND_PIXELS = 1 << 12
 #: Pixels in a strip, which one thread builds, and most strips at a time.
-_STRIP_PIXELS, _MOST_STRIPS = 1 << 14, 16
+_STRIP_PIXELS, _MOST_STRIPS = 1 << 14, 8
 #: Weights below are left out: the smallest normal number of float64.
 _LEAST = float(np.finfo(np.float64).tiny)
 
@@ -78,8 +78,8 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
 
     Notes
     -----
-    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some 20 megabytes a thread. An image
-    of 1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
+    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some 150 megabytes. An image of
+    1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
     """
     values, keep = features
     shifts = _later_shifts(scales.radius, keep.shape)
@@ -92,13 +92,14 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
     number = None if keep.all() else (np.cumsum(keep) - 1).astype(index)
     at = row = 0
     for strips in _waves(keep.shape):
-        bands = oc.map_in_threads(lambda rows: list(_bands(values, keep, scales, shifts, index, rows)), strips)
-        for counts, ends, weights in chain.from_iterable(bands):
+        made = oc.map_in_threads(lambda rows: list(_bands(values, keep, scales, shifts, index, rows)), strips)
+        for counts, ends, weights in chain.from_iterable(made):
             data[at : at + len(weights)] = weights
             columns[at : at + len(weights)] = ends if number is None else number[ends]
             np.cumsum(counts, out=starts[row + 1 : row + 1 + len(counts)])
             starts[row + 1 : row + 1 + len(counts)] += at
             at, row = at + len(weights), row + len(counts)
+        del made, counts, ends, weights  # before the next strips are built
     n = len(starts) - 1
     matrix = csr_array((data[:at], columns[:at], starts), shape=(n, n))
     matrix.has_sorted_indices = matrix.has_canonical_format = True
@@ -119,7 +120,7 @@ def _count(shifts: list[_Shift], shape: tuple[int, ...]) -> int:
 
 
 def _waves(shape: tuple[int, ...]) -> Iterator[list[range]]:
-    """Rows in strips, as many at a time as there are threads: their entries are in memory twice."""
+    """Rows in strips, some at a time: their entries are in memory twice."""
     height, width = shape
     step = max(1, _STRIP_PIXELS // width)
     strips = [range(top, min(height, top + step)) for top in range(0, height, step)]

@@ -111,7 +111,7 @@ def normalized_cut(
     -----
     The affinity is the paper's (Shi and Malik, 2000; both scales are squared), with pixels at the radius itself among the
     neighbours and without the ones on the diagonal, which would only make small segments cheaper. It takes 12 bytes an entry:
-    2.0 GB for 1920 x 1080 pixels and a radius of 5, of which the building peaks at 2.1 GB and the search for parts at 3.0 GB. The
+    2.0 GB for 1920 x 1080 pixels and a radius of 5, of which the building peaks at 2.2 GB and the search for parts at 3.0 GB. The
     eigensolver packs it once more, and smoothed aggregation holds the Laplacian and coarser ones beside it.
 
     Segments that fall apart, or whose parts hang together by less than 1e-10 of their degrees, are split along that: no

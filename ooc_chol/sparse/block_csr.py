@@ -7,7 +7,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, final
 
@@ -33,13 +34,14 @@ from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
 from ooc_chol.sparse.sources import rows_of
 from ooc_chol.sparse.values import MOST_WHOLE
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS, BlockParts, RowBlocks, ValueKind
+from ooc_chol.team import ThreadTeam, cores
 
 #: Fewest bytes of a block that may be asked for.
 _LEAST_BLOCK_BYTES = PAGE_BYTES
 if TYPE_CHECKING:
     from ooc_chol.sparse.linear_operator import PackedLinearOperator
 
-#: Entries whose values are made float64 in one go, to be added.
+#: Entries whose values are made float64 in one go, by one thread, to be added.
 _ADDED_ENTRIES = 1 << 18
 
 
@@ -265,14 +267,16 @@ class BlockCSR:
         array([2. , 0.5])
         """
         sums = np.zeros(self.shape[0])
-        for number, block in enumerate(self.blocks.blocks):
-            parts = self.parts(number)
-            out = sums[block.first_row : block.first_row + block.n_rows]
-            counts = np.diff(parts.starts)
-            if parts.values is None and block.value.is_integer() and abs(block.value) * max(1, self.longest_row) <= MOST_WHOLE:
-                np.multiply(counts, block.value, out=out)  # exact, as the sum is
-            else:
-                _add_rows(parts, block.value, out)
+        with closing(ThreadTeam(cores() if self.nnz > _ADDED_ENTRIES else 1)) as team:
+            for number, block in enumerate(self.blocks.blocks):
+                parts = self.parts(number)
+                out = sums[block.first_row : block.first_row + block.n_rows]
+                counts = np.diff(parts.starts)
+                most = abs(block.value) * max(1, self.longest_row)
+                if parts.values is None and block.value.is_integer() and most <= MOST_WHOLE:
+                    np.multiply(counts, block.value, out=out)  # exact, as the sum is
+                else:
+                    team.map(partial(_add_rows, parts, block.value, out), _row_runs(parts.starts))
         return sums if self.order is None else in_order(sums, self.order)
 
     def runs(self) -> Iterator[Rows]:
@@ -428,18 +432,24 @@ def _common(one: range, other: range) -> range:
     return range(max(one.start, other.start), max(min(one.stop, other.stop), max(one.start, other.start)))
 
 
-def _add_rows(parts: BlockParts, value: float, out: NDArray[np.float64]) -> None:
-    """Add the values of each row, those of some rows made float64 at a time."""
-    starts = parts.starts.astype(np.int64)
-    n_rows, row = len(starts) - 1, 0
+def _row_runs(starts: NDArray[np.uint32]) -> list[range]:
+    """Rows whose values are added in one go."""
+    ends, runs, row, n_rows = starts.astype(np.int64), [], 0, len(starts) - 1
     while row < n_rows:
-        stop = max(row + 1, int(np.searchsorted(starts, starts[row] + _ADDED_ENTRIES, side="right")) - 1)
-        low, high = starts[row], starts[stop]
-        values = np.full(high - low, value) if parts.values is None else parts.values[low:high].astype(np.float64)
-        filled = np.flatnonzero(starts[row + 1 : stop + 1] > starts[row:stop])
-        if len(filled):
-            out[row + filled] = np.add.reduceat(values, starts[row + filled] - low)
+        stop = max(row + 1, int(np.searchsorted(ends, ends[row] + _ADDED_ENTRIES, side="right")) - 1)
+        runs.append(range(row, stop))
         row = stop
+    return runs
+
+
+def _add_rows(parts: BlockParts, value: float, out: NDArray[np.float64], rows: range) -> None:
+    """Add the values of each of some rows, in float64: the bits depend on the row alone."""
+    starts = parts.starts[rows.start : rows.stop + 1].astype(np.int64)
+    low, high = starts[0], starts[-1]
+    values = np.full(high - low, value) if parts.values is None else parts.values[low:high].astype(np.float64, copy=False)
+    filled = np.flatnonzero(starts[1:] > starts[:-1])
+    if len(filled):
+        out[rows.start + filled] = np.add.reduceat(values, starts[filled] - low)
 
 
 @final

@@ -37,6 +37,18 @@ def test_the_narrowest_kind_holds_every_value(kind, block_bytes):
         np.testing.assert_allclose(a.row_sums(), matrix.sum(axis=1), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("entries", [1, 300, 1 << 18])
+def test_bits_of_row_sums_are_those_of_each_row_by_itself(monkeypatch, kind, entries):
+    matrix = random_csr(600, 700, 40, kind)
+    monkeypatch.setattr("ooc_chol.sparse.block_csr._ADDED_ENTRIES", entries)
+    rows = [matrix.data[start:end].astype(np.float64) for start, end in pairwise(matrix.indptr)]
+    wanted = [np.add.reduceat(row, [0])[0] if len(row) else 0.0 for row in rows]
+    with packed(matrix, block_bytes=50_000, chunk_rows=64) as a:
+        assert len(a.blocks.blocks) > 1
+        assert a.row_sums().tobytes() == np.array(wanted).tobytes()
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [

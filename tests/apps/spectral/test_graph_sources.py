@@ -239,3 +239,22 @@ def test_a_vertex_of_a_file_without_weight(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="weights of its vertices: that of vertex 1 is 0"):
         read_graph(tmp_path / "a.graph")
     assert read_graph(tmp_path / "a.graph", vertex_weights=[1, 1]).n == 2
+
+
+@pytest.mark.parametrize("entries", [1, 40, 1 << 17])
+def test_subgraphs_and_degrees_are_those_of_the_dense_matrix(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
+    """In runs of one row, of some, and of all; with vertices that lose all edges, have none, or stand in another order."""
+    monkeypatch.setattr("ooc_chol.apps.spectral.graphs.runs._RUN_ENTRIES", entries)
+    rng = np.random.default_rng(4)
+    weights = np.triu(rng.random((50, 50)) * (rng.random((50, 50)) < 0.2), 1)
+    weights += weights.T
+    weights[7] = weights[:, 7] = 0
+    graph = Graph(csr_array(weights), rng.random(50))
+    np.testing.assert_allclose(graph.degrees, weights.sum(axis=1), rtol=1e-14)
+    drawn = np.flatnonzero(rng.random(50) < 0.4)
+    for vertices in (drawn, rng.permutation(drawn), np.arange(50), np.array([7]), np.arange(0)):
+        part = graph.subgraph(vertices)
+        np.testing.assert_array_equal(part.adjacency.toarray(), weights[np.ix_(vertices, vertices)])
+        np.testing.assert_array_equal(part.vertex_weights, graph.vertex_weights[vertices])
+        fresh = csr_array((part.adjacency.data, part.adjacency.indices, part.adjacency.indptr), shape=part.adjacency.shape)
+        assert fresh.has_canonical_format

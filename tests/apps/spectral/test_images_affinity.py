@@ -123,13 +123,18 @@ def test_an_image_needs_sigma_i() -> None:
         check_scales(5, None, None)
 
 
-@pytest.mark.parametrize("pixels", [1, 40, 1 << 14])
-def test_bits_do_not_depend_on_how_rows_are_cut_for_threads(monkeypatch, pixels):
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("sigma_i", [60.0, 5.0])  # with 5, some weights are too small and close up
+@pytest.mark.parametrize("entries", [1, 5000])
+def test_bits_do_not_depend_on_how_rows_are_cut_for_threads(monkeypatch, entries, sigma_i, is_masked):
     random = np.random.default_rng(5)
-    features, scales = Features(random.integers(0, 255, (23, 17, 3)) * 1.0, random.random((23, 17)) > 0.2), Scales(4.5, 60.0, 4.0)
+    keep = random.random((23, 17)) > (0.2 if is_masked else -1)
+    features, scales = Features(random.integers(0, 255, (23, 17, 3)) * 1.0, keep), Scales(4.5, sigma_i, 4.0)
     whole = pixel_affinity(features, scales).adjacency
-    monkeypatch.setattr("ooc_chol.apps.spectral.images.affinity._STRIP_PIXELS", pixels)
-    monkeypatch.setattr("ooc_chol.apps.spectral.images.affinity._BAND_PIXELS", max(1, pixels // 3))
+    monkeypatch.setattr("ooc_chol.apps.spectral.images.affinity._BAND_ENTRIES", entries)
     cut = pixel_affinity(features, scales).adjacency
     for name in ("data", "indices", "indptr"):
         assert getattr(cut, name).tobytes() == getattr(whole, name).tobytes()
+    wanted = by_pairs(features, scales)
+    assert cut.nnz == np.count_nonzero(wanted >= np.finfo(float).tiny)
+    np.testing.assert_allclose(cut.toarray(), np.where(wanted >= np.finfo(float).tiny, wanted, 0), rtol=1e-12)

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ooc_chol.apps.spectral.graphs import runs
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images import parts
 from ooc_chol.apps.spectral.images.parts import followed, parts_of
@@ -56,13 +57,12 @@ def test_single_vertices_that_nobody_notices_are_no_parts_and_no_bridges() -> No
 
 
 def test_runs_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ooc_chol.apps.spectral.images import sweep
-
     rng = np.random.default_rng(0)
     weights = np.triu(10 ** rng.uniform(-60, 0, (40, 40)) * (rng.random((40, 40)) < 0.06), 1)
     graph = Graph(csr_array(weights + weights.T), np.ones(40))
     whole = told(graph)
-    monkeypatch.setattr(sweep, "_RUN_ENTRIES", 1)
+    monkeypatch.setattr(runs, "_RUN_ENTRIES", 1)
+    monkeypatch.setattr(parts, "_VERTICES", 7)
     assert told(graph) == whole
     assert len(whole[1]) > 2
 
@@ -76,8 +76,11 @@ def by_definition(weights: NDArray[np.float64]) -> tuple[int, int]:
     return len({tuple(row) for row in reach[~loose]}), int(loose.sum())
 
 
+@pytest.mark.parametrize("some", [1, 2, 9])
 @pytest.mark.parametrize("seed", range(20))
-def test_parts_of_random_weights_are_those_of_the_definition(seed: int) -> None:
+def test_parts_of_random_weights_are_those_of_the_definition(monkeypatch: pytest.MonkeyPatch, seed: int, some: int) -> None:
+    """However many edges of each vertex are looked at before the others."""
+    monkeypatch.setattr(parts, "_SOME", some)
     rng = np.random.default_rng(seed)
     weights = np.triu(10 ** rng.uniform(-25, 0, (15, 15)) * (rng.random((15, 15)) < 0.25), 1)
     weights += weights.T

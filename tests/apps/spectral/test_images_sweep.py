@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from ooc_chol.apps.spectral.graphs import runs
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images import sweep
 from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, ncut_profile, normalized_cut_of
@@ -33,13 +34,38 @@ def by_definition(graph: Graph, side: np.ndarray) -> float:
 def test_profile_is_the_definition_at_every_split(n: int, seed: int, run: int) -> None:
     graph, order = random_graph(n, seed), np.random.default_rng(seed + 1).permutation(n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep, "_RUN_ENTRIES", run)
+        patch.setattr(runs, "_RUN_ENTRIES", run)
         profile = ncut_profile(graph, order)
         sides = [np.isin(np.arange(n), order[size:]) for size in range(1, n)]
         summed = [normalized_cut_of(graph, side) for side in sides]
     wanted = [by_definition(graph, side) for side in sides]
     np.testing.assert_allclose(profile, wanted, rtol=1e-10)
     np.testing.assert_allclose(summed, wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("run", [1, 50, 1 << 22])
+def test_bits_of_sums_are_those_of_each_row_by_itself(monkeypatch: pytest.MonkeyPatch, run: int) -> None:
+    graph, order = random_graph(40, 3), np.random.default_rng(5).permutation(40)
+    monkeypatch.setattr(runs, "_RUN_ENTRIES", run)
+    rank = np.argsort(order)
+    wanted = []
+    for vertex in range(40):
+        part = slice(*graph.adjacency.indptr[vertex : vertex + 2])
+        is_before = rank[graph.adjacency.indices[part]] < rank[vertex]
+        wanted.append(np.add.reduceat(graph.adjacency.data[part] * is_before, [0])[0])
+    assert sweep.weights_before(graph, [order[::-1], order])[1].tobytes() == np.array(wanted).tobytes()
+
+
+def test_what_is_shared_by_threads_is_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, vectors = random_graph(60, 1), np.random.default_rng(2).normal(size=(60, 3))
+    whole = best_bipartition(graph, vectors, SweepOptions(search=11))
+    monkeypatch.setattr(sweep, "_FEW", 0)
+    monkeypatch.setattr(sweep, "_TOGETHER", 4)
+    monkeypatch.setattr(runs, "_RUN_ENTRIES", 30)
+    shared = best_bipartition(graph, vectors, SweepOptions(search=11))
+    assert shared.side.tobytes() == whole.side.tobytes()
+    assert shared.how == whole.how
+    assert shared.ncut == pytest.approx(whole.ncut, rel=1e-14)
 
 
 def test_small_cuts_are_not_lost_in_large_degrees() -> None:

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
+import ooc_chol as oc
+from ooc_chol.apps.spectral.graphs.runs import runs_between
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -46,7 +49,16 @@ class Graph:
     @cached_property
     def degrees(self) -> NDArray[np.float64]:
         """Weights of the edges of every vertex, summed, (n,)."""
-        return np.asarray(self.adjacency.sum(axis=1), np.float64).ravel()
+        starts, sums = self.adjacency.indptr, np.zeros(self.n)
+
+        def add(rows: slice) -> None:
+            some = starts[rows.start : rows.stop + 1]
+            filled = np.flatnonzero(np.diff(some))
+            if len(filled):
+                sums[rows.start + filled] = np.add.reduceat(self.adjacency.data[some[0] : some[-1]], some[filled] - some[0])
+
+        oc.map_in_threads(add, runs_between(starts))
+        return sums
 
     @cached_property
     def has_unit_edges(self) -> bool:
@@ -69,8 +81,11 @@ class Graph:
 
     def subgraph(self, vertices: NDArray[Any]) -> Graph:
         """The graph of some vertices, numbered as they are given."""
-        part = csr_array(self.adjacency[vertices][:, vertices])
-        part.sort_indices()
+        if np.all(vertices[1:] > vertices[:-1]):
+            part = _ascending_part(self.adjacency, vertices)
+        else:
+            part = csr_array(self.adjacency[vertices][:, vertices])
+            part.sort_indices()
         return Graph(part, self.vertex_weights[vertices], self.name)
 
     def cut(self, labels: NDArray[Any]) -> float:
@@ -81,3 +96,37 @@ class Graph:
     def part_weights(self, labels: NDArray[Any], n_parts: int) -> NDArray[np.float64]:
         """Weights of the vertices of every part, (n_parts,)."""
         return np.bincount(labels, self.vertex_weights, n_parts).astype(np.float64)
+
+
+def _ascending_part(matrix: csr_array, vertices: NDArray[Any]) -> csr_array:
+    """Rows and columns of some vertices, in which columns ascend as they did."""
+    starts, index = matrix.indptr, matrix.indices.dtype
+    number = np.full(matrix.shape[0], -1, index)
+    number[vertices] = np.arange(len(vertices), dtype=index)
+    begins = starts[vertices]
+    before = np.concatenate([[0], np.cumsum(starts[vertices + 1] - begins, dtype=np.int64)])
+
+    def rows_of(run: slice) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.int64]]:
+        rows = matrix[vertices[run]]
+        ends = number.take(rows.indices, mode="clip")
+        is_inside = ends >= 0
+        if is_inside.all():
+            return rows.data, ends, np.diff(rows.indptr)
+        counts, filled = np.zeros(rows.shape[0], np.int64), np.flatnonzero(np.diff(rows.indptr))
+        counts[filled] = np.add.reduceat(is_inside, rows.indptr[filled], dtype=np.int64)
+        return rows.data[is_inside], ends[is_inside], counts
+
+    found = oc.map_in_threads(rows_of, runs_between(before))
+    lengths = np.concatenate([np.zeros(1, np.int64), *(counts for _, _, counts in found)])
+    indptr = np.cumsum(lengths, dtype=np.int64).astype(starts.dtype)
+    data, columns = np.empty(indptr[-1]), np.empty(indptr[-1], index)
+    places = np.concatenate([[0], np.cumsum([len(weights) for weights, _, _ in found], dtype=np.int64)])
+
+    def place(number: int) -> None:
+        there = slice(places[number], places[number + 1])
+        data[there], columns[there], _ = found[number]
+
+    oc.map_in_threads(place, range(len(found)))
+    part = csr_array((data, columns, indptr), shape=(len(vertices), len(vertices)))
+    part.has_sorted_indices = part.has_canonical_format = True
+    return part

@@ -1,11 +1,12 @@
-"""Affinities of pixels that lie within a radius, as a matrix: by shifts of the whole image, a band of its rows at a time."""
+"""Affinities of pixels that lie within a radius, as a matrix: bands of rows of the image, written where they belong."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import chain
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,8 @@ from ooc_chol.apps.spectral.arguments import positive_number, real_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.features import Features
 
-#: Pixels in a band: its weights, for a radius of 5, take two to three megabytes.
-_BAND_PIXELS = 1 << 12
-#: Pixels in a strip, which one thread builds, and most strips at a time.
-_STRIP_PIXELS, _MOST_STRIPS = 1 << 14, 8
+#: Entries in a band of rows, which one thread computes in one go: two megabytes.
+_BAND_ENTRIES = 1 << 18
 #: Weights below are left out: the smallest normal number of float64.
 _LEAST = float(np.finfo(np.float64).tiny)
 
@@ -32,15 +31,30 @@ class Scales(NamedTuple):
     sigma_x: float | None
 
 
-class _Shift(NamedTuple):
-    """From a pixel to one that comes later in the order of rows."""
+class _Run(NamedTuple):
+    """Shifts from a pixel to some in one row of the image, side by side."""
 
     dy: int
-    dx: int
+    first: int  #: The least dx
+    last: int
 
-    def columns(self, width: int) -> tuple[slice, slice]:
-        """Columns of the first pixels and of the second ones."""
-        return slice(max(0, -self.dx), width - max(0, self.dx)), slice(max(0, self.dx), width - max(0, -self.dx))
+
+class _All(NamedTuple):
+    """All shifts within the radius, ascending."""
+
+    runs: tuple[_Run, ...]
+    each: tuple[tuple[int, int], ...]  #: dy and dx
+    down: int  #: The largest dy
+    right: int  #: The largest dx
+
+    @property
+    def number(self) -> int:
+        """How many they are."""
+        return len(self.each)
+
+
+#: Weights and columns of all entries.
+_Arrays: TypeAlias = tuple[NDArray[np.float64], NDArray[Any]]
 
 
 def check_scales(radius: float, sigma_i: float | None, sigma_x: float | None) -> Scales:
@@ -69,7 +83,8 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
     Returns
     -------
     Graph
-        Symmetric to the bit: every weight is computed once and written twice. Weights below 2e-308 are left out.
+        Symmetric to the bit: both entries of a pair come from the same operations, but for signs. Weights below 2e-308 are left
+        out.
 
     Raises
     ------
@@ -78,108 +93,209 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
 
     Notes
     -----
-    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some 150 megabytes. An image of
-    1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
+    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some ten megabytes a core. An
+    image of 1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
     """
-    values, keep = features
-    shifts = _later_shifts(scales.radius, keep.shape)
+    keep = features.keep
+    shifts = _all_shifts(scales.radius, keep.shape)
     most = _count(shifts, keep.shape)
     index = np.dtype(np.int32 if most < 2**31 else np.int64)
     nbytes = most * (8 + index.itemsize)
     oc.check_room(nbytes, f"memory for {most} affinities of pixels", "take a smaller radius, or a smaller image")
-    data, columns = np.empty(most), np.empty(most, index)
-    starts = np.zeros(int(keep.sum()) + 1, index)
+    n = int(np.count_nonzero(keep))
+    starts = np.zeros(n + 1, index)
+    np.cumsum(_neighbours(keep, shifts)[keep], out=starts[1:])
+    out = np.empty(starts[-1]), np.empty(starts[-1], index)
     number = None if keep.all() else (np.cumsum(keep) - 1).astype(index)
-    at = row = 0
-    for strips in _waves(keep.shape):
-        made = oc.map_in_threads(lambda rows: list(_bands(values, keep, scales, shifts, index, rows)), strips)
-        for counts, ends, weights in chain.from_iterable(made):
-            data[at : at + len(weights)] = weights
-            columns[at : at + len(weights)] = ends if number is None else number[ends]
-            np.cumsum(counts, out=starts[row + 1 : row + 1 + len(counts)])
-            starts[row + 1 : row + 1 + len(counts)] += at
-            at, row = at + len(weights), row + len(counts)
-        del made, counts, ends, weights  # before the next strips are built
-    n = len(starts) - 1
-    matrix = csr_array((data[:at], columns[:at], starts), shape=(n, n))
+    bands = _bands(keep.shape, shifts)
+    fill = partial(_fill, _Image(_framed(features, shifts), keep, number, starts), scales, shifts, out)
+    counts = oc.map_in_threads(fill, bands)
+    if any(fewer is not None for fewer in counts):
+        sizes = [int(np.count_nonzero(keep[band.start : band.stop])) for band in bands]
+        starts = _closed_up(starts, out, counts, sizes)
+    matrix = csr_array((out[0][: starts[-1]], out[1][: starts[-1]], starts), shape=(n, n))
     matrix.has_sorted_indices = matrix.has_canonical_format = True
     return Graph(matrix, np.ones(n), "the affinity of the image")
 
 
-def _later_shifts(radius: float, shape: tuple[int, ...]) -> list[_Shift]:
-    """Half of the shifts within the radius, ascending: those to later pixels."""
+class _Image(NamedTuple):
+    """What is compared, and where entries of the pixels go."""
+
+    framed: NDArray[np.float64]  #: (features, rows, columns), with NaN around it and where a pixel is left out
+    keep: NDArray[np.bool_]  #: (h, w)
+    number: NDArray[Any] | None  #: The vertex of each pixel, (h w,); None where all are kept
+    starts: NDArray[Any]  #: Of the rows of the matrix, as if no weight were too small
+
+
+def _all_shifts(radius: float, shape: tuple[int, ...]) -> _All:
+    """The shifts within the radius that some pixel of an image has."""
     down, right = (min(int(radius), size - 1) for size in shape)
-    all_of_them = (_Shift(dy, dx) for dy in range(down + 1) for dx in range(-right, right + 1))
-    return [shift for shift in all_of_them if shift > (0, 0) and shift.dy**2 + shift.dx**2 <= radius**2]
+    dys, dxs = np.arange(-down, down + 1), np.arange(-right, right + 1)
+    is_near = dys[:, None] ** 2 + dxs**2 <= radius**2
+    is_near[down, right] = False
+    each = tuple((int(dys[y]), int(dxs[x])) for y, x in np.argwhere(is_near))
+    runs: list[_Run] = []
+    for dy, dx in each:
+        if runs and (runs[-1].dy, runs[-1].last + 1) == (dy, dx):
+            runs[-1] = runs[-1]._replace(last=dx)
+        else:
+            runs.append(_Run(dy, dx, dx))
+    return _All(tuple(runs), each, down, right)
 
 
-def _count(shifts: list[_Shift], shape: tuple[int, ...]) -> int:
+def _count(shifts: _All, shape: tuple[int, ...]) -> int:
     """Entries where no pixel is left out."""
     height, width = shape
-    return 2 * sum((height - dy) * (width - abs(dx)) for dy, dx in shifts)
+    return sum((height - abs(dy)) * (width - abs(dx)) for dy, dx in shifts.each)
 
 
-def _waves(shape: tuple[int, ...]) -> Iterator[list[range]]:
-    """Rows in strips, some at a time: their entries are in memory twice."""
-    height, width = shape
-    step = max(1, _STRIP_PIXELS // width)
-    strips = [range(top, min(height, top + step)) for top in range(0, height, step)]
-    for at in range(0, len(strips), _MOST_STRIPS):
-        yield strips[at : at + _MOST_STRIPS]
-
-
-def _bands(
-    values: NDArray[np.float64],
-    keep: NDArray[np.bool_],
-    scales: Scales,
-    shifts: list[_Shift],
-    index: np.dtype[Any],
-    rows: range,
-) -> Iterator[tuple[NDArray[np.int64], NDArray[Any], NDArray[np.float64]]]:
-    """Of a strip of rows, band by band: entries of every pixel that is kept, and their pixels and weights."""
+def _neighbours(keep: NDArray[np.bool_], shifts: _All) -> NDArray[np.int32]:
+    """How many pixels that are kept lie within the radius of each, (h, w)."""
     height, width = keep.shape
-    n_half = len(shifts)
-    offsets = np.array([-(dy * width + dx) for dy, dx in reversed(shifts)] + [dy * width + dx for dy, dx in shifts], index)
-
-    def plane_of(shift: _Shift, top: int, end: int) -> NDArray[np.float64]:
-        top = max(0, top)
-        return _plane(values, keep, scales, shift, (top, max(top, min(end, height - shift.dy))))
-
-    #: Weights from the last rows above the band to the rows below them, a plane for every shift.
-    carried = [plane_of(shift, rows.start - shift.dy, rows.start) for shift in shifts]
-    step = max(1, _BAND_PIXELS // width)
-    for top in range(rows.start, rows.stop, step):
-        end = min(rows.stop, top + step)
-        weights = np.zeros((end - top, width, 2 * n_half))
-        for k, shift in enumerate(shifts):
-            first, second = shift.columns(width)
-            plane = plane_of(shift, top, end)
-            weights[: len(plane), first, n_half + k] = plane
-            # The same weights stand in the rows of the second pixels, dy further down: some of them in bands to come.
-            history = np.concatenate([carried[k], plane]) if shift.dy else plane
-            begin = max(top, shift.dy)
-            count = max(0, end - begin)
-            weights[begin - top : begin - top + count, second, n_half - 1 - k] = history[:count]
-            carried[k] = history[max(0, end - shift.dy) - max(0, top - shift.dy) :]
-        flat = weights.reshape((end - top) * width, 2 * n_half)
-        is_there = flat != 0
-        pixels = np.arange(top * width, end * width, dtype=index)
-        counts = np.count_nonzero(is_there, axis=1)[keep[top:end].ravel()]
-        yield counts, (pixels[:, None] + offsets)[is_there], flat[is_there]
+    right = shifts.right
+    #: How many are kept before each column, also of columns in a frame as wide as the shifts.
+    before = np.zeros((height, width + 1 + 2 * right), np.int32)
+    np.cumsum(keep, axis=1, out=before[:, right + 1 : right + 1 + width])
+    before[:, right + 1 + width :] = before[:, right + width, None]
+    counts = np.zeros(keep.shape, np.int32)
+    for dy, first, last in shifts.runs:
+        here, there = slice(max(0, -dy), height - max(0, dy)), before[max(0, dy) : height - max(0, -dy)]
+        counts[here] += there[:, right + last + 1 : right + last + 1 + width]
+        counts[here] -= there[:, right + first : right + first + width]
+    return counts
 
 
-def _plane(
-    values: NDArray[np.float64], keep: NDArray[np.bool_], scales: Scales, shift: _Shift, rows: tuple[int, int]
+def _framed(features: Features, shifts: _All) -> NDArray[np.float64]:
+    """Features by themselves, one after the other, in a frame of NaN as wide as the shifts."""
+    height, width, count = features.values.shape
+    framed = np.full((count, height + 2 * shifts.down, width + 2 * shifts.right), np.nan)
+    inside = framed[:, shifts.down : shifts.down + height, shifts.right : shifts.right + width]
+    inside[...] = np.moveaxis(features.values, 2, 0)
+    inside[:, ~features.keep] = np.nan
+    return framed
+
+
+def _bands(shape: tuple[int, ...], shifts: _All) -> list[range]:
+    """Rows of the image that are computed in one go: those with all neighbours by themselves."""
+    height, width = shape
+    step = max(1, _BAND_ENTRIES // (width * max(1, shifts.number)))
+    edges = sorted({0, min(shifts.down, height), max(shifts.down, height - shifts.down), height})
+    return [range(top, min(end, top + step)) for begin, end in pairwise(edges) for top in range(begin, end, step)]
+
+
+def _fill(image: _Image, scales: Scales, shifts: _All, out: _Arrays, rows: range) -> NDArray[np.int64] | None:
+    """Write the weights and columns of some rows; the entries of their pixels where some are too small, from the first on."""
+    height, width = image.keep.shape
+    is_inside = rows.start >= shifts.down and rows.stop <= height - shifts.down and width > 2 * shifts.right
+    if is_inside and image.number is None and _filled_inside(image, scales, shifts, out, rows):
+        return None
+    keep = image.keep[rows.start : rows.stop]
+    weights = _weights(image.framed, scales, shifts, rows, range(width))
+    with np.errstate(invalid="ignore"):
+        is_there = weights >= _LEAST  # not where it is NaN
+    found, ends = weights[is_there], _ends(shifts, rows, range(width), width, out[1].dtype)[is_there]
+    first = int(np.count_nonzero(image.keep[: rows.start]))
+    begin, end = image.starts[first], image.starts[first + np.count_nonzero(keep)]
+    there = slice(begin, begin + len(found))
+    out[0][there], out[1][there] = found, ends if image.number is None else image.number[ends]
+    return None if there.stop == end else np.count_nonzero(is_there, axis=2)[keep]
+
+
+def _filled_inside(image: _Image, scales: Scales, shifts: _All, out: _Arrays, rows: range) -> bool:
+    """Compute rows that have all their neighbours where they belong, all but some columns; False where weights are too small."""
+    width, starts = image.keep.shape[1], image.starts
+    first = rows.start * width
+    step = int(starts[first + width] - starts[first])
+    for columns in (range(shifts.right), range(shifts.right, width - shifts.right), range(width - shifts.right, width)):
+        if not columns:
+            continue
+        begin = int(starts[first + columns.start])
+        length = int(starts[first + columns.stop]) - begin
+        data, ends = (_rows_of(array, begin, step, (len(rows), length)) for array in out)
+        if length == len(columns) * shifts.number:
+            shape = len(rows), len(columns), shifts.number
+            weights = _weights(image.framed, scales, shifts, rows, columns, data.reshape(shape, copy=False))
+            if not weights.min(initial=1.0) >= _LEAST:
+                return False
+            _ends(shifts, rows, columns, width, ends.dtype, ends.reshape(shape, copy=False))
+            continue
+        weights = _weights(image.framed, scales, shifts, rows, columns)
+        with np.errstate(invalid="ignore"):
+            is_there = weights >= _LEAST
+        found = weights[is_there]
+        if len(found) != data.size:
+            return False
+        data[...] = found.reshape(data.shape)
+        ends[...] = _ends(shifts, rows, columns, width, ends.dtype)[is_there].reshape(ends.shape)
+    return True
+
+
+def _rows_of(array: NDArray[Any], begin: int, step: int, shape: tuple[int, int]) -> NDArray[Any]:
+    """Stretches of an array, each a step after the last one: a view, for which NumPy checks that it lies within the array."""
+    size = array.itemsize
+    return np.ndarray(shape, array.dtype, array, begin * size, (step * size, size))
+
+
+def _windows(plane: NDArray[np.float64], at: tuple[int, int], shape: tuple[int, int, int]) -> NDArray[np.float64]:
+    """For pixels from one on, (rows, columns), some pixels to the right of each: a view as NumPy's sliding windows, sooner."""
+    down, right = plane.strides
+    return np.ndarray(shape, plane.dtype, plane, at[0] * down + at[1] * right, (down, right, right))
+
+
+def _ends(
+    shifts: _All, rows: range, columns: range, width: int, index: np.dtype[Any], out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """The other pixels of all shifts, (rows, columns, shifts)."""
+    pixels = np.add.outer(np.arange(rows.start, rows.stop) * width, np.arange(columns.start, columns.stop)).astype(index)
+    offsets = np.array([dy * width + dx for dy, dx in shifts.each], index)
+    return np.asarray(np.add(pixels[:, :, None], offsets, out=out))
+
+
+def _weights(
+    framed: NDArray[np.float64],
+    scales: Scales,
+    shifts: _All,
+    rows: range,
+    columns: range,
+    out: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
-    """Weights from the pixels of some rows to those at a shift from them."""
-    first, second = shift.columns(keep.shape[1])
-    here, there = slice(*rows), slice(rows[0] + shift.dy, rows[1] + shift.dy)
-    with np.errstate(over="ignore"):  # beyond all numbers the weight is 0
-        differences = (values[here, first] - values[there, second]) / scales.sigma_i
-        exponent = np.einsum("yxf,yxf->yx", differences, differences)
-    if scales.sigma_x is not None:
-        exponent += (shift.dy**2 + shift.dx**2) / scales.sigma_x**2
-    weights = np.exp(-exponent)
-    weights[weights < _LEAST] = 0
-    both = keep[here, first] & keep[there, second]
-    return np.asarray(weights * both)
+    """Weights of some pixels and all shifts, (rows, columns, shifts); NaN or 0 where there is none."""
+    down, right = shifts.down, shifts.right
+    shape = len(rows), len(columns), shifts.number
+    exponent = np.empty(shape) if out is None else out
+    scratch = exponent if len(framed) == 1 else np.empty(shape)
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond all numbers the weight is 0
+        for number, plane in enumerate(framed):
+            target, at = scratch if number else exponent, 0
+            here = plane[rows.start + down : rows.stop + down, columns.start + right : columns.stop + right, None]
+            for dy, first, last in shifts.runs:
+                row, column, count = rows.start + down + dy, columns.start + right + first, last - first + 1
+                there = _windows(plane, (row, column), (len(rows), len(columns), count))
+                np.subtract(here, there, out=target[:, :, at : at + count])
+                at += count
+            target /= scales.sigma_i
+            target *= target
+            if number:
+                exponent += target
+        if scales.sigma_x is not None:
+            exponent += np.array([dy**2 + dx**2 for dy, dx in shifts.each]) / scales.sigma_x**2
+        np.negative(exponent, out=exponent)
+        np.exp(exponent, out=exponent)
+    return exponent
+
+
+def _closed_up(
+    starts: NDArray[Any], arrays: Sequence[NDArray[Any]], counts: Sequence[NDArray[np.int64] | None], sizes: Sequence[int]
+) -> NDArray[Any]:
+    """Move entries of bands to the ends of those before them, where some had fewer than expected; starts of the rows then."""
+    lengths, row, at = np.diff(starts), 0, 0
+    for fewer, size in zip(counts, sizes, strict=True):
+        if fewer is not None:
+            lengths[row : row + size] = fewer
+        begin, count = int(starts[row]), int(lengths[row : row + size].sum())
+        for array in arrays:
+            array[at : at + count] = array[begin : begin + count]
+        row, at = row + size, at + count
+    closed = np.zeros_like(starts)
+    np.cumsum(lengths, out=closed[1:])
+    return closed

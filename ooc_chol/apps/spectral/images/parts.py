@@ -7,18 +7,29 @@ afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.images.sweep import runs
+from ooc_chol.apps.spectral.graphs.runs import runs_between
+
+Result = TypeVar("Result")
+#: Vertices at both ends of some edges.
+_Pairs: TypeAlias = tuple[NDArray[Any], NDArray[Any]]
 
 #: An edge this small beside the degrees of both of its ends joins nothing.
 _JOINS = 1e-10
 #: A vertex all edges of which are this small beside the degrees of their other ends is noticed by nobody.
 _NOTICED = 1e-6
+#: Edges of each vertex that are looked at first, which is enough for most; and vertices of which a thread does so in one go.
+_SOME, _VERTICES = 2, 1 << 15
 
 
 def parts_of(graph: Graph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
@@ -41,13 +52,9 @@ def parts_of(graph: Graph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     A cut between parts is below ``2e-10 m`` of the smaller side's edges, m being the most edges of a vertex. Where m is below a
     million, vertices that nobody notices cannot be a cluster of their own: some edge of each vertex is a millionth of its degree.
     """
-    matrix, degrees = graph.adjacency, graph.degrees
-    if matrix.nnz and matrix.data.min() > _NOTICED * degrees.max():
-        joined, is_loose = matrix, np.zeros(graph.n, np.bool_)
-    else:
-        joined, is_loose = _thinned(graph)
-    _, label = connected_components(joined, connection="strong")  # of a symmetric matrix, without its transpose
-    label = label.astype(np.int64)
+    some = oc.map_in_threads(partial(_some_edges, graph), _equal_shares(graph.n))
+    is_loose = ~_noticed(graph, some)
+    label = _components(graph, ~is_loose, some).astype(np.int64)
     label[is_loose] = graph.n
     kept, first, part, sizes = np.unique(label, return_index=True, return_inverse=True, return_counts=True)
     if kept[-1] == graph.n:
@@ -58,38 +65,88 @@ def parts_of(graph: Graph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     return number[part], sizes[order]
 
 
-def _thinned(graph: Graph) -> tuple[csr_array, NDArray[np.bool_]]:
-    """The edges that join something, with any weights, and which vertices nobody notices."""
-    matrix, degrees, starts = graph.adjacency, graph.degrees, graph.adjacency.indptr
-    joins = np.empty(matrix.nnz, np.bool_)
-    is_noticed = degrees == 0
-    for rows, columns, data in runs(matrix):
-        lengths = np.diff(starts[rows.start : rows.stop + 1])
-        of_others, of_own = degrees[columns], np.repeat(degrees[rows], lengths)
-        joins[starts[rows.start] : starts[rows.stop]] = data > _JOINS * np.minimum(of_own, of_others)
-        noticed = data > _NOTICED * of_others
-        is_noticed[rows] |= _per_row(noticed, lengths) > 0
-    if not is_noticed.all():
-        # Two parts are not joined by a vertex that neither notices.
-        for rows, columns, _ in runs(matrix):
-            lengths = np.diff(starts[rows.start : rows.stop + 1])
-            joins[starts[rows.start] : starts[rows.stop]] &= is_noticed[columns] & np.repeat(is_noticed[rows], lengths)
-    if joins.all():
-        return matrix, ~is_noticed
-    ends = np.zeros_like(starts)
-    for rows, _, _ in runs(matrix):
-        part = slice(rows.start, rows.stop + 1)
-        counts = _per_row(joins[starts[rows.start] : starts[rows.stop]], np.diff(starts[part]))
-        ends[rows.start + 1 : rows.stop + 1] = ends[rows.start] + np.cumsum(counts)
-    # Only where there are edges matters: the first weights stand for all, and are not copied.
-    return csr_array((matrix.data[: ends[-1]], matrix.indices[joins], ends), shape=matrix.shape), ~is_noticed
+class _Edges(NamedTuple):
+    """Some edges: the vertices whose rows they stand in, their other ends and weights."""
+
+    begins: NDArray[Any]
+    ends: NDArray[Any]
+    weights: NDArray[np.float64]
 
 
-def _per_row(flags: NDArray[np.bool_], lengths: NDArray[np.int32]) -> NDArray[np.int64]:
-    """How many entries of each row are true."""
-    before = np.concatenate([[0], np.cumsum(flags)])
-    ends = np.cumsum(lengths)
-    return np.asarray(before[ends] - before[ends - lengths])
+def _noticed(graph: Graph, some: Sequence[_Edges]) -> NDArray[np.bool_]:
+    """Vertices that some edge makes noticed by its other end, and those without edges."""
+    is_noticed = np.asarray(graph.degrees == 0)
+
+    def look(edges: _Edges) -> None:
+        is_seen = edges.weights > _NOTICED * graph.degrees.take(edges.ends, mode="clip")
+        is_noticed[edges.begins[is_seen]] = True
+
+    oc.map_in_threads(look, some)
+    _look_at_all(look, graph, np.flatnonzero(~is_noticed))
+    return is_noticed
+
+
+def _components(graph: Graph, is_noticed: NDArray[np.bool_], some: Sequence[_Edges]) -> NDArray[np.int32]:
+    """Which vertices edges between noticed ones join: by some edges of each, then by all of those that are left over."""
+    degrees = graph.degrees
+
+    def joining(edges: _Edges) -> _Pairs:
+        begins, ends = edges.begins, edges.ends
+        joins = edges.weights > _JOINS * np.minimum(degrees.take(begins, mode="clip"), degrees.take(ends, mode="clip"))
+        joins &= is_noticed.take(begins, mode="clip") & is_noticed.take(ends, mode="clip")
+        return begins[joins], ends[joins]
+
+    label = _joined(graph.n, oc.map_in_threads(joining, some))
+
+    def bridges(edges: _Edges) -> _Pairs:
+        begins, ends = (label[side] for side in joining(edges))
+        return begins[begins != ends], ends[begins != ends]
+
+    # An edge between two components stands in the rows of both of its ends, one of which is not in the largest component.
+    is_left = label != np.argmax(np.bincount(label))
+    found = _look_at_all(bridges, graph, np.flatnonzero(is_left & is_noticed))
+    return _joined(int(label.max()) + 1, found)[label]
+
+
+def _equal_shares(n: int) -> list[slice]:
+    """Vertices, some for one thread at a time."""
+    return [slice(first, min(n, first + _VERTICES)) for first in range(0, n, _VERTICES)]
+
+
+def _some_edges(graph: Graph, vertices: slice) -> _Edges:
+    """A few edges of each vertex, evenly spaced in its row; an edge may be among them twice."""
+    matrix = graph.adjacency
+    starts = matrix.indptr[vertices.start : vertices.stop + 1].astype(np.int64)
+    lengths = np.diff(starts)
+    has_edges = np.flatnonzero(lengths)
+    at = (starts[has_edges, None] + lengths[has_edges, None] * np.arange(_SOME) // _SOME).ravel()
+    begins = np.repeat((vertices.start + has_edges).astype(matrix.indices.dtype), _SOME)
+    return _Edges(begins, matrix.indices.take(at, mode="clip"), matrix.data.take(at, mode="clip"))
+
+
+def _look_at_all(look: Callable[[_Edges], Result], graph: Graph, vertices: NDArray[np.int64]) -> list[Result]:
+    """What is found in all edges of some vertices, by several threads."""
+    matrix = graph.adjacency
+    starts = matrix.indptr[vertices].astype(np.int64)
+    lengths = matrix.indptr[vertices + 1] - starts
+    before = np.concatenate([[0], np.cumsum(lengths)])
+
+    def edges(part: slice) -> Result:
+        at = np.arange(before[part.start], before[part.stop])
+        at += np.repeat(starts[part] - before[part.start : part.stop], lengths[part])
+        begins = np.repeat(vertices[part], lengths[part])
+        return look(_Edges(begins, matrix.indices[at], matrix.data[at]))
+
+    return oc.map_in_threads(edges, runs_between(before))
+
+
+def _joined(n: int, edges: Sequence[_Pairs]) -> NDArray[np.int32]:
+    """Components of a graph, by the edges between its vertices, in one direction or both."""
+    if not sum(len(begins) for begins, _ in edges):
+        return np.arange(n, dtype=np.int32)
+    begins, ends = (np.concatenate(side) for side in zip(*edges, strict=True))
+    matrix = coo_array((np.ones(len(begins)), (begins, ends)), shape=(n, n))
+    return np.asarray(connected_components(matrix, directed=False)[1])
 
 
 def followed(graph: Graph, part: NDArray[np.int32], known: NDArray[np.int8]) -> NDArray[np.bool_]:
@@ -109,8 +166,9 @@ def followed(graph: Graph, part: NDArray[np.int32], known: NDArray[np.int8]) -> 
     (n,) array of bool
         The sides, true for 1; that of the more vertices where no weights tell.
     """
-    pull = np.asarray(graph.adjacency @ known.astype(np.float64))
-    of_part = np.bincount(part + 1, np.where(known == 0, pull, 0), part.max() + 2)
+    pull, unknown = np.zeros(graph.n), np.flatnonzero(known == 0)
+    pull[unknown] = graph.adjacency[unknown] @ known.astype(np.float64)
+    of_part = np.bincount(part + 1, pull, part.max() + 2)
     pull = np.where(part >= 0, of_part[part + 1], pull)
     majority = float(np.sign(known.sum(dtype=np.int64)))
     return np.asarray(np.where(known != 0, known, np.where(pull != 0, pull, majority)) > 0)

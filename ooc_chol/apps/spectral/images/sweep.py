@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
+import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.graphs.runs import runs_between
 
-#: Entries that are looked at in one go: what is needed beside the affinity is a few times as many bytes.
-_RUN_ENTRIES = 1 << 22
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Most directions that are looked at together; numbers in them, unless two have more; and numbers for which one thread is enough.
+_TOGETHER, _MANY, _FEW = 16, 1 << 22, 1 << 16
 
 
 class SweepOptions(NamedTuple):
@@ -58,40 +64,63 @@ def best_bipartition(graph: Graph, vectors: NDArray[np.float64], options: SweepO
     A direction costs O(nnz + n log n).
     """
     best, label, order, size = np.inf, "", np.arange(0), 0
-    for how, direction in _directions(graph, vectors.shape[1], options):
-        ranked = np.argsort(vectors @ direction, kind="stable")
-        ncuts = ncut_profile(graph, ranked)
-        at = _sizes(graph.n, options)
-        found = int(at[np.argmin(ncuts[at - 1])])
-        if ncuts[found - 1] < best:
-            best, label, order, size = float(ncuts[found - 1]), how, ranked, found
+    at = _sizes(graph.n, options)
+    together = min(_TOGETHER, max(2, _MANY // graph.n))
+    for some in _batches(_directions(graph, vectors.shape[1], options), together):
+        orders = _shared(lambda named: np.argsort(vectors @ named[1], kind="stable"), some, graph.n)
+        before = weights_before(graph, orders)
+        profiles = _shared(partial(_profile, graph.degrees), list(zip(orders, before, strict=True)), graph.n)
+        for (how, _), ranked, ncuts in zip(some, orders, profiles, strict=True):
+            found = int(at[np.argmin(ncuts[at - 1])])
+            if ncuts[found - 1] < best:
+                best, label, order, size = float(ncuts[found - 1]), how, ranked, found
     side = np.zeros(graph.n, np.bool_)
     side[order[size:]] = True
     return Bipartition(side, normalized_cut_of(graph, side), label)
 
 
+def _batches(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
+    """Items in lists, the last one of which may be short."""
+    while some := list(islice(items, size)):
+        yield some
+
+
+def _shared(function: Callable[[Item], Result], items: Sequence[Item], length: int) -> list[Result]:
+    """Results of a function for items of some length, by several threads where that pays."""
+    if length * len(items) < _FEW:
+        return [function(item) for item in items]
+    return oc.map_in_threads(function, items)
+
+
 def ncut_profile(graph: Graph, order: NDArray[np.int64]) -> NDArray[np.float64]:
     """Normalized cuts of the first 1, 2, ..., n - 1 vertices of an order from the others, (n - 1,)."""
-    degrees = graph.degrees[order]
-    before = _weights_before(graph, order)[order]
+    return _profile(graph.degrees, (order, weights_before(graph, [order])[0]))
+
+
+def _profile(degrees: NDArray[np.float64], ranked: tuple[NDArray[np.int64], NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The same from an order and, for every vertex, the weights of its edges to vertices before it."""
+    order, before = ranked
+    degrees, before = degrees[order], before[order]
     # Sums from either end, so that a small side has small errors: cut and assoc of the first i, and of those after them.
     first, last = np.cumsum(degrees)[:-1], np.cumsum(degrees[::-1])[::-1][1:]
-    cut = np.where(
-        first <= last,
-        np.cumsum(degrees - 2 * before)[:-1],
-        np.cumsum((2 * before - degrees)[::-1])[::-1][1:],
-    )
+    inner = degrees - 2 * before
+    cut = np.where(first <= last, np.cumsum(inner)[:-1], np.cumsum(-inner[::-1])[::-1][1:])
     cut = np.maximum(cut, 0)
     return np.asarray(_share(cut, first) + _share(cut, last))
 
 
 def normalized_cut_of(graph: Graph, side: NDArray[np.bool_]) -> float:
     """``cut / assoc(A) + cut / assoc(B)``, summed from the edges; 0 where no edge is cut."""
-    cut = np.array([0.0])
-    for rows, columns, data in runs(graph.adjacency):
-        ends = np.repeat(side[rows], np.diff(graph.adjacency.indptr[rows.start : rows.stop + 1])) != side[columns]
-        cut += data[ends].sum() / 2
-    degrees = graph.degrees
+    matrix = graph.adjacency
+    starts = matrix.indptr
+
+    def cut_in(rows: slice) -> float:
+        part = slice(starts[rows.start], starts[rows.stop])
+        of_ends = side.take(matrix.indices[part], mode="clip")
+        is_cut = np.repeat(side[rows], np.diff(starts[rows.start : rows.stop + 1])) != of_ends
+        return float(matrix.data[part][is_cut].sum()) / 2
+
+    cut, degrees = np.array([sum(oc.map_in_threads(cut_in, runs_between(starts)))]), graph.degrees
     return float((_share(cut, degrees[side].sum()) + _share(cut, degrees[~side].sum()))[0])
 
 
@@ -103,29 +132,26 @@ def _share(cut: NDArray[np.float64], assoc: NDArray[np.float64]) -> NDArray[np.f
     return shares
 
 
-def _weights_before(graph: Graph, order: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of every vertex, the weights of its edges to vertices before it in the order, (n,)."""
-    rank = np.empty(graph.n, graph.adjacency.indices.dtype)
-    rank[order] = np.arange(graph.n)
-    sums = np.empty(graph.n)
-    starts = graph.adjacency.indptr
-    for rows, columns, data in runs(graph.adjacency):
-        local = starts[rows.start : rows.stop + 1]
-        is_before = rank[columns] < np.repeat(rank[rows], np.diff(local))
-        run = csr_array((data * is_before, columns, local - local[0]), shape=(rows.stop - rows.start, graph.n))
-        sums[rows] = run.sum(axis=1)
-    return sums
-
-
-def runs(matrix: csr_array) -> Iterator[tuple[slice, NDArray[np.int32], NDArray[np.float64]]]:
-    """Rows by runs of some four million entries, with their columns and weights."""
+def weights_before(graph: Graph, orders: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
+    """Of every order and vertex, the weights of its edges to vertices before it in the order, (orders, n)."""
+    matrix, n = graph.adjacency, graph.n
     starts = matrix.indptr
-    row, n = 0, matrix.shape[0]
-    while row < n:
-        end = max(row + 1, int(np.searchsorted(starts, starts[row] + _RUN_ENTRIES, side="right")) - 1)
-        part = slice(int(starts[row]), int(starts[end]))
-        yield slice(row, end), matrix.indices[part], matrix.data[part]
-        row = end
+    ranks, sums = np.empty((len(orders), n), matrix.indices.dtype), np.zeros((len(orders), n))
+    for rank, order in zip(ranks, orders, strict=True):
+        rank[order] = np.arange(n, dtype=rank.dtype)
+
+    def add(rows: slice) -> None:
+        part, lengths = slice(starts[rows.start], starts[rows.stop]), np.diff(starts[rows.start : rows.stop + 1])
+        columns, data = matrix.indices[part], matrix.data[part]
+        filled = np.flatnonzero(lengths)
+        first = starts[rows.start + filled] - starts[rows.start]
+        for rank, of_order in zip(ranks, sums, strict=True):
+            is_before = rank.take(columns, mode="clip") < np.repeat(rank[rows], lengths)
+            if len(filled):
+                of_order[rows.start + filled] = np.add.reduceat(data * is_before, first)
+
+    oc.map_in_threads(add, runs_between(starts))
+    return sums
 
 
 def _sizes(n: int, options: SweepOptions) -> NDArray[np.int64]:

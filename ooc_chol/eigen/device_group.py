@@ -46,8 +46,10 @@ class DeviceGroup:
     ) -> None:
         """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read."""
         for each in self.all():
-            for other, done in zip(self.devices, ready, strict=True):
+            # All waits come first: the device's own product may still read what the first copy overwrites.
+            for done in ready:
                 each.products.peer.wait(done)
+            for other in self.devices:
                 if other is not each:
                     each.products.copy_from(own(other), x(each)[other.rows.start : other.rows.stop], label)
         self.meet()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -243,3 +244,26 @@ def test_bad_input(packed):
         open_space(block_csr(scipy.sparse.csr_array((3, 4))), block=1, capacity=2, devices="host:0")
     with pytest.raises(oc.BudgetError, match="a basis of 10 vectors"):
         check.opened(packed, 2, DDD, "host:0", memory_budget="1 MiB")
+
+
+def test_a_device_that_lags_behind_reads_its_own_panels(packed):
+    """Products without sums between them: others' rows come once the last product has read what they replace."""
+
+    def multiplied(devices, delay=0.0):
+        with check.opened(packed, 2, FDF, devices) as space:
+            multiply, last = space._products.multiply, space._group.devices[-1]
+
+            def held_back(*arguments, **options):
+                with last.device.current():
+                    last.kernels._enqueue(last.computing, lambda: time.sleep(delay))
+                return multiply(*arguments, **options)
+
+            space._products.multiply = held_back
+            for panel in range(2):
+                space.fill(panel + 1)
+                space.store(panel)
+            for step in range(4):
+                space.recur(step % 2, (step + 1) % 2, (step + 1) % 2, center=0.5, half=40.0)
+            return space.take(range(2))
+
+    assert np.array_equal(multiplied("host:0"), multiplied(HOSTS[:2], 0.05))

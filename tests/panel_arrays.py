@@ -185,6 +185,19 @@ def entries_multiplied(machine, precision, w, factors):
     return call(machine, precision, w.shape[1], use)
 
 
+def recurred(machine, precision, w, x, previous, scale, shift, into):
+    """``scale * (W - shift * X) - previous`` into an array of its own, W, or the previous one."""
+
+    def use(kernels, stream):
+        given = {"w": machine.bring(w), "previous": None if previous is None else machine.bring(previous)}
+        out = given.get(into)
+        out = machine.bring(np.full_like(w, np.nan)) if out is None else out
+        kernels.recur(stream, given["w"], machine.bring(x), given["previous"], out, scale=scale, shift=shift)
+        return machine.take(out)
+
+    return call(machine, precision, w.shape[1], use)
+
+
 def filled(machine, precision, w, first_row, seed, columns=None):
     def use(kernels, stream):
         out = machine.bring(w)

@@ -19,6 +19,7 @@ from tests.panel_arrays import (
     flag,
     multiplied,
     partials,
+    recurred,
     subtracted,
     vectors,
     widened,
@@ -243,6 +244,19 @@ def wide_panels(machine, precision, block):
     doubled = 2 * np.eye(block)
     assert np.array_equal(multiplied(machine, precision, w, doubled, unless=flag(machine, 0)), w)
     assert np.array_equal(multiplied(machine, precision, w, doubled, unless=flag(machine, 1)), 2 * w)
+
+
+def recurrences(machine, precision, block):
+    """Steps of Chebyshev's recurrence, wherever they go."""
+    shape, unit = (CHUNK_ROWS + 77, block), np.finfo(precision.compute).eps
+    w, x, previous = vectors(shape, precision), vectors(shape, precision)[::-1].copy(), vectors(shape, precision)[:, ::-1].copy()
+    for before, into in ((None, "elsewhere"), (None, "w"), (previous, "elsewhere"), (previous, "w"), (previous, "previous")):
+        found = recurred(machine, precision, w, x, before, 1.75, -0.3, into)
+        wide = 1.75 * (w.astype(np.float64) + 0.3 * x.astype(np.float64)) - (0.0 if before is None else before)
+        bound = 4 * unit * (1.75 * (np.abs(w) + 0.3 * np.abs(x)) + np.abs(previous)) + np.finfo(precision.storage).eps * np.abs(
+            wide
+        )
+        assert found.dtype == precision.storage and np.all(np.abs(found - wide) <= bound)
 
 
 def diagonals(machine, precision, block):

@@ -140,6 +140,30 @@ def passes_of(max_passes: object) -> int:
     return count
 
 
+def degree_of(degree: object, which: object, solver: str) -> int | None:
+    """The degree of a filter that is asked for; None where the run is to choose.
+
+    Raises
+    ------
+    ValueError
+        There is no such filter, or none for what is looked for.
+    TypeError
+        It is no whole number.
+    """
+    if degree is None and solver == "lanczos" and which != "LM":
+        return None
+    if degree is None:
+        return 1  # there is nothing to choose
+    if (found := whole_number(degree, "degree")) < 1:
+        raise ValueError(f"degree is {found}; a filter has degree 2 or more, and 1 is none")
+    if found > 1 and (solver != "lanczos" or which == "LM"):
+        raise ValueError(
+            "degree is for block Lanczos at one end of the spectrum, whose other end it damps: leave it out, or give which='LA' "
+            "or 'SA' without M, null and sigma"
+        )
+    return found
+
+
 def start_of(v0: Any, n: int, block: int) -> NDArray[np.float64] | None:
     """The starting panel: the caller's columns, and random ones beside them; None where all are random.
 

@@ -23,7 +23,14 @@ class Sweep(NamedTuple):
     ritz: Ritz  #: Pairs of the basis with the vectors of the sweep
 
 
-def sweep(basis: KrylovBasis, wanted: Wanted, found: NDArray[np.float64], scale: float, seed: int) -> Sweep:
+def sweep(
+    basis: KrylovBasis,
+    wanted: Wanted,
+    found: NDArray[np.float64],
+    margin: NDArray[np.float64],
+    seed: int,
+    passes: int = PASSES,
+) -> Sweep:
     """Look for eigenvalues beyond those that were found.
 
     Parameters
@@ -35,15 +42,17 @@ def sweep(basis: KrylovBasis, wanted: Wanted, found: NDArray[np.float64], scale:
         What is looked for.
     found : array
         Values that were found, the most wanted first.
-    scale : float
-        The magnitude to which the tolerance is relative.
+    margin : (k,) array
+        By how much another value must be beyond each to count.
     seed : int
         Of the random vectors, another one for each sweep.
+    passes : int
+        Products with each random vector.
 
     Returns
     -------
     Sweep
-        With more than 0 pairs missed where Ritz values of the larger basis go beyond those found by more than the tolerance.
+        With more than 0 pairs missed where Ritz values of the larger basis go beyond those found by more than the margin.
 
     Notes
     -----
@@ -56,14 +65,14 @@ def sweep(basis: KrylovBasis, wanted: Wanted, found: NDArray[np.float64], scale:
     basis.shrink(-(-k // space.block))
     older = len(basis.frontier)
     room = space.capacity - basis.used - older  # panels, when the frontier may have to move
-    chains = max(1, min(-(-VECTORS // space.block), room // (PASSES + 1)))
+    chains = max(1, min(-(-VECTORS // space.block), room // (passes + 1)))
     ends = [basis.join(seed * VECTORS + chain) for chain in range(chains)]
-    steps = max(0, min(PASSES, room // chains - 1))
+    steps = max(0, min(passes, room // chains - 1))
     for _ in range(steps):
         ends = [basis.multiply(end) for end in ends]
     basis.frontier = [*ends, *(panel for panel in basis.frontier if panel not in ends)]
     basis.read()
     ritz = basis.ritz(wanted.which)
     before, after = keys(found[:k], wanted.which), keys(ritz.values[:k], wanted.which)
-    missed = int(np.count_nonzero(after > before + wanted.tol * scale))
+    missed = int(np.count_nonzero(after > before + margin))
     return Sweep(steps * chains, chains * space.block, missed, ritz)

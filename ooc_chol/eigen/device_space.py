@@ -159,6 +159,16 @@ class DeviceSpace(AbstractSpace):
             )
             self._multiply((self.block,), begun)
 
+    def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
+        """A step of Chebyshev's recurrence with ``B = (A - center) / half``, into a panel, or W where ``into`` is None."""
+        self.product(panel)
+        with self._working(f"recur {panel}"):
+            for each in self._group.all():
+                x, before = each.basis[panel], None if previous is None else each.basis[previous]
+                out = each.w if into is None else each.basis[into]
+                scale = (1.0 if before is None else 2.0) / half
+                each.kernels.recur(each.computing, each.w, x, before, out, scale=scale, shift=center)
+
     def _multiply(self, widths: tuple[int, ...], begun: list[AbstractEvent]) -> None:
         """Enqueue a product with what lies in X, and copies for the next one."""
         _, ended = self._products.multiply(widths, exchange=False)

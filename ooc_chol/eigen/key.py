@@ -34,6 +34,7 @@ def arithmetic_key(
     *,
     method: str = "lanczos",
     check: bool = True,
+    degree: int | None = None,
     start: NDArray[np.float64] | None = None,
     devices: Sequence[str] = ("host:0",),
 ) -> dict[str, Any]:
@@ -53,6 +54,8 @@ def arithmetic_key(
         Name of the method.
     check : bool
         Whether a check sweep follows.
+    degree : int, optional
+        Of the filter that was asked for; by default the run chooses.
     start : (n, block) array, optional
         Starting panel; None where it is the usual random one.
     devices : sequence of str
@@ -84,6 +87,7 @@ def arithmetic_key(
         "tol": wanted.tol.hex(),
         "method": method,
         "check": check,
+        "degree": "chosen" if degree is None else degree,
         "precision": precision.value,
         "block": sizes.block,
         "ncv": sizes.columns,

@@ -61,12 +61,12 @@ class KrylovBasis:
 
     # growth
 
-    def join(self, seed: int, vectors: NDArray[np.float64] | None = None) -> int:
-        """A panel of the caller's vectors, or random ones, made orthonormal to all in use; it joins the frontier at its end."""
-        if vectors is None:
-            self.space.fill(seed)
-        else:
+    def join(self, seed: int, vectors: NDArray[np.float64] | None = None, *, is_loaded: bool = False) -> int:
+        """A panel made orthonormal to all in use joins the frontier: the caller's, W as it ``is_loaded``, or a random one."""
+        if vectors is not None:
             self.space.bring(vectors)
+        elif not is_loaded:
+            self.space.fill(seed)
         before = range(self.used)
         if before:
             self.space.project(before, f"J{self.used}")
@@ -228,6 +228,12 @@ class KrylovBasis:
         coupling = self._h[np.ix_(_columns(self.frontier, self.space.block), np.arange(count))]
         return KrylovState(np.diag(self._h)[:count].copy(), coupling)
 
+    def adopt(self, state: KrylovState, frontier: list[int]) -> None:
+        """Become a basis whose vectors are in the space already; arguments as for :meth:`resume`."""
+        self.used = state.panels(self.space.block)
+        self.done, self.frontier = list(range(len(state.values) // self.space.block)), list(frontier)
+        self._fill(state)
+
     def resume(self, state: KrylovState, panels: Iterable[NDArray[np.float64]], frontier: list[int]) -> None:
         """Become the basis that a restart left.
 
@@ -240,12 +246,10 @@ class KrylovBasis:
         frontier : list of int
             As :attr:`frontier` was.
         """
-        self.used = state.panels(self.space.block)
-        for panel, vectors in zip(range(self.used), panels, strict=True):
+        for panel, vectors in zip(range(state.panels(self.space.block)), panels, strict=True):
             self.space.bring(vectors)
             self.space.store(panel)
-        self.done, self.frontier = list(range(len(state.values) // self.space.block)), list(frontier)
-        self._fill(state)
+        self.adopt(state, frontier)
 
 
 def _columns(panels: list[int], block: int) -> NDArray[np.intp]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.check import sweep
+from ooc_chol.eigen.chebyshev import ChebyshevFilter, FilteredSpace, chosen_filter
+from ooc_chol.eigen.check import PASSES, sweep
 from ooc_chol.eigen.krylov import KrylovBasis, Ritz
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import CheckRound, LanczosCounts, LanczosState
@@ -23,6 +24,8 @@ MOST_ASYMMETRY = {Precision.FFF: 1e-3, Precision.FDF: 1e-4, Precision.DDD: 1e-8}
 _MAGNITUDES = {Precision.FFF: (1e-12, 1e16), Precision.FDF: (1e-24, 1e34), Precision.DDD: (1e-130, 1e150)}
 #: How much smaller the largest residual must be for a further restart to count as progress, and how often it may be less.
 _PROGRESS, _PATIENCE = 0.7, 3
+#: Products with each random vector of a check, at least, where each is one with a polynomial: a Ritz vector takes two.
+_FILTERED_PASSES = 2
 #: Seed of the starting panel, and of the first check.
 START_SEED, CHECK_SEED = 0, 1_000_000
 
@@ -77,6 +80,8 @@ class Lanczos:
         Most products that build the basis.
     check : bool
         Whether a check sweep follows.
+    degree : int, optional
+        Degree of a Chebyshev filter, 1 for none; by default the first restart tells what is worth it.
     at_restart : callable, optional
         ``at_restart(run, residual)`` after each restart, when :attr:`basis` can be kept and taken up again.
 
@@ -84,6 +89,10 @@ class Lanczos:
     -----
     Wu and Simon (2000) for thick restarts, with the basis in panels of several columns. Every new panel is orthogonalized against
     all others, once or twice, so that no ghosts of converged pairs arise and none has to be locked.
+
+    Where eigenvalues at one end are so close together that a cycle falls far short of them, later cycles are of a polynomial of A
+    (:mod:`~ooc_chol.eigen.chebyshev`): as many products, but a fraction of the orthogonalization, in a smaller basis. Where a
+    polynomial brings nothing, since wanted eigenvalues are in the interval that it damps, the run goes on with A.
 
     Examples
     --------
@@ -104,10 +113,14 @@ class Lanczos:
         *,
         max_passes: int,
         check: bool = True,
+        degree: int | None = 1,
         at_restart: AtRestart | None = None,
     ) -> None:
         self.space, self.wanted, self.counts = space, wanted, LanczosCounts()
         self.basis = KrylovBasis(space)
+        self.filter: ChebyshevFilter | None = None  #: Whose products the basis is of
+        self._next: ChebyshevFilter | None = None  # with which the next cycle begins
+        self._degree = degree
         self._max_passes, self._check, self._at_restart = max_passes, check, at_restart
         self._panels = -(-wanted.k // space.block)  # that hold the wanted vectors
         self.scale = 0.0  #: Largest magnitude of a Ritz value until now
@@ -141,14 +154,46 @@ class Lanczos:
 
     def _advance(self) -> _Settled:
         """Fill the basis, and restart it."""
+        if self._next is not None:
+            self._begin_filter(self._next)
         ritz = self._cycle()
-        self.scale = max(self.scale, ritz.scale)
+        if self.filter is None:
+            self.scale = max(self.scale, ritz.scale)
+            if not self.counts.restarts:
+                self._next = chosen_filter(ritz, self.wanted, self.space.block, self.space.capacity, self._degree)
         self._restart(ritz)
-        settled = _Settled(ritz.values, ritz.estimates[: self.wanted.k])
+        settled = self._settled_of(ritz.values, ritz.estimates[: self.wanted.k])
         self._settled = settled
         if self._at_restart is not None:
             self._at_restart(self, self.residual)
         return settled
+
+    def _settled_of(self, values: NDArray[np.float64], estimates: NDArray[np.float64]) -> _Settled:
+        """What a restart has left, as A has it."""
+        if self.filter is None:
+            return _Settled(values, estimates)
+        slopes, infinite = self.filter.slopes(values[: len(estimates)]), np.full_like(estimates, np.inf)
+        return _Settled(self.filter.values(values), np.divide(estimates, slopes, out=infinite, where=slopes > 0))
+
+    def _begin_filter(self, chebyshev: ChebyshevFilter) -> None:
+        """A basis of p(A), which begins with the sum of the wanted Ritz vectors: in each column of a panel, of some of them."""
+        self.filter, self._next, self.counts.degree = chebyshev, None, chebyshev.degree
+        self._begin_anew(KrylovBasis(FilteredSpace(self.space, chebyshev)))
+
+    def _begin_anew(self, basis: KrylovBasis) -> None:
+        """Another basis, from the wanted Ritz vectors alone."""
+        k, block = self.wanted.k, self.space.block
+        start = np.zeros((self._panels * block, block))
+        start[np.arange(k), np.arange(k) % block] = 1.0
+        self.space.rotate(range(self._panels), start, range(1))
+        self.space.load(0)
+        basis.join(START_SEED, is_loaded=True)
+        self.basis, self._least, self._stuck = basis, np.inf, 0
+
+    def _give_filter_up(self) -> None:
+        """A basis of A again: eigenvalues that are wanted are in the damped interval, or beyond its other end."""
+        self.filter = None
+        self._begin_anew(KrylovBasis(self.space))
 
     @property
     def residual(self) -> float:
@@ -159,12 +204,18 @@ class Lanczos:
     def _judge(self, settled: _Settled) -> Found | None:
         """Where the run ends, after a restart; None where it goes on."""
         goal = self.wanted.tol * self.scale
-        is_last = self.counts.passes >= self._max_passes
+        is_last = self.counts.passes + self._least_passes > self._max_passes
         if settled.estimates.max() > goal and not is_last:
+            if self.filter is not None and self._is_stuck(float(settled.estimates.max())):
+                self._give_filter_up()
             return None
         residuals = self._certify(settled)
         if residuals.max() > goal:
-            if is_last or self._is_stuck(float(residuals.max())):
+            is_stuck = self._is_stuck(float(residuals.max()))
+            if is_stuck and self.filter is not None and not is_last:
+                self._give_filter_up()
+                return None
+            if is_last or is_stuck:
                 used_up = f"max_passes={self._max_passes} is used up"
                 return self._found(settled, residuals, used_up if is_last else "further restarts no longer reduce residuals")
             return None
@@ -180,7 +231,8 @@ class Lanczos:
         assert self._settled is not None
         estimates, counts = self._settled.estimates.copy(), deepcopy(self.counts)
         basis, frontier = self.basis.state(), tuple(self.basis.frontier)
-        return LanczosState(basis, frontier, estimates, self.scale, self._least, self._stuck, self.space.passes, counts)
+        stuck, filters = self._stuck, (self.filter, self._next)
+        return LanczosState(basis, frontier, estimates, self.scale, self._least, stuck, self.space.passes, counts, *filters)
 
     def resume(self, state: LanczosState, panels: Iterable[NDArray[np.float64]]) -> None:
         """Become, before :meth:`run`, the run that :meth:`state` told of.
@@ -192,11 +244,15 @@ class Lanczos:
         panels : iterable of (n, block) array
             Vectors of its panels, as ``space.take`` gave them.
         """
+        self.filter, self._next = state.filter, state.next_filter
+        if self.filter is not None:
+            self.basis = KrylovBasis(FilteredSpace(self.space, self.filter))
         self.basis.resume(state.basis, panels, list(state.frontier))
         self.space.passes = state.space_passes
         self.counts = deepcopy(state.counts)
         self.scale, self._least, self._stuck = state.scale, state.least, state.stuck
-        self._settled = _Settled(state.basis.values, state.estimates)
+        values = state.basis.values if self.filter is None else self.filter.values(state.basis.values)
+        self._settled = _Settled(values, state.estimates)
 
     def _found(self, settled: _Settled, residuals: NDArray[np.float64], why_not: str) -> Found:
         return Found(settled.values[: self.wanted.k], residuals, self.scale, why_not, self.counts)
@@ -204,16 +260,25 @@ class Lanczos:
     def _cycle(self) -> Ritz:
         """Fill the basis, and solve the projected problem."""
         basis, counts = self.basis, self.counts
-        while not basis.is_full and counts.passes < self._max_passes:
+        each = self._passes_a_step
+        # Fewer pairs than are wanted are none.
+        while not basis.is_full and (counts.passes + each <= self._max_passes or len(basis.done) < self._panels):
             basis.multiply(basis.frontier[0])
-            counts.passes += 1
-        while len(basis.done) < self._panels and not basis.is_full:  # fewer pairs than wanted would be there
-            basis.multiply(basis.frontier[0])
-            counts.passes += 1
+            counts.passes += each
         basis.read()
         if not counts.restarts:
             self._look_at_symmetry()
-        return basis.ritz(self.wanted.which)
+        return basis.ritz(self.wanted.which if self.filter is None else "LA")
+
+    @property
+    def _passes_a_step(self) -> int:
+        """Products with A for a new panel of the basis."""
+        return 1 if self.filter is None else self.filter.degree
+
+    @property
+    def _least_passes(self) -> int:
+        """Products with A that the next cycle takes at least: a basis that is new needs as many columns as pairs are wanted."""
+        return self._passes_a_step if self._next is None else self._next.degree * self._panels
 
     def _look_at_symmetry(self) -> None:
         check_magnitude(self.basis.largest(), self.space.precision)
@@ -224,7 +289,7 @@ class Lanczos:
 
     def _restart(self, ritz: Ritz) -> None:
         """Keep ``k + (ncv - k) / 2`` columns, in whole panels, and leave room for a product with each panel of the frontier."""
-        block, capacity, k = self.space.block, self.space.capacity, self.wanted.k
+        block, capacity, k = self.space.block, self.basis.space.capacity, self.wanted.k
         while self._panels + 2 * len(self.basis.frontier) > capacity and len(self.basis.frontier) > 1:
             self.basis.drop_frontier(1)
         width = len(self.basis.frontier)
@@ -248,8 +313,14 @@ class Lanczos:
 
     def _look_further(self, settled: _Settled) -> bool:
         """A check sweep; whether it found that pairs are missing, so that the run must go on."""
-        done = sweep(self.basis, self.wanted, settled.values, self.scale, CHECK_SEED + len(self.counts.checks))
-        self.counts.checks.append(CheckRound(done.passes, done.vectors, done.missed))
+        wanted, values, margin = self.wanted, settled.values, np.full(self.wanted.k, self.wanted.tol * self.scale)
+        steps, each = PASSES, self._passes_a_step
+        if self.filter is not None:
+            wanted, values = replace(wanted, which="LA"), self.basis.state().values
+            margin *= self.filter.slopes(values[: wanted.k])
+            steps = max(_FILTERED_PASSES, PASSES // each)
+        done = sweep(self.basis, wanted, values, margin, CHECK_SEED + len(self.counts.checks), steps)
+        self.counts.checks.append(CheckRound(done.passes * each, done.vectors, done.missed))
         if done.missed:
             self._least, self._stuck = np.inf, 0
             self._restart(done.ritz)

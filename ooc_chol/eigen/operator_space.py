@@ -119,6 +119,19 @@ class OperatorSpace(AbstractSpace):
         self._w[:] = self._multiplied(self._product, x, self.precision.compute).T
         self.passes += 1
 
+    def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
+        """``V[into] = 2 B V[panel] - V[previous]`` with ``B = (A - center) / half``."""
+        self.product(panel)
+        compute = self.precision.compute.type
+        scale, shift = compute((1.0 if previous is None else 2.0) / half), compute(center)
+        out = self._w if into is None else self._vectors(range(into, into + 1))
+        x = self._vectors(range(panel, panel + 1))
+        for rows in self._chunks():
+            found = (self._w[:, rows].astype(compute) - shift * x[:, rows].astype(compute)) * scale
+            if previous is not None:
+                found -= self._vectors(range(previous, previous + 1))[:, rows]
+            out[:, rows] = found
+
     def _multiplied(self, product: Product, x: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
         """A product, whose shape is looked at: it is a function of the user's."""
         y = np.asarray(product(np.ascontiguousarray(x, dtype=dtype)))

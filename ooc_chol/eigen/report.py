@@ -169,6 +169,11 @@ class EigshReport:
         return sum(each.missed for each in self.counts.checks)
 
     @property
+    def degree(self) -> int:
+        """Degree of the Chebyshev filter that was taken; 1 where none was."""
+        return self.counts.degree
+
+    @property
     def asymmetry(self) -> float:
         """Asymmetry of the projected matrix at the first restart, relative to its largest entry."""
         return self.counts.asymmetry
@@ -249,7 +254,8 @@ class EigshReport:
         pairs = f"{self.k} eigenpair{'s' * (self.k != 1)} ({self.which}) of a matrix of order {self.n} in {self.precision.value}"
         yield "", f"{pairs}: {self.why_not or 'all have converged'}"
         basis = f"a basis of {self.ncv} vectors"
-        yield "method", f"{self.method}, {basis}, panels of {self.block}"
+        chebyshev = f", a Chebyshev filter of degree {self.degree}" if self.degree > 1 else ""
+        yield "method", f"{self.method}, {basis}, panels of {self.block}{chebyshev}"
         yield "passes", self._passes_text()
         yield "check", self._check_text()
         yield "residuals", f"worst {self.worst:.2g} of {self.scale:.6g}; tol {self.tol:g}, floor {self.floor:g}"

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.eigen.asked import BLOCKS, Sizes, passes_of, precision_for, start_of, wanted_of
+from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, start_of, wanted_of
 from ooc_chol.eigen.checkpoint import CHECKPOINTS, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
@@ -51,6 +51,7 @@ class _Options(TypedDict, total=False):
     tol: float | None
     ncv: int | None
     block: int | None
+    degree: int | None
     v0: ArrayLike | None
     max_passes: int | None
     mode: str
@@ -82,6 +83,7 @@ def eigsh(
     tol: float | None = None,
     ncv: int | None = None,
     block: int | None = None,
+    degree: int | None = 1,
     v0: ArrayLike | None = None,
     max_passes: int | None = None,
     mode: str = "restart",
@@ -125,6 +127,10 @@ def eigsh(
     block : {1, 2, 4, 8}, optional
         Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
         default the one that :func:`plan_eigsh` predicts to be fastest, of those with ``12 block <= ncv - k``.
+    degree : int or None
+        Degree of a Chebyshev filter, of ``which="LA"`` and ``"SA"``: from the first restart on, the basis is one of
+        a polynomial of A, whose products take ``degree`` of those with A and no orthogonalization between. 1, the default, is no
+        filter; with None the first restart tells which degree is worth it, and whether one is. The report says what was taken.
     v0 : (n,) or (n, m) array_like, optional
         Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
         depend on others.
@@ -212,8 +218,10 @@ def eigsh(
     """
     _refuse_what_is_not_there(method, mode)
     solver = method_of(method, M=M, null=null, sigma=sigma, OPinv=OPinv, checkpoint=checkpoint)
+    degree = degree_of(degree, which, solver)
     if mode == "paper":
         options = {"which": which, "block": block, "ncv": ncv, "tol": tol, "max_passes": max_passes, "checkpoint": checkpoint}
+        options["degree"] = None if degree == 1 else degree
         asked_else = {"M": M, "null": null, "sigma": sigma, "OPinv": OPinv, "method": None if solver == "lanczos" else method}
         refuse_in_paper_mode(**options, **asked_else)
     check_reorthogonalization(reorthogonalize)
@@ -243,10 +251,10 @@ def eigsh(
         else:
             start, sizes = start_of(v0, problem.n, layout.sizes.block), layout.sizes
             plan = None if layout.plan is None else layout.plan.space
-            kept = None if checkpoint is None else _kept(checkpoint, problem, wanted, triple, sizes, check, start)
+            kept = None if checkpoint is None else _kept(checkpoint, problem, wanted, triple, sizes, check, degree, start)
             space = problem.space(sizes.block, sizes.panels + 1, triple, stack, plan=plan, trace=trace)
             session = Session(wanted, triple, plan=layout.plan, checkpoint=kept, show=show)
-            found, vectors = _restarted(space, wanted, start, max_products, check, session)
+            found, vectors = _restarted(space, wanted, start, max_products, check, degree, session)
             report = session.report(found, space, n=problem.n)
             records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
     pairs = _checked(found, vectors, wanted, triple, report, records)
@@ -291,11 +299,14 @@ def _kept(
     precision: Precision,
     sizes: Sizes,
     check: bool,
+    degree: int | None,
     start: NDArray[np.float64] | None,
 ) -> Checkpoint:
     """Where restarts are kept, looked at before anything is computed, and what they belong to."""
     check_outputs([Output("checkpoint", path, CHECKPOINTS.files)], problem.files, ask="")
-    key = arithmetic_key(problem.key(), wanted, precision, sizes, check=check, start=start, devices=problem.devices)
+    key = arithmetic_key(
+        problem.key(), wanted, precision, sizes, check=check, degree=degree, start=start, devices=problem.devices
+    )
     return Checkpoint(path, key, problem.files)
 
 
@@ -305,10 +316,11 @@ def _restarted(
     start: NDArray[np.float64] | None,
     max_passes: int,
     check: bool,
+    degree: int | None,
     session: Session,
 ) -> tuple[Found, NDArray[Any]]:
     """Block Lanczos, and the pairs it ended with, ascending."""
-    run = Lanczos(space, wanted, max_passes=max_passes, check=check, at_restart=session.at_restart)
+    run = Lanczos(space, wanted, max_passes=max_passes, check=check, degree=degree, at_restart=session.at_restart)
     session.begin(run)
     with session.watching():
         found = run.run(start)

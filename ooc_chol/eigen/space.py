@@ -63,6 +63,13 @@ class AbstractSpace(ABC):
         """``W = A V[panel]``; blocks of A that the next product needs are brought while other work is done."""
 
     @abstractmethod
+    def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
+        """A step of Chebyshev's recurrence with ``B = (A - center) / half``, into a panel, or W where ``into`` is None.
+
+        ``2 B V[panel] - V[previous]``, or ``B V[panel]`` without a previous one. ``into`` may be ``previous``; W is spoilt.
+        """
+
+    @abstractmethod
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
         """``C = V[panels].T @ W; W -= V[panels] @ C``, C kept under ``name``; twice where a norm fell below a half and ``again``.
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.chebyshev import ChebyshevFilter
 from ooc_chol.eigen.krylov import KrylovState
 
 
@@ -47,6 +48,8 @@ class LanczosCounts:
         Check sweeps.
     asymmetry : float
         Asymmetry of the projected matrix at the first restart, relative to its largest entry.
+    degree : int
+        Degree of the Chebyshev filter that was taken; 1 where none was.
     """
 
     passes: int = 0
@@ -54,13 +57,15 @@ class LanczosCounts:
     certificate_passes: int = 0
     checks: list[CheckRound] = field(default_factory=list)
     asymmetry: float = 0.0
+    degree: int = 1
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """The counts that ``asdict`` told; ``KeyError``, ``TypeError`` or ``ValueError`` where it did not."""
         checks = [CheckRound(int(each["passes"]), int(each["vectors"]), int(each["missed"])) for each in content["checks"]]
         passes, restarts = int(content["passes"]), int(content["restarts"])
-        return cls(passes, restarts, int(content["certificate_passes"]), checks, float(content["asymmetry"]))
+        asymmetry, degree = float(content["asymmetry"]), int(content["degree"])
+        return cls(passes, restarts, int(content["certificate_passes"]), checks, asymmetry, degree)
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,8 @@ class LanczosState:
         Products that the space has counted, from which its seeds follow.
     counts : LanczosCounts
         What was done.
+    filter, next_filter : ChebyshevFilter or None
+        The polynomial of whose products the basis is, and one with which the next cycle begins.
     """
 
     basis: KrylovState
@@ -95,6 +102,8 @@ class LanczosState:
     stuck: int
     space_passes: int
     counts: LanczosCounts
+    filter: ChebyshevFilter | None = None
+    next_filter: ChebyshevFilter | None = None
 
     def panels(self, block: int) -> int:
         """Panels of vectors that belong to it."""
@@ -113,6 +122,8 @@ class LanczosState:
             "stuck": self.stuck,
             "space_passes": self.space_passes,
             "counts": asdict(self.counts),
+            "filter": _filter_text(self.filter),
+            "next_filter": _filter_text(self.next_filter),
         }
 
     @classmethod
@@ -133,7 +144,25 @@ class LanczosState:
             int(content["stuck"]),
             int(content["space_passes"]),
             LanczosCounts.from_dict(content["counts"]),
+            _filter_from(content["filter"], kept + len(frontier)),
+            _filter_from(content["next_filter"], 0),
         )
+
+
+def _filter_text(chebyshev: ChebyshevFilter | None) -> list[Any] | None:
+    if chebyshev is None:
+        return None
+    return [chebyshev.degree, chebyshev.center.hex(), chebyshev.half.hex(), chebyshev.panels]
+
+
+def _filter_from(told: list[Any] | None, used: int) -> ChebyshevFilter | None:
+    if told is None:
+        return None
+    degree, center, half, panels = told
+    found = ChebyshevFilter(int(degree), float.fromhex(center), float.fromhex(half), int(panels))
+    if found.degree < 1 or not np.isfinite([found.center, found.half]).all() or not found.half or found.panels < max(used, 2):
+        raise ValueError(f"{told} is no filter of a basis of {used} panels")
+    return found
 
 
 def _texts(numbers: NDArray[np.float64]) -> list[str]:

@@ -103,6 +103,12 @@ def test_panels_are_widened_and_multiplied_where_told(precision, block):
 
 @every_precision
 @every_block
+def test_steps_of_chebyshevs_recurrence(precision, block):
+    check.recurrences(Gpu(), precision, block)
+
+
+@every_precision
+@every_block
 def test_panels_are_multiplied_entry_by_entry(precision, block):
     check.diagonals(Gpu(), precision, block)
 

@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operator.add_argument("--laplacian", action="store_true", help="of D - A in place of A, D having the row sums of A")
     operator.add_argument("--normalized", action="store_true", help="of the normalized Laplacian, I - D^-1/2 A D^-1/2")
     parser.add_argument("--method", choices=("lanczos", "lobpcg"), help="block Lanczos (default), or LOBPCG")
+    parser.add_argument("--degree", type=int, help="degree of a Chebyshev filter, 1 for none (default: what is worth it)")
     parser.add_argument("--mode", choices=("restart", "paper"), help="K Lanczos steps for K pairs, not certified, with 'paper'")
     steps = "with --mode paper, against what vectors are made orthogonal (default: full)"
     parser.add_argument("--reorthogonalize", choices=("full", "alternate", "none"), help=steps)
@@ -58,7 +59,7 @@ def _run(arguments: argparse.Namespace) -> None:
             arguments.answer = plan.to_dict()
             print(plan)
             return
-        options = given(arguments, "which", "sigma", "method", "mode", "reorthogonalize", "checkpoint")
+        options = given(arguments, "which", "sigma", "method", "degree", "mode", "reorthogonalize", "checkpoint")
         pairs = oc.eigsh(a, arguments.k, **options, check=not arguments.no_check, progress=not arguments.quiet)
     _tell(arguments, pairs)
 

@@ -368,6 +368,16 @@ extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict_
 }
 
 // W's columns that are chosen, or all, become random: see tasks/random_panels.py, which has the constants, too.
+// Of the three-term recurrence of Chebyshev polynomials: out = scale (W - shift X) - previous, which may be nothing; `out` may be
+// `w` or `previous`.
+extern "C" __global__ void recur(const STORE* w, const STORE* x, const STORE* previous, STORE* out, u64 count, SUM scale,
+                                 SUM shift) {
+    for (u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x; at < count; at += (u64)gridDim.x * blockDim.x) {
+        const SUM found = scale * ((SUM)w[at] - shift * (SUM)x[at]);
+        out[at] = (STORE)(previous ? found - (SUM)previous[at] : found);
+    }
+}
+
 extern "C" __global__ void fill_random(STORE* w, u64 rows, u64 first_row, u64 key, const u32* columns) {
     if (columns) {
         bool any = false;

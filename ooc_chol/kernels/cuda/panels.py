@@ -139,6 +139,14 @@ class CudaPanelKernels(AbstractPanelKernels):
         with cupy_stream(stream):
             cp.multiply(w, factors, out=w)
 
+    def recur(
+        self, stream: AbstractStream, w: Tile, x: Tile, previous: Tile | None, out: Tile, *, scale: float, shift: float
+    ) -> None:
+        for name, each in (("w", w), ("x", x), ("previous", w if previous is None else previous), ("out", out)):
+            check_panel(self, name, each)
+        arguments = (_at(w), _at(x), _at(previous), _at(out), np.uint64(w.size), self._number(scale), self._number(shift))
+        self._launch("recur", stream, _row_blocks(w.size), arguments)
+
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
         check_panel(self, "w", w)
         arguments = (_at(w), np.uint64(len(w)), np.uint64(first_row), np.uint64(panel_key(seed)), _at(columns))

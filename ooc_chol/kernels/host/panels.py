@@ -172,6 +172,25 @@ class HostPanelKernels(AbstractPanelKernels):
 
         self._enqueue(stream, partial(self._by_strips, multiply, _strips(len(w))))
 
+    def recur(
+        self, stream: AbstractStream, w: Tile, x: Tile, previous: Tile | None, out: Tile, *, scale: float, shift: float
+    ) -> None:
+        for name, each in (("w", w), ("x", x), ("previous", w if previous is None else previous), ("out", out)):
+            check_panel(self, name, each)
+        factor, move = self._compute.type(scale), self._compute.type(shift)
+
+        def step(_: int, rows: slice) -> None:
+            for part in _pieces(rows.stop - rows.start, PIECE_ROWS):
+                here = slice(rows.start + part.start, rows.start + part.stop)
+                found = w[here].astype(self._compute)
+                found -= move * x[here].astype(self._compute, copy=False)
+                found *= factor
+                if previous is not None:
+                    found -= previous[here]
+                out[here] = found
+
+        self._enqueue(stream, partial(self._by_strips, step, _strips(len(w))))
+
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
         check_panel(self, "w", w)
 

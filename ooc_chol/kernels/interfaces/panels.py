@@ -111,6 +111,15 @@ class AbstractPanelKernels(ABC):
         """Enqueue: each entry of W is multiplied by that of another panel in the same place."""
 
     @abstractmethod
+    def recur(
+        self, stream: AbstractStream, w: Tile, x: Tile, previous: Tile | None, out: Tile, *, scale: float, shift: float
+    ) -> None:
+        """Enqueue ``out = scale * (W - shift * X) - previous``, entry by entry, each rounded to the type of storage once.
+
+        ``previous`` is taken for 0 where it is None. ``out`` may be W or ``previous``.
+        """
+
+    @abstractmethod
     def fill_random(self, stream: AbstractStream, w: Tile, first_row: int, seed: int, *, columns: Tile | None = None) -> None:
         """Enqueue: fill W with numbers in [-1, 1) that depend on seed, row of the matrix and column alone.
 

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.graphs.runs import runs_between
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
 
@@ -216,16 +217,30 @@ def _solved(graph: Graph, operator: oc.Operator, count: int, options: SolverOpti
 def _without_null(graph: Graph, vectors: Vectors, null: Vectors, scale: float) -> tuple[Vectors, Vectors, Vectors]:
     """Eigenpairs in the span of vectors beside the null vector, which is in it: values, vectors, residuals over the scale."""
     one = (null / np.linalg.norm(null))[:, None]
-    u = np.linalg.svd(vectors - one @ (one.T @ vectors), full_matrices=False)[0][:, :-1]
+    q, r = np.linalg.qr(vectors - one @ (one.T @ vectors))
+    u = q @ np.linalg.svd(r)[0][:, :-1]
     root = null[:, None]  # ones, or square roots of degrees, of normalized problems
-
-    def product(x: Vectors) -> Vectors:
-        x = x / root
-        return np.asarray((graph.degrees[:, None] * x - graph.adjacency @ x) / root, np.float64)
-
-    values, turned = eigh(u.T @ product(u))
+    x = u / root
+    product = (graph.degrees[:, None] * x - _neighbours_sums(graph, x)) / root
+    values, turned = eigh(u.T @ product)
     u = u @ turned
-    return values, u, np.linalg.norm(product(u) - u * values, axis=0) / scale
+    return values, u, np.linalg.norm(product @ turned - u * values, axis=0) / scale
+
+
+def _neighbours_sums(graph: Graph, x: Vectors) -> Vectors:
+    """``W x``, by all cores; SciPy takes twice as long for a column among several as for one by itself."""
+    matrix, starts, out = graph.adjacency, graph.adjacency.indptr, np.empty_like(x)
+    columns = np.ascontiguousarray(x.T)
+
+    def multiply(rows: slice) -> None:
+        some = starts[rows.start : rows.stop + 1]
+        part = slice(some[0], some[-1])
+        run = csr_array((matrix.data[part], matrix.indices[part], some - some[0]), shape=(len(some) - 1, graph.n))
+        for k, column in enumerate(columns):
+            out[rows, k] = run @ column
+
+    oc.map_in_threads(multiply, runs_between(starts))
+    return out
 
 
 class _Call(NamedTuple):
@@ -252,6 +267,7 @@ class _Call(NamedTuple):
                 method="lanczos" if way.method == _LANCZOS else "lobpcg",
                 tol=tol,
                 v0=start,
+                degree=None if way.method == _LANCZOS else 1,
                 M=way.preconditioner,
                 null=None if way.method == _LANCZOS else self.null,
                 check=options.sharp,

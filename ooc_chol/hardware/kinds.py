@@ -74,6 +74,10 @@ class AbstractDeviceKind(ABC):
         """Say what the driver tells of a device that is here, without opening it; None for the host."""
 
     @abstractmethod
+    def identity(self, name: str) -> str:
+        """What tells a device that is here from others of its machine, whatever it is called; empty for shares of a processor."""
+
+    @abstractmethod
     def memory(self, name: str) -> tuple[int, int]:
         """Free and total bytes of a device's memory."""
 
@@ -144,6 +148,9 @@ class HostKind(AbstractDeviceKind):
 
     def gpu_facts(self, name: str) -> GpuFacts | None:
         return None
+
+    def identity(self, name: str) -> str:
+        return ""
 
     def memory(self, name: str) -> tuple[int, int]:
         return free_host_bytes(), total_host_bytes()
@@ -246,6 +253,11 @@ class CudaKind(AbstractDeviceKind):
         from ooc_chol.hardware import cuda
 
         return cuda.gpu_facts(name)
+
+    def identity(self, name: str) -> str:
+        from ooc_chol.hardware import cuda
+
+        return cuda.identity(name)
 
     def memory(self, name: str) -> tuple[int, int]:
         if name not in self.names():

@@ -1,21 +1,26 @@
-"""Allocations of host memory: in huge pages where the system has them, and touched before they are page-locked."""
+"""Allocations of host memory, in huge pages where the system has them and touched before they are page-locked; large copies."""
 
 from __future__ import annotations
 
 import mmap
 import os
 from contextlib import suppress
-from typing import NamedTuple
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES
 from ooc_chol.errors import BudgetError
+from ooc_chol.team import ThreadTeam
 
 #: Bytes of a huge page of x86 and of most ARM systems. What is smaller than four of them gets ordinary pages.
 HUGE_PAGE_BYTES = 2 << 20
 _LEAST_HUGE_BYTES = 4 * HUGE_PAGE_BYTES
+#: Bytes of a copy that are worth a thread.
+_LEAST_SHARE = 1 << 20
 
 
 class Purpose(NamedTuple):
@@ -85,3 +90,9 @@ def forget(part: NDArray[np.uint8]) -> None:
     if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         start = part.ctypes.data - np.frombuffer(owner, dtype=np.uint8).ctypes.data
         owner.madvise(mmap.MADV_DONTNEED, start, part.size)
+
+
+def copy_by(team: ThreadTeam, target: NDArray[Any], source: NDArray[Any]) -> None:
+    """``target[...] = source``, arrays of one shape, some rows by each thread of ``team``."""
+    ends = np.linspace(0, len(target), min(team.size, 1 + target.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
+    team.run([partial(np.copyto, target[low:high], source[low:high]) for low, high in pairwise(ends)])

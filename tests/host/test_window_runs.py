@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +18,11 @@ from ooc_chol.dense.execution.run import run as run_plan
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.stores.zarr_store import ZarrStore
 from ooc_chol.errors import ClusterError, ScheduleError, TierError
+from ooc_chol.formats import FORMATS, FP64, TYPES
 from ooc_chol.memory.sources import as_source
+from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window
+from ooc_chol.team import ThreadTeam
 from tests.builders import memory_store
 from tests.host.matrices import FAMILIES, upper_poisoned
 from tests.host.mixed_precision import RANGES, matern
@@ -151,6 +155,34 @@ def test_given_tiles_are_only_read():
         store.write((6, 0), np.zeros((NB, NB)))
     with pytest.raises(ScheduleError, match="neither given"):
         store.view((9, 9))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_team_copies_what_one_thread_does(dtype):
+    n, nb = 900, 700  # tiles of which several threads take some rows each, and a short one
+    fmt = TYPES[dtype]
+    grid = BlockGrid(TileGrid(n, nb), 1)
+    place, random = BlockPlace(1, 0), np.random.default_rng(0)
+    diagonal = LBlock(grid.window(BlockPlace(0, 0)), {(0, 0): random.random((nb, nb)).astype(dtype)}, None, 0.0, (0, 0, 0, 0))
+    store, tile = WindowStore(grid.tiles, grid.window(place), [diagonal], fmt=fmt), random.random((200, 700)).astype(dtype)
+    with closing(ThreadTeam(3)) as team:
+        store.read_by(team, (0, 0), out := np.empty((nb, nb), dtype))
+        assert np.array_equal(out, diagonal.tiles[0, 0])
+        store.write_by(team, (1, 0), tile)
+        assert np.array_equal(store.made[1, 0], tile)
+        with pytest.raises(ScheduleError, match="only read"):
+            store.write_by(team, (0, 0), out)
+        with pytest.raises(ValueError, match="row-major contiguous"):
+            store.read_by(team, (0, 0), out[:, 1:])
+
+
+def test_a_team_rounds_and_widens_tiles_of_narrow_formats():
+    grid, formats = BlockGrid(TileGrid(8, 4), 1), (FP64, FORMATS["fp16"], FP64)
+    store, tile = WindowStore(grid.tiles, grid.window(BlockPlace(1, 0)), [], formats=formats), np.full((4, 4), 1 / 3)
+    with closing(ThreadTeam(2)) as team:
+        store.write_by(team, (1, 0), tile)
+        store.read_by(team, (1, 0), out := np.empty((4, 4)))
+    assert np.array_equal(out, tile.astype(np.float16)) and store.made[1, 0].dtype == np.uint8
 
 
 def test_a_block_that_is_not_given_is_named():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.cluster.blocks import BlockGrid
@@ -20,7 +20,8 @@ from ooc_chol.dense.planner.problem import budget_of, rounded_down
 from ooc_chol.errors import ClusterError, OocCholError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.host import free_host_bytes
-from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.hardware.kinds import CUDA_RESERVE_BYTES
+from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
 from ooc_chol.kernels.kinds import KernelFacts
 from ooc_chol.kernels.registry import kernel_facts
 from ooc_chol.memory.files import package_version
@@ -45,11 +46,20 @@ class WorkerState:
     memory_limit: int  #: Bytes that Dask lets its process have; 0 for no limit
     free_bytes: int  #: Free bytes of its machine's memory, shared with other workers there
     resources: Mapping[str, float]  #: What it announces to Dask
+    gpus: tuple[str, ...] = ()  #: What tells its GPUs from others of its machine, whatever it calls them
+    gpu_bytes: int = 0  #: All memory of the smallest of them
 
     @property
     def room_bytes(self) -> int:
         """Bytes that blocks of L and a task may take."""
         return self.memory_limit or self.free_bytes
+
+
+class Sharing(NamedTuple):
+    """With how many workers one shares what, itself among them."""
+
+    machine: int  #: Its machine
+    gpu: int = 1  #: That of its GPUs which most workers compute on
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,11 @@ class ClusterFacts:
         announced = all(state.resources.get(GPU_RESOURCE) for state in self.workers.values())
         return {GPU_RESOURCE: 1.0} if announced else {}
 
+    @property
+    def sharing(self) -> dict[str, Sharing]:
+        """By address, with how many workers each shares its machine and its GPUs."""
+        return sharing_of(self.workers)
+
 
 def state_here(options: FactorOptions, fmt: PrecisionFormat, sharing: int) -> WorkerState | Exception:
     """What the worker that runs this has, one of ``sharing`` on its machine; an error is a result, so that all are known."""
@@ -81,7 +96,10 @@ def state_here(options: FactorOptions, fmt: PrecisionFormat, sharing: int) -> Wo
             budget = rounded_down(min(budget // sharing, limit // LIMIT_SHARE if limit else budget))
         free = free_host_bytes() // sharing
         resources = dict(worker.state.total_resources)
-        return WorkerState(names, kernel_facts(names, fmt), budget, is_host, package_version(), limit, free, resources)
+        gpus = () if is_host else tuple(device_kind(name).identity(name) for name in names)
+        gpu_bytes = 0 if is_host else min(memory_info(name)[1] for name in names)
+        kernels, version = kernel_facts(names, fmt), package_version()
+        return WorkerState(names, kernels, budget, is_host, version, limit, free, resources, gpus, gpu_bytes)
     except (OocCholError, ValueError) as error:
         return error
 
@@ -94,7 +112,9 @@ def agreed_facts(client: Any, n: int, options: FactorOptions, fmt: PrecisionForm
     _check_equal({address: state.version for address, state in states.items()}, "the version of ooc_chol")
     for name, words in _WORDS.items():
         _check_equal({address: getattr(state.kernels, name) for address, state in states.items()}, words)
-    _check_room(states)
+    if options.memory_budget is None:
+        states = shared_out(states)
+    check_room(states)
     memory = _memory_bytes(options, states)
     options = replace(options, memory_budget=min(state.budget_bytes for state in states.values()))
     choice = asked_of_all(client, {addresses[0]: (settled, (n, options, fmt))})
@@ -110,6 +130,30 @@ def _memory_bytes(options: FactorOptions, states: Mapping[str, WorkerState]) -> 
     if options.memory_budget is not None and all(state.is_host for state in states.values()):
         return min(state.budget_bytes for state in states.values())
     return min(state.room_bytes for state in states.values()) // 2
+
+
+def sharing_of(states: Mapping[str, WorkerState]) -> dict[str, Sharing]:
+    """By address, with how many workers each shares its machine and its GPUs."""
+    machines = Counter(map(machine_of, states))
+    users = Counter((machine_of(address), gpu) for address, state in states.items() for gpu in state.gpus)
+    return {
+        address: Sharing(machines[machine_of(address)], max((users[machine_of(address), gpu] for gpu in state.gpus), default=1))
+        for address, state in states.items()
+    }
+
+
+def shared_out(states: Mapping[str, WorkerState]) -> dict[str, WorkerState]:
+    """Workers of which each that shares a GPU has its part of what is free there: each was told all of it.
+
+    Every process leaves as much to its context and libraries as one alone does.
+    """
+    shared: dict[str, WorkerState] = {}
+    for address, sharing in sharing_of(states).items():
+        state = shared[address] = states[address]
+        if sharing.gpu > 1:
+            part = (state.budget_bytes + CUDA_RESERVE_BYTES) // sharing.gpu - CUDA_RESERVE_BYTES
+            shared[address] = replace(state, budget_bytes=rounded_down(max(1 << 20, part)))
+    return shared
 
 
 def machine_of(address: str) -> str:
@@ -171,8 +215,17 @@ def _check_equal(values: Mapping[str, str], what: str) -> None:
     )
 
 
-def _check_room(states: Mapping[str, WorkerState]) -> None:
-    """Raise ``ClusterError`` where Dask would end a worker that takes its budget."""
+def check_room(states: Mapping[str, WorkerState]) -> None:
+    """Raise ``ClusterError`` where Dask would end a worker that takes its budget, or workers of one GPU want more than it has."""
+    over = {
+        address: f"budget {format_bytes(state.budget_bytes)} for each of {sharing.gpu} workers on a GPU of "
+        f"{format_bytes(state.gpu_bytes)}"
+        for address, sharing in sharing_of(states).items()
+        if (state := states[address]).gpus and state.budget_bytes * sharing.gpu > state.gpu_bytes
+    }
+    if over:
+        advice = "give a smaller memory_budget, or none; or start one worker for each GPU, with CUDA_VISIBLE_DEVICES"
+        raise ClusterError("the memory budgets of workers are more than their GPU has", advice, over)
     short = {
         address: f"budget {format_bytes(state.budget_bytes)}, memory limit {format_bytes(state.memory_limit)}"
         for address, state in states.items()

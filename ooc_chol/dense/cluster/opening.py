@@ -79,14 +79,16 @@ def _local(count: int | None, opened: ExitStack) -> Any:
             n_workers=count or host_threads(1), threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=ERROR
         )
         return opened.enter_context(cluster)
-    each = {"nthreads": 1, "resources": {GPU_RESOURCE: 1}}
     seen = visible_gpus(len(gpus))
+    count = count or len(seen)
+    # By itself Dask gives a worker as large a part of the memory as it has of the cores: with one thread hardly any.
+    each = {"nthreads": 1, "resources": {GPU_RESOURCE: 1}, "memory_limit": distributed.system.MEMORY_LIMIT // count}
     workers = {
         number: {
             "cls": distributed.Nanny,
             "options": {**each, "env": {"CUDA_VISIBLE_DEVICES": seen[number % len(seen)]}},
         }
-        for number in range(count or len(seen))
+        for number in range(count)
     }
     scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}}
     return opened.enter_context(distributed.SpecCluster(workers, scheduler, silence_logs=ERROR))

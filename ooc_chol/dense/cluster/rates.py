@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -45,10 +44,7 @@ def measured_rates(
 
     Kernels are measured once in a process of a worker and tile size, the network once for a client and its workers.
     """
-    machines = Counter(map(machine_of, facts.workers))
-    calls = {
-        address: (speed_here, (facts.options, tiles, fmt, machines[machine_of(address)], store)) for address in facts.workers
-    }
+    calls = {address: (speed_here, (facts.options, tiles, fmt, sharing, store)) for address, sharing in facts.sharing.items()}
     speeds: dict[str, WorkerSpeed | None] = asked_of_all(client, calls)
     workers = [_worker_rates(state.room_bytes, speeds[address]) for address, state in facts.workers.items()]
     known = [speed for speed in speeds.values() if speed is not None]

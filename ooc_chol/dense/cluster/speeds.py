@@ -11,6 +11,7 @@ from statistics import fmean, median
 import numpy as np
 
 from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace
+from ooc_chol.dense.cluster.facts import Sharing
 from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.making import make_block
 from ooc_chol.dense.cluster.worker_state import task_room, worker_threads
@@ -59,34 +60,48 @@ class WorkerSpeed:
 
 
 def speed_here(
-    options: FactorOptions, grid: TileGrid, fmt: PrecisionFormat, sharing: int, store: str | None = None
+    options: FactorOptions, grid: TileGrid, fmt: PrecisionFormat, sharing: Sharing, store: str | None = None
 ) -> WorkerSpeed | None:
-    """The speed of the worker that runs this, one of ``sharing`` on its machine; ``store`` is the path of a group for L.
+    """The speed of the worker that runs this, beside others; ``store`` is the path of a group for L.
 
     Known rates are those that a plan on this machine takes. On the host they hold where one worker has all threads that they were
-    measured with; else kernels are measured now, by all workers of the machine at once. None for products through residues of
-    which no rates are known.
+    measured with; else kernels are measured now, by all workers of the machine at once. Workers of one GPU have a part of its
+    rates each. None for products through residues of which no rates are known, and for a GPU whose link nobody knows.
     """
     speed = _computing(options, grid, fmt, sharing)
     disk = None if store is None or "://" in store else disk_rates(store)
     if speed is None or disk is None:
         return speed
-    return replace(speed, storage_bytes_per_second=min(disk.read, disk.write) / sharing)
+    return replace(speed, storage_bytes_per_second=min(disk.read, disk.write) / sharing.machine)
 
 
-def _computing(options: FactorOptions, grid: TileGrid, fmt: PrecisionFormat, sharing: int) -> WorkerSpeed | None:
+def _computing(options: FactorOptions, grid: TileGrid, fmt: PrecisionFormat, sharing: Sharing) -> WorkerSpeed | None:
     """The speed but for storage."""
     names = resolve_devices(options.devices)
-    known = _known(names, grid, fmt, sharing)
+    known = _known(names, grid, fmt, sharing.machine)
     run_seconds = _run_seconds(names)
     if options.fp64 == "residue":
         if known is None or known.residue is None or options.moduli is None:
             return None
-        return _of_rates(known, grid, names, fmt, _residue_rate(known, grid, options.moduli), run_seconds)
+        products = _residue_rate(known, grid, options.moduli)
+        return _shared(_of_rates(known, grid, names, fmt, products, run_seconds), sharing.gpu)
     if known is not None:
-        return _of_rates(known, grid, names, fmt, known.gemm, run_seconds)
+        return _shared(_of_rates(known, grid, names, fmt, known.gemm, run_seconds), sharing.gpu)
+    if not device_kind(names[0]).is_in_host_memory:
+        return None
     potrf, trsm, gemm = _measured(names[0], grid.nb, fmt, _threads(names))
     return _speed(grid, len(names) / fmt.flops_factor, (potrf, trsm, gemm), None, run_seconds)
+
+
+def _shared(speed: WorkerSpeed, workers: int) -> WorkerSpeed:
+    """The speed of each of so many workers on the same GPUs, which have nothing to themselves but their planning."""
+    link = speed.link_bytes_per_second
+    return replace(
+        speed,
+        flops_per_second=speed.flops_per_second / workers,
+        panel_flops_per_second=speed.panel_flops_per_second / workers,
+        link_bytes_per_second=None if link is None else link / workers,
+    )
 
 
 def _known(names: tuple[str, ...], grid: TileGrid, fmt: PrecisionFormat, sharing: int) -> Rates | None:

@@ -45,6 +45,16 @@ def model(name: str) -> str:
     return str(properties["name"].decode())
 
 
+def identity(name: str) -> str:
+    """What tells a device from all others of its machine, whatever its number in a process; creates no context.
+
+    Parts of one GPU have the bus number of the whole, and identifiers of their own.
+    """
+    number = device_number(name)
+    own = _properties(number).get("uuid", b"")
+    return f"{_runtime.deviceGetPCIBusId(number)} {bytes(own).hex()}"
+
+
 def gpu_facts(name: str) -> GpuFacts:
     """What the driver says of a device; creates no context."""
     properties = _properties(device_number(name))

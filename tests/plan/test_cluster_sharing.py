@@ -1,0 +1,74 @@
+"""What workers of one machine and of one GPU have to share: budgets, and what is refused before a run begins."""
+
+from __future__ import annotations
+
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.dense.cluster.facts import Sharing, WorkerState, check_room, shared_out, sharing_of
+from ooc_chol.hardware.kinds import CUDA_RESERVE_BYTES
+from ooc_chol.kernels.kinds import KernelFacts
+
+GIB = 1 << 30
+KERNELS = KernelFacts("a GPU", "a library", "a solve", "kernels")
+
+
+def gpu_worker(*gpus: str, budget: int = 94 * GIB) -> WorkerState:
+    """A worker on GPUs of 96 GiB, as it says of itself when it is alone there."""
+    names = tuple(f"cuda:{number}" for number in range(len(gpus)))
+    return WorkerState(names, KERNELS, budget, False, "1", 64 * GIB, 500 * GIB, {"GPU": 1.0}, gpus, 96 * GIB)
+
+
+def host_worker(budget: int = GIB, limit: int = 4 * GIB) -> WorkerState:
+    return WorkerState(("host:0",), KERNELS, budget, True, "1", limit, 16 * GIB, {})
+
+
+def test_workers_are_counted_by_machine_and_by_gpu_whatever_they_call_it():
+    states = {
+        "tcp://one:1": gpu_worker("a"),
+        "tcp://one:2": gpu_worker("b", "a"),
+        "tcp://one:3": gpu_worker("c"),
+        "tcp://two:1": gpu_worker("a"),
+        "tcp://two:2": host_worker(),
+    }
+    assert sharing_of(states) == {
+        "tcp://one:1": Sharing(3, 2),
+        "tcp://one:2": Sharing(3, 2),
+        "tcp://one:3": Sharing(3, 1),
+        "tcp://two:1": Sharing(2, 1),
+        "tcp://two:2": Sharing(2, 1),
+    }
+
+
+@pytest.mark.parametrize("workers", [2, 3, 8])
+def test_workers_of_one_gpu_have_its_free_memory_in_parts_with_a_reserve_each(workers):
+    states = {f"tcp://one:{number}": gpu_worker("a") for number in range(workers)}
+    budgets = [state.budget_bytes for state in shared_out(states).values()]
+    free = 94 * GIB + CUDA_RESERVE_BYTES
+    assert workers * (budgets[0] + CUDA_RESERVE_BYTES) <= free and len(set(budgets)) == 1
+    assert budgets[0] >= 0.97 * (free / workers - CUDA_RESERVE_BYTES)
+    check_room(shared_out(states))
+
+
+def test_a_gpu_of_ones_own_and_a_host_are_shared_with_nobody():
+    states = {"tcp://one:1": gpu_worker("a"), "tcp://one:2": gpu_worker("b"), "tcp://two:1": host_worker()}
+    assert shared_out(states) == states
+
+
+def test_a_gpu_that_is_nearly_full_leaves_a_budget_that_says_so():
+    states = {f"tcp://one:{number}": gpu_worker("a", budget=GIB) for number in range(3)}
+    assert {state.budget_bytes for state in shared_out(states).values()} == {1 << 20}
+
+
+def test_budgets_that_one_gpu_does_not_hold_are_refused_with_its_workers():
+    states = {f"tcp://one:{number}": gpu_worker("a", budget=50 * GIB) for number in range(2)} | {"tcp://two:1": gpu_worker("a")}
+    with pytest.raises(oc.ClusterError, match="more than their GPU has") as told:
+        check_room(states)
+    assert set(told.value.workers) == {"tcp://one:0", "tcp://one:1"}
+    assert "53.7 GB for each of 2 workers on a GPU of 103 GB" in str(told.value)
+    check_room({"tcp://one:0": gpu_worker("a", budget=50 * GIB), "tcp://one:1": gpu_worker("b", budget=50 * GIB)})
+
+
+def test_a_budget_beyond_the_memory_limit_is_refused():
+    with pytest.raises(oc.ClusterError, match="more than Dask lets workers have"):
+        check_room({"tcp://one:1": host_worker(budget=5 * GIB)})

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, final
 
@@ -16,14 +15,12 @@ from numpy.typing import NDArray
 from ooc_chol.formats import TYPES, PrecisionFormat
 from ooc_chol.interfaces import AbstractTier, BlockIndex
 from ooc_chol.memory.files import file_errors_typed
-from ooc_chol.memory.pages import Purpose, allocate_aligned
+from ooc_chol.memory.pages import Purpose, allocate_aligned, copy_by
 from ooc_chol.outputs import AnyPath
 from ooc_chol.room import check_room
 from ooc_chol.team import ThreadTeam
 from ooc_chol.tensors.plan import TensorPlan
 
-#: Bytes that are worth a thread.
-_LEAST_SHARE = 1 << 20
 #: Where arrays begin in their one allocation.
 _ALIGNMENT = 4096
 _ADVICE = "give a folder on a disk, or a larger memory_budget, so that devices keep more"
@@ -78,7 +75,7 @@ class HostBlocks(AbstractTier):
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
         """Copy a block, some rows by each thread."""
-        _copy_by(team, out, self._show(index))
+        copy_by(team, out, self._show(index))
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
         """Copy a block back."""
@@ -86,12 +83,7 @@ class HostBlocks(AbstractTier):
 
     def write_by(self, team: ThreadTeam, index: BlockIndex, data: NDArray[Any]) -> None:
         """Copy a block back, some rows by each thread."""
-        _copy_by(team, self._show(index), data)
-
-
-def _copy_by(team: ThreadTeam, target: NDArray[Any], source: NDArray[Any]) -> None:
-    ends = np.linspace(0, len(target), min(team.size, 1 + target.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
-    team.run([partial(np.copyto, target[low:high], source[low:high]) for low, high in pairwise(ends)])
+        copy_by(team, self._show(index), data)
 
 
 class Given(NamedTuple):

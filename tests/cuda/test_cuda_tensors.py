@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.interfaces.tensors import TensorShape, slice_group
+from ooc_chol.kernels.interfaces.tensors import SHRINKAGES, TensorShape, slice_group
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
 from tests import tensor_checks as check
@@ -46,9 +46,16 @@ def test_warm_starts_are_enough_where_little_changes(size):
     check.warm_starts_are_enough(Gpu(), size)
 
 
+@pytest.mark.parametrize("size", LARGE)
+@pytest.mark.parametrize("shrinkage", SHRINKAGES)
+def test_second_tries_are_enough_where_much_changes(size, shrinkage):
+    check.second_tries_are_enough(Gpu(), size, shrinkage)
+
+
 @pytest.mark.parametrize("size", [(50, 50), (64, 50), (50, 70)])
 def test_the_certificate_refuses_a_start_without_the_leading_vectors(size):
     check.the_certificate_refuses(Gpu(), size)
+    check.starts_that_lack_vectors_cost_no_accuracy(Gpu(), size)
     check.inaccurate_pairs_are_refused(Gpu(), size)
 
 

@@ -48,8 +48,15 @@ def test_warm_starts_are_enough_where_little_changes(size):
 
 
 @pytest.mark.parametrize("size", [(50, 50), (64, 50), (50, 70)])
+@pytest.mark.parametrize("shrinkage", SHRINKAGES)
+def test_second_tries_are_enough_where_much_changes(size, shrinkage):
+    check.second_tries_are_enough(HOST, size, shrinkage)
+
+
+@pytest.mark.parametrize("size", [(50, 50), (64, 50), (50, 70)])
 def test_the_certificate_refuses_a_start_without_the_leading_vectors(size):
     check.the_certificate_refuses(HOST, size)
+    check.starts_that_lack_vectors_cost_no_accuracy(HOST, size)
     check.inaccurate_pairs_are_refused(HOST, size)
 
 
@@ -78,13 +85,13 @@ def test_thresholds_without_a_warm_start_take_the_full_route():
 
 
 def test_slices_below_lambda_need_no_eigenpairs_and_keep_their_start():
-    """Where the norm of all values together is not above lambda, and not where only each of them is below."""
+    """Where the norm of all values together is not above lambda; where only each is below, a second try proves it."""
     slices = np.stack([1e-3 * np.eye(50), np.eye(50), np.zeros((50, 50))]).astype(np.float32)
     basis = np.random.default_rng(0).standard_normal((3, 50, 16))
     before = basis.copy()
     made, ranks, flags = check.lowered(HOST, slices, 1.5, "subspace", FDF, basis)
     assert not made.any() and not ranks.any()
-    assert flags.tolist() == [0, 1, 0]
+    assert not flags.any()
     assert np.array_equal(basis[[0, 2]], before[[0, 2]]) and not np.array_equal(basis[1], before[1])
 
 

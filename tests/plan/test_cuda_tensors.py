@@ -11,6 +11,7 @@ import pytest
 from ooc_chol.kernels import cuda as sizes
 from ooc_chol.kernels.cuda import tensor_sizes
 from ooc_chol.kernels.cuda.modules import code
+from ooc_chol.kernels.host import thresholds
 from ooc_chol.kernels.host.thresholds import TOLERANCES, Rule
 from ooc_chol.kernels.interfaces.tensors import TensorShape
 from ooc_chol.precision.triples import Precision
@@ -27,7 +28,10 @@ SIGNATURES = {
     "add_up": "d*lid*",
     "orthonormalize": "d*ii",
     "shrink": "d*iidii*d*i*i*",
-    "certify": "d*d*d*d*i*iiididd*d*i*i*",
+    "recur": "d*d*d*d*iiidd",
+    "retain": "d*iidd*",
+    "definite": "d*idi*",
+    "certify": "d*d*d*d*i*iiididii*l*d*d*i*i*",
 }
 WORDS = {"S": "STORE", "C": "COMPUTE", "d": "double", "i": "int", "l": "long long", "b": "unsigned char"}
 MORE_ON_THE_HOST = r"""
@@ -165,12 +169,85 @@ def test_the_certificate_decides_as_on_the_host(library, shrinkage):
     ranks, flags = np.empty(s, np.int32), np.empty(s, np.int32)
     tolerance = TOLERANCES[precision.storage.name]
     numbers = s, c, d, lam, int(shrinkage == "garrote"), tolerance
-    run(library, "certify", s, ascending, rows, product, norms, info, *numbers, factors, basis, ranks, flags)
-    assert flags.tolist() == [0, 1, 1, 0, 1, 1]
+    tries = 0, np.empty(1, np.int32), np.empty(1, np.int64)
+    run(library, "certify", s, ascending, rows, product, norms, info, *numbers, *tries, factors, basis, ranks, flags)
+    assert flags.tolist() == [0, 1, 1, 0, 2, 1]
     assert ranks.tolist() == [5, 0, 0, 0, 0, 0]
     kept = ascending[0] > lam**2
     assert np.array_equal(factors[0], np.where(kept, Rule(lam, shrinkage).factors(ascending[0]), 0)) and not factors[1:].any()
     assert np.array_equal(basis[0], rows[0].T) and (basis[1:] == 9).all()
+
+
+@pytest.mark.nvcc
+def test_the_second_certificate_goes_by_the_proof_and_to_the_places(library):
+    """Slices with a proof, without one, with one but without accuracy, and without eigenpairs."""
+    precision, _ = library
+    rng, s, c, d, lam = np.random.default_rng(7), 4, 16, 50, 0.1
+    rows = np.linalg.qr(rng.standard_normal((s, d, c)))[0].transpose(0, 2, 1).copy()
+    ascending = np.tile(np.concatenate([np.full(c - 3, 4e-4), [0.36, 0.5, 1.0]]), (s, 1))
+    product = ascending[:, :, None] * rows
+    product[2] += 1e-4
+    info, proved = np.array([0, 0, 0, 1], np.int32), np.array([1, 0, 1, 1], np.int32)
+    places = np.array([5, 1, 2, 3])
+    factors, basis = np.full((s, c), np.nan), np.full((6, d, c), 9.0)
+    ranks, flags = np.full(6, 77, np.int32), np.full(6, 77, np.int32)
+    numbers = s, c, d, lam, 1, TOLERANCES[precision.storage.name], 1, proved, places
+    run(library, "certify", s, ascending, rows, product, np.full((2, s), np.nan), info, *numbers, factors, basis, ranks, flags)
+    assert flags.tolist() == [77, 1, 1, 1, 77, 0] and ranks.tolist() == [77, 0, 0, 0, 77, 3]
+    expected = np.where(ascending[0] > lam**2, Rule(lam, "garrote").factors(ascending[0]), 0)
+    assert np.array_equal(factors[0], expected) and not factors[1:].any()
+    assert np.array_equal(basis[5], rows[0].T) and (basis[:5] == 9).all()
+
+
+@pytest.mark.nvcc
+def test_filters_are_those_of_the_host(library):
+    """Where the largest value allows all degrees, where it allows few, where the least is noise, and without a start."""
+    rng, s, c, d = np.random.default_rng(8), 4, 16, 50
+    q = np.linalg.qr(rng.standard_normal((s, d, d)))[0]
+    spectrum = np.stack([np.linspace(4, 1, d), np.geomspace(1, 1e-7, d), np.r_[1, 0.5, np.full(d - 2, 1e-20)], np.ones(d)])
+    gram = (q * spectrum[:, None, :]) @ q.transpose(0, 2, 1)
+    v = np.linalg.qr(q[:, :, :c] + 0.01 * rng.standard_normal((s, d, c)))[0]
+    pairs = thresholds._rayleigh_ritz(gram, v, 0.0)
+    values, rows = pairs.values[:, ::-1].copy(), pairs.v.transpose(0, 2, 1)[:, ::-1].copy()
+    values[3], rows[3] = 0, 0
+    expected = thresholds._filtered(gram, pairs)
+    before, product = np.full_like(rows, np.nan), np.empty_like(rows)
+    for _ in range(thresholds.PASSES):
+        for step in range(thresholds.DEGREE):
+            np.matmul(rows, gram, out=product)
+            numbers = c, d, step, thresholds.AMPLIFIED, thresholds.LEAST_SHARE
+            run(library, "recur", s, values, product, rows, before, *numbers)
+            rows, before = before, rows
+        run(library, "orthonormalize", s, rows, c, d)
+    for at, columns in ((0, c), (1, c), (2, 2)):  # the same subspace, and of the third what is not noise
+        across = rows[at] @ expected[at][:, :columns]
+        assert np.abs(np.linalg.svd(across, compute_uv=False) - 1).max() <= 1e-9
+    assert not rows[3].any()
+
+
+@pytest.mark.nvcc
+def test_a_proof_is_there_where_the_largest_value_is_below_lambda(library):
+    """Also where the norm of all together is not; a little above and below, in rounded, negative and missing numbers."""
+    rng, d, square = np.random.default_rng(9), 50, 0.25
+    q = np.linalg.qr(rng.standard_normal((6, d, d)))[0]
+    largest = np.array([1 - 1e-9, 1 + 1e-9, 0.5, 0.0, 1 - 1e-9, 1 - 1e-9]) * square
+    spectrum = largest[:, None] * np.linspace(1, 0.9, d)
+    spectrum[4, 1:] *= -1
+    rest = (q * spectrum[:, None, :]) @ q.transpose(0, 2, 1)
+    rest[5, 3, 7] = rest[5, 7, 3] = np.nan
+    rest[:, np.arange(1, d), 0] = np.nan  # below the diagonal nothing is read
+    proved = np.full(6, 77, np.int32)
+    run(library, "definite", 6, rest, d, thresholds.lowered_square(0.5, d), proved)
+    assert proved.tolist() == [1, 0, 1, 1, 1, 0]
+
+
+@pytest.mark.nvcc
+def test_values_are_retained_above_lambda_and_above_noise(library):
+    """Rounding makes values of up to 5.6e-15 of zero where the largest is 1."""
+    values, kept = np.array([[-1.0, 1e-3, 0.01, 0.011], [0.0, 5e-15, 6e-15, 1.0]]), np.full((2, 4), np.nan)
+    for lam, expected in ((0.1, [[0, 0, 0, 0.011], [0, 0, 0, 1]]), (1e-9, [[0, 1e-3, 0.01, 0.011], [0, 0, 6e-15, 1]])):
+        run(library, "retain", 2, values, 4, 50, lam, kept)
+        assert kept.tolist() == expected
 
 
 def test_workspace_has_room_for_each_call_and_no_array_meets_another():

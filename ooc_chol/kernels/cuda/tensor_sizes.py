@@ -111,6 +111,7 @@ def threshold_parts(shape: TensorShape, svt: Svt) -> dict[str, Part]:
             "picked": (slices, np.float64),
             "beside": (slices, np.float64),
             "norms": ((2, s), np.float64),
+            "proved": ((s,), np.int32),
         }
     arrays["eigen"] = ((eigen_bytes(d, s),), np.uint8)
     return _placed(arrays)

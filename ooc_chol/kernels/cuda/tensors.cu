@@ -129,6 +129,79 @@ extern "C" __global__ void orthonormalize(double* v, int c, int d)
     }
 }
 
+// A step of Chebyshev's recurrence for the rows of a basis: before = 2 (scale product - now) - before, or for step 0 scale product -
+// now, with product = now G and 2 / scale the least of ascending values (c). Where one more step would amplify the largest of them
+// by more than `amplified`, before = now. A thread block a slice.
+extern "C" __global__ void recur(const double* __restrict__ values, const double* __restrict__ product,
+    const double* __restrict__ now, double* before, int c, int d, int step, double amplified, double least_share)
+{
+    const i64 k = blockIdx.x, first = k * c * d;
+    const double largest = values[k * c + c - 1], share = least_share * largest;
+    const double least = values[k * c] > share ? values[k * c] : share;
+    const double scale = largest > 0.0 ? 2.0 / least : 0.0, x = scale * largest - 1.0;
+    double last = 1.0, value = x; // T_0 and T_1, and in the end T_step and T_(step + 1)
+    for (int degree = 0; degree < step; ++degree) {
+        const double next = 2.0 * x * value - last;
+        last = value;
+        value = next;
+    }
+    const bool goes_on = value <= amplified;
+    for (i64 at = first + threadIdx.x; at < first + i64(c) * d; at += LANES) {
+        const double turned = scale * product[at] - now[at];
+        before[at] = step == 0 ? turned : goes_on ? 2.0 * turned - before[at] : now[at];
+    }
+}
+
+// A lower bound of what is kept, of ascending values (c) of Gram matrices of order d.
+__device__ __forceinline__ double least_kept(const double* values, int c, int d, double lam)
+{
+    const double noise = d * 0x1p-53 * values[c - 1], square = lam * lam;
+    return noise > square ? noise : square;
+}
+
+// kept[k, j] = values[k, j] where it is kept, else 0. A thread block a slice.
+extern "C" __global__ void retain(const double* __restrict__ values, int c, int d, double lam, double* kept)
+{
+    const double* own = values + blockIdx.x * i64(c);
+    const double least = least_kept(own, c, d, lam);
+    for (int j = threadIdx.x; j < c; j += LANES) {
+        kept[blockIdx.x * i64(c) + j] = own[j] > least ? own[j] : 0.0;
+    }
+}
+
+// proved[k] = 1 where square I - rest[k] is positive definite: L D L.T of it has positive pivots only, row by row of the upper
+// triangle, which is overwritten. Nothing below the diagonal is read. A thread block a slice.
+extern "C" __global__ void definite(double* rest, int d, double square, int* proved)
+{
+    double* own = rest + blockIdx.x * i64(d) * d;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int i = warp; i < d; i += LANES / 32) {
+        for (int j = i + lane; j < d; j += 32) {
+            own[i64(i) * d + j] = (i == j ? square : 0.0) - own[i64(i) * d + j];
+        }
+    }
+    __syncthreads();
+    bool is_definite = true;
+    for (int k = 0; k < d; ++k) {
+        const double* row = own + i64(k) * d; // final: no later step writes to it, so that all threads see the same pivot
+        const double pivot = row[k];
+        if (!(pivot > 0.0)) { // or it is NaN
+            is_definite = false;
+            break;
+        }
+        for (int i = k + 1 + warp; i < d; i += LANES / 32) {
+            const double factor = row[i] / pivot;
+            for (int j = i + lane; j < d; j += 32) {
+                own[i64(i) * d + j] -= factor * row[j];
+            }
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        proved[blockIdx.x] = is_definite;
+    }
+}
+
 // What is left of a singular value s > lam, as a share of it: s - lam**2 / s by the garrote, else s - lam.
 __device__ __forceinline__ double factor_of(double square, double lam, int by_garrote)
 {
@@ -162,14 +235,17 @@ extern "C" __global__ void shrink(const double* __restrict__ values, int count, 
 }
 
 // Whether pairs (values[k, j], rows of v[k]) are enough, as thresholds.py says on the host: factors and the basis (d, c) then, flag
-// 0; else flag 1. norms[0] are squares of ||G||, norms[1] those of ||G - sum t v v.T||; product is v G. A thread block a slice.
+// 0; else flag 1, or 2 where there was no basis to begin with. norms[0] are squares of ||G||, norms[1] those of
+// ||G - sum t v v.T||; product is v G. In the second try norms are not read: proved says whether what is not kept is below lam**2,
+// and basis, ranks and flags of slice k are those at places[k]. A thread block a slice.
 extern "C" __global__ void certify(const double* __restrict__ values, const double* __restrict__ v,
     const double* __restrict__ product, const double* __restrict__ norms, const int* __restrict__ info, int slices, int c, int d,
-    double lam, int by_garrote, double tolerance, double* factors, double* basis, int* ranks, int* flags)
+    double lam, int by_garrote, double tolerance, int is_second, const int* __restrict__ proved, const i64* __restrict__ places,
+    double* factors, double* basis, int* ranks, int* flags)
 {
     __shared__ double residuals[1024]; // c is at most that
     __shared__ int verdict; // 0: below lam altogether, 1: certified, 2: the full route
-    const i64 k = blockIdx.x;
+    const i64 k = blockIdx.x, place = is_second ? places[k] : k;
     const double *own = values + k * c, *rows = v + k * c * d, *products = product + k * c * d;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int j = warp; j < c; j += LANES / 32) {
@@ -186,8 +262,7 @@ extern "C" __global__ void certify(const double* __restrict__ values, const doub
         }
     }
     __syncthreads();
-    const double largest = own[c - 1], square = lam * lam;
-    const double noise = d * 0x1p-53 * largest, least = noise > square ? noise : square;
+    const double largest = own[c - 1], square = lam * lam, least = least_kept(own, c, d, lam);
     if (threadIdx.x == 0) {
         double moved = 0.0, others = 0.0, most = 0.0;
         int kept = 0;
@@ -200,13 +275,17 @@ extern "C" __global__ void certify(const double* __restrict__ values, const doub
                 most = most > fabs(own[j]) ? most : fabs(own[j]);
             }
         }
-        const double outside = sqrt(norms[slices + k]);
-        const double together = sqrt(outside * outside + others), apart = outside + most;
         const bool is_accurate = info[k] == 0 && moved <= tolerance * tolerance * largest;
-        const bool is_proved = is_accurate && (together < square || apart < square);
-        verdict = sqrt(norms[k]) <= square ? 0 : is_proved ? 1 : 2;
-        ranks[k] = verdict == 1 ? kept : 0;
-        flags[k] = verdict == 2;
+        if (is_second) {
+            verdict = is_accurate && proved[k] ? 1 : 2;
+        } else {
+            const double outside = sqrt(norms[slices + k]);
+            const double together = sqrt(outside * outside + others), apart = outside + most;
+            const bool is_proved = is_accurate && (together < square || apart < square);
+            verdict = sqrt(norms[k]) <= square ? 0 : is_proved ? 1 : 2;
+        }
+        ranks[place] = verdict == 1 ? kept : 0;
+        flags[place] = verdict != 2 ? 0 : largest > 0.0 ? 1 : 2;
     }
     __syncthreads();
     for (int j = threadIdx.x; j < c; j += LANES) {
@@ -214,7 +293,7 @@ extern "C" __global__ void certify(const double* __restrict__ values, const doub
     }
     if (verdict == 1) {
         for (int at = threadIdx.x; at < c * d; at += LANES) {
-            basis[k * c * d + i64(at % d) * c + at / d] = rows[at];
+            basis[place * c * d + i64(at % d) * c + at / d] = rows[at];
         }
     }
 }

@@ -12,9 +12,22 @@ from ooc_chol.kernels.cuda.batched_products import BatchedProducts
 from ooc_chol.kernels.cuda.eigenpairs import BatchedEigenpairs
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.tensor_sizes import eigen_routine, group_slices
-from ooc_chol.kernels.host.thresholds import TOLERANCES, TURNS, Rule
+from ooc_chol.kernels.host.thresholds import (
+    AMPLIFIED,
+    DEGREE,
+    LEAST_SHARE,
+    PASSES,
+    TOLERANCES,
+    TURNS,
+    Rule,
+    lowered_square,
+)
 from ooc_chol.kernels.interfaces.tensors import LANES, Svt, TensorShape, subspace_columns
 from ooc_chol.precision.triples import Precision
+
+_KERNELS = ("add_up", "orthonormalize", "recur", "shrink", "retain", "definite", "certify")
+#: Flag of a slice whose first try failed for want of accuracy or of a proof, until it has had another.
+_FAILED = 1
 
 
 class CudaThresholds:
@@ -44,7 +57,7 @@ class CudaThresholds:
         self._order, self._is_tall = shape.order, shape.rows >= shape.columns
         self._tolerance = TOLERANCES[precision.storage.name]
         self._parts, self._products = parts, products
-        self._kernels = {name: module.get_function(name) for name in ("add_up", "orthonormalize", "shrink", "certify")}
+        self._kernels = {name: module.get_function(name) for name in _KERNELS}
         workspace = int(parts["eigen"].data.ptr), int(parts["eigen"].nbytes)
         self._columns = subspace_columns(shape.rows, shape.columns) if svt == "subspace" else 0
         most = group_slices(shape)
@@ -82,7 +95,11 @@ class CudaThresholds:
                 self._by_all(stream, self._part("wide", s), self._part("made", s), rule, ranks, flags)
             else:
                 self._by_subspace(stream, s, rule, ranks, flags, basis)
-                self._again(stream, np.flatnonzero(cp.asnumpy(flags)), rule, ranks, flags, basis)
+                told = cp.asnumpy(flags)
+                if (told == _FAILED).any():
+                    self._second_try(stream, np.flatnonzero(told == _FAILED), rule, ranks, flags, basis)
+                    told = cp.asnumpy(flags)
+                self._again(stream, np.flatnonzero(told), rule, ranks, flags, basis)
             cp.copyto(slices, self._part("made", s))
 
     def _part(self, name: str, count: int) -> Tile:
@@ -122,42 +139,94 @@ class CudaThresholds:
 
     def _by_subspace(self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> None:
         """The basis turned by G, Rayleigh-Ritz, the certificate, and the result for all slices that pass it."""
-        gram, v, h, turned = (self._part(name, s) for name in ("gram", "v", "h", "turned"))
-        product, small, found, few = (self._part(name, s) for name in ("product", "small", "found", "few"))
-        info, scaled, norms = self._part("info", s), self._part("scaled", s), self._parts["norms"]
-        multiply, (_, c, d) = self._products.multiply, v.shape
+        gram, v, h, norms = self._part("gram", s), self._part("v", s), self._part("h", s), self._parts["norms"]
         cp.copyto(v, basis.transpose(0, 2, 1))
         for _ in range(TURNS):  # V.T = orth(V.T G), rows of v
-            multiply(stream, v, gram, h)
-            self._launch("orthonormalize", stream, s, (_at(h), np.int32(c), np.int32(d)))
+            self._products.multiply(stream, v, gram, h)
+            self._orthonormalize(stream, h)
             v, h = h, v
+        self._rayleigh_ritz(stream, gram, v, h)
+        self._without(stream, gram, self._part("found", s), h)
+        self._squares(stream, gram, norms[0])
+        self._squares(stream, self._part("scaled", s), norms[1])
+        self._certify(stream, s, rule, ranks, flags, basis)
+        self._project(stream, self._part("wide", s), self._part("made", s), h)
+
+    def _second_try(self, stream: AbstractStream, numbers: Any, rule: Rule, ranks: Tile, flags: Tile, basis: Tile) -> None:
+        """The same for some slices, side by side: subspaces are filtered, and a factorization proves that no value is missing."""
+        count, chosen = len(numbers), cp.asarray(numbers)
+        gram, picked, result = self._part("vectors", count), self._parts["picked"][:count], self._parts["beside"][:count]
+        v, h, few = (self._part(name, count) for name in ("v", "h", "few"))
+        cp.take(self._parts["gram"], chosen, axis=0, out=gram)
+        cp.take(self._parts["wide"], chosen, axis=0, out=picked)
+        cp.take(self._parts["turned"], chosen, axis=0, out=v)
+        cp.take(self._parts["found"], chosen, axis=0, out=few)
+        v, h = self._filtered(stream, gram, few, v, h)
+        self._rayleigh_ritz(stream, gram, v, h)
+        self._launch("retain", stream, count, (_at(self._parts["found"]), *self._sizes, np.float64(rule.lam), _at(few)))
+        self._without(stream, gram, few, h)
+        square = np.float64(lowered_square(rule.lam, self._order))
+        rest, proved = _at(self._parts["scaled"]), _at(self._parts["proved"])
+        self._launch("definite", stream, count, (rest, np.int32(self._order), square, proved))
+        self._certify(stream, count, rule, ranks, flags, basis, places=chosen)
+        self._project(stream, picked, result, h)
+        self._parts["made"][chosen] = result  # of slices that failed again: nothing yet
+
+    def _filtered(self, stream: AbstractStream, gram: Tile, values: Tile, v: Tile, h: Tile) -> tuple[Tile, Tile]:
+        """Rows turned as on the host, by Chebyshev's polynomials of G; where they are, and where there is room."""
+        product = self._part("product", len(v))
+        numbers = np.float64(AMPLIFIED), np.float64(LEAST_SHARE)
+        for _ in range(PASSES):
+            for step in range(DEGREE):
+                self._products.multiply(stream, v, gram, product)
+                arguments = (_at(values), _at(product), _at(v), _at(h), *self._sizes, np.int32(step), *numbers)
+                self._launch("recur", stream, len(v), arguments)
+                v, h = h, v
+            self._orthonormalize(stream, v)
+        return v, h
+
+    def _orthonormalize(self, stream: AbstractStream, v: Tile) -> None:
+        """Rows from the last one on."""
+        self._launch("orthonormalize", stream, len(v), (_at(v), *self._sizes))
+
+    def _rayleigh_ritz(self, stream: AbstractStream, gram: Tile, v: Tile, h: Tile) -> None:
+        """Of orthonormal rows: ascending values ``found``, vectors as rows of ``turned``, products of these with G; h is used."""
+        multiply, s = self._products.multiply, len(v)
+        small, found, info = (self._part(name, s) for name in ("small", "found", "info"))
         multiply(stream, v, gram, h)
         multiply(stream, h, v, small, second=True)
-        self._eigen[c].run(stream, small, found, info)
-        multiply(stream, small, v, turned)  # rows of small are eigenvectors
-        multiply(stream, small, h, product)
-        cp.multiply(turned, found[:, :, None], out=h)
+        self._eigen[self._columns].run(stream, small, found, info)
+        multiply(stream, small, v, self._part("turned", s))  # rows of small are eigenvectors
+        multiply(stream, small, h, self._part("product", s))
+
+    def _without(self, stream: AbstractStream, gram: Tile, values: Tile, h: Tile) -> None:
+        """``scaled = G - sum t v v.T`` for the values given; h is used."""
+        turned, scaled = self._part("turned", len(gram)), self._part("scaled", len(gram))
+        cp.multiply(turned, values[:, :, None], out=h)
         cp.copyto(scaled, gram)
         self._products.subtract(stream, turned, h, scaled, first=True)
-        self._squares(stream, gram, norms[0])
-        self._squares(stream, scaled, norms[1])
-        pairs = _at(found), _at(turned), _at(product), _at(norms), _at(info)
-        numbers = np.int32(norms.shape[1]), np.int32(c), np.int32(d), *_numbers(rule), np.float64(self._tolerance)
-        self._launch("certify", stream, s, (*pairs, *numbers, _at(few), _at(basis), _at(ranks), _at(flags)))
-        cp.multiply(turned, few[:, :, None], out=h)
-        self._project(stream, turned, h)
 
-    def _project(self, stream: AbstractStream, v: Tile, lowered: Tile) -> None:
-        """``X V (f V.T)``, or ``V f (V.T X)`` where slices are wide."""
-        s, c, _ = v.shape
-        wide, made = self._part("wide", s), self._part("made", s)
+    def _certify(
+        self, stream: AbstractStream, s: int, rule: Rule, ranks: Tile, flags: Tile, basis: Tile, places: Tile | None = None
+    ) -> None:
+        """Factors, ranks, flags and the basis, of the group or in the second try of those at ``places``."""
+        parts, norms = self._parts, self._parts["norms"]
+        pairs = (_at(parts[name]) for name in ("found", "turned", "product", "norms", "info"))
+        numbers = np.int32(norms.shape[1]), *self._sizes, *_numbers(rule), np.float64(self._tolerance)
+        tries = np.int32(places is not None), _at(parts["proved"]), _at(parts["proved"] if places is None else places)
+        self._launch("certify", stream, s, (*pairs, *numbers, *tries, _at(parts["few"]), _at(basis), _at(ranks), _at(flags)))
+
+    def _project(self, stream: AbstractStream, wide: Tile, made: Tile, lowered: Tile) -> None:
+        """``X V (f V.T)``, or ``V f (V.T X)`` where slices are wide, with ``lowered`` as room for ``f V.T``."""
+        s, v = len(wide), self._part("turned", len(wide))
+        cp.multiply(v, self._part("few", s)[:, :, None], out=lowered)
         other = wide.shape[1] if self._is_tall else wide.shape[2]
         projected = self._parts["projected"][:s]
         if self._is_tall:
             self._products.multiply(stream, wide, v, projected, second=True)
             self._products.multiply(stream, projected, lowered, made)
         else:
-            across = projected.reshape(s, c, other)
+            across = projected.reshape(s, self._columns, other)
             self._products.multiply(stream, v, wide, across)
             self._products.multiply(stream, lowered, across, made, first=True)
 
@@ -174,6 +243,11 @@ class CudaThresholds:
         self._parts["made"][chosen] = result
         ranks[chosen], flags[chosen] = found, told
         basis[chosen] = self._part("vectors", count)[:, -self._columns :].transpose(0, 2, 1)
+
+    @property
+    def _sizes(self) -> tuple[np.int32, np.int32]:
+        """Columns c of subspaces and the order d, as kernels take them."""
+        return np.int32(self._columns), np.int32(self._order)
 
     def _squares(self, stream: AbstractStream, matrices: Tile, out: Tile) -> None:
         """Squares of Frobenius norms."""

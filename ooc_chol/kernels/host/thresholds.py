@@ -20,6 +20,10 @@ Counts = NDArray[np.int32]
 TOLERANCES = {"float32": 2.0**-27, "float64": 2.0**-34}
 #: Products with G that turn the basis before the one of Rayleigh-Ritz.
 TURNS = 2
+#: Of the second try: how often the basis is filtered, the largest degree of a filter, and what it amplifies values by at most.
+PASSES, DEGREE, AMPLIFIED = 2, 3, 2.0**26
+#: Where filters begin at least, as a share of the largest eigenvalue.
+LEAST_SHARE = 2.0**-40
 UNIT_ROUNDOFF = 2.0**-53
 
 
@@ -35,6 +39,11 @@ class Rule(NamedTuple):
             return 1 - self.lam * self.lam / squares
         factors: Floats = 1 - self.lam / np.sqrt(squares)
         return factors
+
+
+def lowered_square(lam: float, order: int) -> float:
+    """``lam**2``, lowered by what roundings of a Cholesky factorization may hide."""
+    return lam * lam * (1 - 4 * order * order * UNIT_ROUNDOFF)
 
 
 def by_svd(slices: NDArray[Any], rule: Rule, ranks: Counts, flags: Counts) -> None:
@@ -110,43 +119,130 @@ def _by_all(batch: _Batch, numbers: NDArray[np.intp], rule: Rule, basis: Floats 
         basis[numbers] = vectors[:, :, : basis.shape[2]]
 
 
+class _Pairs(NamedTuple):
+    """Rayleigh-Ritz pairs of some Gram matrices, in descending order, and which of them are kept."""
+
+    values: Floats  #: (s, c), t
+    v: Floats  #: (s, d, c)
+    product: Floats  #: (s, d, c), G V
+    kept: NDArray[np.bool_]  #: (s, c)
+
+    def where(self, chosen: NDArray[np.bool_]) -> _Pairs:
+        """Those of some slices."""
+        return _Pairs(self.values[chosen], self.v[chosen], self.product[chosen], self.kept[chosen])
+
+    def without(self, gram: Floats, values: Floats) -> Floats:
+        """``G - sum t v v.T`` for the values given."""
+        rest: Floats = gram - (self.v * values[:, None, :]) @ self.v.transpose(0, 2, 1)
+        return rest
+
+
 def _by_subspace(batch: _Batch, numbers: NDArray[np.intp], rule: Rule, basis: Floats, tolerance: float) -> NDArray[np.intp]:
-    """By the basis, where there is one and its certificate holds; the slices for which it does not."""
+    """By the basis, where there is one and a certificate holds at the first or the second try; the slices for which none does."""
     begun = basis[numbers].any(axis=(1, 2))
-    tried = numbers[begun]
-    if not len(tried):
+    left = numbers[begun]
+    if not len(left):
         return numbers
-    gram, v = batch.gram[tried], basis[tried]
+    gram, v = batch.gram[left], basis[left]
     for _ in range(TURNS):
         v = np.linalg.qr(gram @ v)[0]
+    for is_last in (False, True):
+        pairs = _rayleigh_ritz(gram, v, rule.lam)
+        is_proved = _is_accurate(pairs, tolerance) & (_is_definite if is_last else _is_small)(gram, pairs, rule.lam)
+        good, found = left[is_proved], pairs.where(is_proved)
+        batch.keep(good, found.values, found.v, found.kept, rule)
+        basis[good] = found.v
+        left, gram = left[~is_proved], gram[~is_proved]
+        if is_last or not len(left):
+            break
+        v = _filtered(gram, pairs.where(~is_proved))
+    return np.sort(np.concatenate([numbers[~begun], left]))
+
+
+def _rayleigh_ritz(gram: Floats, v: Floats, lam: float) -> _Pairs:
+    """The pairs of orthonormal columns."""
     product = gram @ v
     ascending, turn = np.linalg.eigh(_symmetric(v.transpose(0, 2, 1) @ product))
-    values, turn = ascending[:, ::-1], np.ascontiguousarray(turn[:, :, ::-1])
-    v, product = v @ turn, product @ turn
-    kept = _kept(ascending, rule.lam, gram.shape[1])[:, ::-1]
-    is_proved = _is_certified(gram, values, v, product, kept, rule.lam, tolerance)
-    good = np.flatnonzero(is_proved)
-    batch.keep(tried[good], values[good], v[good], kept[good], rule)
-    basis[tried[good]] = v[good]
-    return np.sort(np.concatenate([numbers[~begun], tried[~is_proved]]))
+    turn = np.ascontiguousarray(turn[:, :, ::-1])
+    return _Pairs(ascending[:, ::-1], v @ turn, product @ turn, _kept(ascending, lam, gram.shape[1])[:, ::-1])
 
 
-def _is_certified(
-    gram: Floats, values: Floats, v: Floats, product: Floats, kept: NDArray[np.bool_], lam: float, tolerance: float
-) -> NDArray[np.bool_]:
-    """Whether the pairs kept are accurate enough, and no value above ``lam`` can be missing.
+def _filtered(gram: Floats, pairs: _Pairs) -> Floats:
+    """``orth(T_m(2 G / b - I) V)``, :data:`PASSES` times, b being the least value of the subspace and T_m Chebyshev's polynomial.
+
+    What lies outside of the subspace has eigenvalues from 0 to about b, where ``|T_m| <= 1``; beyond b it grows faster than any
+    other polynomial. The degree m of each slice is the largest up to :data:`DEGREE` that turns no vector by more than roundings
+    allow: the largest eigenvalue is amplified by at most :data:`AMPLIFIED`, but m is at least 1.
+    """
+    v, largest = pairs.v, pairs.values[:, :1]
+    least = np.maximum(pairs.values[:, -1:], LEAST_SHARE * largest)
+    scale = np.where(largest > 0, 2 / least, 0.0)
+    degrees = _degrees(scale * largest - 1)[:, None]
+    for _ in range(PASSES):
+        before, y = v, scale[:, None] * (gram @ v) - v
+        for step in range(1, DEGREE):
+            after = 2 * (scale[:, None] * (gram @ y) - y) - before
+            goes_on = step < degrees
+            before, y = np.where(goes_on, y, before), np.where(goes_on, after, y)
+        v = np.linalg.qr(y)[0]
+    return v
+
+
+def _degrees(x: Floats) -> NDArray[np.intp]:
+    """The largest m, from 1 to :data:`DEGREE`, with ``T_m(x) <= AMPLIFIED``."""
+    before, value, degrees = np.ones_like(x), x, np.ones(x.shape, np.intp)
+    for _ in range(1, DEGREE):
+        before, value = value, 2 * x * value - before
+        degrees += value <= AMPLIFIED
+    return degrees
+
+
+def _is_accurate(pairs: _Pairs, tolerance: float) -> NDArray[np.bool_]:
+    """Whether the pairs kept are accurate enough.
 
     A residual r of a pair (t, v) that is kept moves the result by at most about ``|r| / sqrt(t)``: by either rule the factor of t
-    is at most ``(t - lam**2) / t``, and what is not kept has eigenvalues below ``lam**2``. By Weyl's inequality what is
-    not kept has eigenvalues up to the norm of G without the pairs kept: of the rest of the subspace and of what lies outside.
+    is at most ``(t - lam**2) / t``, and what is not kept has eigenvalues below ``lam**2``.
     """
-    residuals = ((product - v * values[:, None, :]) ** 2).sum(axis=1)
+    values, kept = pairs.values, pairs.kept
+    residuals = ((pairs.product - pairs.v * values[:, None, :]) ** 2).sum(axis=1)
     moved = np.where(kept, residuals / np.where(kept, values, 1.0), 0.0).sum(axis=1)
-    outside = _norms(gram - (v * values[:, None, :]) @ v.transpose(0, 2, 1))
-    others = np.where(kept, 0.0, np.abs(values))
+    accurate: NDArray[np.bool_] = moved <= tolerance**2 * values[:, 0]
+    return accurate
+
+
+def _is_small(gram: Floats, pairs: _Pairs, lam: float) -> NDArray[np.bool_]:
+    """Whether no value above ``lam`` can be missing: Frobenius' norm of what is not kept is below ``lam**2``.
+
+    By Weyl's inequality what is not kept has eigenvalues up to the norm of G without the pairs kept: of the rest of the subspace
+    and of what lies outside.
+    """
+    outside = _norms(pairs.without(gram, pairs.values))
+    others = np.where(pairs.kept, 0.0, np.abs(pairs.values))
     bound = np.minimum(np.sqrt(outside**2 + (others**2).sum(axis=1)), outside + others.max(axis=1))
-    certified: NDArray[np.bool_] = (moved <= tolerance**2 * values[:, 0]) & (bound < lam * lam)
-    return certified
+    small: NDArray[np.bool_] = bound < lam * lam
+    return small
+
+
+def _is_definite(gram: Floats, pairs: _Pairs, lam: float) -> NDArray[np.bool_]:
+    """Whether no value above ``lam`` can be missing: ``lam**2 I - R`` has a Cholesky factor, R being what is not kept of G.
+
+    Many values below ``lam`` have a large norm together, which says nothing of the largest. Roundings of the factorization are
+    those of a change of the matrix by at most ``d (d + 1) u`` of its largest entry, by which ``lam**2`` is lowered.
+    """
+    rest = pairs.without(gram, np.where(pairs.kept, pairs.values, 0.0))
+    shifted = np.diag(np.full(gram.shape[1], lowered_square(lam, gram.shape[1]))) - rest
+    if _has_factors(shifted):
+        return np.ones(len(gram), np.bool_)
+    return np.array([_has_factors(each) for each in shifted], np.bool_)
+
+
+def _has_factors(matrices: Floats) -> bool:
+    """Whether all of some matrices have a Cholesky factor."""
+    try:
+        np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _gram(slices: NDArray[Any]) -> tuple[Floats, Floats, Floats]:

@@ -91,7 +91,7 @@ class AbstractTensorKernels(AbstractDeviceKernels):
     Tensors are of the type of storage, the basis of the graph of the type of computing: float64 in FDF and DDD. Panels are
     row-major with adjacent columns; their rows may lie further apart, as those of a part of an unfolding do. Slices and all else
     are contiguous. Calls share one workspace: all are on one stream, or wait for each other. Nothing is read back to the host,
-    but that "subspace" on a GPU waits for the stream once a group, to know which slices take the full route.
+    but that "subspace" on a GPU waits for the stream once a group, or twice, to know which slices need more.
     """
 
     shape: TensorShape
@@ -187,7 +187,9 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         ``sqrt(sum ||G v - t v||**2 / t) <= tolerance * s_1``, so that the error of the result is at most about that by either
         rule, and if the norm of what is not kept, ``G - sum t v v.T``, is below ``lam**2``, so that no value above ``lam`` was
         missed. The norm is Frobenius', of the difference itself: a difference of sums of squares would lose it for lam below
-        1e-4 s_1.
+        1e-4 s_1. Slices that fail have a second try: V is filtered by Chebyshev polynomials of G, and instead of the norm a
+        factorization of ``lam**2 I - (G - sum t v v.T)``, over the pairs kept, proves that no value above ``lam`` was missed.
+        What fails again takes the full route.
         """
 
     @abstractmethod

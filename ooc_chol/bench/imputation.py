@@ -91,7 +91,7 @@ def run_imputation(options: argparse.Namespace) -> None:
         raise ValueError(f"--shares {wrong[0]:g}: a share of slices that are observed is above 0 and below 1")
     graph, shape = _graph_and_shape(options)
     since = time.perf_counter()
-    fourier = GraphFourier(graph)
+    fourier = GraphFourier(graph, devices=options.devices)
     fourier_seconds = time.perf_counter() - since
     x = low_rank_tensor(fourier, *shape[1:], options.rank, seed=options.seed)
     print(f"{shape[0]} slices of {shape[1]} x {shape[2]}, rank {options.rank}; eigenvectors {fourier_seconds:.3g} s", flush=True)
@@ -109,6 +109,7 @@ def run_imputation(options: argparse.Namespace) -> None:
         "devices": list(names),
         "memory_budget": options.memory_budget,
         "fourier_seconds": fourier_seconds,
+        "fourier_devices": list(fourier.devices),
         "paper_seconds": PAPER_SECONDS if is_papers else None,
         "runs": [],
     }

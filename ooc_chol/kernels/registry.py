@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.hardware.registry import device_kind, open_device
+from ooc_chol.hardware.registry import device_kind, driver_errors_typed, open_device
 from ooc_chol.kernels.cuda.kind import CudaKernelKind
 from ooc_chol.kernels.host.kind import HostKernelKind
 from ooc_chol.kernels.interfaces import TileDevice
@@ -96,6 +99,22 @@ def tensor_workspace_bytes(name: str, shape: TensorShape, precision: Precision, 
 
         return workspace_bytes(shape, precision, svt)
     return 0
+
+
+def dense_eigenpairs(name: str, a: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """All eigenpairs of a symmetric matrix in host memory, by a device of that name: values ascending, vectors in columns."""
+    if kind_of(name) is CUDA:
+        with driver_errors_typed(name, f"all eigenpairs of a matrix of order {len(a)}"):
+            found: tuple[NDArray[np.float64], NDArray[np.float64]]
+            found = import_module("ooc_chol.kernels.cuda.dense_eigenpairs").dense_eigenpairs(name, a)
+            return found
+    values, vectors = np.linalg.eigh(a)
+    return values, vectors
+
+
+def dense_eigenpairs_bytes(name: str, n: int) -> int:
+    """Bytes of a device that :func:`dense_eigenpairs` takes: of cuSOLVER matrix, vectors and a workspace of 3 n^2 numbers."""
+    return (5 if kind_of(name) is CUDA else 2) * 8 * n * n
 
 
 def kernel_facts(names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:

@@ -11,7 +11,9 @@ from scipy.sparse.csgraph import connected_components
 
 from ooc_chol.config import whole_number
 from ooc_chol.eigen.solve import eigsh
-from ooc_chol.errors import SparseInputError
+from ooc_chol.errors import BudgetError, SparseInputError
+from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
+from ooc_chol.kernels.registry import dense_eigenpairs, dense_eigenpairs_bytes
 from ooc_chol.prints import one_line
 from ooc_chol.room import check_room
 from ooc_chol.sparse.block_csr import BlockCSR, block_csr
@@ -21,6 +23,8 @@ from ooc_chol.sparse.planning import Devices
 #: Vertices up to which LAPACK computes all eigenvectors of a component even where few are wanted, and the share of them that are
 #: wanted from which on it does for any.
 _DENSE_ORDER, _DENSE_SHARE = 1500, 0.2
+#: Vertices of a component from which on a GPU computes all of its eigenvectors sooner than the way there takes.
+_GPU_ORDER = 512
 #: Largest asymmetry of weights, relative to the largest of them, that is taken for rounding.
 _ROUNDING = 1e-6
 #: Columns of an unfolding that are transformed at a time.
@@ -40,7 +44,8 @@ class GraphFourier:
     n_components : int, optional
         How many eigenvectors, those of the smallest eigenvalues; by default all.
     devices : str, sequence of str, or int, optional
-        Where :func:`eigsh` computes a part of the eigenvectors of a large graph.
+        Where eigenvectors are computed: all of a component of 512 vertices and more on the first device, where that is a GPU, a
+        part of those of a large graph on all. By default a GPU that is there and has the memory.
 
     Attributes
     ----------
@@ -54,6 +59,8 @@ class GraphFourier:
         Which Laplacian.
     labels : (N,) array
         Number of the connected component of each vertex.
+    devices : tuple of str
+        Where all eigenvectors of the largest component were computed, or a part of them.
 
     Raises
     ------
@@ -63,15 +70,16 @@ class GraphFourier:
     TypeError
         It is no graph, or holds complex numbers.
     BudgetError
-        The memory for all eigenvectors is not there.
+        The memory for all eigenvectors is not there, in host memory or on a device that was named.
     NoConvergenceError
         :func:`eigsh` has not found a part of them.
 
     Notes
     -----
     Eigenvectors are computed for each connected component by itself, so that none of them mixes components: what is observed
-    in one says nothing of another. LAPACK computes all of a component, in ``O(n**3)`` flops and 24 n^2 bytes; of more than 1,500
-    vertices, less than a fifth of the eigenvectors come from :func:`eigsh`. Multiple eigenvalues leave the choice of their
+    in one says nothing of another. LAPACK, or cuSOLVER on a GPU, computes all of a component, in ``O(n**3)`` flops and 24 n^2
+    bytes of host memory (40 of a GPU's); of more than 1,500 vertices, less than a fifth of the eigenvectors come from
+    :func:`eigsh`. Multiple eigenvalues leave the choice of their
     eigenvectors open: any is a transform, and what is of low rank in one need not be so in another.
 
     Examples
@@ -96,7 +104,9 @@ class GraphFourier:
         check_room(8 * n * count, f"{count} eigenvectors of a graph of {n} vertices", "take fewer (n_components)")
         self.normalized = bool(normalized)
         self.labels: NDArray[np.int32] = connected_components(weights, directed=False)[1]
-        parts = [_component(weights, rows, self.normalized, count, devices) for rows in _members(self.labels)]
+        where = _Where(resolve_devices(devices), devices is not None)
+        parts = [_component(weights, rows, self.normalized, count, where) for rows in _members(self.labels)]
+        self.devices: tuple[str, ...] = max(parts, key=lambda part: len(part.rows)).devices
         self.eigenvalues: NDArray[np.float64]
         self.basis: NDArray[np.float64]
         self.eigenvalues, self.basis = _merged(parts, n, count)
@@ -177,11 +187,31 @@ class _Part(NamedTuple):
     rows: NDArray[np.intp]
     values: NDArray[np.float64]
     vectors: NDArray[np.float64]  #: (len(rows), len(values))
+    devices: tuple[str, ...] = ()
 
 
-def fourier_of(graph: Any) -> GraphFourier:
+class _Where(NamedTuple):
+    """Devices, and whether somebody named them."""
+
+    names: tuple[str, ...]
+    is_asked: bool
+
+    def dense(self, n: int) -> str:
+        """Which of them computes all eigenvectors of a component of n vertices; of several, the first."""
+        first = self.names[0]
+        if device_kind(first).is_in_host_memory or n < _GPU_ORDER:
+            return "host:0"
+        free, needed = memory_info(first)[0], dense_eigenpairs_bytes(first, n)
+        if free >= needed:
+            return first
+        if self.is_asked:
+            raise BudgetError(f"memory of {first} for all eigenvectors of {n} vertices", needed, free, "take devices='host'")
+        return "host:0"
+
+
+def fourier_of(graph: Any, devices: Devices = None) -> GraphFourier:
     """A transform as it is, or that of a graph."""
-    return graph if isinstance(graph, GraphFourier) else GraphFourier(graph)
+    return graph if isinstance(graph, GraphFourier) else GraphFourier(graph, devices=devices)
 
 
 def _adjacency(graph: Any) -> csr_array:
@@ -233,7 +263,7 @@ def _members(labels: NDArray[np.int32]) -> list[NDArray[np.intp]]:
     return [part for part in parts if len(part) > 1] + ([np.concatenate(alone)] if alone else [])
 
 
-def _component(weights: csr_array, rows: NDArray[np.intp], normalized: bool, count: int, devices: Devices) -> _Part:
+def _component(weights: csr_array, rows: NDArray[np.intp], normalized: bool, count: int, where: _Where) -> _Part:
     """The smoothest eigenvectors of a component, at most ``count``; those of vertices without neighbours are unit vectors."""
     n, part = len(rows), weights[rows][:, rows].tocsr()
     wanted = min(n, count)
@@ -242,13 +272,14 @@ def _component(weights: csr_array, rows: NDArray[np.intp], normalized: bool, cou
     if n > _DENSE_ORDER and wanted < _DENSE_SHARE * n:
         operator = laplacian(part, normalized=normalized)
         try:
-            values, vectors = eigsh(operator, wanted, which="SA", precision="DDD", devices=devices)
+            values, vectors = eigsh(operator, wanted, which="SA", precision="DDD", devices=where.names)
         finally:
             operator.matrix.close()
-        return _Part(rows, values, np.asarray(vectors, np.float64))
+        return _Part(rows, values, np.asarray(vectors, np.float64), where.names)
     check_room(3 * 8 * n * n, f"all eigenvectors of a graph of {n} vertices", "take fewer than a fifth of them (n_components)")
-    values, vectors = np.linalg.eigh(_dense_laplacian(part, normalized))
-    return _Part(rows, values[:wanted], vectors[:, :wanted])
+    device = where.dense(n)
+    values, vectors = dense_eigenpairs(device, _dense_laplacian(part, normalized))
+    return _Part(rows, values[:wanted], vectors[:, :wanted], (device,))
 
 
 def _is_diagonal(part: csr_array) -> bool:

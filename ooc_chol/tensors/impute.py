@@ -189,7 +189,7 @@ def impute(
     route = resolve_svt(svt, *given.observed.shape[1:])
     first, before = _start_of(start, first_lambda, given)
     began = time.perf_counter()
-    fourier = fourier_of(graph)
+    fourier = fourier_of(graph, devices)
     seconds_fourier = 0.0 if fourier is graph else time.perf_counter() - began
     check_order(fourier, given.observed)
     if given.mask.all():

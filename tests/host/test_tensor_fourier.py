@@ -129,3 +129,37 @@ def test_wrong_arguments_are_refused():
         fourier.forward(np.ones((12, 3), np.int64))
     with pytest.raises(ValueError, match=r"Xh has shape \(11, 3\).* 12 components"):
         fourier.inverse(np.ones((11, 3)))
+
+
+class SmallGpu:
+    """A kind of device that has some memory, and none of it in the host's."""
+
+    is_in_host_memory = False
+
+
+@pytest.fixture
+def gpu_of(monkeypatch):
+    """A GPU with so many bytes free, as far as the choice of where to compute looks at it."""
+
+    def gpu_of(free_bytes):
+        monkeypatch.setattr(module, "device_kind", lambda name: SmallGpu())
+        monkeypatch.setattr(module, "memory_info", lambda name: (free_bytes, free_bytes))
+        monkeypatch.setattr(module, "dense_eigenpairs_bytes", lambda name, n: 40 * n * n)
+
+    return gpu_of
+
+
+def test_a_gpu_computes_where_it_has_the_memory_and_there_is_enough_to_do(gpu_of):
+    gpu_of(40 * 600**2)
+    where = module._Where(("cuda:0", "cuda:1"), is_asked=False)
+    assert [where.dense(n) for n in (511, 512, 600, 601)] == ["host:0", "cuda:0", "cuda:0", "host:0"]
+
+
+def test_a_gpu_that_was_named_and_has_too_little_memory_is_refused(gpu_of):
+    gpu_of(1000)
+    with pytest.raises(oc.BudgetError, match=r"memory of cuda:0 for all eigenvectors of 600 vertices: 1000 bytes.*'host'"):
+        module._Where(("cuda:0",), is_asked=True).dense(600)
+
+
+def test_where_eigenvectors_were_computed_is_told():
+    assert oc.GraphFourier(random_graph(30), devices="host:0").devices == ("host:0",)

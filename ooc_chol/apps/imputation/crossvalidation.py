@@ -153,7 +153,7 @@ def cross_validate(
     weights = _weights(graph, len(tensor))
     transform = fourier
     if transform is None:
-        transform = graph if weights is None else oc.GraphFourier(weights)
+        transform = graph if weights is None else oc.GraphFourier(weights, devices=options.get("devices"))
     away: list[NDArray[np.float64]] = []
     lambdas: NDArray[np.float64] = np.empty(0)
     squares, plain = np.full((len(tensor), 0), np.nan), np.zeros(len(tensor))

@@ -228,7 +228,8 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     def _fourier(self) -> oc.GraphFourier:
         """The transform, as given or of the graph."""
         if not isinstance(self.graph, oc.GraphFourier):
-            return oc.GraphFourier(self.graph, normalized=self.normalized, n_components=self.n_components)
+            count, devices = self.n_components, self.devices
+            return oc.GraphFourier(self.graph, normalized=self.normalized, n_components=count, devices=devices)
         if self.n_components not in (None, self.graph.n_components):
             raise ValueError(
                 f"n_components is {self.n_components}, but the GraphFourier that was given has {self.graph.n_components}: "

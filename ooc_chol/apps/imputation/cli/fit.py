@@ -68,8 +68,9 @@ def run(options: argparse.Namespace) -> int:
     if options.plan:
         return _planned(options, given, mask)
     graph = read_graph(options.graph, len(given.tensor), base=options.base)
-    fourier = oc.GraphFourier(graph, normalized=not options.unnormalized, n_components=options.n_components)
     how = impute_options(options)
+    normalized, devices = not options.unnormalized, how.get("devices")
+    fourier = oc.GraphFourier(graph, normalized=normalized, n_components=options.n_components, devices=devices)
     validated = None
     if options.cross_validate is not None:
         validated = _validated(options, given, mask, graph, fourier, how)

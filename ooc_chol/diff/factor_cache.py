@@ -12,6 +12,7 @@ import numpy as np
 
 from ooc_chol.diff.memory import Array, device_of, is_cupy
 from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.primitives import matmul, matmul_transposed
 from ooc_chol.diff.solve_checks import check_matrix, check_right_hand_sides
 from ooc_chol.errors import OocCholError
 
@@ -211,7 +212,7 @@ class FactorCache:
         if pattern.n_rows == 0:
             return Factor(pattern, values.copy(), assume, None)
         if chosen == "cudss":
-            return Factor(pattern, values.copy(), assume, self._by_cudss(pattern, values, assume, columns))
+            return Factor(pattern, values.copy(), assume, self._by_cudss(pattern, values, assume))
         kept, copied = values.copy(), values.nbytes if is_cupy(values) else 0
         return Factor(pattern, kept, assume, self._by_superlu(pattern, kept, assume), copied)
 
@@ -222,7 +223,7 @@ class FactorCache:
         on_host = values.get() if is_cupy(values) else values
         return HostSolver(self._symbolic_of(pattern), np.asarray(on_host, np.float64), assume)
 
-    def _by_cudss(self, pattern: Pattern, values: Array, assume: Assume, columns: int) -> _Solver:
+    def _by_cudss(self, pattern: Pattern, values: Array, assume: Assume) -> _Solver:
         """Factors by cuDSS, in float64; where they are not good, SuperLU tells whether the matrix is singular, and where."""
         wide = values.astype(np.float64)
         full = _csr(pattern, wide)
@@ -232,7 +233,11 @@ class FactorCache:
         def transposed() -> Any:
             return _csr(pattern.transposed, wide[pattern.place("transposing", wide)])
 
-        solver: Any = _cuda().CudssSolver(a, transposed, full, assume, columns)
+        def times(x: Any, trans: bool) -> Any:
+            product = matmul_transposed if trans else matmul
+            return product(pattern, wide, x)
+
+        solver: Any = _cuda().CudssSolver(a, transposed, full, assume=assume, times=times)
         if solver.trouble:
             solver.close()
             self._by_superlu(pattern, values, assume)  # raises with the column where the matrix is singular

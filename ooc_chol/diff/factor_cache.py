@@ -12,6 +12,7 @@ import numpy as np
 
 from ooc_chol.diff.memory import Array, device_of, is_cupy
 from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.primitives import matmul, matmul_transposed
 from ooc_chol.diff.solve_checks import check_matrix, check_right_hand_sides
 from ooc_chol.errors import OocCholError
 
@@ -184,9 +185,7 @@ class FactorCache:
         self.factored = 0  #: Matrices that were factored
         self.found = 0  #: Times a kept factor was of equal values
 
-    def factor(
-        self, pattern: Pattern, values: Array, *, assume: Assume = None, method: Method = "auto", columns: int = 1
-    ) -> Factor:
+    def factor(self, pattern: Pattern, values: Array, *, assume: Assume = None, method: Method = "auto") -> Factor:
         """The kept factor of these values, or a new one; as :func:`factorize`."""
         chosen = _method_for(method, values)
         key = (pattern, assume, chosen, device_of(values))
@@ -196,14 +195,14 @@ class FactorCache:
                 self._kept.move_to_end(key)
                 self.found += 1
                 return kept
-            factor = self.factorize(pattern, values, assume=assume, method=chosen, columns=columns)
+            factor = self.factorize(pattern, values, assume=assume, method=chosen)
             self._kept[key] = factor
             self._kept.move_to_end(key)
             while len(self._kept) > self._keep:
                 self._kept.popitem(last=False)
             return factor
 
-    def factorize(self, pattern: Pattern, values: Array, *, assume: Assume, method: Method, columns: int = 1) -> Factor:
+    def factorize(self, pattern: Pattern, values: Array, *, assume: Assume, method: Method) -> Factor:
         """A new factor, with the symbolic work that is kept of the pattern; the factor itself is not kept."""
         chosen = _method_for(method, values)
         check_matrix(pattern, values, assume)
@@ -211,7 +210,7 @@ class FactorCache:
         if pattern.n_rows == 0:
             return Factor(pattern, values.copy(), assume, None)
         if chosen == "cudss":
-            return Factor(pattern, values.copy(), assume, self._by_cudss(pattern, values, assume, columns))
+            return Factor(pattern, values.copy(), assume, self._by_cudss(pattern, values, assume))
         kept, copied = values.copy(), values.nbytes if is_cupy(values) else 0
         return Factor(pattern, kept, assume, self._by_superlu(pattern, kept, assume), copied)
 
@@ -222,7 +221,7 @@ class FactorCache:
         on_host = values.get() if is_cupy(values) else values
         return HostSolver(self._symbolic_of(pattern), np.asarray(on_host, np.float64), assume)
 
-    def _by_cudss(self, pattern: Pattern, values: Array, assume: Assume, columns: int) -> _Solver:
+    def _by_cudss(self, pattern: Pattern, values: Array, assume: Assume) -> _Solver:
         """Factors by cuDSS, in float64; where they are not good, SuperLU tells whether the matrix is singular, and where."""
         wide = values.astype(np.float64)
         full = _csr(pattern, wide)
@@ -232,7 +231,11 @@ class FactorCache:
         def transposed() -> Any:
             return _csr(pattern.transposed, wide[pattern.place("transposing", wide)])
 
-        solver: Any = _cuda().CudssSolver(a, transposed, full, assume, columns)
+        def times(x: Any, trans: bool) -> Any:
+            product = matmul_transposed if trans else matmul
+            return product(pattern, wide, x)
+
+        solver: Any = _cuda().CudssSolver(a, transposed, full, assume=assume, times=times)
         if solver.trouble:
             solver.close()
             self._by_superlu(pattern, values, assume)  # raises with the column where the matrix is singular
@@ -262,7 +265,7 @@ class FactorCache:
 CACHE = FactorCache()
 
 
-def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method: Method = "auto", columns: int = 1) -> Factor:
+def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method: Method = "auto") -> Factor:
     """Factor a sparse matrix, to solve with it many times.
 
     Parameters
@@ -277,8 +280,6 @@ def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method:
     method : {"auto", "superlu", "cudss"}
         SuperLU on the host; or cuDSS on the device of CuPy's arrays, which ``"auto"`` takes where it is installed. Without it,
         SuperLU solves for arrays of CuPy, too, and ``Factor.copies`` counts the bytes that are copied.
-    columns : int
-        Right-hand sides that cuDSS solves for at a time; SuperLU takes any number.
 
     Returns
     -------
@@ -302,6 +303,7 @@ def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method:
     -----
     SuperLU factors float32 values in float64, and solutions are rounded to float32: factors take 12 bytes an entry for both.
     Solutions are refined where their normwise backward error is above 1e-15. The order of elimination of a pattern is kept.
+    cuDSS solves for one right-hand side after the other, in float64, so that solutions are the same to the bit in every run.
 
     Examples
     --------
@@ -312,7 +314,7 @@ def factorize(pattern: Pattern, values: Array, *, assume: Assume = None, method:
     ...     factor.solve(np.array([2.0, 5.0])).tolist(), factor.solve(np.array([4.0, 3.0]), trans=True).tolist()
     ([1.0, 1.0], [1.0, 1.0])
     """
-    return CACHE.factorize(pattern, values, assume=assume, method=method, columns=columns)
+    return CACHE.factorize(pattern, values, assume=assume, method=method)
 
 
 def forget_factors() -> None:

@@ -26,9 +26,6 @@ __all__ = [
     "triangular_solve",
 ]
 
-#: Most right-hand sides that cuDSS solves for at a time.
-_MOST_COLUMNS = 64
-
 
 @final
 class Memo:
@@ -86,7 +83,7 @@ class Solve(AbstractOp):
         values, b = given
         self.pattern.check_values(values)
         check_right_hand_sides(self.pattern, values, b)
-        factor = self.factor_of(values, b)
+        factor = self.factor_of(values)
         known = self.memo.recall(factor.values, b)
         if known is not None:
             return known
@@ -94,7 +91,7 @@ class Solve(AbstractOp):
         self.memo.keep(factor.values, b, x)
         return x
 
-    def factor_of(self, values: Array, b: Array) -> Factor:
+    def factor_of(self, values: Array) -> Factor:
         """The factor: that which was given or used last, where it is of these values; else the one of the cache."""
         if self.given_factor is not None:
             if not isinstance(self.given_factor, Factor):
@@ -104,8 +101,7 @@ class Solve(AbstractOp):
             return self.given_factor
         factor = self.memo.factor
         if factor is None or not factor.matches(self.pattern, values):
-            columns = 1 if b.ndim < 2 else max(1, min(b.shape[1], _MOST_COLUMNS))
-            factor = CACHE.factor(self.pattern, values, assume=self.assume, method=self.method, columns=columns)
+            factor = CACHE.factor(self.pattern, values, assume=self.assume, method=self.method)
             self.memo.factor = factor
         return factor
 

@@ -82,7 +82,7 @@ class Factorization:
         return f"Factorization({self.matrix!r}, {self.factor!r})"
 
 
-def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto", columns: int = 1) -> Factorization:
+def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto") -> Factorization:
     """Factor a sparse matrix, to solve with it many times.
 
     Parameters
@@ -91,8 +91,6 @@ def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto", columns
         (n, n), with the values that it has now.
     assume, method
         As for :func:`solve`.
-    columns : int
-        Right-hand sides that cuDSS solves for at a time; SuperLU takes any number.
 
     Returns
     -------
@@ -114,8 +112,7 @@ def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto", columns
     tensor([1., 1.])
     """
     matrix = checked_matrix(A)
-    options: dict[str, Any] = {"assume": assume, "method": method, "columns": columns}
-    factor = applied(lambda values: factors.factorize(matrix.pattern, values, **options), matrix.values)
+    factor = applied(lambda values: factors.factorize(matrix.pattern, values, assume=assume, method=method), matrix.values)
     return Factorization(matrix, factor)
 
 

@@ -16,7 +16,7 @@ from ooc_chol.installation import install_hint
 _MOST_ENTRIES = np.iinfo(np.int32).max
 #: Backward error of a solution that is tried out, and condition number, up to which factors are taken for good.
 _MOST_BACKWARD, _MOST_CONDITION = 1e-10, 1e15
-#: Steps of refinement that cuDSS takes, and seed of the right-hand side that is tried out.
+#: Steps of refinement that every solution takes, and seed of the right-hand side that is tried out.
 _STEPS, _SEED = 2, 5
 
 
@@ -69,7 +69,7 @@ def to_device(x: np.ndarray[Any, Any], like: Any) -> Any:
 
 @final
 class CudssSolver:
-    """cuDSS's factors of one matrix, in float64.
+    """cuDSS's factors of one matrix, in float64, whose solutions are the same to the bit in every run.
 
     Parameters
     ----------
@@ -82,21 +82,27 @@ class CudssSolver:
         The whole matrix, with which the factors are tried out.
     assume : {None, "symmetric", "spd"}
         What is known of it.
-    columns : int
-        Right-hand sides of one call of cuDSS: more are solved for one panel after the other, fewer are filled up with zeros.
+    times : callable
+        Gives the product with a float64 vector, ``times(x, trans)``, its sums in the same order in every run.
 
     Attributes
     ----------
     trouble : str
         Why the factors are not good, from a solution that was tried out; empty where they are.
+
+    Notes
+    -----
+    In its deterministic mode cuDSS 0.8 takes one right-hand side, and refines none: its analysis answers ``NOT_SUPPORTED`` where
+    there are more, or where it is told to refine. So right-hand sides are solved for one after the other and refined here, two
+    steps each, by which a solution takes three solves with the factors and two products with the matrix.
     """
 
     method = "cudss"
 
-    def __init__(self, a: Csr, transposed: Any, full: Csr, assume: str | None, columns: int) -> None:
+    def __init__(self, a: Csr, transposed: Any, full: Csr, *, assume: str | None, times: Any) -> None:
         if full.values.size > _MOST_ENTRIES:
             raise ValueError(f"the matrix has {full.values.size} entries, but cuDSS counts them in int32, up to {_MOST_ENTRIES}")
-        self._n, self._assume, self._columns, self._transposed = a.n, assume, columns, transposed
+        self._n, self._assume, self._times, self._transposed = a.n, assume, times, transposed
         self._solvers: dict[bool, Any] = {}
         self._finalizer = weakref.finalize(self, _free, self._solvers)
         self._device = a.values.device
@@ -112,21 +118,27 @@ class CudssSolver:
 
     def solve(self, b: Any, trans: bool) -> Any:
         """Solve ``A x = b`` for (n,) or (n, k) right-hand sides, or with the transpose of A."""
+        trans = trans and not self._assume
         with self._device:
-            solver = self._solver_of(trans and not self._assume)
+            solver = self._solver_of(trans)
             columns = b.reshape(self._n, -1)
             x = cp.empty(columns.shape, b.dtype)
-            for first in range(0, columns.shape[1], self._columns):
-                part = columns[:, first : first + self._columns]
-                panel = cp.zeros((self._n, self._columns), np.float64, order="F")
-                panel[:, : part.shape[1]] = part
-                solver.reset_operands(b=panel)
-                x[:, first : first + self._columns] = solver.solve()[:, : part.shape[1]]
+            for at in range(columns.shape[1]):
+                one = cp.empty(self._n, np.float64)
+                one[:] = columns[:, at]
+                x[:, at] = self._refined(solver, one, trans)
             return x.reshape(b.shape)
 
     def close(self) -> None:
         """Free the factors."""
         self._finalizer()
+
+    def _refined(self, solver: Any, b: Any, trans: bool) -> Any:
+        """The solution for one right-hand side, refined."""
+        x = _once(solver, b)
+        for _ in range(_STEPS):
+            x += _once(solver, b - self._times(x, trans))  # x += A^-1 (b - A x)
+        return x
 
     def _solver_of(self, trans: bool) -> Any:
         """The factors of A, or of its transpose, which are made when first asked for."""
@@ -146,10 +158,9 @@ class CudssSolver:
         }
         view = DirectSolverMatrixViewType.LOWER if self._assume else DirectSolverMatrixViewType.FULL
         options = DirectSolverOptions(sparse_system_type=kinds[self._assume], sparse_system_view=view)
-        solver = DirectSolver(a.matrix, cp.zeros((self._n, self._columns), np.float64, order="F"), options=options)
+        solver = DirectSolver(a.matrix, cp.zeros(self._n, np.float64), options=options)
         flag = np.ones(1, cudss.get_config_param_dtype(int(cudss.ConfigParam.DETERMINISTIC_MODE)))
         cudss.config_set(solver.config_ptr, cudss.ConfigParam.DETERMINISTIC_MODE, flag.ctypes.data, flag.nbytes)
-        solver.solution_config.ir_num_steps = _STEPS
         solver.plan()
         solver.factorize()
         return solver
@@ -167,6 +178,12 @@ class CudssSolver:
             return f"its solutions have backward errors of {error:.2g}"
         condition = norm * size
         return f"the condition number is {condition:.2g} or more" if condition > _MOST_CONDITION else ""
+
+
+def _once(solver: Any, b: Any) -> Any:
+    """What the factors alone give for one right-hand side."""
+    solver.reset_operands(b=b)
+    return solver.solve()
 
 
 def _free(solvers: dict[bool, Any]) -> None:

@@ -1,0 +1,190 @@
+"""Solves by cuDSS without a GPU: NumPy in CuPy's place, and a solver that refuses what cuDSS 0.8 refuses and is inexact."""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import importlib.util
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import scipy.sparse.linalg
+
+from tests.host.diff_solve_matrices import backward_error, poisson, regular
+
+DIRECT = Path(__file__).resolve().parents[2] / "ooc_chol/kernels/cuda/direct.py"
+#: Error of the stand-in's solutions, relative to each number: two steps of refinement leave 1e-18 of it.
+INEXACT = 1e-6
+
+
+class ConfigParam(enum.IntEnum):
+    IR_N_STEPS = 5
+    DETERMINISTIC_MODE = 24
+
+
+class Kind(enum.IntEnum):
+    GENERAL = 0
+    SYMMETRIC = 1
+    SPD = 3
+
+
+class View(enum.IntEnum):
+    FULL = 0
+    LOWER = 1
+
+
+class Held(np.ndarray):
+    """An array with CuPy's attribute ``device``."""
+
+    @property
+    def device(self):
+        return nullcontext()
+
+
+class DirectSolver:
+    """What nvmath-python's class of that name does for one CSR matrix, with the refusals of cuDSS 0.8's analysis."""
+
+    made: ClassVar[list[DirectSolver]] = []
+
+    def __init__(self, a: Any, b: Any, *, options: dict[str, Any]) -> None:
+        assert a.indices.dtype == a.indptr.dtype == np.int32
+        assert a.dtype == b.dtype == np.float64
+        self._b = b
+        lower = options["sparse_system_view"] == View.LOWER
+        self._a = a + sp.tril(a, -1).T if lower else a
+        self.config_ptr = id(self)
+        self.config = dict.fromkeys(ConfigParam, 0)
+        self.factors: Any = None
+        DirectSolver.made.append(self)
+
+    def plan(self) -> None:
+        n_right = 1 if self._b.ndim == 1 else self._b.shape[1]
+        if self.config[ConfigParam.DETERMINISTIC_MODE] and (n_right > 1 or self.config[ConfigParam.IR_N_STEPS] > 0):
+            raise RuntimeError("NOT_SUPPORTED (4)")
+
+    def factorize(self) -> None:
+        self.factors = scipy.sparse.linalg.splu(self._a.tocsc())
+
+    def reset_operands(self, *, b: Any) -> None:
+        assert (b.shape, b.strides, b.dtype) == (self._b.shape, self._b.strides, self._b.dtype)
+        self._b = b
+
+    def solve(self) -> Any:
+        x = self.factors.solve(np.asarray(self._b))
+        return (x * (1 + INEXACT * np.cos(np.arange(x.size)))).view(Held)
+
+    def free(self) -> None:
+        self.factors = None
+
+
+def config_set(pointer: int, param: int, address: int, size: int) -> None:
+    """Set a parameter of the solver that has this configuration, as the library reads it: an int of C."""
+    assert size == ctypes.sizeof(ctypes.c_int)
+    (solver,) = (each for each in DirectSolver.made if each.config_ptr == pointer)
+    assert solver.factors is None
+    solver.config[ConfigParam(param)] = ctypes.c_int.from_address(address).value
+
+
+def module(name: str, **content: Any) -> ModuleType:
+    made = ModuleType(name)
+    made.__dict__.update(content)
+    return made
+
+
+@pytest.fixture
+def direct(monkeypatch):
+    """The module, with stand-ins for CuPy and nvmath-python."""
+    cudss = module("cudss", ConfigParam=ConfigParam, config_set=config_set, get_config_param_dtype=lambda _: np.int32)
+    advanced = module(
+        "advanced",
+        DirectSolver=DirectSolver,
+        DirectSolverMatrixType=Kind,
+        DirectSolverMatrixViewType=View,
+        DirectSolverOptions=dict,
+    )
+    cupy = module("cupy", asarray=held, zeros=lambda n, dtype: held(np.zeros(n, dtype)), empty=np.empty)
+    cupy.__dict__.update(isfinite=np.isfinite)
+    given = {
+        "cupy": cupy,
+        "cupyx": module("cupyx"),
+        "cupyx.scipy": module("cupyx.scipy"),
+        "cupyx.scipy.sparse": module("sparse", csr_matrix=sp.csr_matrix),
+        "cupyx.scipy.sparse.linalg": module("linalg", spsolve_triangular=None),
+        "nvmath": module("nvmath"),
+        "nvmath.bindings": module("bindings", cudss=cudss),
+        "nvmath.sparse": module("sparse"),
+        "nvmath.sparse.advanced": advanced,
+    }
+    for name, each in given.items():
+        monkeypatch.setitem(sys.modules, name, each)
+    monkeypatch.setattr(DirectSolver, "made", [])
+    spec = importlib.util.spec_from_file_location("direct_on_the_host", DIRECT)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def held(array: Any, dtype: Any = None) -> Held:
+    return np.ascontiguousarray(array, dtype=dtype).view(Held)
+
+
+def csr(direct, matrix):
+    """A matrix as the solver takes it."""
+    matrix = sp.csr_matrix(matrix)
+    return direct.Csr(held(matrix.indptr), held(matrix.indices), held(matrix.data), matrix.shape[0])
+
+
+def solver_of(direct, matrix, assume):
+    a = sp.csr_matrix(matrix)
+    return direct.CudssSolver(
+        csr(direct, sp.tril(a) if assume else a),
+        lambda: csr(direct, a.T),
+        csr(direct, a),
+        assume=assume,
+        times=lambda x, trans: (a.T if trans else a) @ x,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("columns", [(), (1,), (3,)])
+@pytest.mark.parametrize("assume", [None, "symmetric", "spd"])
+def test_what_is_asked_of_cudss_is_supported_and_solutions_are_refined(direct, assume, columns, dtype):
+    matrix = poisson(8) if assume else sp.csr_matrix(regular(64, 0.1, 1))
+    solver = solver_of(direct, matrix, assume)
+    assert solver.trouble == ""
+    b = held(np.random.default_rng(2).standard_normal((64, *columns)), dtype)
+    for trans in (False, True):
+        x = solver.solve(b, trans)
+        assert x.shape == b.shape
+        assert x.dtype == dtype
+        dense = matrix.toarray().T if trans else matrix.toarray()
+        assert backward_error(dense, x, b) <= (1e-14 if dtype == np.float64 else 1e-7)
+    assert len(DirectSolver.made) == (1 if assume else 2)
+    assert all(each.config[ConfigParam.DETERMINISTIC_MODE] == 1 for each in DirectSolver.made)
+
+
+def test_a_column_has_the_bits_that_it_has_alone(direct):
+    solver = solver_of(direct, poisson(8), "spd")
+    b = held(np.random.default_rng(3).standard_normal((64, 5)))
+    together = solver.solve(b, False)
+    for at in range(5):
+        assert np.array_equal(together[:, at], solver.solve(held(b[:, at]), False))
+
+
+def test_a_matrix_of_one_number_has_several_right_hand_sides(direct):
+    solver = solver_of(direct, np.array([[4.0]]), None)
+    assert solver.solve(held([[4.0, 8.0, 2.0]]), True).tolist() == [[1.0, 2.0, 0.5]]
+
+
+def test_closing_frees_the_factors_of_the_matrix_and_its_transpose(direct):
+    solver = solver_of(direct, regular(64, 0.1, 1), None)
+    solver.solve(held(np.ones(64)), True)
+    assert [each.factors is not None for each in DirectSolver.made] == [True, True]
+    solver.close()
+    assert [each.factors for each in DirectSolver.made] == [None, None]

@@ -188,3 +188,11 @@ def test_closing_frees_the_factors_of_the_matrix_and_its_transpose(direct):
     assert [each.factors is not None for each in DirectSolver.made] == [True, True]
     solver.close()
     assert [each.factors for each in DirectSolver.made] == [None, None]
+
+
+def test_a_matrix_that_cannot_be_factored_leaves_nothing_allocated(direct, monkeypatch):
+    freed = []
+    monkeypatch.setattr(DirectSolver, "free", freed.append)
+    with pytest.raises(RuntimeError, match="singular"):
+        solver_of(direct, np.array([[1.0, 1.0], [1.0, 1.0]]), None)
+    assert freed == DirectSolver.made

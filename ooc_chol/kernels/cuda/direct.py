@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
+from contextlib import ExitStack
 from functools import cache
 from typing import Any, NamedTuple, final
 
@@ -18,6 +20,9 @@ _MOST_ENTRIES = np.iinfo(np.int32).max
 _MOST_BACKWARD, _MOST_CONDITION = 1e-10, 1e15
 #: Steps of refinement that every solution takes, and seed of the right-hand side that is tried out.
 _STEPS, _SEED = 2, 5
+#: Of nvmath, which says at every factorization that no library for threads was named.
+_LOGGER = logging.getLogger("ooc_chol.cudss")
+_LOGGER.addHandler(logging.NullHandler())
 
 
 class Csr(NamedTuple):
@@ -157,12 +162,15 @@ class CudssSolver:
             "spd": DirectSolverMatrixType.SPD,
         }
         view = DirectSolverMatrixViewType.LOWER if self._assume else DirectSolverMatrixViewType.FULL
-        options = DirectSolverOptions(sparse_system_type=kinds[self._assume], sparse_system_view=view)
+        options = DirectSolverOptions(sparse_system_type=kinds[self._assume], sparse_system_view=view, logger=_LOGGER)
         solver = DirectSolver(a.matrix, cp.zeros(self._n, np.float64), options=options)
-        flag = np.ones(1, cudss.get_config_param_dtype(int(cudss.ConfigParam.DETERMINISTIC_MODE)))
-        cudss.config_set(solver.config_ptr, cudss.ConfigParam.DETERMINISTIC_MODE, flag.ctypes.data, flag.nbytes)
-        solver.plan()
-        solver.factorize()
+        with ExitStack() as stack:
+            stack.callback(solver.free)  # where it is not to be had, or somebody interrupts
+            flag = np.ones(1, cudss.get_config_param_dtype(int(cudss.ConfigParam.DETERMINISTIC_MODE)))
+            cudss.config_set(solver.config_ptr, cudss.ConfigParam.DETERMINISTIC_MODE, flag.ctypes.data, flag.nbytes)
+            solver.plan()
+            solver.factorize()
+            stack.pop_all()
         return solver
 
     def _tried(self, matrix: Any) -> str:

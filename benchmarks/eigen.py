@@ -230,10 +230,10 @@ def in_core(options: argparse.Namespace) -> Iterator[Line]:
     """In one GPU's memory, beside CuPy."""
     for scale in options.scales or (22, 24, 25):
         with graph("rmat", scale, options.devices, order=options.order) as (a, facts):
-            for precision, columns in (("FDF", 1), ("FDF", 8), ("DDD", 4)):
+            for precision, columns in (("FDF", 1), ("FDF", 8), *((("DDD", 4),) if "DDD" in options.precisions else ())):
                 yield product_line(a, facts, precision, columns, devices=options.devices)
             for k in options.k:
-                for precision in ("FDF", "DDD"):
+                for precision in options.precisions:
                     line = facts | {"what": "ours", "k": k, "precision": precision}
                     yield attempt(line, ours(a, k, 2, precision=precision, devices=options.devices))
                 if options.scipy:
@@ -270,16 +270,18 @@ def paper(a: oc.BlockCSR, k: int, **where: Any) -> Callable[[], Line]:
 
 
 def two(options: argparse.Namespace) -> Iterator[Line]:
-    """One GPU and two, in core and streamed."""
+    """One GPU and two, in core; streamed, the paper's K steps, whose passes are those of a run that converges."""
     for scale in options.scales or (25, 27):
         with graph("rmat", scale, "cuda", order=options.order) as (a, facts):
-            budget = None if scale < 27 else "32 GiB"
-            sizes = {"ncv": 120, "block": 8} if scale < 27 else {"ncv": 56, "block": 2}
             for devices in ("cuda:0", ["cuda:0", "cuda:1"]):
-                line = facts | {"what": "ours", "k": 24, "precision": "FDF", "devices": devices, "budget": budget}
-                yield attempt(
-                    line, ours(a, 24, 2 if scale < 27 else 1, precision="FDF", devices=devices, memory_budget=budget, **sizes)
-                )
+                if scale < 27:
+                    line = facts | {"what": "ours", "k": 24, "precision": "FDF", "devices": devices}
+                    yield attempt(line, ours(a, 24, 2, precision="FDF", devices=devices, ncv=120, block=8))
+                for budget in options.budgets if scale >= 27 else ():
+                    where = {"devices": devices, "memory_budget": parse_bytes(budget, "--budgets")}
+                    yield attempt(
+                        facts | {"what": "paper", "k": 24, "precision": "FDF", "budget": budget} | where, paper(a, 24, **where)
+                    )
 
 
 CASES = {"host": host, "file": from_file, "in-core": in_core, "streamed": streamed, "two": two}
@@ -297,6 +299,7 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", default=["16 GiB", "32 GiB"])
     parser.add_argument("--devices", default="cuda:0")
     parser.add_argument("--order", choices=("degree",), help="numbers of an R-MAT graph's vertices, for all solvers")
+    parser.add_argument("--precisions", nargs="+", choices=("FFF", "FDF", "DDD"), default=["FDF", "DDD"], help="ours, in core")
     parser.add_argument("--no-peers", dest="peers", action="store_false")
     parser.add_argument("--scipy", action="store_true", help="SciPy's eigsh on the host too, in core")
     parser.add_argument("--folder", type=Path, help="where a packed graph is written (default: the system's temporary folder)")

@@ -192,7 +192,7 @@ def test_closing_frees_the_factors_of_the_matrix_and_its_transpose(direct):
 
 def test_a_matrix_that_cannot_be_factored_leaves_nothing_allocated(direct, monkeypatch):
     freed = []
-    monkeypatch.setattr(DirectSolver, "free", freed.append)
+    monkeypatch.setattr(DirectSolver, "free", lambda solver: freed.append(solver))
     with pytest.raises(RuntimeError, match="singular"):
         solver_of(direct, np.array([[1.0, 1.0], [1.0, 1.0]]), None)
     assert freed == DirectSolver.made

@@ -24,8 +24,13 @@ INEXACT = 1e-6
 
 
 class ConfigParam(enum.IntEnum):
+    MATCHING_ALG = 2
     IR_N_STEPS = 5
     DETERMINISTIC_MODE = 24
+
+
+class cuDSSError(Exception):
+    """What the library answers."""
 
 
 class Kind(enum.IntEnum):
@@ -66,7 +71,7 @@ class DirectSolver:
     def plan(self) -> None:
         n_right = 1 if self._b.ndim == 1 else self._b.shape[1]
         if self.config[ConfigParam.DETERMINISTIC_MODE] and (n_right > 1 or self.config[ConfigParam.IR_N_STEPS] > 0):
-            raise RuntimeError("NOT_SUPPORTED (4)")
+            raise cuDSSError("NOT_SUPPORTED (4)")
 
     def factorize(self) -> None:
         self.factors = scipy.sparse.linalg.splu(self._a.tocsc())
@@ -100,7 +105,8 @@ def module(name: str, **content: Any) -> ModuleType:
 @pytest.fixture
 def direct(monkeypatch):
     """The module, with stand-ins for CuPy and nvmath-python."""
-    cudss = module("cudss", ConfigParam=ConfigParam, config_set=config_set, get_config_param_dtype=lambda _: np.int32)
+    given = {"ConfigParam": ConfigParam, "config_set": config_set, "cuDSSError": cuDSSError}
+    cudss = module("cudss", get_config_param_dtype=lambda _: np.int32, **given)
     advanced = module(
         "advanced",
         DirectSolver=DirectSolver,
@@ -167,6 +173,7 @@ def test_what_is_asked_of_cudss_is_supported_and_solutions_are_refined(direct, a
         assert backward_error(dense, x, b) <= (1e-14 if dtype == np.float64 else 1e-7)
     assert len(DirectSolver.made) == (1 if assume else 2)
     assert all(each.config[ConfigParam.DETERMINISTIC_MODE] == 1 for each in DirectSolver.made)
+    assert all(each.config[ConfigParam.MATCHING_ALG] == (0 if assume else 5) for each in DirectSolver.made)
 
 
 def test_a_column_has_the_bits_that_it_has_alone(direct):
@@ -196,3 +203,21 @@ def test_a_matrix_that_cannot_be_factored_leaves_nothing_allocated(direct, monke
     with pytest.raises(RuntimeError, match="singular"):
         solver_of(direct, np.array([[1.0, 1.0], [1.0, 1.0]]), None)
     assert freed == DirectSolver.made
+
+
+def test_what_the_library_refuses_is_told(direct, monkeypatch):
+    monkeypatch.setattr(DirectSolver, "plan", lambda _: (_ for _ in ()).throw(cuDSSError("EXECUTION_FAILED (5)")))
+    solver = solver_of(direct, regular(8, 0.3, 1), None)
+    assert solver.trouble == "cuDSS has not factored it (EXECUTION_FAILED (5))"
+
+
+def test_small_numbers_for_pivots_of_zero_do_not_hide_that_a_matrix_is_singular(direct, monkeypatch):
+    """Static pivoting solves with any matrix; what a singular one cannot make stays in the residual."""
+
+    def factorize(solver):
+        solver.factors = scipy.sparse.linalg.splu((solver._a + 1e-8 * sp.eye_array(solver._a.shape[0])).tocsc())
+
+    monkeypatch.setattr(DirectSolver, "factorize", factorize)
+    assert solver_of(direct, poisson(8), None).trouble == ""
+    solver = solver_of(direct, np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]]), None)
+    assert solver.trouble.startswith("its solutions leave ")

@@ -16,8 +16,12 @@ from cupyx.scipy.sparse.linalg import spsolve_triangular
 from ooc_chol.installation import install_hint
 
 _MOST_ENTRIES = np.iinfo(np.int32).max
-#: Backward error of a solution that is tried out, and condition number, up to which factors are taken for good.
-_MOST_BACKWARD, _MOST_CONDITION = 1e-10, 1e15
+#: Backward error of a solution that is tried out, condition number, and what is left of the right-hand side as a share of it, up
+#: to which factors are taken for good. A singular matrix leaves what it cannot make, whatever stands for a pivot of zero.
+_MOST_BACKWARD, _MOST_CONDITION, _MOST_LEFT = 1e-10, 1e15, 0.05
+#: How cuDSS brings large entries to the diagonal, CUDSS_MATCHING_ALG_MAX_DIAG_PRODUCT (Duff and Koster 2001): it exchanges rows
+#: within its blocks alone, and puts a small number for a pivot of zero.
+_MATCHING = 5
 #: Steps of refinement that every solution takes, and seed of the right-hand side that is tried out.
 _STEPS, _SEED = 2, 5
 #: Of nvmath, which says at every factorization that no library for threads was named.
@@ -112,8 +116,12 @@ class CudssSolver:
         self._finalizer = weakref.finalize(self, _free, self._solvers)
         self._device = a.values.device
         with self._device:
-            self._solvers[False] = self._factored(a)
-            self.trouble = self._tried(full.matrix)
+            try:
+                self._solvers[False] = self._factored(a)
+            except self._refusals() as error:  # of a pattern that no exchange of rows gives a full diagonal
+                self.trouble = f"cuDSS has not factored it ({error})"
+            else:
+                self.trouble = self._tried(full.matrix)
 
     @property
     def words(self) -> str:
@@ -166,12 +174,23 @@ class CudssSolver:
         solver = DirectSolver(a.matrix, cp.zeros(self._n, np.float64), options=options)
         with ExitStack() as stack:
             stack.callback(solver.free)  # where it is not to be had, or somebody interrupts
-            flag = np.ones(1, cudss.get_config_param_dtype(int(cudss.ConfigParam.DETERMINISTIC_MODE)))
-            cudss.config_set(solver.config_ptr, cudss.ConfigParam.DETERMINISTIC_MODE, flag.ctypes.data, flag.nbytes)
+            configured = {"DETERMINISTIC_MODE": 1} | ({} if self._assume else {"MATCHING_ALG": _MATCHING})
+            for name, value in configured.items():
+                parameter = getattr(cudss.ConfigParam, name)
+                given = np.full(1, value, cudss.get_config_param_dtype(int(parameter)))
+                cudss.config_set(solver.config_ptr, parameter, given.ctypes.data, given.nbytes)
             solver.plan()
             solver.factorize()
             stack.pop_all()
         return solver
+
+    @staticmethod
+    def _refusals() -> type[Exception]:
+        """What cuDSS's own errors are."""
+        from nvmath.bindings import cudss
+
+        found: type[Exception] = cudss.cuDSSError
+        return found
 
     def _tried(self, matrix: Any) -> str:
         """What is wrong with a solution, in words."""
@@ -181,7 +200,10 @@ class CudssSolver:
         size = float(abs(x).max())
         if not np.isfinite(size):
             return "its solutions are not finite"
-        error = float(abs(b - matrix @ x).max()) / (norm * size + 1.0)
+        left = float(abs(b - matrix @ x).max())
+        if left > _MOST_LEFT * float(abs(b).max()):
+            return f"its solutions leave {left / float(abs(b).max()):.2g} of a right-hand side"
+        error = left / (norm * size + 1.0)
         if error > _MOST_BACKWARD:
             return f"its solutions have backward errors of {error:.2g}"
         condition = norm * size

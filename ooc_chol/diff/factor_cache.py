@@ -133,7 +133,11 @@ class Factor:
         return pattern == self.pattern and bool((values == self.values).all())
 
     def close(self) -> None:
-        """Free the factors; the factor solves no more."""
+        """Free the factors; the factor solves no more.
+
+        The memory of cuDSS's factors of a symmetric matrix waits for the next values of its pattern, which need no new plan:
+        :func:`forget_factors` frees it.
+        """
         with self._lock:
             self._closed = True
             solver, self._solver = self._solver, None
@@ -181,6 +185,7 @@ class FactorCache:
         self._keep = keep
         self._kept: OrderedDict[tuple[Pattern, Assume, str, int | None], Factor] = OrderedDict()
         self._symbolic: OrderedDict[Pattern, Any] = OrderedDict()
+        self._plans: Any = None  # of cuDSS, once it was asked
         self._lock = threading.RLock()
         self.factored = 0  #: Matrices that were factored
         self.found = 0  #: Times a kept factor was of equal values
@@ -235,7 +240,10 @@ class FactorCache:
             product = matmul_transposed if trans else matmul
             return product(pattern, wide, x)
 
-        solver: Any = _cuda().CudssSolver(a, transposed, full, assume=assume, times=times)
+        if self._plans is None:
+            self._plans = _cuda().CudssPlans()
+        kept = {"plans": self._plans, "key": (pattern, assume, device_of(values))}
+        solver: Any = _cuda().CudssSolver(a, transposed, full, assume=assume, times=times, **kept)
         if solver.trouble:
             solver.close()
             self._by_superlu(pattern, values, assume)  # raises with the column where the matrix is singular
@@ -247,6 +255,8 @@ class FactorCache:
         with self._lock:
             self._kept.clear()
             self._symbolic.clear()
+            if self._plans is not None:
+                self._plans.clear()
 
     def _symbolic_of(self, pattern: Pattern) -> Any:
         """SuperLU's symbolic work, kept for the last few patterns."""

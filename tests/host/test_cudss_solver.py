@@ -61,14 +61,19 @@ class DirectSolver:
         assert a.indices.dtype == a.indptr.dtype == np.int32
         assert a.dtype == b.dtype == np.float64
         self._b = b
-        lower = options["sparse_system_view"] == View.LOWER
-        self._a = a + sp.tril(a, -1).T if lower else a
+        self._given, self._lower, self.plans = a, options["sparse_system_view"] == View.LOWER, 0
         self.config_ptr = id(self)
         self.config = dict.fromkeys(ConfigParam, 0)
         self.factors: Any = None
         DirectSolver.made.append(self)
 
+    @property
+    def _a(self) -> Any:
+        """The matrix with the values that are there now."""
+        return self._given + sp.tril(self._given, -1).T if self._lower else self._given
+
     def plan(self) -> None:
+        self.plans += 1
         n_right = 1 if self._b.ndim == 1 else self._b.shape[1]
         if self.config[ConfigParam.DETERMINISTIC_MODE] and (n_right > 1 or self.config[ConfigParam.IR_N_STEPS] > 0):
             raise cuDSSError("NOT_SUPPORTED (4)")
@@ -85,14 +90,14 @@ class DirectSolver:
         return (x * (1 + INEXACT * np.cos(np.arange(x.size)))).view(Held)
 
     def free(self) -> None:
-        self.factors = None
+        self.factors = "freed"
 
 
 def config_set(pointer: int, param: int, address: int, size: int) -> None:
     """Set a parameter of the solver that has this configuration, as the library reads it: an int of C."""
     assert size == ctypes.sizeof(ctypes.c_int)
     (solver,) = (each for each in DirectSolver.made if each.config_ptr == pointer)
-    assert solver.factors is None
+    assert solver.factors is None and solver.plans == 0
     solver.config[ConfigParam(param)] = ctypes.c_int.from_address(address).value
 
 
@@ -115,7 +120,8 @@ def direct(monkeypatch):
         DirectSolverOptions=dict,
     )
     cupy = module("cupy", asarray=held, zeros=lambda n, dtype: held(np.zeros(n, dtype)), empty=np.empty)
-    cupy.__dict__.update(isfinite=np.isfinite)
+    device = module("cuda", Device=lambda: module("device", synchronize=lambda: None))
+    cupy.__dict__.update(isfinite=np.isfinite, cuda=device)
     given = {
         "cupy": cupy,
         "cupyx": module("cupyx"),
@@ -146,7 +152,7 @@ def csr(direct, matrix):
     return direct.Csr(held(matrix.indptr), held(matrix.indices), held(matrix.data), matrix.shape[0])
 
 
-def solver_of(direct, matrix, assume):
+def solver_of(direct, matrix, assume, plans=None):
     a = sp.csr_matrix(matrix)
     return direct.CudssSolver(
         csr(direct, sp.tril(a) if assume else a),
@@ -154,6 +160,8 @@ def solver_of(direct, matrix, assume):
         csr(direct, a),
         assume=assume,
         times=lambda x, trans: (a.T if trans else a) @ x,
+        plans=plans or direct.CudssPlans(),
+        key=(a.shape, assume),
     )
 
 
@@ -194,7 +202,42 @@ def test_closing_frees_the_factors_of_the_matrix_and_its_transpose(direct):
     solver.solve(held(np.ones(64)), True)
     assert [each.factors is not None for each in DirectSolver.made] == [True, True]
     solver.close()
-    assert [each.factors for each in DirectSolver.made] == [None, None]
+    assert [each.factors for each in DirectSolver.made] == ["freed", "freed"]
+
+
+def test_a_plan_of_a_symmetric_matrix_serves_the_next_values(direct):
+    plans = direct.CudssPlans()
+    first, b = solver_of(direct, poisson(8), "spd", plans), held(np.ones(64))
+    before = first.solve(b, False)
+    first.close()
+    second = solver_of(direct, 2.0 * poisson(8), "spd", plans)
+    np.testing.assert_allclose(2.0 * second.solve(b, False), before, rtol=1e-12)
+    (made,) = DirectSolver.made
+    assert made.plans == 1 and made.factors != "freed"
+    other = solver_of(direct, poisson(8), "spd", plans)  # while the one before is in use
+    assert len(DirectSolver.made) == 2
+    np.testing.assert_allclose(2.0 * second.solve(b, False), other.solve(b, False), rtol=1e-12)
+    second.close()
+    other.close()
+    plans.clear()
+    assert [each.factors for each in DirectSolver.made] == ["freed", "freed"]
+
+
+def test_few_plans_are_kept_and_each_for_its_pattern_alone(direct):
+    plans = direct.CudssPlans(keep=2)
+    for size in (3, 4, 5):
+        solver_of(direct, poisson(size), "symmetric", plans).close()
+    assert [each.factors == "freed" for each in DirectSolver.made] == [True, False, False]
+    assert plans.take(("poisson", 9)) is None
+    assert solver_of(direct, poisson(4), "symmetric", plans).trouble == ""
+    assert len(DirectSolver.made) == 3
+
+
+def test_plans_of_matrices_that_are_not_symmetric_are_not_kept(direct):
+    """Rows are matched by values, so that solutions would depend on what was factored before."""
+    plans = direct.CudssPlans()
+    solver_of(direct, regular(64, 0.1, 1), None, plans).close()
+    assert DirectSolver.made[0].factors == "freed"
 
 
 def test_a_matrix_that_cannot_be_factored_leaves_nothing_allocated(direct, monkeypatch):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections import deque
+from collections.abc import Hashable
 from contextlib import ExitStack
 from functools import cache
 from typing import Any, NamedTuple, final
@@ -76,6 +78,60 @@ def to_device(x: np.ndarray[Any, Any], like: Any) -> Any:
         return cp.asarray(x)
 
 
+class _Planned(NamedTuple):
+    """A solver of cuDSS with the matrix whose values it reads: with others in place it factors again, by the same plan."""
+
+    solver: Any
+    matrix: Any
+
+
+@final
+class CudssPlans:
+    """Solvers whose factors nobody needs any more, the last few; their plans serve the next values of their patterns.
+
+    Parameters
+    ----------
+    keep : int
+        Solvers that are kept, with their memory on the device.
+
+    Notes
+    -----
+    Solvers come back from finalizers, which may run in the middle of anything: nothing here is locked, and a deque alone changes.
+    """
+
+    def __init__(self, keep: int = 2) -> None:
+        self._keep = keep
+        self._idle: deque[tuple[Hashable, _Planned]] = deque()
+
+    def take(self, key: Hashable) -> _Planned | None:
+        """A solver for the pattern of that name, which nobody else uses."""
+        for _ in range(len(self._idle)):
+            try:
+                found = self._idle.popleft()
+            except IndexError:  # another thread has taken it
+                return None
+            if found[0] == key:
+                return found[1]
+            self._idle.append(found)
+        return None
+
+    def give(self, key: Hashable, planned: _Planned) -> None:
+        """Keep a solver for later, and free the one that waits longest where there are too many."""
+        self._idle.append((key, planned))
+        self._shrink(self._keep)
+
+    def clear(self) -> None:
+        """Free all."""
+        self._shrink(0)
+
+    def _shrink(self, most: int) -> None:
+        while len(self._idle) > most:
+            try:
+                self._idle.popleft()[1].solver.free()
+            except IndexError:
+                return
+
+
 @final
 class CudssSolver:
     """cuDSS's factors of one matrix, in float64, whose solutions are the same to the bit in every run.
@@ -93,6 +149,10 @@ class CudssSolver:
         What is known of it.
     times : callable
         Gives the product with a float64 vector, ``times(x, trans)``, its sums in the same order in every run.
+    plans : CudssPlans
+        Where plans come from and go to, of symmetric matrices: those of others depend on their values, too.
+    key : hashable
+        Names the pattern, what is known of it, and the device.
 
     Attributes
     ----------
@@ -108,12 +168,15 @@ class CudssSolver:
 
     method = "cudss"
 
-    def __init__(self, a: Csr, transposed: Any, full: Csr, *, assume: str | None, times: Any) -> None:
+    def __init__(
+        self, a: Csr, transposed: Any, full: Csr, *, assume: str | None, times: Any, plans: CudssPlans, key: Hashable
+    ) -> None:
         if full.values.size > _MOST_ENTRIES:
             raise ValueError(f"the matrix has {full.values.size} entries, but cuDSS counts them in int32, up to {_MOST_ENTRIES}")
         self._n, self._assume, self._times, self._transposed = a.n, assume, times, transposed
-        self._solvers: dict[bool, Any] = {}
-        self._finalizer = weakref.finalize(self, _free, self._solvers)
+        self._plans, self._key = plans, key
+        self._solvers: dict[bool, _Planned] = {}
+        self._finalizer = weakref.finalize(self, _let_go, self._solvers, plans if assume else None, key)
         self._device = a.values.device
         with self._device:
             try:
@@ -133,7 +196,7 @@ class CudssSolver:
         """Solve ``A x = b`` for (n,) or (n, k) right-hand sides, or with the transpose of A."""
         trans = trans and not self._assume
         with self._device:
-            solver = self._solver_of(trans)
+            solver = self._solver_of(trans).solver
             columns = b.reshape(self._n, -1)
             x = cp.empty(columns.shape, b.dtype)
             for at in range(columns.shape[1]):
@@ -143,7 +206,7 @@ class CudssSolver:
             return x.reshape(b.shape)
 
     def close(self) -> None:
-        """Free the factors."""
+        """Let go of the factors: their memory goes to the next ones of the pattern, or is freed."""
         self._finalizer()
 
     def _refined(self, solver: Any, b: Any, trans: bool) -> Any:
@@ -153,14 +216,27 @@ class CudssSolver:
             x += _once(solver, b - self._times(x, trans))  # x += A^-1 (b - A x)
         return x
 
-    def _solver_of(self, trans: bool) -> Any:
+    def _solver_of(self, trans: bool) -> _Planned:
         """The factors of A, or of its transpose, which are made when first asked for."""
         if trans not in self._solvers:
             self._solvers[trans] = self._factored(self._transposed())
         return self._solvers[trans]
 
-    def _factored(self, a: Csr) -> Any:
+    def _factored(self, a: Csr) -> _Planned:
         """A solver of cuDSS, planned and factored, whose results are the same in every run."""
+        planned = self._plans.take(self._key) if self._assume else None
+        if planned is None:
+            return self._new(a)
+        with ExitStack() as stack:
+            stack.callback(planned.solver.free)
+            cp.cuda.Device().synchronize()  # its last solution may be on the way still, on another stream
+            planned.matrix.data[...] = a.values
+            planned.solver.factorize()
+            stack.pop_all()
+        return planned
+
+    def _new(self, a: Csr) -> _Planned:
+        """A solver with a plan of its own."""
         from nvmath.bindings import cudss
         from nvmath.sparse.advanced import DirectSolver, DirectSolverMatrixType, DirectSolverMatrixViewType, DirectSolverOptions
 
@@ -171,7 +247,8 @@ class CudssSolver:
         }
         view = DirectSolverMatrixViewType.LOWER if self._assume else DirectSolverMatrixViewType.FULL
         options = DirectSolverOptions(sparse_system_type=kinds[self._assume], sparse_system_view=view, logger=_LOGGER)
-        solver = DirectSolver(a.matrix, cp.zeros(self._n, np.float64), options=options)
+        matrix = a.matrix
+        solver = DirectSolver(matrix, cp.zeros(self._n, np.float64), options=options)
         with ExitStack() as stack:
             stack.callback(solver.free)  # where it is not to be had, or somebody interrupts
             configured = {"DETERMINISTIC_MODE": 1} | ({} if self._assume else {"MATCHING_ALG": _MATCHING})
@@ -182,7 +259,7 @@ class CudssSolver:
             solver.plan()
             solver.factorize()
             stack.pop_all()
-        return solver
+        return _Planned(solver, matrix)
 
     @staticmethod
     def _refusals() -> type[Exception]:
@@ -216,10 +293,13 @@ def _once(solver: Any, b: Any) -> Any:
     return solver.solve()
 
 
-def _free(solvers: dict[bool, Any]) -> None:
-    """Free cuDSS's memory."""
-    for solver in solvers.values():
-        solver.free()
+def _let_go(solvers: dict[bool, _Planned], plans: CudssPlans | None, key: Hashable) -> None:
+    """Hand solvers on to where plans are kept, or free cuDSS's memory."""
+    for planned in solvers.values():
+        if plans is None:
+            planned.solver.free()
+        else:
+            plans.give(key, planned)
     solvers.clear()
 
 

@@ -109,7 +109,7 @@ class Network(torch.nn.Module):
 def iterate(parts: Subdomains, local: CSR, x: torch.Tensor, steps: int) -> torch.Tensor:
     """T^k x: the errors after k steps with the local matrices."""
     for _ in range(steps):
-        x = x - parts.back @ solve(local, parts.R @ (parts.A @ x))
+        x = x - parts.back @ solve(local, parts.R @ (parts.A @ x), assume="symmetric")
     return x
 
 

@@ -28,6 +28,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import BudgetError, ClusterError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.memory.shared import has_room
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.prints import shortened
 from ooc_chol.room import memory_errors_typed
@@ -207,13 +208,19 @@ class _MemoryPlace(_AbstractPlace):
 
     def __init__(self, run: ClusterRun, window: Window, given: Sequence[LBlock]) -> None:
         formats = None if run.precision is None else run.precision.formats
-        self.store = self._tiles = WindowStore(run.grid, window, given, formats=formats, fmt=run.fmt)
+        is_shared = run.shares_memory and has_room()
+        self.store = self._tiles = WindowStore(run.grid, window, given, formats=formats, fmt=run.fmt, is_shared=is_shared)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.store.close()
 
     def finished(self, facts: LBlock) -> LBlock:
-        return replace(facts, tiles=self._tiles.made)
+        block = replace(facts, tiles=self._tiles.made)
+        if self._tiles.memory is None:
+            return block
+        from ooc_chol.dense.cluster.shared_blocks import shared_block  # tells Dask how such blocks are sent
+
+        return shared_block(block, self._tiles.memory)
 
 
 @final

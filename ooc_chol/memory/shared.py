@@ -59,13 +59,14 @@ class SharedMemory:
     """
 
     def __init__(self, descriptor: int, nbytes: int, *, is_ours: bool) -> None:
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if is_ours else 0)
-        mapping = mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, access)
+        # The driver of a GPU does not page-lock what cannot be written: so the array is read-only, and not the mapping.
+        mapping = mmap.mmap(descriptor, nbytes, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # of a kernel without huge pages for such memory: ordinary ones will do
                 mapping.madvise(mmap.MADV_HUGEPAGE)
         #: All of it, read-only where it is another process's.
         self.bytes: NDArray[np.uint8] = np.frombuffer(mapping, np.uint8)
+        self.bytes.flags.writeable = is_ours
         found = os.fstat(descriptor)
         #: Where others find it, as long as this lives.
         self.address = SharedAddress(os.getpid(), descriptor, found.st_dev, found.st_ino, nbytes)
@@ -90,7 +91,7 @@ class SharedMemory:
         place = f"/proc/{address.process}/fd/{address.descriptor}"
         try:
             # Without waiting: another file may be there by now, and opening a pipe takes until somebody writes to it.
-            descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError as error:
             raise ConnectionError(f"memory of process {address.process} cannot be opened ({error})") from error
         try:

@@ -14,13 +14,20 @@ from distributed.protocol import deserialize, pickle, serialize
 
 import ooc_chol as oc
 from ooc_chol.dense.cluster import shared_blocks
+from ooc_chol.dense.cluster.block_locks import BlockLocks
 from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.dense.cluster.facts import worker_addresses
+from ooc_chol.dense.cluster.jobs import ClusterRun
+from ooc_chol.dense.cluster.making import key_here, make_block
 from ooc_chol.dense.cluster.shared_blocks import SharedBlock, beacon_here, sees_here, shared_block, shares_memory, without_memory
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.formats import FP64
+from ooc_chol.hardware.kinds import HostKind
 from ooc_chol.memory import shared
 from ooc_chol.memory.shared import SharedAddress, SharedMemory, shared_arrays
 from ooc_chol.tasks.tiling import TileGrid
 from tests.cluster_machines import cluster_of
+from tests.host.registrar import Registrar
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
 
@@ -238,3 +245,61 @@ def test_workers_that_share_nothing_have_the_same_bits(two_workers, monkeypatch)
     with oc.cholesky(oc.from_function(N, covariance), tile_size=NB, client=two_workers) as factor:
         assert two_workers.run(files_in_memory) == before
         assert np.array_equal(np.asarray(factor), expected)
+
+
+def wait_until_empty(locked: dict) -> None:
+    gc.collect()
+    last = time.monotonic() + 20
+    while locked and time.monotonic() < last:
+        time.sleep(0.01)
+    assert not locked
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_block_is_page_locked_once_and_unlocked_when_it_goes():
+    registrar, blocks = Registrar(), [block(1), block(2)]
+    first = BlockLocks(registrar, blocks)
+    for tile in (tile for each in blocks for tile in each.tiles.values()):
+        low = tile.ctypes.data
+        assert first.holds(low, low + tile.nbytes, never)
+    registered = len(registrar.registered)
+    again = BlockLocks(registrar, blocks[:1])
+    tile = blocks[0].tiles[2, 1]
+    assert again.holds(tile.ctypes.data, tile.ctypes.data + tile.nbytes, never)
+    assert again.waited_seconds == 0 and again.refused_bytes == 0
+    assert len(registrar.registered) == registered == len(registrar.locked)
+    end = max(each.memory.bytes.ctypes.data + each.memory.bytes.nbytes for each in blocks)
+    assert not first.holds(end, end + 8, never) and not first.holds(0, 8, never)
+    del first, again, tile, blocks
+    wait_until_empty(registrar.locked)
+
+
+def test_what_the_driver_refuses_is_not_copied_in_place():
+    registrar, given = Registrar(refuses=lambda number: True), block()
+    locks, tile = BlockLocks(registrar, [given]), given.tiles[2, 0]
+    assert not locks.holds(tile.ctypes.data, tile.ctypes.data + tile.nbytes, never)
+    assert locks.refused_bytes > 0
+
+
+def test_tasks_lock_what_they_are_given_where_their_devices_gain_by_it(monkeypatch):
+    registrar, blocks = Registrar(), BlockGrid(TileGrid(N, NB), 2)
+    options = FactorOptions(tile_size=NB, devices="host:0", fp64="native")
+    key = key_here(options, blocks, FP64)
+    run = ClusterRun(blocks.tiles, options, FP64, None, key, oc.from_function(N, covariance), shares_memory=True)
+    expected = np.asarray(oc.cholesky(oc.from_function(N, covariance), tile_size=NB, devices="host"))
+    diagonal = make_block(run, blocks.window(BlockPlace(0, 0)), [])
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
+    below = make_block(run, blocks.window(BlockPlace(1, 0)), [diagonal])
+    assert np.array_equal(below.tiles[2, 0], expected[2 * NB : 3 * NB, :NB])
+    assert BlockLocks(registrar, [diagonal]).holds(*ends_of(diagonal.tiles[0, 0]), never)
+    (address,) = registrar.registered  # the diagonal block alone, by the task and not again
+    assert address == diagonal.memory.bytes.ctypes.data
+    del diagonal
+    wait_until_empty(registrar.locked)
+
+
+def ends_of(tile: np.ndarray) -> tuple[int, int]:
+    return tile.ctypes.data, tile.ctypes.data + tile.nbytes

@@ -12,7 +12,7 @@ from ooc_chol.dense.cluster.blocks import LBlock
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
-from ooc_chol.interfaces import BlockIndex
+from ooc_chol.interfaces import AbstractLocking, BlockIndex
 from ooc_chol.memory.pages import copy_by
 from ooc_chol.memory.shared import SharedMemory, shared_arrays
 from ooc_chol.tasks.tiling import Index, TileGrid
@@ -64,6 +64,8 @@ class WindowStore(AbstractStore):
             if block.tiles is None:
                 raise ScheduleError(f"block {block.window} of L came without its tiles, and no store is named that has them")
             self._tiles.update({index: _read_only(tile) for index, tile in block.tiles.items()})
+        #: The page-locking of given blocks, where devices copy them in place.
+        self.locks: AbstractLocking | None = None
         shapes = {(i, j): self._shape((i, j)) for i, j in window.tiles()}
         #: What the tiles of the window are parts of, where others may map it.
         self.memory: SharedMemory | None = None
@@ -84,6 +86,10 @@ class WindowStore(AbstractStore):
     def nbytes(self) -> int:
         """Bytes of the tiles of the window."""
         return sum(tile.nbytes for tile in self.made.values())
+
+    def locking(self) -> AbstractLocking | None:
+        """The page-locking of given blocks; what is new goes through staging buffers, by several threads."""
+        return self.locks
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
         """Tile ``index`` of :attr:`fmt` in place, which is read-only where it was given; None for one of another format."""
@@ -159,7 +165,7 @@ class WindowStore(AbstractStore):
 
     def close(self) -> None:
         """Let go of all tiles; who has :attr:`made` keeps those."""
-        self._tiles = {}
+        self._tiles, self.locks = {}, None
 
     def _shape(self, index: Index) -> tuple[tuple[int, ...], np.dtype[Any]]:
         """Shape and type of a tile in memory: an array, or the bytes of another format."""

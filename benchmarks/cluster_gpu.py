@@ -1,29 +1,37 @@
-"""A factorization by workers that share one GPU of this machine, beside one process on it.
+"""A factorization by workers with GPUs of this machine, beside one process on them: workers that share one, or one for each.
 
-    python benchmarks/cluster_gpu.py [--n 65536] [--tile-size 2048] [--workers 1 2] [--engines native residue] [--repeats 2]
-        [--memory-budget "40 GB"] [--memory-limit auto] [--seconds 280] [--case NAME] [--folder DIR] [--device cuda:0]
+    python benchmarks/cluster_gpu.py [--n 65536] [--tile-size 2048] [--device cuda:0] [--workers 1 2] [--engines native residue]
+        [--repeats 2] [--memory-budget "40 GB"] [--memory-limit auto] [--seconds 280] [--case NAME] [--folder DIR]
+    python benchmarks/cluster_gpu.py --device cuda:0,cuda:1 [--workers 2] ...
 
-All take the same matrix, an exponential covariance on a line that is made on the GPU, and have the same memory there: workers an
-even part of it each. L stays in the workers' memory, or that of the process. One run of a small matrix comes first, and one of
-the large one, which are not counted. Each way prints a JSON line, and with --case all lines until then are in
-``benchmarks/results/cluster/NAME.json``: seconds of whole calls, TFLOP/s as ``n**3 / 3 / seconds``, of workers tasks, bytes and
-seconds beside the plan's, whether the diagonal of L has the bits of one process, and the most memory of the GPU that was taken.
-Ways share --seconds: one that has had its part ends with the runs that it has, two at least, and none begins that would
-end later.
+All take the same matrix, an exponential covariance on a line that is made on the GPU. With several devices one process has all
+of them, and workers, a process each, are dealt out over them as ``oc.open_cluster("local")`` does it: each sees one GPU. All have
+the same memory on each device: workers of one an even part of it. L stays in the workers' memory, or that of the process. Before
+the runs that count each way has one of a small matrix, and one of the large one. With several devices, and if time is left, one
+run of one process on the first of them alone comes last, for its bits.
+
+Every way prints JSON lines, and with --case all lines until then are in ``DIR/NAME.json``, by default in
+``benchmarks/results/cluster``: seconds of whole calls, TFLOP/s as ``n**3 / 3 / seconds``, of workers tasks, bytes and seconds
+beside the plan's, the rates that this goes by, and the seconds of one process over theirs; whether the diagonal of L has the bits
+of the first way, and the most memory of each device that was taken. Ways share --seconds: one that has had its part ends with the
+runs that it has, two at least, and none begins that would end later; a run that has begun is not cut short.
+
+``--device host:0,host:1`` tries it all without a GPU, at a small --n.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import json
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,10 +39,11 @@ import ooc_chol as oc
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.config import parse_bytes
 from ooc_chol.dense.cluster.facts import Sharing
+from ooc_chol.dense.cluster.plan import ClusterPlan
 from ooc_chol.dense.cluster.speeds import speed_here
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.formats import FP64
-from ooc_chol.hardware.registry import memory_info
+from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
 from ooc_chol.tasks.tiling import TileGrid
 
 RESULTS = Path(__file__).parent / "results" / "cluster"
@@ -54,6 +63,8 @@ extern "C" __global__ void exponential(double* out, int rows, int cols, long lon
 LOOK_SECONDS = 0.005
 #: Order of the matrix that warms a cluster up, in tiles.
 WARM_TILES = 4
+#: Most seconds for which workers are given time to let go of the L of the run before.
+RELEASE_SECONDS = 20.0
 
 
 def on_host(rows: range, cols: range, out: np.ndarray, stream: object) -> None:
@@ -68,14 +79,15 @@ def source(n: int) -> Any:
 
 
 @contextmanager
-def most_taken(device: str) -> Iterator[list[int]]:
-    """The most bytes of a device's memory that were taken inside the block, by all processes."""
-    found, is_over = [0], threading.Event()
+def most_taken(devices: Sequence[str]) -> Iterator[list[int]]:
+    """The most bytes of each device's memory that were taken inside the block, by all processes."""
+    found, is_over = [0] * len(devices), threading.Event()
 
     def look() -> None:
         while not is_over.wait(LOOK_SECONDS):
-            free, total = memory_info(device)
-            found[0] = max(found[0], total - free)
+            for number, device in enumerate(devices):
+                free, total = memory_info(device)
+                found[number] = max(found[number], total - free)
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -84,6 +96,35 @@ def most_taken(device: str) -> Iterator[list[int]]:
     finally:
         is_over.set()
         thread.join()
+
+
+def kept_here(dask_worker: Any) -> int:
+    """Values that a worker keeps for Dask."""
+    return len(dask_worker.data)
+
+
+def spilled_here(dask_worker: Any) -> int:
+    """Bytes that a worker has on disk now, since its memory was short; 0 where it writes none there."""
+    spilled = getattr(dask_worker.data, "spilled_total", None)
+    return 0 if spilled is None else int(spilled.disk)
+
+
+def released(client: Any) -> bool:
+    """Wait until no worker keeps anything of a factor that was closed: its memory is for the next run; whether that came."""
+    last = time.perf_counter() + RELEASE_SECONDS
+    while any(client.run(kept_here).values()):
+        if time.perf_counter() > last:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def told_by_plan(plan: ClusterPlan) -> dict[str, Any]:
+    """What a plan of a cluster goes by, and what it says."""
+    figures = plan.to_dict()
+    names = ("tasks", "network_bytes", "peak_bytes", "seconds", "bounds", "efficiency")
+    rates = {"workers": [dataclasses.asdict(each) for each in plan.case.workers], **dataclasses.asdict(plan.case.rates)}
+    return {**{name: figures[name] for name in names}, "received_bytes": list(plan.received_bytes), "rates": rates}
 
 
 class Lines:
@@ -101,6 +142,16 @@ class Lines:
             write_json({**self._head, "lines": self._lines}, self._path)
 
 
+class Way(NamedTuple):
+    """One way to factor."""
+
+    name: str
+    devices: tuple[str, ...]  #: Of the process, or of each worker as it names them itself
+    workers: int = 0  #: 0 for one process
+    on_each: int = 1  #: Workers that share a device
+    client: Any = None
+
+
 class Bench:
     """The ways, on one matrix."""
 
@@ -109,107 +160,185 @@ class Bench:
         self.ends = time.perf_counter() + asked.seconds
         self.ways_left = len(asked.engines) * (1 + len(asked.workers))
         self.diagonals: dict[str, bytes] = {}
+        self.longest: dict[tuple[str, int], float] = {}  # seconds of a run, by engine and number of workers
+        self.of_one_process: dict[str, float] = {}
 
-    def call(self, n: int, engine: str, workers: int, client: Any) -> dict[str, Any]:
+    def call(self, n: int, engine: str, way: Way) -> dict[str, Any]:
         """One whole call: what it tells, and the diagonal of L."""
-        asked, budget = self.asked, parse_bytes(self.asked.memory_budget, "--memory-budget") // max(1, workers)
-        options = {"tile_size": asked.tile_size, "devices": asked.device, "fp64": engine, "memory_budget": budget, "lower": True}
+        asked, client = self.asked, way.client
+        budget = parse_bytes(asked.memory_budget, "--memory-budget") // way.on_each
+        options = {"tile_size": asked.tile_size, "devices": way.devices, "fp64": engine, "memory_budget": budget, "lower": True}
         with most_taken(asked.device) as taken:
             began = time.perf_counter()
             with oc.cholesky(source(n), client=client, **options) as factor:
                 seconds = time.perf_counter() - began
                 report, diagonal = factor.report.to_dict(), np.asarray(factor.diagonal()).tobytes()
-        return {"seconds": seconds, "gpu_bytes": taken[0], "budget_bytes": budget, "report": report, "diagonal": diagonal}
+                told = {"seconds": seconds, "device_bytes": taken, "budget_bytes": budget, "report": report, "diagonal": diagonal}
+                if client is not None:
+                    told |= {"plan": told_by_plan(factor.report.plan), "spilled_bytes": client.run(spilled_here)}
+        if client is not None:
+            told["is_released"] = released(client)
+        return told
 
-    def way(self, engine: str, workers: int, client: Any = None) -> None:
+    def way(self, engine: str, way: Way) -> None:
         """All repeats of one way, after one that warms up."""
-        n, runs, longest = self.asked.n, [], 0.0
+        n, runs = self.asked.n, []
         now = time.perf_counter()
-        share, self.ways_left = now + (self.ends - now) / self.ways_left, self.ways_left - 1
-        name = {
-            "n": n,
-            "way": f"{workers} worker{'s' * (workers > 1)}" if workers else "one process",
-            "engine": engine,
-            "workers": workers,
-        }
+        share, self.ways_left = now + (self.ends - now) / max(1, self.ways_left), self.ways_left - 1
+        name = {"n": n, "way": way.name, "engine": engine, "workers": way.workers}
         try:
-            self.call(min(n, WARM_TILES * self.asked.tile_size), engine, workers, client)
+            self.call(min(n, WARM_TILES * self.asked.tile_size), engine, way)
             for _ in range(1 + self.asked.repeats):
-                if time.perf_counter() + longest > (self.ends if len(runs) < 2 else share):
+                if not self.has_time(engine, way.workers, self.ends if len(runs) < 2 else share):
                     break
-                began = time.perf_counter()
-                runs.append(self.call(n, engine, workers, client))
-                longest = max(longest, time.perf_counter() - began)
+                runs.append(self.timed_call(engine, way))
+                if len(runs) == 1:
+                    self.lines.add({**name, "is_counted": False, **self.figures(engine, runs)})
         except oc.OocCholError as error:
             self.lines.add({**name, "failed": f"{type(error).__name__}: {error}"})
             return
         if len(runs) < 2:
-            self.lines.add({**name, "failed": f"no time for a run that counts: {len(runs)} ran, in {longest:.1f} s"})
+            self.lines.add({**name, "failed": f"no time for a run that counts: {len(runs)} ran"})
             return
-        diagonal, seconds = runs[-1].pop("diagonal"), [run["seconds"] for run in runs[1:]]
-        first = self.diagonals.setdefault(engine, diagonal)
+        figures = self.figures(engine, runs[1:])
+        if not way.workers:
+            self.of_one_process[engine] = figures["seconds"]
+        elif engine in self.of_one_process:
+            figures["one_process_over_this"] = self.of_one_process[engine] / figures["seconds"]
+        self.lines.add({**name, "is_counted": True, "first_seconds": runs[0]["seconds"], **figures})
+
+    def on_one_device(self, engine: str) -> None:
+        """One run on the first device alone, for its bits."""
+        way = Way("one process on one device", self.asked.device[:1])
+        name = {"n": self.asked.n, "way": way.name, "engine": engine, "workers": 0}
+        if not self.has_time(engine, 0, self.ends, len(self.asked.device)):
+            self.lines.add({**name, "failed": "no time"})
+            return
+        try:
+            self.lines.add({**name, "is_counted": False, **self.figures(engine, [self.timed_call(engine, way)])})
+        except oc.OocCholError as error:
+            self.lines.add({**name, "failed": f"{type(error).__name__}: {error}"})
+
+    def has_time(self, engine: str, workers: int, last: float, times: int = 1) -> bool:
+        """Whether a run would end in time that takes so many ``times`` the longest yet of so many workers."""
+        alike = [seconds for (other, count), seconds in self.longest.items() if count == workers]
+        if not alike:
+            alike = [seconds for (other, count), seconds in self.longest.items() if other == engine]
+        return time.perf_counter() + times * max(alike, default=0.0) <= last
+
+    def timed_call(self, engine: str, way: Way) -> dict[str, Any]:
+        """One call of the large matrix; what it takes in all is noted."""
+        began = time.perf_counter()
+        told = self.call(self.asked.n, engine, way)
+        key = engine, way.workers
+        self.longest[key] = max(self.longest.get(key, 0.0), time.perf_counter() - began)
+        return told
+
+    def figures(self, engine: str, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """What is told of runs: their seconds, and the rest of the last one."""
+        seconds, last = [run["seconds"] for run in runs], runs[-1]
         median = statistics.median(seconds)
-        self.lines.add(
-            {
-                **name,
-                "seconds": median,
-                "range": [min(seconds), max(seconds)],
-                "all": seconds,
-                "first_seconds": runs[0]["seconds"],
-                "tflops": n**3 / 3e12 / median,
-                "diagonal_has_the_bits_of_the_first_way": diagonal == first,
-                **{each: value for each, value in runs[-1].items() if each != "seconds"},
-            }
-        )
+        first = self.diagonals.setdefault(engine, last["diagonal"])
+        return {
+            "seconds": median,
+            "range": [min(seconds), max(seconds)],
+            "all": seconds,
+            "tflops": self.asked.n**3 / 3e12 / median,
+            "diagonal_has_the_bits_of_the_first_way": last["diagonal"] == first,
+            **{each: value for each, value in last.items() if each not in ("seconds", "diagonal")},
+        }
 
     def empty_run(self) -> None:
         """What planning, opening and closing of the device take for a block that has hardly any flops."""
-        options = FactorOptions(devices=self.asked.device, fp64="native", tile_size=self.asked.tile_size)
+        options = FactorOptions(devices=self.asked.device[0], fp64="native", tile_size=self.asked.tile_size)
         speed = speed_here(options, TileGrid(self.asked.n, self.asked.tile_size), FP64, Sharing(1))
         self.lines.add({"way": "a task without flops", "seconds": None if speed is None else speed.run_seconds})
 
 
-def main() -> None:
-    """Run all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, default=65536)
-    parser.add_argument("--tile-size", type=int, default=2048)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--engines", nargs="+", choices=("native", "residue"), default=["native", "residue"])
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--memory-budget", default="40 GB", help="of the GPU, for all workers together")
-    parser.add_argument("--memory-limit", default="auto", help="of each worker's process (default: an even part of the machine)")
-    parser.add_argument("--seconds", type=float, default=280.0, help="after which nothing is begun")
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--case")
-    parser.add_argument("--folder", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+@contextmanager
+def client_of(asked: argparse.Namespace, count: int) -> Iterator[Any]:
+    """A client of so many workers: of one device, or each of one of several, which it alone sees."""
     import psutil
     from distributed import Client, LocalCluster
 
+    with ExitStack() as opened:
+        if len(asked.device) > 1:
+            client = opened.enter_context(oc.open_cluster(f"local:{count}"))
+        else:
+            cluster = LocalCluster(
+                n_workers=count,
+                threads_per_worker=1,
+                resources={"GPU": 1},
+                dashboard_address=":0",
+                # Dask's own "auto" goes by threads: of 16 cores a worker with one thread would get a sixteenth.
+                memory_limit=psutil.virtual_memory().total // count if asked.memory_limit == "auto" else asked.memory_limit,
+            )
+            client = opened.enter_context(Client(opened.enter_context(cluster)))
+        yield client
+
+
+def way_of(asked: argparse.Namespace, count: int, client: Any) -> Way:
+    """The way of so many workers."""
+    devices = len(asked.device)
+    seen = asked.device if devices == 1 else (f"{device_kind(asked.device[0]).name}:0",)
+    return Way(f"{count} worker{'s' * (count > 1)}", seen, count, count // devices, client)
+
+
+def asked_for(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The arguments, where they go together."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--n", type=int, default=65536)
+    parser.add_argument("--tile-size", type=int, default=2048)
+    parser.add_argument(
+        "--workers", type=int, nargs="+", help="numbers of workers (default: 1 2, or one for each of several devices)"
+    )
+    parser.add_argument("--engines", nargs="+", choices=("native", "residue"), default=["native", "residue"])
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--memory-budget", default="40 GB", help="of each device, for all workers on it together")
+    parser.add_argument("--memory-limit", default="auto", help="of each worker's process, on one device (default: an even part)")
+    parser.add_argument("--seconds", type=float, default=280.0, help="after which nothing is begun")
+    parser.add_argument(
+        "--device", default="cuda:0", help="one, or with commas all that one process takes: the first of their kind"
+    )
+    parser.add_argument("--case")
+    parser.add_argument("--folder", type=Path, default=RESULTS)
+    asked = parser.parse_args(arguments)
+    asked.device = resolve_devices(asked.device)
+    count, kind = len(asked.device), device_kind(asked.device[0]).name
+    asked.workers = asked.workers or ([1, 2] if count == 1 else [count])
+    if count == 1:
+        return asked
+    if asked.device != tuple(f"{kind}:{number}" for number in range(count)):
+        parser.error(f"several devices are {kind}:0 and those that follow; for other GPUs set CUDA_VISIBLE_DEVICES")
+    if wrong := [each for each in asked.workers if each < 1 or each % count]:
+        parser.error(f"{wrong[0]} workers cannot be dealt out evenly over {count} devices")
+    if asked.memory_limit != "auto":
+        parser.error("workers of several devices have even parts of the machine's memory: leave --memory-limit out")
+    return asked
+
+
+def main() -> None:
+    """Run all."""
+    asked = asked_for()
     head = {
         "case": asked.case,
         "commit": commit(),
-        "machine": machine(with_gpus=asked.device.startswith("cuda:")),
+        "machine": machine(with_gpus=asked.device[0].startswith("cuda:")),
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "gpu_budget": asked.memory_budget,
+        "devices": list(asked.device),
+        "budget_of_a_device": asked.memory_budget,
     }
     bench = Bench(asked, Lines(head, asked.folder / f"{asked.case}.json" if asked.case else None))
     bench.empty_run()
     for engine in asked.engines:
-        bench.way(engine, 0)
+        bench.way(engine, Way("one process", asked.device))
     for count in asked.workers:
-        cluster = LocalCluster(
-            n_workers=count,
-            threads_per_worker=1,
-            resources={"GPU": 1},
-            dashboard_address=":0",
-            # Dask's own "auto" goes by threads: of 16 cores a worker with one thread would get a sixteenth.
-            memory_limit=psutil.virtual_memory().total // count if asked.memory_limit == "auto" else asked.memory_limit,
-        )
-        with cluster, Client(cluster) as client:
+        with client_of(asked, count) as client:
             for engine in asked.engines:
-                bench.way(engine, count, client)
+                bench.way(engine, way_of(asked, count, client))
+    if len(asked.device) > 1:
+        for engine in asked.engines:
+            bench.on_one_device(engine)
 
 
 if __name__ == "__main__":

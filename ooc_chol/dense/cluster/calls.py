@@ -186,6 +186,10 @@ def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, a
             fingerprint = matrix.fingerprint(client, fmt, call.options.devices)
             found = found_group(asked, call.options, matrix, fmt, fingerprint)
     facts = agreed_facts(client, matrix.n, call.options if found is None else found.options, fmt)
+    if asked is None:
+        from ooc_chol.dense.cluster.shared_blocks import shares_memory  # needs Dask
+
+        facts = replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
     plan = plan_of_call(
         client,
         facts,
@@ -269,6 +273,7 @@ def _job(client: Any, setting: Setting, group: Group) -> RunJob:
         matrix.source,
         group.url,
         memory_bytes=facts.memory_bytes,
+        shares_memory=facts.shares_memory,
     )
     return RunJob(client, run, plan.blocks, matrix, placing, group.done)
 
@@ -280,7 +285,8 @@ def _store(client: Any, setting: Setting, tasks: BlockRun, connection: ExitStack
         tasks.forget()
         connection.close()
 
-    return ClusterStore(client, setting.plan.blocks, tasks.futures, fmt=setting.fmt, release=release)
+    blocks, shares = setting.plan.blocks, setting.facts.shares_memory
+    return ClusterStore(client, blocks, tasks.futures, fmt=setting.fmt, release=release, shares_memory=shares)
 
 
 def _report(tasks: BlockRun, setting: Setting, group: Group) -> ClusterReport:

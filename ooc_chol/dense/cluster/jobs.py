@@ -37,6 +37,8 @@ class ClusterRun:
     memory_bytes : int
         With ``store``: bytes of a worker's memory for its task, where that runs on the host, and for tiles of L that it keeps
         for later tasks.
+    shares_memory : bool
+        Whether workers of one machine map each other's blocks, which are then in memory for that.
     name : str
         What tells the run from all others, also from those that wrote a group of the same name before.
     """
@@ -49,4 +51,5 @@ class ClusterRun:
     source: Any = None
     store: str | None = None
     memory_bytes: int = 0
+    shares_memory: bool = False
     name: str = field(default_factory=lambda: uuid4().hex, compare=False)

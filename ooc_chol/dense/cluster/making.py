@@ -28,6 +28,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import BudgetError, ClusterError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.memory.shared import has_room
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.prints import shortened
 from ooc_chol.room import memory_errors_typed
@@ -91,7 +92,7 @@ def make_block(
         _check_arithmetic(plan, run)
         if run.store is not None:
             plan = _beside_kept_tiles(plan, source, run, window)
-        place = _MemoryPlace(run, window, given) if run.store is None else _GroupPlace(room, run, window, plan)
+        place = _MemoryPlace(run, plan, given) if run.store is None else _GroupPlace(room, run, window, plan)
         with place as store:
             execution = run_plan(plan, source, store, report=None, host_cores=worker_threads())
             facts = LBlock(
@@ -205,15 +206,28 @@ class _AbstractPlace(ABC):
 class _MemoryPlace(_AbstractPlace):
     """L in the memory of workers."""
 
-    def __init__(self, run: ClusterRun, window: Window, given: Sequence[LBlock]) -> None:
+    def __init__(self, run: ClusterRun, plan: Plan, given: Sequence[LBlock]) -> None:
         formats = None if run.precision is None else run.precision.formats
-        self.store = self._tiles = WindowStore(run.grid, window, given, formats=formats, fmt=run.fmt)
+        is_shared = run.shares_memory and has_room()
+        tiles = WindowStore(run.grid, plan.made, given, formats=formats, fmt=run.fmt, is_shared=is_shared)
+        self.store = self._tiles = tiles
+        registrar = device_kind(plan.devices[0]).registrar(plan.devices[0])
+        if run.shares_memory and registrar is not None:
+            from ooc_chol.dense.cluster.block_locks import BlockLocks  # needs Dask
+            from ooc_chol.dense.cluster.shared_blocks import SharedBlock
+
+            tiles.locks = BlockLocks(registrar, [each for each in given if isinstance(each, SharedBlock)])
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.store.close()
 
     def finished(self, facts: LBlock) -> LBlock:
-        return replace(facts, tiles=self._tiles.made)
+        block = replace(facts, tiles=self._tiles.made)
+        if self._tiles.memory is None:
+            return block
+        from ooc_chol.dense.cluster.shared_blocks import shared_block  # tells Dask how such blocks are sent
+
+        return shared_block(block, self._tiles.memory)
 
 
 @final

@@ -5,19 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.dense.cluster.blocks import LBlock
 from ooc_chol.dense.cluster.facts import FACTS_SECONDS, UNMEASURED, ClusterFacts, asked_of_all, machine_of
 from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
 from ooc_chol.dense.cluster.speeds import WorkerSpeed, speed_here
 from ooc_chol.dense.cluster.waiting import wait_for
 from ooc_chol.errors import ClusterError
 from ooc_chol.formats import PrecisionFormat
+from ooc_chol.memory.shared import shared_arrays
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.windows import Window
 
 #: Bytes that go from one worker to another, and back, to be timed.
 _SENT_BYTES = 16 << 20
@@ -25,7 +29,7 @@ _SENT_BYTES = 16 << 20
 _TASKS_OF_A_WORKER, _TRIES = 8, 3
 
 #: What was measured by a client, and of which workers.
-_KNOWN: WeakKeyDictionary[Any, tuple[tuple[str, ...], DaskRates]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Any, tuple[tuple[tuple[str, ...], bool], DaskRates]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ def measured_rates(
     speeds: dict[str, WorkerSpeed | None] = asked_of_all(client, calls)
     workers = [_worker_rates(state.room_bytes, speeds[address]) for address, state in facts.workers.items()]
     known = [speed for speed in speeds.values() if speed is not None]
-    return workers, _cluster_rates(_dask_rates(client, tuple(facts.workers)), known)
+    return workers, _cluster_rates(_dask_rates(client, tuple(facts.workers), shares_memory=facts.shares_memory), known)
 
 
 def _worker_rates(memory_bytes: int, speed: WorkerSpeed | None) -> WorkerRates:
@@ -71,15 +75,17 @@ def _cluster_rates(dask: DaskRates, speeds: list[WorkerSpeed]) -> ClusterRates:
     )
 
 
-def _dask_rates(client: Any, workers: tuple[str, ...]) -> DaskRates:
+def _dask_rates(client: Any, workers: tuple[str, ...], *, shares_memory: bool) -> DaskRates:
     """What is known of this client and these workers, else a measurement of some tenths of a second."""
     known = _KNOWN.get(client)
-    if known is not None and known[0] == workers:
+    if known is not None and known[0] == (workers, shares_memory):
         return known[1]
     taken = min(_seconds_of(client, lambda: _empty_tasks(client, workers)) for _ in range(_TRIES))
     each = taken / _TASKS_OF_A_WORKER
-    found = DaskRates(_network_rate(client, _far_pair(workers)), each, each / len(workers))
-    _KNOWN[client] = workers, found
+    pair = _far_pair(workers)
+    make = _shared_bytes if shares_memory and machine_of(pair[0]) == machine_of(pair[1]) else _random_bytes
+    found = DaskRates(_network_rate(client, pair, make), each, each / len(workers))
+    _KNOWN[client] = (workers, shares_memory), found
     return found
 
 
@@ -95,25 +101,26 @@ def _empty_tasks(client: Any, workers: tuple[str, ...]) -> list[Any]:
     return [client.submit(_nothing, pure=False, workers=[each], priority=1) for each in workers * _TASKS_OF_A_WORKER]
 
 
-def _network_rate(client: Any, pair: tuple[str, str]) -> float | None:
+def _network_rate(client: Any, pair: tuple[str, str], make: Callable[[int], object]) -> float | None:
     """Bytes per second from one worker to another, the slower way, without what a task takes that is sent next to nothing."""
     there, back = pair
     if there == back:
         return None
-    return min(_rate_one_way(client, *way) for way in ((there, back), (back, there)))
+    return min(_rate_one_way(client, *way, make) for way in ((there, back), (back, there)))
 
 
-def _rate_one_way(client: Any, sender: str, receiver: str) -> float:
+def _rate_one_way(client: Any, sender: str, receiver: str, make: Callable[[int], object]) -> float:
     """Bytes per second from one worker to another."""
     nothing, something = (
-        min(_transfer_seconds(client, sender, receiver, count) for _ in range(_TRIES)) for count in (1, _SENT_BYTES)
+        min(_transfer_seconds(client, sender, receiver, partial(make, count)) for _ in range(_TRIES))
+        for count in (1, _SENT_BYTES)
     )
     return _SENT_BYTES / max(something - nothing, something / 4)  # a busy machine may have been slow with next to nothing
 
 
-def _transfer_seconds(client: Any, sender: str, receiver: str, count: int) -> float:
+def _transfer_seconds(client: Any, sender: str, receiver: str, make: Callable[[], object]) -> float:
     """Seconds of a task that another worker's bytes are sent to."""
-    sent = client.submit(_random_bytes, count, workers=[sender], pure=False, priority=1)
+    sent = client.submit(make, workers=[sender], pure=False, priority=1)
     _waited(client, [sent])
     return _seconds_of(client, lambda: [client.submit(_nothing, sent, workers=[receiver], pure=False, priority=1)])
 
@@ -136,6 +143,15 @@ def _waited(client: Any, futures: list[Any]) -> None:
 
 def _nothing(given: object = None) -> None:
     """Do nothing, on a worker that has what is given."""
+
+
+def _shared_bytes(count: int) -> object:
+    """A block of so many bytes in memory that the other worker maps."""
+    from ooc_chol.dense.cluster.shared_blocks import shared_block  # needs Dask
+
+    memory, tiles = shared_arrays({(0, 0): ((count,), np.dtype(np.uint8))})
+    tiles[0, 0].fill(1)
+    return shared_block(LBlock(Window(range(1), range(1)), tiles, None, 0.0, ()), memory)
 
 
 def _random_bytes(count: int) -> NDArray[np.uint8]:

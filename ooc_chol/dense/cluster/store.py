@@ -41,6 +41,8 @@ class ClusterStore(AbstractStore):
         Format of every tile in packed order.
     release : callable
         Called once, when the store is closed.
+    shares_memory : bool
+        Whether workers have blocks in memory that others map.
 
     Notes
     -----
@@ -58,12 +60,13 @@ class ClusterStore(AbstractStore):
         fmt: PrecisionFormat,
         formats: tuple[PrecisionFormat, ...] | None = None,
         release: Callable[[], None],
+        shares_memory: bool = False,
     ) -> None:
         self.grid, self.fmt, self._formats = blocks.tiles, fmt, formats
         self.blocks, self.client = blocks, client
         #: Every block on the workers; none once the store is closed.
         self.futures: dict[BlockPlace, Any] | None = dict(futures)
-        self._release = release
+        self._release, self._shares_memory = release, shares_memory
         self._kept: OrderedDict[BlockPlace, LBlock] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -117,7 +120,7 @@ class ClusterStore(AbstractStore):
         distributed = distributed_package()
         check_alive(self.client)
         try:
-            block = gathered(self.client, future)
+            block = gathered(self.client, self._as_bytes(future))
         except (distributed.client.FutureCancelledError, distributed.CancelledError, distributed.KilledWorker) as error:
             raise ClusterError(
                 f"block ({place.row}, {place.column}) of L is lost ({error})",
@@ -127,6 +130,14 @@ class ClusterStore(AbstractStore):
             raise block.error
         assert isinstance(block, LBlock)
         return block
+
+    def _as_bytes(self, future: Any) -> Any:
+        """What brings a block here as its bytes: it may come by way of the scheduler, from another machine."""
+        if not self._shares_memory:
+            return future
+        from ooc_chol.dense.cluster.shared_blocks import without_memory  # needs Dask
+
+        return self.client.submit(without_memory, future, pure=False, priority=1)
 
     def _forget(self) -> None:
         """Let go of the blocks that were read longest ago."""

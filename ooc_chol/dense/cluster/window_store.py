@@ -12,8 +12,9 @@ from ooc_chol.dense.cluster.blocks import LBlock
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP64, Floats, PrecisionFormat, decode, encode
-from ooc_chol.interfaces import BlockIndex
+from ooc_chol.interfaces import AbstractLocking, BlockIndex
 from ooc_chol.memory.pages import copy_by
+from ooc_chol.memory.shared import SharedMemory, shared_arrays
 from ooc_chol.tasks.tiling import Index, TileGrid
 from ooc_chol.tasks.windows import Window
 from ooc_chol.team import ThreadTeam
@@ -35,6 +36,8 @@ class WindowStore(AbstractStore):
         Format of every tile in packed order; None where all are of ``fmt``.
     fmt : PrecisionFormat
         Format of what is given and taken.
+    is_shared : bool
+        Whether the tiles of the window are in memory that others may map.
 
     Raises
     ------
@@ -53,6 +56,7 @@ class WindowStore(AbstractStore):
         *,
         formats: tuple[PrecisionFormat, ...] | None = None,
         fmt: PrecisionFormat = FP64,
+        is_shared: bool = False,
     ) -> None:
         self.grid, self.fmt, self._formats = grid, fmt, formats
         self._tiles: dict[Index, NDArray[Any]] = {}
@@ -60,8 +64,17 @@ class WindowStore(AbstractStore):
             if block.tiles is None:
                 raise ScheduleError(f"block {block.window} of L came without its tiles, and no store is named that has them")
             self._tiles.update({index: _read_only(tile) for index, tile in block.tiles.items()})
+        #: The page-locking of given blocks, where devices copy them in place.
+        self.locks: AbstractLocking | None = None
+        shapes = {(i, j): self._shape((i, j)) for i, j in window.tiles()}
+        #: What the tiles of the window are parts of, where others may map it.
+        self.memory: SharedMemory | None = None
         #: The tiles of the window as they are stored.
-        self.made: Mapping[Index, NDArray[Any]] = {(i, j): self._empty((i, j)) for i, j in window.tiles()}
+        self.made: Mapping[Index, NDArray[Any]]
+        if is_shared:
+            self.memory, self.made = shared_arrays(shapes)
+        else:
+            self.made = {index: np.empty(*shape) for index, shape in shapes.items()}
         self._tiles.update(self.made)
 
     @property
@@ -73,6 +86,10 @@ class WindowStore(AbstractStore):
     def nbytes(self) -> int:
         """Bytes of the tiles of the window."""
         return sum(tile.nbytes for tile in self.made.values())
+
+    def locking(self) -> AbstractLocking | None:
+        """The page-locking of given blocks; what is new goes through staging buffers, by several threads."""
+        return self.locks
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
         """Tile ``index`` of :attr:`fmt` in place, which is read-only where it was given; None for one of another format."""
@@ -148,14 +165,14 @@ class WindowStore(AbstractStore):
 
     def close(self) -> None:
         """Let go of all tiles; who has :attr:`made` keeps those."""
-        self._tiles = {}
+        self._tiles, self.locks = {}, None
 
-    def _empty(self, index: Index) -> NDArray[Any]:
-        """Memory for a tile: an array of its shape, or the bytes of another format."""
+    def _shape(self, index: Index) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type of a tile in memory: an array, or the bytes of another format."""
         fmt = self.format_of(index)
         if fmt == self.fmt:
-            return np.empty(self.grid.shape(*index), fmt.dtype)
-        return np.empty(fmt.stored_bytes(self.grid.entries(*index)), np.uint8)
+            return self.grid.shape(*index), fmt.dtype
+        return (fmt.stored_bytes(self.grid.entries(*index)),), np.dtype(np.uint8)
 
     def _tile(self, index: BlockIndex) -> NDArray[Any]:
         """A tile as it is stored."""

@@ -1,0 +1,305 @@
+"""Workers of one machine map each other's blocks: nothing is copied, nothing stays, and other ends get bytes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from distributed.protocol import deserialize, pickle, serialize
+
+import ooc_chol as oc
+from ooc_chol.dense.cluster import shared_blocks
+from ooc_chol.dense.cluster.block_locks import BlockLocks
+from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
+from ooc_chol.dense.cluster.facts import worker_addresses
+from ooc_chol.dense.cluster.jobs import ClusterRun
+from ooc_chol.dense.cluster.making import key_here, make_block
+from ooc_chol.dense.cluster.shared_blocks import SharedBlock, beacon_here, sees_here, shared_block, shares_memory, without_memory
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.formats import FP64
+from ooc_chol.hardware.kinds import HostKind
+from ooc_chol.memory import shared
+from ooc_chol.memory.shared import SharedAddress, SharedMemory, shared_arrays
+from ooc_chol.tasks.tiling import TileGrid
+from tests.cluster_machines import cluster_of
+from tests.host.registrar import Registrar
+
+pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
+
+#: Order, tile size: eleven tile rows, the last one short.
+N, NB = 210, 20
+#: Two ends of a connection within a machine, and to another one.
+HERE = {"sender": {"address": "tcp://10.0.0.1:5001"}, "recipient": {"address": "tcp://10.0.0.1:6002"}}
+ELSEWHERE = {"sender": {"address": "tcp://10.0.0.1:5001"}, "recipient": {"address": "tcp://10.0.0.2:6002"}}
+
+
+def covariance(rows: range, cols: range, out: np.ndarray, stream: object) -> None:
+    np.exp(-np.abs(np.subtract.outer(np.asarray(rows), np.asarray(cols))) / 9.0, out=out)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def functions_by_value():
+    """Workers get functions of this file by value: they have no tests to import."""
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+def block(seed: int = 0) -> SharedBlock:
+    """A block of tiles of two shapes, in memory that others may map."""
+    window = BlockGrid(TileGrid(7, 2), 2).window(BlockPlace(1, 0))
+    shapes = {(i, j): ((1 if i == 3 else 2, 2), np.dtype(np.float64)) for i, j in window.tiles()}
+    memory, tiles = shared_arrays(shapes)
+    for tile in tiles.values():
+        tile[...] = np.random.default_rng(seed).random(tile.shape)
+    return shared_block(LBlock(window, tiles, None, 0.5, (1, 2), "me", 3), memory)
+
+
+def open_files() -> int:
+    """Files that this process has open, and mappings of memory like this."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def files_in_memory(dask_worker=None) -> int:
+    """Files in memory that a worker has open."""
+    import contextlib
+    import gc
+    import os
+
+    gc.collect()
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing
+            found += "memfd:ooc-chol" in os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def kinds_of_blocks(dask_worker) -> list[bool]:
+    """Of each block that a worker keeps, whether it is its own; it raises for one that is not in shared memory."""
+    return [value.memory.is_ours for key, value in dask_worker.data.items() if str(key).startswith("block-")]
+
+
+def soft_limit(files: int, dask_worker=None) -> int:
+    """Let a worker have so many files open, and tell how many it could have."""
+    import resource
+
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, most))
+    return before
+
+
+def assert_same(one: LBlock, other: LBlock) -> None:
+    assert (one.window, one.seconds, one.link_bytes, one.worker, one.read_bytes) == (
+        other.window,
+        other.seconds,
+        other.link_bytes,
+        other.worker,
+        other.read_bytes,
+    )
+    assert one.tiles.keys() == other.tiles.keys()
+    assert all(np.array_equal(one.tiles[index], other.tiles[index]) for index in one.tiles)
+
+
+def test_within_a_machine_a_block_is_seen_in_place_and_only_read():
+    sent = block()
+    header, frames = serialize(sent, context=HERE)
+    assert sum(len(frame) for frame in frames) == 0
+    got = deserialize(header, frames)
+    assert_same(sent, got)
+    sent.tiles[2, 0][0, 0] = 5.0
+    assert got.tiles[2, 0][0, 0] == 5.0
+    with pytest.raises(ValueError, match="read-only"):
+        got.tiles[2, 0][0, 0] = 6.0
+
+
+@pytest.mark.parametrize("context", [ELSEWHERE, None, {}], ids=["another machine", "disk", "nothing said"])
+def test_elsewhere_a_block_goes_as_its_bytes(context):
+    sent = block()
+    header, frames = serialize(sent, context=context)
+    assert sum(memoryview(frame).nbytes for frame in frames) >= sent.nbytes
+    got = deserialize(header, [bytes(frame) for frame in frames])
+    assert type(got) is LBlock
+    assert_same(sent, got)
+    sent.tiles[2, 0][0, 0] = 5.0
+    assert got.tiles[2, 0][0, 0] != 5.0
+
+
+def test_what_the_client_asks_for_goes_as_its_bytes_even_within_a_machine():
+    header, frames = serialize(without_memory(block()), context=HERE)
+    assert type(deserialize(header, frames)) is LBlock
+    assert type(pickle.loads(pickle.dumps(block()))) is LBlock
+
+
+def test_nothing_stays_open():
+    before = open_files()
+    sent = block()
+    got = deserialize(*serialize(sent, context=HERE))
+    assert open_files() == before + 4  # a file and a mapping each
+    tile = got.tiles[2, 0]
+    expected = sent.tiles[2, 0].copy()
+    del sent, got
+    assert open_files() == before + 1
+    assert np.array_equal(tile, expected)  # who has a tile has its memory
+    del tile
+    assert open_files() == before
+
+
+def test_memory_that_is_gone_is_no_other_memory():
+    sent = block()
+    header, frames = serialize(sent, context=HERE)
+    del sent
+    gc.collect()
+    with pytest.raises(ConnectionError, match="cannot be opened"):
+        deserialize(header, frames)
+    other = SharedMemory.create(100)
+    at = other.address
+    for wrong in (at._replace(inode=at.inode + 1), at._replace(nbytes=99), at._replace(device=at.device + 1)):
+        with pytest.raises(ConnectionError, match="another file"):
+            SharedMemory.open(wrong)
+    before = open_files()
+    reader, writer = os.pipe()
+    with pytest.raises(ConnectionError):  # at once, though nobody writes to it
+        SharedMemory.open(SharedAddress(os.getpid(), reader, 0, 0, 1))
+    os.close(reader)
+    os.close(writer)
+    assert open_files() == before
+
+
+def test_memory_of_a_process_that_was_killed_stays_with_who_has_mapped_it():
+    code = (
+        "import sys; from ooc_chol.memory.shared import SharedMemory\n"
+        "memory = SharedMemory.create(3); memory.bytes[:] = 7; print(*memory.address, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        address = SharedAddress(*map(int, process.stdout.readline().split()))
+        seen = SharedMemory.open(address)
+        process.kill()
+        process.wait()
+        assert seen.bytes.tolist() == [7, 7, 7]
+        with pytest.raises(ConnectionError):
+            SharedMemory.open(address)
+
+
+def test_a_process_short_of_files_gets_a_copy(monkeypatch):
+    sent = block()
+    monkeypatch.setattr(shared, "_FILES_FOR_ONE", 10**9)
+    assert not shared.has_room()
+    got = deserialize(*serialize(sent, context=HERE))
+    assert type(got) is LBlock
+    assert_same(sent, got)
+
+
+def test_workers_of_a_machine_map_blocks_and_give_all_back(two_workers):
+    expected = np.asarray(oc.cholesky(oc.from_function(N, covariance), tile_size=NB, devices="host"))
+    assert shares_memory(two_workers, worker_addresses(two_workers))
+    before = two_workers.run(files_in_memory)
+    with oc.cholesky(oc.from_function(N, covariance), tile_size=NB, client=two_workers) as factor:
+        owned = two_workers.run(kinds_of_blocks)
+        assert all(any(each) and not all(each) for each in owned.values())  # own blocks, and the other's
+        assert np.array_equal(np.asarray(factor), expected)
+        assert factor.report.network_bytes == factor.report.plan.network_bytes
+    last = time.monotonic() + 20
+    while (after := two_workers.run(files_in_memory)) != before and time.monotonic() < last:
+        time.sleep(0.05)
+    assert after == before
+
+
+def test_workers_short_of_files_have_the_same_bits(two_workers):
+    expected = np.asarray(oc.cholesky(oc.from_function(N, covariance), tile_size=NB, devices="host"))
+    limits = two_workers.run(soft_limit, 128)
+    try:
+        with oc.cholesky(oc.from_function(N, covariance), tile_size=NB, client=two_workers) as factor:
+            assert np.array_equal(np.asarray(factor), expected)
+    finally:
+        for address, files in limits.items():
+            two_workers.run(soft_limit, files, workers=[address])
+
+
+def test_workers_that_are_threads_and_one_alone_share_nothing():
+    with cluster_of(1, processes=False) as client:
+        assert not shares_memory(client, worker_addresses(client))
+    assert not shares_memory(None, ["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"])
+
+
+def test_workers_of_which_one_cannot_see_the_others_share_nothing(monkeypatch):
+    gone = SharedMemory.create(1).address
+    gc.collect()
+    assert not sees_here([gone])
+    assert sees_here([beacon_here()])
+    for answers in ((beacon_here(), True), (beacon_here(), False), (None, True)):
+        told = iter(answers)
+        monkeypatch.setattr(shared_blocks, "asked_of_all", lambda _, calls, told=told: dict.fromkeys(calls, next(told)))
+        assert shares_memory(None, ["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"]) is (None not in answers and False not in answers)
+
+
+def test_workers_that_share_nothing_have_the_same_bits(two_workers, monkeypatch):
+    expected = np.asarray(oc.cholesky(oc.from_function(N, covariance), tile_size=NB, devices="host"))
+    before = two_workers.run(files_in_memory)
+    monkeypatch.setattr(shared_blocks, "shares_memory", lambda client, workers: False)
+    with oc.cholesky(oc.from_function(N, covariance), tile_size=NB, client=two_workers) as factor:
+        assert two_workers.run(files_in_memory) == before
+        assert np.array_equal(np.asarray(factor), expected)
+
+
+def wait_until_empty(locked: dict) -> None:
+    gc.collect()
+    last = time.monotonic() + 20
+    while locked and time.monotonic() < last:
+        time.sleep(0.01)
+    assert not locked
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_block_is_page_locked_once_and_unlocked_when_it_goes():
+    registrar, blocks = Registrar(), [block(1), block(2)]
+    first = BlockLocks(registrar, blocks)
+    for tile in (tile for each in blocks for tile in each.tiles.values()):
+        low = tile.ctypes.data
+        assert first.holds(low, low + tile.nbytes, never)
+    registered = len(registrar.registered)
+    again = BlockLocks(registrar, blocks[:1])
+    tile = blocks[0].tiles[2, 1]
+    assert again.holds(tile.ctypes.data, tile.ctypes.data + tile.nbytes, never)
+    assert again.waited_seconds == 0 and again.refused_bytes == 0
+    assert len(registrar.registered) == registered == len(registrar.locked)
+    end = max(each.memory.bytes.ctypes.data + each.memory.bytes.nbytes for each in blocks)
+    assert not first.holds(end, end + 8, never) and not first.holds(0, 8, never)
+    del first, again, tile, blocks
+    wait_until_empty(registrar.locked)
+
+
+def test_what_the_driver_refuses_is_not_copied_in_place():
+    registrar, given = Registrar(refuses=lambda number: True), block()
+    locks, tile = BlockLocks(registrar, [given]), given.tiles[2, 0]
+    assert not locks.holds(tile.ctypes.data, tile.ctypes.data + tile.nbytes, never)
+    assert locks.refused_bytes > 0
+
+
+def test_tasks_lock_what_they_are_given_where_their_devices_gain_by_it(monkeypatch):
+    registrar, blocks = Registrar(), BlockGrid(TileGrid(N, NB), 2)
+    options = FactorOptions(tile_size=NB, devices="host:0", fp64="native")
+    key = key_here(options, blocks, FP64)
+    run = ClusterRun(blocks.tiles, options, FP64, None, key, oc.from_function(N, covariance), shares_memory=True)
+    expected = np.asarray(oc.cholesky(oc.from_function(N, covariance), tile_size=NB, devices="host"))
+    diagonal = make_block(run, blocks.window(BlockPlace(0, 0)), [])
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
+    below = make_block(run, blocks.window(BlockPlace(1, 0)), [diagonal])
+    assert np.array_equal(below.tiles[2, 0], expected[2 * NB : 3 * NB, :NB])
+    assert BlockLocks(registrar, [diagonal]).holds(*ends_of(diagonal.tiles[0, 0]), never)
+    (address,) = registrar.registered  # the diagonal block alone, by the task and not again
+    assert address == diagonal.memory.bytes.ctypes.data
+    del diagonal
+    wait_until_empty(registrar.locked)
+
+
+def ends_of(tile: np.ndarray) -> tuple[int, int]:
+    return tile.ctypes.data, tile.ctypes.data + tile.nbytes

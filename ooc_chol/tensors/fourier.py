@@ -27,6 +27,8 @@ _DENSE_ORDER, _DENSE_SHARE = 1500, 0.2
 _GPU_ORDER = 512
 #: Largest asymmetry of weights, relative to the largest of them, that is taken for rounding.
 _ROUNDING = 1e-6
+#: Eigenvalues whose difference is so small a share of the largest are one; seed of what its eigenvectors are chosen by.
+_SAME, _SEED = 1e-10, 0
 #: Columns of an unfolding that are transformed at a time.
 _COLUMNS = 4096
 
@@ -79,8 +81,12 @@ class GraphFourier:
     Eigenvectors are computed for each connected component by itself, so that none of them mixes components: what is observed
     in one says nothing of another. LAPACK, or cuSOLVER on a GPU, computes all of a component, in ``O(n**3)`` flops and 24 n^2
     bytes of host memory (40 of a GPU's); of more than 1,500 vertices, less than a fifth of the eigenvectors come from
-    :func:`eigsh`. Multiple eigenvalues leave the choice of their
-    eigenvectors open: any is a transform, and what is of low rank in one need not be so in another.
+    :func:`eigsh`.
+
+    Multiple eigenvalues leave the choice of their eigenvectors open, and what is of low rank in one need not be so in another.
+    Those nearest to fixed random vectors are taken, by QR of the projections of these onto the space of an eigenvalue: the basis
+    depends on the graph and the order of its vertices alone, up to rounding, and not on the library or the device. They are
+    spread over all places where the space lives, where a library's may be at home at two vertices alone.
 
     Examples
     --------
@@ -275,11 +281,25 @@ def _component(weights: csr_array, rows: NDArray[np.intp], normalized: bool, cou
             values, vectors = eigsh(operator, wanted, which="SA", precision="DDD", devices=where.names)
         finally:
             operator.matrix.close()
-        return _Part(rows, values, np.asarray(vectors, np.float64), where.names)
+        return _Part(rows, values, _chosen(values, np.asarray(vectors, np.float64)), where.names)
     check_room(3 * 8 * n * n, f"all eigenvectors of a graph of {n} vertices", "take fewer than a fifth of them (n_components)")
     device = where.dense(n)
     values, vectors = dense_eigenpairs(device, _dense_laplacian(part, normalized))
+    vectors = _chosen(values, vectors)
     return _Part(rows, values[:wanted], vectors[:, :wanted], (device,))
+
+
+def _chosen(values: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each eigenvalue the eigenvectors nearest to fixed random R: ``V Q``, ``V.T R = Q T`` with a positive diagonal of T."""
+    rng = np.random.default_rng(_SEED)
+    found = vectors * np.where(rng.standard_normal(len(vectors)) @ vectors < 0, -1.0, 1.0)
+    borders = np.flatnonzero(np.diff(values) > _SAME * max(float(np.abs(values).max()), 1e-300)) + 1
+    for space in np.split(np.arange(len(values)), borders):
+        if len(space) > 1:
+            v = vectors[:, space]
+            q, t = np.linalg.qr(v.T @ rng.standard_normal(v.shape))
+            found[:, space] = v @ (q * np.where(np.diagonal(t) < 0, -1.0, 1.0))
+    return found
 
 
 def _is_diagonal(part: csr_array) -> bool:

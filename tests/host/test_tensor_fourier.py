@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse
+import scipy.stats
 from scipy.sparse.csgraph import laplacian as scipy_laplacian
 
 import ooc_chol as oc
@@ -163,3 +164,28 @@ def test_a_gpu_that_was_named_and_has_too_little_memory_is_refused(gpu_of):
 
 def test_where_eigenvectors_were_computed_is_told():
     assert oc.GraphFourier(random_graph(30), devices="host:0").devices == ("host:0",)
+
+
+def test_the_basis_does_not_depend_on_what_the_library_chose():
+    """Of a graph with eigenvalues of multiplicity 2 and 9, and of any sign of the others' eigenvectors."""
+    tripartite = np.kron(np.ones((3, 3)) - np.eye(3), np.ones((4, 4)))
+    w, v = np.linalg.eigh(scipy_laplacian(tripartite, normed=True))
+    expected = module._chosen(w, v)
+    rotated = v.copy()
+    for space in np.split(np.arange(12), np.flatnonzero(np.diff(w) > 1e-9) + 1):
+        rotated[:, space] = (
+            v[:, space] @ scipy.stats.ortho_group.rvs(len(space), random_state=3) if len(space) > 1 else -v[:, space]
+        )
+    assert np.abs(rotated - v).max() > 0.1
+    np.testing.assert_allclose(module._chosen(w, rotated), expected, atol=1e-12)
+    np.testing.assert_allclose((expected * w) @ expected.T, (v * w) @ v.T, atol=1e-12)
+
+
+def test_eigenvectors_of_a_multiple_eigenvalue_are_spread():
+    """Twins have eigenvectors of their own, two vertices each; of ten pairs of twins none is at home at a pair."""
+    star = np.zeros((21, 21))
+    star[0, 1:] = star[1:, 0] = 1.0
+    fourier = oc.GraphFourier(star)
+    inner = fourier.basis[:, np.isclose(fourier.eigenvalues, 1.0)]
+    assert inner.shape[1] == 19
+    assert np.sort(inner**2, axis=0)[-2:].sum(axis=0).max() < 0.8

@@ -9,7 +9,7 @@
 ``host``: k = 8 and 24 at tol 1e-6, in memory beside SciPy's ``eigsh`` and PRIMME where it is; ``file``: from a file of which an
 eighth is kept, beside the rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64, whose vectors
 stay on the GPU, where ours come to the host: ``return_seconds`` is what that takes with CuPy's. ``streamed``: larger than the
-budget, beside the rate of the link. ``two``: one GPU and two, ``--budgets "16 GiB" "8.6 GiB"``. Residuals are ``||A v - w v|| / ||v||`` in float64, made anew
+budget, beside the rate of the link. ``two``: one GPU and two. Residuals are ``||A v - w v|| / ||v||`` in float64, made anew
 from what was returned, relative to the largest magnitude. One line is measured after the other, and the file is written after
 each: ``benchmarks/results/eigen/NAME.json``. What fails leaves its error in its line.
 """

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +128,8 @@ def limited(options: argparse.Namespace, *what: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """All images of all sizes; a solver that was not done with an image is spared larger ones."""
+def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All images of all sizes, as far as they are, after each; a solver that was not done with an image is spared larger ones."""
     found: dict[str, Any] = {}
     for image in options.images:
         given_up: set[str] = set()
@@ -145,7 +145,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
                 shown = {key: rows[solver].get(key) for key in ("seconds", "ncut", "n_segments", "solve_seconds", "failed")}
                 shown["again"] = rows[solver].get("again", {}).get("seconds")
                 print(image, size, solver, shown, flush=True)
-    return found
+                yield found
 
 
 def table(cases: Mapping[str, Any]) -> str:
@@ -204,9 +204,10 @@ def main() -> None:
             "radius": RADIUS,
             "tol": TOL,
             "max_ncut": options.max_ncut,
-            "images": measured(options),
         }
-        print(write_json(content, path))
+        for images in measured(options):
+            write_json(content | {"images": images}, path)
+        print(path)
 
 
 if __name__ == "__main__":

@@ -367,7 +367,6 @@ extern "C" __global__ void multiply_right(const STORE* w, const SUM* __restrict_
     }
 }
 
-// W's columns that are chosen, or all, become random: see tasks/random_panels.py, which has the constants, too.
 // Of the three-term recurrence of Chebyshev polynomials: out = scale (W - shift X) - previous, which may be nothing; `out` may be
 // `w` or `previous`.
 extern "C" __global__ void recur(const STORE* w, const STORE* x, const STORE* previous, STORE* out, u64 count, SUM scale,
@@ -378,6 +377,7 @@ extern "C" __global__ void recur(const STORE* w, const STORE* x, const STORE* pr
     }
 }
 
+// W's columns that are chosen, or all, become random: see tasks/random_panels.py, which has the constants, too.
 extern "C" __global__ void fill_random(STORE* w, u64 rows, u64 first_row, u64 key, const u32* columns) {
     if (columns) {
         bool any = false;

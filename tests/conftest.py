@@ -88,6 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Several processes, one thread of BLAS each, unless the user or a test asks for more; the workers inherit it.
         for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(variable, "1")
+        # Each of them, and each process that a test starts, would compile every module again.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     data, required = config.getoption("--data"), config.getoption("--require-cuda")
     if data is not None and not data.is_dir():
         raise pytest.UsageError(f"--data {data}: there is no such folder")

@@ -15,8 +15,9 @@ from tests.diff_problems import CASES, LENGTHS
 from tests.emulated_cuda import Emulated, held
 from tests.products import thorough
 
-#: Columns beside each other: none, one, those of each width of a lane, several panels. Of each type some, with ``--thorough`` all.
+#: Columns beside each other: none, one, those of each width of a lane, several panels.
 COLUMNS = [None, 8, 5, 0, 1, 2, 3, 6, 64, 130, 260]
+#: What of them each type meets without ``--thorough``.
 USUAL = {CASES[0]: (None, 8), CASES[1]: (8, 5), CASES[2]: (None, 5)}
 C_TYPES = {np.float32: "float", np.float64: "double"}
 

@@ -21,6 +21,8 @@ SETTINGS = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.target": False,
     "distributed.worker.daemon": True,
+    "distributed.worker.profile.enabled": False,  # it would look at every thread a hundred times a second
+    "distributed.admin.tick.interval": "200ms",
 }
 #: Loggers of Dask that tell of lost workers, which tests lose on purpose.
 LOGGERS = ("distributed.nanny", "distributed.scheduler", "distributed.core", "distributed.worker", "distributed.batched")

@@ -23,6 +23,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from _pytest.doctest import DoctestModule
 from threadpoolctl import threadpool_limits
 
 from tests.cluster_machines import SHARED, SharedCluster, dask_threads, two_workers
@@ -88,6 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # Several processes, one thread of BLAS each, unless the user or a test asks for more; the workers inherit it.
         for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ.setdefault(variable, "1")
+        # Each of them, and each process that a test starts, would compile every module again.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     data, required = config.getoption("--data"), config.getoption("--require-cuda")
     if data is not None and not data.is_dir():
         raise pytest.UsageError(f"--data {data}: there is no such folder")
@@ -117,7 +120,14 @@ def cuda_device_count() -> int:
         return 0
 
 
-# deselection
+# collection
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Iterator[list[pytest.Collector]]:
+    """Files of this folder show no examples: what looks for them need not."""
+    collectors = yield
+    return [each for each in collectors if not isinstance(each, DoctestModule)]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -137,33 +147,48 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _mark_tier(item: pytest.Item) -> None:
     """Give ``item`` the tier of its folder, unless it names its own."""
-    if not any(item.get_closest_marker(tier) for tier in ("plan", "host", "cuda", "multigpu")):
-        for folder in item.path.parts:
-            if folder in _TIER_OF_FOLDER and item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(_TIER_OF_FOLDER[folder])
-                return
+    if _names(item).isdisjoint(("plan", "host", "cuda", "multigpu")) and (tier := _tier_of(item.path.parent)) is not None:
+        item.add_marker(tier)
+
+
+@cache
+def _tier_of(folder: Path) -> str | None:
+    if folder.is_relative_to(Path(__file__).parent):
+        return next((_TIER_OF_FOLDER[part] for part in folder.parts if part in _TIER_OF_FOLDER), None)
+    return None
+
+
+def _names(item: pytest.Item) -> set[str]:
+    """Those of its markers."""
+    return {marker.name for marker in item.iter_markers()}
 
 
 def _missing_here(item: pytest.Item) -> str | None:
     """What ``item`` needs and this run has not; None when it can run."""
-    needs_data = item.get_closest_marker("data") is not None or "data_dir" in getattr(item, "fixturenames", ())
+    names = _names(item)
+    needs_data = "data" in names or "data_dir" in getattr(item, "fixturenames", ())
     if needs_data and item.config.getoption("--data") is None:
         return "--data=DIR"
-    if item.get_closest_marker("nvcc") is not None and shutil.which("nvcc") is None:
+    if "nvcc" in names and shutil.which("nvcc") is None:
         return "nvcc"
-    if item.get_closest_marker("viewer") is not None and (want := _missing_viewer()) is not None:
+    if "viewer" in names and (want := _missing_viewer()) is not None:
         return want
-    for marker in item.iter_markers("package"):
-        if find_spec(marker.args[0]) is None:
+    for marker in item.iter_markers("package") if "package" in names else ():
+        if not _is_there(marker.args[0]):
             return str(marker.args[0])
-    if item.get_closest_marker("golden_bits") is not None and not _has_recorded_blas():
+    if "golden_bits" in names and not _has_recorded_blas():
         return "the BLAS library and processor of golden_bits.json"
-    if item.get_closest_marker("thorough") is not None and not item.config.getoption("--thorough"):
+    if "thorough" in names and not item.config.getoption("--thorough"):
         return "--thorough"
-    devices = _cuda_devices_needed(item)
+    devices = _cuda_devices_needed(item) if names & {"cuda", "multigpu"} else 0
     if devices and cuda_device_count() < devices:
         return f"CuPy and {devices} CUDA device{'s' if devices > 1 else ''}"
     return None
+
+
+@cache
+def _is_there(package: str) -> bool:
+    return find_spec(package) is not None
 
 
 @cache

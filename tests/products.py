@@ -41,8 +41,12 @@ def _covering(places: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
     pairs = {place: set(itertools.combinations(enumerate(place), 2)) for place in places}
     missing, chosen, come = set().union(*pairs.values()), set(), Counter[tuple[int, int]]()
     while missing:
+        new = {place: len(pairs[place] & missing) for place in places}
+        most = max(new.values())
         # Of equals the one whose numbers have come least often, so that no value rests on few combinations.
-        best = max(places, key=lambda place: (len(pairs[place] & missing), -sum(come[each] for each in enumerate(place))))
+        best = min(
+            (place for place in places if new[place] == most), key=lambda place: sum(come[each] for each in enumerate(place))
+        )
         chosen.add(best)
         missing -= pairs[best]
         come.update(enumerate(best))

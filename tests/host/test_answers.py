@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
 from ooc_chol.cli import main
@@ -76,20 +78,30 @@ def leaves():
     return [place.path for place in places(make_parser()) if place.path not in GROUPS]
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """A folder with a matrix and a fitted model, which no test writes to."""
+    folder = tmp_path_factory.mktemp("prepared")
+    with pytest.MonkeyPatch.context() as patch, threadpool_limits(limits=1, user_api="blas"):
+        patch.chdir(folder)
+        np.save("a.npy", np.eye(60) + 0.5)
+        with oc.cholesky("a.npy", tile_size=16, devices="host:0", trace=True) as factor:
+            factor.trace.save("run.pftrace")
+            factor.save("kept.ooc")
+        oc.block_csr(oc.urand(5), store="kept.oocsr").close()
+        np.savetxt("edges.txt", [(0, 1), (1, 2)], fmt="%d")
+        np.save("tensor.npy", np.stack([np.ones((4, 3)), np.full((4, 3), np.nan), np.eye(4, 3)]))
+        np.save("image.npy", np.repeat([[10.0] * 6 + [90.0] * 6], 8, axis=0))
+        words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6", "--output", "model.json"]
+        assert main(["geostat", *words]) == 0
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch, capsys):
-    """A folder with a matrix and a fitted model."""
+def folder(prepared, tmp_path, monkeypatch, capsys):
+    """A copy of the folder, which the test works in."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    np.save("a.npy", np.eye(60) + 0.5)
-    with oc.cholesky("a.npy", tile_size=16, devices="host:0", trace=True) as factor:
-        factor.trace.save("run.pftrace")
-        factor.save("kept.ooc")
-    oc.block_csr(oc.urand(5), store="kept.oocsr").close()
-    np.savetxt("edges.txt", [(0, 1), (1, 2)], fmt="%d")
-    np.save("tensor.npy", np.stack([np.ones((4, 3)), np.full((4, 3), np.nan), np.eye(4, 3)]))
-    np.save("image.npy", np.repeat([[10.0] * 6 + [90.0] * 6], 8, axis=0))
-    words = ["fit", "--example", "jacksboro:40", "--smoothness", "0.5", "--max-evaluations", "6", "--output", "model.json"]
-    assert main(["geostat", *words]) == 0
     capsys.readouterr()
 
 

@@ -101,9 +101,10 @@ def test_the_bound_is_a_number_and_the_same_at_each_call():
     assert first.seconds >= first.certify_seconds > 0.0
 
 
-@pytest.mark.parametrize("devices", [["host:0"], ["host:0", "host:1"]])
-@pytest.mark.parametrize("in_file", [False, True])
-@pytest.mark.parametrize("budget", ["150 KiB", "380 KiB", "64 MiB"])
+@pytest.mark.parametrize(
+    ("budget", "in_file", "devices"),
+    pairwise(["150 KiB", "380 KiB", "64 MiB"], [False, True], [["host:0"], ["host:0", "host:1"]]),
+)
 def test_the_bound_of_a_factor_is_that_of_its_bits(devices, in_file, budget, tmp_path):
     a = brownian(300)
     reference = oc.cholesky(a, precision_threshold=1e-5, tile_size=32, devices="host:0", memory_budget="64 MiB")
@@ -119,9 +120,7 @@ def test_the_bound_of_a_factor_is_that_of_its_bits(devices, in_file, budget, tmp
         assert float(factor.report.certified_bound) == pytest.approx(float(reference.report.certified_bound), rel=1e-9)
 
 
-@pytest.mark.parametrize("fp64", ["native", "residue"])
-@pytest.mark.parametrize("n_devices", [1, 3])
-@pytest.mark.parametrize("n", [96, 300, 512])
+@pytest.mark.parametrize(("n", "n_devices", "fp64"), pairwise([96, 300, 512], [1, 3], ["native", "residue"]))
 def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(n, n_devices, fp64, tmp_path):
     a, least = brownian(n), 16 * 8 * 2 * PROBES * 2 * n
     devices = [f"host:{number}" for number in range(n_devices)]

@@ -32,6 +32,7 @@ from tests.host.device_solves import (
     symmetric_source,
 )
 from tests.host.stored_factors import STORES, random_spd
+from tests.products import pairwise
 from tests.tolerances import gamma, product_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -62,9 +63,7 @@ def small_teams(monkeypatch):
     monkeypatch.setattr(device_sweeps, "TEAM_BYTES", 0)
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
-@pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("shape", "count", "kind"), pairwise(SHAPES, [2, 3], ["memory", "file"]))
 def test_several_devices_solve_to_the_bits_of_one(kind, count, shape, tmp_path, small_teams):
     check_team([f"host:{number}" for number in range(count)], kind, shape, tmp_path)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ N, NB = 60, 20
 A = np.exp(-np.abs(np.subtract.outer(np.arange(N), np.arange(N))) / 10.0) + 0.1 * np.eye(N)
 
 
+@cache
 def pythons() -> list[str]:
     """This interpreter, and others on the path that have what ooc_chol needs."""
     needs = "import numpy, scipy, ml_dtypes, perfetto, tqdm, threadpoolctl, xxhash"

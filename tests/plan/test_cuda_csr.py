@@ -12,7 +12,7 @@ import pytest
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, ValueKind
 from tests.cuda.product_blocks import FP64, INT8, N_COLUMNS, PATTERN, group_starts, lengths_of_all_sorts, matrix, panel
-from tests.cuda_threads import ON_THE_HOST
+from tests.cuda_threads import LAUNCH, ON_THE_HOST
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
 
@@ -25,38 +25,13 @@ CASES = [(PATTERN, FDF, 8), (FP64, DDD, 1)]
 MORE_CASES = [(ValueKind.FP32, FFF, 1), (INT8, FDF, 2), (FP64, DDD, 4), (FP64, DDD, 8), (PATTERN, FFF, 8), (FP64, FDF, 1)]
 
 CALLED = r"""
-static const void* const* given;
-template <class T> T argument(int at) { return *(const T*)given[at]; }
 #define POINTER(T, at) argument<T*>(at)
 #define ENDS POINTER(VECTOR, 6), POINTER(const double, 7), argument<double>(8), POINTER(const double, 9), argument<double>(10)
 #define OPERANDS POINTER(const int, 2), POINTER(const VALUE, 3), argument<double>(4), POINTER(const VECTOR, 5)
 static void call_multiply() {
     multiply(POINTER(const u32, 0), POINTER(const uint2, 1), OPERANDS, ENDS, POINTER(u32, 11), POINTER(SUM, 12));
 }
-static void (*body)();
-static void one_thread() { body(); is_done[threadIdx.x] = true; swapcontext(&waiting[threadIdx.x], &scheduler); }
-
-extern "C" void launch(unsigned blocks, const void* const* arguments) {
-    given = arguments;
-    body = call_multiply;
-    blockDim.x = THREADS;
-    gridDim.x = blocks;
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-        for (unsigned t = 0; t < THREADS; ++t) {
-            getcontext(&waiting[t]);
-            waiting[t].uc_stack = {stacks[t], 0, sizeof stacks[t]};
-            makecontext(&waiting[t], one_thread, 0);
-            is_done[t] = false;
-        }
-        for (unsigned left = THREADS; left;)
-            for (unsigned t = 0; t < THREADS; ++t)
-                if (!is_done[t]) {
-                    threadIdx.x = t;
-                    swapcontext(&scheduler, &waiting[t]);
-                    left -= is_done[t];
-                }
-    }
-}
+extern "C" void run(unsigned blocks, const void* const* arguments) { launch(call_multiply, blocks, THREADS, arguments); }
 """
 
 
@@ -86,7 +61,7 @@ def test_kernels_compile_without_warnings(kind, precision, columns, tmp_path):
 @pytest.mark.parametrize("case", [*CASES, *thorough(*MORE_CASES)], ids=lambda case: "-".join(map(str, case)))
 def test_products_are_within_their_bounds(case, tmp_path):
     kind, precision, columns = case
-    (tmp_path / "csr.cpp").write_text(ON_THE_HOST + source() + CALLED, encoding="utf-8")
+    (tmp_path / "csr.cpp").write_text(ON_THE_HOST + source() + LAUNCH + CALLED, encoding="utf-8")
     as_library = ["-O1", "-shared", "-Xcompiler", "-fPIC,-w,-ffp-contract=off", "-o", str(tmp_path / "csr.so")]
     compiled([*defines(*case), *as_library, str(tmp_path / "csr.cpp")])
     a = matrix(lengths_of_all_sorts(short=300), N_COLUMNS, kind)
@@ -114,5 +89,5 @@ def run(library, a, kind, precision, x, y, left, shift):
     arrays = [starts, groups, columns, values, value, x, y, left, one, shift, number, arrived, sums]
     held = [ctypes.c_void_p(each.ctypes.data) if isinstance(each, np.ndarray) else each for each in arrays]
     arguments = (ctypes.c_void_p * len(held))(*[ctypes.addressof(each) for each in held])
-    library.launch(ctypes.c_uint(len(groups) - 1), arguments)
+    library.run(ctypes.c_uint(len(groups) - 1), arguments)
     assert n_segments and not arrived.any()

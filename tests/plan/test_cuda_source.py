@@ -40,8 +40,9 @@ def test_cuda_sources_compile_without_warnings(name, tmp_path):
     "options",
     [
         ["-cubin", "-arch=sm_90"],
-        ["-ptx", "-arch=sm_80"],
-        ["-ptx", "-arch=sm_90", "-DFP64_MMA=0"],
+        # Other lines of the source, not other optimizations.
+        ["-ptx", "-arch=sm_80", "-Xcicc=-O0"],
+        ["-ptx", "-arch=sm_90", "-DFP64_MMA=0", "-Xcicc=-O0"],
         *thorough(["-cubin", "-arch=sm_80"], ["-cubin", "-arch=sm_90", "-DFP64_MMA=0"]),
     ],
 )

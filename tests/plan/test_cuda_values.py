@@ -16,8 +16,9 @@ from tests.emulated_cuda import Emulated, held
 from tests.products import thorough
 
 #: Columns beside each other: none, one, those of each width of a lane, several panels.
-COLUMNS = [None, 8, 5]
-MORE_COLUMNS = [0, 1, 2, 3, 6, 64, 130, 260]
+COLUMNS = [None, 8, 5, 0, 1, 2, 3, 6, 64, 130, 260]
+#: What of them each type meets without ``--thorough``.
+USUAL = {CASES[0]: (None, 8), CASES[1]: (8, 5), CASES[2]: (None, 5)}
 C_TYPES = {np.float32: "float", np.float64: "double"}
 
 
@@ -72,8 +73,14 @@ def test_kernels_compile_without_warnings(kind, tmp_path):
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("columns", [*COLUMNS, *thorough(*MORE_COLUMNS)])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "columns"),
+    [
+        pytest.param(case, columns, marks=() if columns in USUAL[case] else pytest.mark.thorough)
+        for case in CASES
+        for columns in COLUMNS
+    ],
+)
 def test_products_and_samples_are_within_their_bounds(case, columns, emulated):
     pattern = problems.pattern_of(LENGTHS + problems.short_rows())
     mine = OnTheHost(pattern)

@@ -59,7 +59,7 @@ def test_loads_stay_near_the_bounds(n, share):
     assert plan.loaded_bytes <= most_bytes(plan, n, tiles)
 
 
-@pytest.mark.parametrize("share", [1 / 2, 1 / 50, *thorough(1 / 4)])
+@pytest.mark.parametrize("share", [1 / 50, *thorough(1 / 2, 1 / 4)])
 def test_loads_stay_near_the_bounds_at_350_thousand(share):
     tiles = share_of_triangle(350_000, share)
     plan = plan_with(350_000, tiles)

@@ -161,10 +161,7 @@ def chosen_way(graph: Graph, operator: oc.Operator, count: int, options: SolverO
     if wanted == "diagonal":
         return _without_cycle(graph, "the diagonal was asked for", is_gpu=is_gpu, normalized=normalized)
     if wanted == "auto" and is_gpu:
-        plan = oc.plan_eigsh(operator, count, which="SA", devices=options.devices, memory_budget=options.memory_budget)
-        told = "" if plan.seconds is None else f", {1e3 * plan.seconds:.2g} ms as predicted"
-        reason = f"on GPUs a pass{told} costs less than a cycle on the host"
-        return _without_cycle(graph, reason, is_gpu=True, normalized=normalized)
+        return _without_cycle(graph, "on GPUs a pass costs less than a cycle on the host", is_gpu=True, normalized=normalized)
     if not has_pyamg():
         gain = f"PyAMG is not installed, whose aggregates often save nine passes in ten: {oc.install_hint('spectral')}"
         if wanted == "amg":

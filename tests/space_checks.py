@@ -182,8 +182,16 @@ def residuals(a, space: DeviceSpace) -> None:
     assert np.abs(space.take(range(3, 4)) - made).max() <= roundoff(space) * np.abs(made).max()
 
 
+def filtered(space: DeviceSpace, name: str) -> None:
+    """Inner products of the first panel with a polynomial of A times it; panels 3 and 4 are spoilt."""
+    steps: list[tuple[int, int | None, int | None]] = [(0, None, 3), (3, 0, 4), (4, 3, 3), (3, 4, 4), (4, 3, 3), (3, 4, None)]
+    for panel, previous, into in steps:
+        space.recur(panel, previous, into, center=0.25, half=-300.0)
+    space.inner(range(1), name)
+
+
 def everything(space: DeviceSpace) -> list[bytes]:
-    """The bits of all that a space computes, in two cycles with a restart between and a dependent column."""
+    """The bits of all that a space computes, in two cycles with a restart between, a dependent column and a filter."""
     found = cycle(space, 3)
     b = space.block
     s = np.linalg.qr(np.random.default_rng(1).standard_normal((3 * b, 2 * b)))[0]
@@ -193,6 +201,8 @@ def everything(space: DeviceSpace) -> list[bytes]:
     space.project(range(2), "P")
     space.inner(range(3), "I")
     space.orthonormalize(2, "Q", range(2))
+    for turn in range(3):
+        filtered(space, f"T{turn}")
     space.bring(np.ones((space.n, b)))
     space.project(range(3), "O")
     space.orthonormalize(3, "S", range(3))

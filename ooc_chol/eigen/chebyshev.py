@@ -54,6 +54,16 @@ class ChebyshevFilter:
         np.divide(np.sinh(d * angles), np.sinh(angles), out=ratio, where=angles > 0)
         return np.asarray(np.where(filtered > 1, d * ratio / abs(self.half), 0.0))
 
+    def bounds(self, filtered: NDArray[np.float64], residuals: NDArray[np.float64]) -> NDArray[np.float64]:
+        """How large residuals of A may be, from those of p(A); infinite for values inside of the interval.
+
+        A component of a residual at w' is that of p(A) times ``(w' - w) / (p(w') - p(w))``, which is largest at the far end.
+        """
+        farthest = abs(self.half) * (1 + np.cosh(self._angles(filtered)))
+        bounds = np.full_like(residuals, np.inf)
+        np.divide(farthest * residuals, filtered - 1, out=bounds, where=filtered > 1)
+        return bounds
+
     def _angles(self, filtered: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(np.arccosh(np.maximum(filtered, 1.0)) / self.degree)
 

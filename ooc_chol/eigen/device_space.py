@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, final
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis, w_alone
 from ooc_chol.eigen.space import AbstractSpace
-from ooc_chol.eigen.space_device import SpaceDevice
+from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
 from ooc_chol.eigen.space_log import CoefficientLog, Kept, KeptFactors, SpaceSeconds
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
@@ -71,6 +71,8 @@ class DeviceSpace(AbstractSpace):
         self._roundoff = float(np.finfo(self.precision.storage).eps)
         self._log = CoefficientLog(self.block, plan.sizes.log_entries)
         self._done: dict[str, NDArray[np.float64]] = {}  # read when the log was full
+        #: Steps of Chebyshev's recurrence that have been, and what enqueues those that were captured.
+        self._steps: dict[Recurrence, Callable[[], None] | None] = {}
         self._is_measured = False  # whether ``before`` holds what W's squared norms were
         with ExitStack() as stack:
             self._group = DeviceGroup(self._opened(operator, stack), self.block)
@@ -160,14 +162,39 @@ class DeviceSpace(AbstractSpace):
             self._multiply((self.block,), begun)
 
     def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
-        """A step of Chebyshev's recurrence with ``B = (A - center) / half``, into a panel, or W where ``into`` is None."""
+        """A step of Chebyshev's recurrence with ``B = (A - center) / half``, into a panel, or W where ``into`` is None.
+
+        Steps that come again are captured by a device that works alone, so that the thread that enqueues hardly sees them.
+        """
+        step = Recurrence(panel, previous, into, center, half)
+        if self._is_steady and step in self._steps:
+            self._repeat(step)
+            return
         self.product(panel)
         with self._working(f"recur {panel}"):
             for each in self._group.all():
-                x, before = each.basis[panel], None if previous is None else each.basis[previous]
-                out = each.w if into is None else each.basis[into]
-                scale = (1.0 if before is None else 2.0) / half
-                each.kernels.recur(each.computing, each.w, x, before, out, scale=scale, shift=center)
+                each.recur(step)
+        self._steps.setdefault(step, None)
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether one device has all blocks, and a product is kernels alone."""
+        devices = self._group.devices
+        return len(devices) == 1 and devices[0].products.is_steady
+
+    def _repeat(self, step: Recurrence) -> None:
+        """Enqueue a step that was enqueued before, captured when it comes for the second time."""
+        each = self._group.devices[0]
+        with self._holding.guarded(), each.device.current():
+            self._is_measured = False
+            enqueue = self._steps[step]
+            if enqueue is None:
+                enqueue = self._steps[step] = each.device.captured(each.computing, partial(each.multiply_and_recur, step))
+            begun = each.computing.record()
+            enqueue()
+            self.seconds.pending.append(("passes", [begun], [each.computing.record()]))
+        self.passes += 1
+        self._products.scans += 1
 
     def _multiply(self, widths: tuple[int, ...], begun: list[AbstractEvent]) -> None:
         """Enqueue a product with what lies in X, and copies for the next one."""
@@ -451,6 +478,7 @@ class DeviceSpace(AbstractSpace):
     def close(self) -> None:
         """Let go of devices and memory; a second call does nothing."""
         self._holding.close(self._products.finish if self._is_traced else None)
+        self._steps.clear()
 
     def __enter__(self) -> DeviceSpace:
         return self

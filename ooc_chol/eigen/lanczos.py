@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.chebyshev import ChebyshevFilter, FilteredSpace, chosen_filter
 from ooc_chol.eigen.check import PASSES, sweep
+from ooc_chol.eigen.forecast import Forecast
 from ooc_chol.eigen.krylov import KrylovBasis, Ritz
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import CheckRound, LanczosCounts, LanczosState
@@ -24,6 +25,9 @@ MOST_ASYMMETRY = {Precision.FFF: 1e-3, Precision.FDF: 1e-4, Precision.DDD: 1e-8}
 _MAGNITUDES = {Precision.FFF: (1e-12, 1e16), Precision.FDF: (1e-24, 1e34), Precision.DDD: (1e-130, 1e150)}
 #: How much smaller the largest residual must be for a further restart to count as progress, and how often it may be less.
 _PROGRESS, _PATIENCE = 0.7, 3
+#: Products with a polynomial after which residuals are looked at first, and the share of the goal that their bounds must reach
+#: for the rest of a cycle to be left out.
+_FIRST_LOOK, _MARGIN = 4, 0.5
 #: Products with each random vector of a check, at least, where each is one with a polynomial: a Ritz vector takes two.
 _FILTERED_PASSES = 2
 #: Seed of the starting panel, and of the first check.
@@ -91,8 +95,9 @@ class Lanczos:
     all others, once or twice, so that no ghosts of converged pairs arise and none has to be locked.
 
     Where eigenvalues at one end are so close together that a cycle falls far short of them, later cycles are of a polynomial of A
-    (:mod:`~ooc_chol.eigen.chebyshev`): as many products, but a fraction of the orthogonalization, in a smaller basis. Where a
-    polynomial brings nothing, since wanted eigenvalues are in the interval that it damps, the run goes on with A.
+    (:mod:`~ooc_chol.eigen.chebyshev`): as many products, but a fraction of the orthogonalization, in a smaller basis. Residuals
+    are looked at now and then, and the rest of such a cycle is left out where they will do. Where a polynomial brings nothing,
+    since wanted eigenvalues are in the interval that it damps, the run goes on with A.
 
     Examples
     --------
@@ -258,17 +263,27 @@ class Lanczos:
         return Found(settled.values[: self.wanted.k], residuals, self.scale, why_not, self.counts)
 
     def _cycle(self) -> Ritz:
-        """Fill the basis, and solve the projected problem."""
-        basis, counts = self.basis, self.counts
-        each = self._passes_a_step
+        """Fill the basis, and solve the projected problem; a basis of a polynomial is left as soon as it will do."""
+        basis, counts, each = self.basis, self.counts, self._passes_a_step
+        due = max(len(basis.done) + _FIRST_LOOK, self._panels + 1)
+        forecast = None if self.filter is None else Forecast(_MARGIN * self.wanted.tol * self.scale, due)
         # Fewer pairs than are wanted are none.
         while not basis.is_full and (counts.passes + each <= self._max_passes or len(basis.done) < self._panels):
             basis.multiply(basis.frontier[0])
             counts.passes += each
-        basis.read()
-        if not counts.restarts:
+            if self.filter is not None and forecast is not None and len(basis.done) == forecast.due and not basis.is_full:
+                ritz = self._ritz()
+                bounds = self.filter.bounds(ritz.values[: self.wanted.k], ritz.estimates[: self.wanted.k])
+                if forecast.is_reached(len(basis.done), float(bounds.max())):
+                    return ritz
+        return self._ritz()
+
+    def _ritz(self) -> Ritz:
+        """Wait, and solve the projected problem."""
+        self.basis.read()
+        if not self.counts.restarts:
             self._look_at_symmetry()
-        return basis.ritz(self.wanted.which if self.filter is None else "LA")
+        return self.basis.ritz(self.wanted.which if self.filter is None else "LA")
 
     @property
     def _passes_a_step(self) -> int:

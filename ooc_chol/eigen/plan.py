@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -417,11 +418,10 @@ def _choices(problem: EigshProblem, k: int, ncv: int | None, block: int | None) 
         sizes = Sizes(width, min(-(-columns // width), problem.n // width - 1))
         if block is None and not _may_be_chosen(sizes, k):
             continue
-        held = _held(problem, k, sizes) if ncv is None else sizes if _fits(problem, k, sizes) else None
-        if held is not None and (block is not None or _may_be_chosen(held, k)):
-            kept = kept_panels(k, held)
-            space = problem.space(held, kept)
-            found.append(BlockChoice(width, space, kept, pass_seconds(space, kept)))
+        held = _held(problem, k, sizes) if ncv is None else _fitted(problem, k, sizes)
+        if held is not None and (block is not None or _may_be_chosen(held.sizes, k)):
+            kept = kept_panels(k, held.sizes)
+            found.append(BlockChoice(width, held.space, kept, pass_seconds(held.space, kept)))
     return found
 
 
@@ -430,26 +430,36 @@ def _may_be_chosen(sizes: Sizes, k: int) -> bool:
     return sizes.block == 1 or sizes.columns - k >= CHOSEN_PANELS * sizes.block
 
 
-def _held(problem: EigshProblem, k: int, sizes: Sizes) -> Sizes | None:
+class _Held(NamedTuple):
+    """A basis that memory holds, and its plan."""
+
+    sizes: Sizes
+    space: SpacePlan
+
+
+def _held(problem: EigshProblem, k: int, sizes: Sizes) -> _Held | None:
     """The largest basis up to ``sizes`` that memory holds; None where not even the least finds room."""
     least = Sizes(sizes.block, least_panels(k, sizes.block))
-    if _fits(problem, k, sizes):
-        return sizes
-    if least.panels >= sizes.panels or not _fits(problem, k, least):
+    if (whole := _fitted(problem, k, sizes)) is not None:
+        return whole
+    if least.panels >= sizes.panels or (low := _fitted(problem, k, least)) is None:
         return None
-    low, high = least, sizes  # what fits, and what does not
-    while high.panels - low.panels > 1:
-        middle = Sizes(sizes.block, (low.panels + high.panels) // 2)
-        low, high = (middle, high) if _fits(problem, k, middle) else (low, middle)
+    high = sizes  # which does not fit, where low does
+    while high.panels - low.sizes.panels > 1:
+        middle = Sizes(sizes.block, (low.sizes.panels + high.panels) // 2)
+        if (found := _fitted(problem, k, middle)) is None:
+            high = middle
+        else:
+            low = found
     return low
 
 
-def _fits(problem: EigshProblem, k: int, sizes: Sizes) -> bool:
+def _fitted(problem: EigshProblem, k: int, sizes: Sizes) -> _Held | None:
+    """A basis of that size; None where memory does not hold it."""
     try:
-        problem.space(sizes, kept_panels(k, sizes))
+        return _Held(sizes, problem.space(sizes, kept_panels(k, sizes)))
     except BudgetError:
-        return False
-    return True
+        return None
 
 
 def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> BudgetError:
@@ -462,7 +472,9 @@ def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> Bu
         held = None if ncv is None else _held(problem, k, wanted)
         panels = f"with panels of {block}"
         fits = (
-            f"or ncv={held.columns}, which fits {panels}" if held else f"not even ncv={least.columns}, the least {panels}, fits"
+            f"or ncv={held.sizes.columns}, which fits {panels}"
+            if held
+            else f"not even ncv={least.columns}, the least {panels}, fits"
         )
         advice = f"give a larger memory_budget, more devices, smaller blocks of A{', ' if held else '; '}{fits}"
         what = f"a basis of {wanted.columns} vectors on {problem.devices[0]}"

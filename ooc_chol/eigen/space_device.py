@@ -48,6 +48,16 @@ class Section(NamedTuple):
     columns: int
 
 
+class Recurrence(NamedTuple):
+    """A step of Chebyshev's recurrence: ``V[into] = 2 B V[panel] - V[previous]`` with ``B = (A - center) / half``."""
+
+    panel: int
+    previous: int | None  #: None for ``B V[panel]``
+    into: int | None  #: None for W
+    center: float
+    half: float
+
+
 @final
 class SpaceDevice:
     """The memory of one device, and work on it; whoever calls has made the device current.
@@ -166,6 +176,22 @@ class SpaceDevice:
             source, flat = other.own(other.section(section, dtype, width)), (len(target), -1)
             self.products.copy_from(source.reshape(flat), target.reshape(flat), "pull sums")
             self.sum_bytes += target.nbytes
+
+    # steps of a recurrence
+
+    def recur(self, step: Recurrence) -> None:
+        """Enqueue what follows the product of a step, which is in W."""
+        x, before = self.basis[step.panel], None if step.previous is None else self.basis[step.previous]
+        out, scale = self.w if step.into is None else self.basis[step.into], (1.0 if before is None else 2.0) / step.half
+        self.kernels.recur(self.computing, self.w, x, before, out, scale=scale, shift=step.center)
+
+    def multiply_and_recur(self, step: Recurrence) -> None:
+        """Enqueue a step whole, on a device that works alone and has all blocks: kernels, and a copy within it."""
+        widths = (self.plan.block,)
+        self.products.use(0)
+        self.copy(self.basis[step.panel], self.products.panels(0, widths)[0][self.rows.start : self.rows.stop])
+        self.products.multiply_steadily(widths)
+        self.recur(step)
 
     # numbers of the host
 

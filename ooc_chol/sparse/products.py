@@ -272,6 +272,19 @@ class DeviceProducts:
         self._compiled.add((self._view, tuple(widths)))
         self._has_scanned = True
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether a product is kernels alone: all blocks are there, and nobody asks for the times of each."""
+        is_there = not self._streamed or (self.share.in_place and self._plan.tier == "memory")
+        return is_there and self._has_scanned and not self._is_traced
+
+    def multiply_steadily(self, widths: Sequence[int]) -> None:
+        """Enqueue a product with the panels that are there, where it :attr:`is_steady`: kernels that may be captured."""
+        self.begin(widths)
+        for key in self.order:
+            data = self._scanned.in_place(key)
+            self._multiply(key[0], self._scanned.place(key, None) if data is None else data, widths)
+
     def run_ahead(self) -> None:
         """Enqueue copies of blocks for the next product, as many as the ring has room for; other work may come before it."""
         if order := self._order:

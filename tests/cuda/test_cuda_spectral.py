@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import spectral
+from ooc_chol.apps.spectral.images import normalized
 from tests.apps.spectral.drawn_images import five_regions, numbered, two_discs
 from tests.apps.spectral.graphs_made import grid, octahedral_sphere, together
 
@@ -48,9 +49,13 @@ def test_labels_do_not_depend_on_the_number_of_gpus():
     assert np.array_equal(*labels)
 
 
+@pytest.mark.parametrize("gpu_entries", [0, normalized.GPU_ENTRIES])
 @pytest.mark.parametrize("devices", DEVICES)
 @pytest.mark.parametrize(("drawn", "sigma_i", "max_ncut"), [(two_discs, 25, 0.01), (five_regions, 20, 0.1)])
-def test_segments_are_found(devices, drawn, sigma_i, max_ncut):
+def test_segments_are_found(devices, drawn, sigma_i, max_ncut, gpu_entries, monkeypatch):
+    """On GPUs, and on the host, which solves small ones."""
+    monkeypatch.setattr(normalized, "GPU_ENTRIES", gpu_entries)
     image, labels = drawn()
     found = spectral.normalized_cut(image, sigma_i=sigma_i, max_ncut=max_ncut, devices=devices)
     assert np.array_equal(numbered(found.labels), numbered(labels))
+    assert any("solved on the host" in note for note in found.report.notes) == bool(gpu_entries)

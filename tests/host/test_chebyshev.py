@@ -160,6 +160,17 @@ def test_several_devices_give_the_bits_of_one():
     assert np.array_equal(one.eigenvalues, several.eigenvalues) and np.array_equal(one.eigenvectors, several.eigenvectors)
 
 
+def test_a_cycle_of_a_polynomial_ends_where_residuals_will_do():
+    """Its tolerance tells how many products it takes, and all pairs are certified at the first attempt."""
+    passes = []
+    with oc.block_csr(grid(73, 67)) as packed:
+        for tol in (1e-4, 1e-10):
+            found = oc.eigsh(oc.laplacian(packed), 5, which="SA", tol=tol, block=4, degree=20, check=False, **HOST)
+            assert found.report.counts.restarts == 2 and found.residuals.max() <= tol
+            passes.append(found.report.passes)
+    assert passes[0] + 3 * 20 <= passes[1]
+
+
 def test_steps_of_the_recurrence_are_rounded_once():
     d = np.linspace(0.0, 1.0, 33).astype(np.float32)
     space = OperatorSpace(lambda x: d[:, None] * x, 33, block=1, capacity=4, precision=Precision.FDF)

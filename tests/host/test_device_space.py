@@ -267,3 +267,29 @@ def test_a_device_that_lags_behind_reads_its_own_panels(packed):
             return space.take(range(2))
 
     assert np.array_equal(multiplied("host:0"), multiplied(HOSTS[:2], 0.05))
+
+
+def test_steps_that_come_again_are_captured_and_keep_their_bits(packed):
+    """By a device that works alone; what is captured is asked for once, with the same arithmetic."""
+    with check.opened(packed, 4, "DDD", "host:0") as space:
+        device, asked = space._group.devices[0].device, []
+        whole = type(device).captured
+
+        def captured(stream, enqueue):
+            asked.append(stream)
+            return whole(device, stream, enqueue)
+
+        device.captured = captured
+        space.fill(7)
+        space.orthonormalize(0, "R", range(0))
+        for turn in range(3):
+            check.filtered(space, f"T{turn}")
+        assert len(asked) == 5 and space.passes == 18
+        found = space.read()
+        assert np.array_equal(found["T0"], found["T1"]) and np.array_equal(found["T0"], found["T2"])
+        assert space.seconds.passes > 0
+    with check.opened(packed, 4, "DDD", HOSTS[:2]) as space:
+        space.fill(7)
+        space.orthonormalize(0, "R", range(0))
+        check.filtered(space, "T")
+        assert np.array_equal(space.read()["T"], found["T0"])

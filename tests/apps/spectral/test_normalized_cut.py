@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 import ooc_chol as oc
+from ooc_chol.apps.spectral.images import normalized
+from ooc_chol.apps.spectral.images.affinity import check_scales, pixel_affinity
+from ooc_chol.apps.spectral.images.features import features_of
 from ooc_chol.apps.spectral.images.normalized import normalized_cut
 from ooc_chol.apps.spectral.results import Segmentation
+from ooc_chol.apps.spectral.solving import eigenpairs
 from tests.apps.spectral.drawn_images import disc, five_regions, numbered, two_discs
 
 pytestmark = pytest.mark.host
@@ -151,6 +155,52 @@ def test_the_same_seed_gives_the_same_segments_on_any_devices() -> None:
     image, _ = two_discs(5)
     one, two = (normalized_cut(image, sigma_i=25, seed=7, devices=devices) for devices in ("host:0", ["host:0", "host:1"]))
     assert same(one, two)
+
+
+# small segments beside a GPU
+
+
+@pytest.fixture
+def as_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Devices that are taken for a GPU, though they are the host: a list is, the name that small graphs are solved on is not."""
+    monkeypatch.setattr(eigenpairs, "_is_on_gpus", lambda operator, options: options.devices != "host:0")
+    return ["host:0"]
+
+
+@pytest.mark.package("pyamg")
+def test_small_segments_are_solved_on_the_host_and_told(as_gpu: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    image, labels = five_regions()
+    whole = normalized_cut(image, sigma_i=20, max_ncut=0.1, devices=as_gpu)
+    assert any("solved on the host" in note for note in whole.report.notes)
+    assert "Lanczos" not in whole.report.method
+    monkeypatch.setattr(normalized, "GPU_ENTRIES", whole.report.n_entries)
+    some = normalized_cut(image, sigma_i=20, max_ncut=0.1, devices=as_gpu)
+    assert some.report.method.startswith("block Lanczos (1 segment), LOBPCG with smoothed aggregation")
+    solved = sum(bool(split.eigenvalues) for split in some.tree) - 1
+    by_lapack = sum(0 < split.n <= 600 for split in some.tree if split.eigenvalues)
+    assert any(note.startswith(f"{solved - by_lapack} segment") and "solved on the host" in note for note in some.report.notes)
+    assert str(some.report).count("solved on the host") == 1
+    for found in (whole, some):
+        np.testing.assert_array_equal(numbered(found.labels), numbered(labels))
+
+
+@pytest.mark.parametrize(("times", "is_on_host"), [(2, False), (5, True)])
+def test_without_a_cycle_the_host_takes_fewer(
+    as_gpu: list[str], monkeypatch: pytest.MonkeyPatch, times: int, is_on_host: bool
+) -> None:
+    image, _ = two_discs()
+    n_entries = pixel_affinity(features_of(image, "grey", None), check_scales(5, 25.0, None)).adjacency.nnz
+    monkeypatch.setattr(normalized, "GPU_ENTRIES", times * n_entries)
+    found = normalized_cut(image, sigma_i=25, max_ncut=0.01, max_depth=1, devices=as_gpu, preconditioner="diagonal")
+    assert found.report.n_entries == n_entries
+    assert found.report.method == "block Lanczos"
+    assert any("solved on the host" in note for note in found.report.notes) == is_on_host
+
+
+def test_on_a_host_that_was_asked_for_nothing_is_told() -> None:
+    image, _ = two_discs()
+    found = normalized_cut(image, sigma_i=25, max_ncut=0.01, devices="host:0")
+    assert not any("solved on the host" in note for note in found.report.notes)
 
 
 # pixels left out, loose ones, images of one value

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ooc_chol.apps.spectral.arguments import real_number, whole_number
 from ooc_chol.apps.spectral.images.regions import Region, Regions
 from ooc_chol.apps.spectral.results import Segmentation, SegmentationReport, Split
+from ooc_chol.apps.spectral.solving.lowest import Lowest
 
 #: The largest normalized cut that there is.
 _MOST_NCUT = 2.0
@@ -113,7 +114,7 @@ class Grown:
             affinity_seconds=affinity_seconds,
             solve_seconds=sum(lowest.seconds for lowest in found),
             seconds=time.perf_counter() - started,
-            notes=(*self.notes, *self._limits(visits, looked, wanted)),
+            notes=(*self.notes, *_on_host(of_all, self.regions.solver.gpu_entries), *self._limits(visits, looked, wanted)),
             sweep_seconds=sum(look.seconds for look in looks),
             looks=len(looked),
         )
@@ -136,6 +137,13 @@ class Grown:
         if known:
             notes.append(f"{_segments(known)} had been looked at for another threshold")
         return notes
+
+
+def _on_host(found: Sequence[Lowest], gpu_entries: int) -> list[str]:
+    """How many segments the host solved although GPUs were asked for."""
+    small = sum(lowest.is_small for lowest in found)
+    why = f"fewer than {gpu_entries:,} entries do not keep a GPU busy"
+    return [f"{_segments(small)} {_was(small)} solved on the host: {why}"] if small else []
 
 
 def _is_looked(visit: _Visit, wanted: Threshold) -> bool:

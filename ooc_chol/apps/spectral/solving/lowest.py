@@ -19,7 +19,8 @@ class SolverOptions:
     else the diagonal), "amg" or "diagonal". ``tol`` is relative to the norm of the matrix. ``seed`` starts vectors.
     ``sharp`` says whether residuals shall be small beside a very small lowest eigenvalue, too, and not only below ``tol``, and
     whether a check looks for eigenvalues that were missed, which takes as long as finding them: of segments, which are cut again
-    and again, neither is worth it.
+    and again, neither is worth it. Graphs of fewer than ``gpu_entries`` entries are solved on the host, also where GPUs are
+    named; without smoothed aggregation those of a quarter.
     """
 
     tol: float = 1e-7
@@ -32,6 +33,7 @@ class SolverOptions:
     trace: bool = False
     progress: Any = None
     sharp: bool = True
+    gpu_entries: int = 0
 
 
 class Lowest(NamedTuple):
@@ -45,3 +47,4 @@ class Lowest(NamedTuple):
     passes: int  #: Products of the matrix with a block
     seconds: float
     trace: Any = None  #: ``oc.Trace`` where one was asked for
+    is_small: bool = False  #: Whether the host solved it, although GPUs were asked for

@@ -6,6 +6,7 @@ and as their bytes to all others, to disk too. The sender keeps a block until th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -20,7 +21,6 @@ from ooc_chol.memory.shared import SharedAddress, SharedMemory, has_room, is_pos
 _PROCESSES = ("tcp://", "tls://")
 #: What is kept of a block as it is: all but its memory.
 _FACTS = tuple(each.name for each in fields(LBlock))
-_wire = distributed_package().protocol
 
 
 @final
@@ -51,7 +51,6 @@ def without_memory(block: LBlock) -> LBlock:
     return LBlock(*(getattr(block, name) for name in _FACTS))
 
 
-@_wire.dask_serialize.register(SharedBlock)  # type: ignore[untyped-decorator]
 def _sent(block: SharedBlock, context: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[bytes]]:
     """What Dask sends of a block: where it is, to a process of this machine; ``NotImplementedError`` has it pickled."""
     if not _stays_here(context):
@@ -60,18 +59,29 @@ def _sent(block: SharedBlock, context: Mapping[str, Any] | None = None) -> tuple
     first = block.memory.bytes.ctypes.data
     spots = {index: (tile.ctypes.data - first, tile.shape, tile.dtype.str) for index, tile in block.tiles.items()}
     facts = {name: getattr(block, name) for name in _FACTS if name != "tiles"}
-    return {"block": _wire.pickle.dumps((facts, spots, tuple(block.memory.address)))}, []
+    return {"block": distributed_package().protocol.pickle.dumps((facts, spots, tuple(block.memory.address)))}, []
 
 
-@_wire.dask_deserialize.register(SharedBlock)  # type: ignore[untyped-decorator]
 def _received(header: Mapping[str, Any], frames: Sequence[bytes]) -> LBlock:
     """The block, in its sender's memory; a copy of it where this process may not open more files."""
-    facts, spots, address = _wire.pickle.loads(header["block"])
+    facts, spots, address = distributed_package().protocol.pickle.loads(header["block"])
     memory = SharedMemory.open(SharedAddress(*address))
     tiles = memory.arrays(spots)
     if not has_room():
         return LBlock(**facts, tiles={index: tile.copy() for index, tile in tiles.items()})
     return SharedBlock(**facts, tiles=tiles, memory=memory)
+
+
+@cache
+def _register() -> None:
+    """Tell Dask, once in every process that meets such a block."""
+    wire = distributed_package().protocol
+    wire.dask_serialize.register(SharedBlock)(_sent)
+    wire.dask_deserialize.register(SharedBlock)(_received)
+
+
+if "distributed" in sys.modules:  # as in a worker, which imports this when it is given a block
+    _register()
 
 
 def _stays_here(context: Mapping[str, Any] | None) -> bool:
@@ -84,6 +94,7 @@ def _stays_here(context: Mapping[str, Any] | None) -> bool:
 
 def shares_memory(client: Any, workers: Sequence[str]) -> bool:
     """Whether workers of one machine are processes that map each other's memory: each tries; False with one worker on each."""
+    _register()
     machines: dict[str, list[str]] = {}
     for address in workers:
         machines.setdefault(machine_of(address), []).append(address)
@@ -99,6 +110,7 @@ def shares_memory(client: Any, workers: Sequence[str]) -> bool:
 
 def beacon_here() -> SharedAddress | None:
     """A little memory of this process, for others to try; None where the system has none."""
+    _register()
     return _beacon().address if is_possible() else None
 
 

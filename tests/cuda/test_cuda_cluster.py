@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.facts import Sharing, agreed_facts, asked_of_all
+from ooc_chol.dense.cluster.asking import asked_of_all
+from ooc_chol.dense.cluster.facts import Sharing, agreed_facts
 from ooc_chol.dense.cluster.speeds import speed_here
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.formats import FP64

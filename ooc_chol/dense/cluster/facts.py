@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ooc_chol.config import format_bytes
+from ooc_chol.dense.cluster.asking import asked_of_all, machine_of
 from ooc_chol.dense.cluster.blocks import BlockGrid
 from ooc_chol.dense.cluster.choosing import settled
 from ooc_chol.dense.cluster.connection import worker_addresses
 from ooc_chol.dense.cluster.making import key_here
 from ooc_chol.dense.cluster.model import ClusterRates
 from ooc_chol.dense.cluster.placing import GPU_RESOURCE
-from ooc_chol.dense.cluster.waiting import wait_for
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import budget_of, rounded_down
 from ooc_chol.errors import ClusterError, OocCholError
@@ -26,8 +26,6 @@ from ooc_chol.kernels.kinds import KernelFacts
 from ooc_chol.kernels.registry import kernel_facts
 from ooc_chol.memory.files import package_version
 
-#: Seconds in which a worker says what it has: importing CuPy and opening a GPU for the first time takes some.
-FACTS_SECONDS = 120.0
 #: Part of what Dask lets a worker on the host have that a budget takes unless told: blocks of L lie beside it.
 LIMIT_SHARE = 4
 #: What a plan of bytes and tasks goes by, of which no seconds are asked.
@@ -157,11 +155,6 @@ def shared_out(states: Mapping[str, WorkerState]) -> dict[str, WorkerState]:
     return shared
 
 
-def machine_of(address: str) -> str:
-    """The machine of a worker."""
-    return address.rpartition(":")[0]
-
-
 #: What differs, in words.
 _WORDS = {
     "model": "the model of its devices",
@@ -169,38 +162,6 @@ _WORDS = {
     "trsm": "the triangular solve",
     "kernels": "kernels",
 }
-
-
-def asked_of_all(client: Any, calls: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[str, Any]:
-    """What calls on workers return, by their address; the first error that one returns is raised."""
-    asked = {
-        address: client.submit(call, *arguments, workers=[address], pure=False, priority=1)
-        for address, (call, arguments) in calls.items()
-    }
-    try:
-        return _answers(client, asked)
-    finally:
-        client.cancel(list(asked.values()))
-
-
-def _answers(client: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What all workers answer."""
-    try:
-        wait_for(client, list(asked.values()), FACTS_SECONDS)
-    except TimeoutError:
-        silent = {address: f"{future.status}" for address, future in asked.items() if not future.done()}
-        problem = f"{len(silent)} of {len(asked)} workers did not answer within {FACTS_SECONDS:.0f} seconds"
-        raise ClusterError(problem, "look at their logs, or retire them: they are busy or unreachable", silent) from None
-    failed = {address: repr(future.exception()) for address, future in asked.items() if future.status != "finished"}
-    if failed:
-        advice = "install the same version of ooc_chol, NumPy and Dask on the client and on every worker"
-        raise ClusterError(f"{len(failed)} of {len(asked)} workers cannot say what they have", advice, failed)
-    states = dict(zip(asked, client.gather(list(asked.values())), strict=True))
-    for address, state in states.items():
-        if isinstance(state, Exception):
-            state.add_note(f"on worker {address}")
-            raise state
-    return states
 
 
 def _check_equal(values: Mapping[str, str], what: str) -> None:

@@ -9,9 +9,10 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.dense.cluster.asking import asked_of_all
 from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.dense.cluster.choosing import block_height
-from ooc_chol.dense.cluster.facts import ClusterFacts, asked_of_all
+from ooc_chol.dense.cluster.facts import ClusterFacts
 from ooc_chol.dense.cluster.ground import AbstractBlockWork, MixedEngine, engine_here
 from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix

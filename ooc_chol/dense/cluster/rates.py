@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.dense.cluster.asking import FACTS_SECONDS, asked_of_all, machine_of
 from ooc_chol.dense.cluster.blocks import LBlock
-from ooc_chol.dense.cluster.facts import FACTS_SECONDS, UNMEASURED, ClusterFacts, asked_of_all, machine_of
+from ooc_chol.dense.cluster.facts import UNMEASURED, ClusterFacts
 from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
 from ooc_chol.dense.cluster.speeds import WorkerSpeed, speed_here
 from ooc_chol.dense.cluster.waiting import wait_for

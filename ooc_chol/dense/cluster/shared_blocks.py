@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, final
 
+from ooc_chol.dense.cluster.asking import asked_of_all, machine_of
 from ooc_chol.dense.cluster.blocks import LBlock
 from ooc_chol.dense.cluster.connection import distributed_package
-from ooc_chol.dense.cluster.facts import asked_of_all, machine_of
 from ooc_chol.memory.shared import SharedAddress, SharedMemory, has_room, is_possible
 
 #: How addresses of workers begin that are processes.

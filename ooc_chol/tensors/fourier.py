@@ -62,7 +62,7 @@ class GraphFourier:
     labels : (N,) array
         Number of the connected component of each vertex.
     devices : tuple of str
-        Where all eigenvectors of the largest component were computed, or a part of them.
+        Where eigenvectors of the largest component were computed; empty where no two vertices are neighbours.
 
     Raises
     ------
@@ -112,7 +112,8 @@ class GraphFourier:
         self.labels: NDArray[np.int32] = connected_components(weights, directed=False)[1]
         where = _Where(resolve_devices(devices), devices is not None)
         parts = [_component(weights, rows, self.normalized, count, where) for rows in _members(self.labels)]
-        self.devices: tuple[str, ...] = max(parts, key=lambda part: len(part.rows)).devices
+        computed = [part for part in parts if part.devices]
+        self.devices: tuple[str, ...] = max(computed, key=lambda part: len(part.rows)).devices if computed else ()
         self.eigenvalues: NDArray[np.float64]
         self.basis: NDArray[np.float64]
         self.eigenvalues, self.basis = _merged(parts, n, count)

@@ -164,6 +164,9 @@ def test_a_gpu_that_was_named_and_has_too_little_memory_is_refused(gpu_of):
 
 def test_where_eigenvectors_were_computed_is_told():
     assert oc.GraphFourier(random_graph(30), devices="host:0").devices == ("host:0",)
+    mostly_alone = scipy.linalg.block_diag(random_graph(5, 5, seed=1), np.zeros((20, 20)))
+    assert oc.GraphFourier(mostly_alone, devices="host:0").devices == ("host:0",)
+    assert oc.GraphFourier(np.zeros((4, 4)), devices="host:0").devices == ()
 
 
 def test_the_basis_does_not_depend_on_what_the_library_chose():

@@ -165,7 +165,8 @@ def test_memory_that_is_gone_is_no_other_memory():
     header, frames = serialize(sent, context=HERE)
     del sent
     gc.collect()
-    with pytest.raises(ConnectionError, match="cannot be opened"):
+    # Nothing has its descriptor, or whatever another thread has opened since.
+    with pytest.raises(ConnectionError, match="cannot be opened|is gone"):
         deserialize(header, frames)
     other = SharedMemory.create(100)
     at = other.address

@@ -20,6 +20,8 @@ BRIDGE_SECONDS = 0.2
 _BATCH_SECONDS = 0.02
 #: Most calls of the load, or of what is measured, one after the other, and most rounds of both.
 _MOST_CALLS, _MOST_ROUNDS = 32, 2000
+#: Calls on the host that took so many times the seconds that are wanted are enough, be they ever so few.
+_ENOUGH = 10
 
 
 def nothing() -> None:
@@ -50,9 +52,9 @@ class IdleTimer(AbstractTimer):
         """Do nothing: the host's clock does not wait for a load."""
 
     def seconds_each(self, call: Call, before: Call = nothing) -> float:
-        """Median over at least three calls, after one that warms up."""
+        """Median over at least three calls, or one where they are long, after one that warms up."""
         times: list[float] = []
-        while len(times) < 4 or (sum(times) < self._seconds and len(times) < 1000):
+        while len(times) < 2 or (len(times) < 1000 and sum(times) < self._seconds * (1 if len(times) > 3 else _ENOUGH)):
             before()
             times.append(elapsed(self.stream, call))
         return median(times[1:])

@@ -18,7 +18,7 @@ def named(scenarios):
 
 FILED = [scenario for scenario in ENGINES if "file" in scenario.name] + PASSES
 #: Of reads and writes that are alike, and of the less likely errors, so many.
-SOME = 14
+SOME = 6
 #: Scenarios that meet the less likely errors, too.
 OFTEN = ("native, file to file", "mixed, file to file", "save")
 
@@ -31,7 +31,7 @@ def test_a_fault_of_a_file_is_one_error_that_names_it(scenario, tmp_path):
 @pytest.mark.parametrize("fault", [kinds.other_errors, kinds.full, kinds.short], ids=lambda make: make.__name__)
 @named([each for each in FILED if each.name in OFTEN])
 def test_the_less_likely_errors_and_short_reads(scenario, fault, tmp_path):
-    check(scenario, fault, tmp_path, 5)
+    check(scenario, fault, tmp_path, 3)
 
 
 @pytest.mark.thorough

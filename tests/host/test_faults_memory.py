@@ -17,7 +17,7 @@ def named(scenarios):
 
 
 MAKERS = {"memory": kinds.memory, "threads": kinds.threads, "interrupts": kinds.interrupts}
-MOST = {"memory": 8, "threads": 4, "interrupts": 4}
+MOST = {"memory": 4, "threads": 2, "interrupts": 3}
 
 
 @pytest.mark.parametrize("fault", MAKERS)

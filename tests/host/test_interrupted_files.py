@@ -50,7 +50,7 @@ LOOKING = ("CALL", "RESUME", "JUMP_BACKWARD", "POP_JUMP_BACKWARD", "BEFORE_WITH"
 CREATING = {"create", "create_locked", "create_new", "_create_store", "own_store", "store_for", "_created", "save_tiles"}
 CREATING |= {"packed_in_file", "complete", "_complete", "_remove", "__enter__", "__exit__", "_put_back", "_set_handlers"}
 CREATING |= {"_is_held", "take", "check", "_hold"}
-STRIDE = 12
+STRIDE = 40
 
 
 class Moments:

@@ -627,7 +627,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing_locked(releaser, monkeypatch)
     total = interrupted_call(a, 0)
     assert total > 300
     interrupts = 0
-    for at in range(1, total, total // 16):
+    for at in range(1, total, total // 8):
         try:
             interrupted_call(a, at)  # on another day fewer functions may begin, as who waits looks up by the clock
         except KeyboardInterrupt:
@@ -635,4 +635,4 @@ def test_an_interrupt_at_any_moment_leaves_nothing_locked(releaser, monkeypatch)
         gc.collect()
         releaser.release_now()
         assert settled(lambda: not registrar.locked), f"locked after an interrupt at {at} of {total}"
-    assert interrupts >= 12
+    assert interrupts >= 6

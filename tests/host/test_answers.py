@@ -18,6 +18,7 @@ from ooc_chol.cli.command import make_parser
 from ooc_chol.cli.completion import places
 from ooc_chol.cli.parsers import EXAMPLES
 from tests.documents import parse
+from tests.products import thorough
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -71,6 +72,9 @@ RUNS = {
 ELSEWHERE = {"bench links", "trace view"}
 #: Words that only have commands below them.
 GROUPS = ("", "bench", "geostat", "impute", "sparse", "spectral", "trace")
+#: Commands that take longest: whether they are quiet, as all others are by the same means, is looked at with ``--thorough``.
+LONG = {"geostat demo", "spectral demo", "impute demo", "geostat fit", "bench heaton", "bench paper-mxp", "bench paper-ablation"}
+LONG |= {"bench rates", "geostat variogram", "geostat plot"}
 
 
 def leaves():
@@ -119,7 +123,7 @@ def test_a_command_answers_with_json_alone(folder, capsys, command):
     assert told.err.strip(), "what a person reads goes to standard error"
 
 
-@pytest.mark.parametrize("command", RUNS)
+@pytest.mark.parametrize("command", [*(name for name in RUNS if name not in LONG), *thorough(*sorted(LONG))])
 def test_a_command_that_is_quiet_prints_nothing(folder, capsys, command):
     assert main([*RUNS[command][0].split(), "--quiet"]) == 0
     told = capsys.readouterr()

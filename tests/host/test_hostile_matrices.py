@@ -17,6 +17,11 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 THRESHOLDS = (None, 1e-2, 1e-5, 1e-9)
 MORE_THRESHOLDS = (1e-1, 1e-3, 1e-4, 1e-7, 1e-10)
 ENGINES = ("native", "residue")
+#: Of the usual run: all thresholds with one engine, and two of them with the other.
+USUAL = [("native", threshold) for threshold in THRESHOLDS] + [("residue", None), ("residue", 1e-5)]
+OTHERS = [
+    pytest.param("residue", threshold, marks=pytest.mark.thorough) for threshold in THRESHOLDS if threshold not in (None, 1e-5)
+]
 
 #: A's entries are numbers of few bits there, and so are those of L L.T: FP64 itself is certified to be off by more.
 SUBNORMAL = {f"{kind} times {scale:g}" for kind in ("ordinary", "decaying") for scale in (5e-318, 1e-320)}
@@ -66,15 +71,13 @@ def check_singular(name, a, engine, threshold, tile_size):
         assert hostile.smallest_eigenvalue(a) >= -threshold, name
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("threshold", THRESHOLDS)
+@pytest.mark.parametrize(("engine", "threshold"), USUAL + OTHERS)
 def test_clear_verdicts_are_those_of_lapack(engine, threshold):
     for name, a in hostile.every(hostile.CLEAR, 40):
         check_clear(name, a, engine, threshold, 16)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("threshold", THRESHOLDS)
+@pytest.mark.parametrize(("engine", "threshold"), USUAL + OTHERS)
 def test_factors_of_singular_matrices_are_within_their_bounds(engine, threshold):
     for name, a in hostile.every(hostile.SINGULAR, 40):
         check_singular(name, a, engine, threshold, 16)

@@ -49,8 +49,10 @@ SCALABLE = [name for name in FAMILIES if name not in ("scaled by powers of two",
     [(family, scaling) for family in FAMILIES for scaling in SCALINGS if family in SCALABLE or scaling == "as it is"],
 )
 def test_every_family_is_as_accurate_as_certified(family, scaling):
-    """Ragged and odd tiles, products in floats and through residues, both rules: 312 factors in all."""
-    for n, nb, fp64 in ((61, 13, "auto"), (56, 16, "residue")):
+    """Ragged and odd tiles, products in floats and through residues, both rules: 192 factors in all."""
+    both = ((61, 13, "auto"), (56, 16, "residue"))
+    chosen = both if scaling == "as it is" else both[list(SCALINGS).index(scaling) % 2 :][:1]
+    for n, nb, fp64 in chosen:
         a = SCALINGS[scaling](FAMILIES[family](n))
         for threshold, rule in ((1e-2, RULES[0]), (1e-5, RULES[1]), (1e-9, RULES[0])):
             with mixed(upper_poisoned(a), threshold, nb, fp64=fp64, precision_rule=rule, memory_budget="64 MiB") as factor:

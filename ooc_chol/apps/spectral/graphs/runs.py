@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+
+import ooc_chol as oc
+
+Result = TypeVar("Result")
 
 #: Entries that a thread looks at in one go: what that needs beside the matrix stays in its core's cache.
 _RUN_ENTRIES = 1 << 17
@@ -31,3 +37,47 @@ def runs_between(starts: NDArray[Any]) -> list[slice]:
         found.append(slice(row, end))
         row = end
     return found
+
+
+@final
+class RowRuns:
+    """A CSR matrix by runs of its rows, which share its arrays: all cores look at them, and results depend on no number of cores.
+
+    Parameters
+    ----------
+    matrix : (n, m) csr_array
+        Any; it is not copied.
+    """
+
+    def __init__(self, matrix: csr_array) -> None:
+        self.matrix = matrix
+        self.rows = runs_between(matrix.indptr)
+        self._parts = [matrix] if len(self.rows) == 1 else [_part(matrix, rows) for rows in self.rows]
+
+    def map(self, function: Callable[[csr_array, slice], Result]) -> list[Result]:
+        """``function(rows of the matrix, which they are)`` of every run, in their order."""
+        return oc.map_in_threads(lambda number: function(self._parts[number], self.rows[number]), range(len(self.rows)))
+
+    def times(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """``matrix @ x`` of an (m, b) array."""
+        out = np.empty((self.matrix.shape[0], x.shape[1]))
+
+        def multiply(part: csr_array, rows: slice) -> None:
+            out[rows] = part @ x
+
+        self.map(multiply)
+        return out
+
+    def times_sparse(self, other: csr_array) -> csr_array:
+        """``matrix @ other`` of a sparse matrix."""
+        return csr_array(vstack(self.map(lambda part, _: part @ other), format="csr"))
+
+
+def _part(matrix: csr_array, rows: slice) -> csr_array:
+    """Some rows, which share the arrays of their matrix."""
+    starts = matrix.indptr[rows.start : rows.stop + 1]
+    inside = slice(starts[0], starts[-1])
+    arrays = matrix.data[inside], matrix.indices[inside], starts - starts[0]
+    part = csr_array(arrays, shape=(rows.stop - rows.start, matrix.shape[1]))
+    part.has_sorted_indices = matrix.has_sorted_indices
+    return part

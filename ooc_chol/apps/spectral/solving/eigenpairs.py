@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.runs import runs_between
+from ooc_chol.apps.spectral.graphs.runs import RowRuns
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
 
@@ -236,26 +236,10 @@ def _without_null(graph: Graph, vectors: Vectors, null: Vectors, scale: float) -
     u = q @ np.linalg.svd(r)[0][:, :-1]
     root = null[:, None]  # ones, or square roots of degrees, of normalized problems
     x = u / root
-    product = (graph.degrees[:, None] * x - _neighbours_sums(graph, x)) / root
+    product = (graph.degrees[:, None] * x - RowRuns(graph.adjacency).times(x)) / root
     values, turned = eigh(u.T @ product)
     u = u @ turned
     return values, u, np.linalg.norm(product @ turned - u * values, axis=0) / scale
-
-
-def _neighbours_sums(graph: Graph, x: Vectors) -> Vectors:
-    """``W x``, by all cores; SciPy takes twice as long for a column among several as for one by itself."""
-    matrix, starts, out = graph.adjacency, graph.adjacency.indptr, np.empty_like(x)
-    columns = np.ascontiguousarray(x.T)
-
-    def multiply(rows: slice) -> None:
-        some = starts[rows.start : rows.stop + 1]
-        part = slice(some[0], some[-1])
-        run = csr_array((matrix.data[part], matrix.indices[part], some - some[0]), shape=(len(some) - 1, graph.n))
-        for k, column in enumerate(columns):
-            out[rows, k] = run @ column
-
-    oc.map_in_threads(multiply, runs_between(starts))
-    return out
 
 
 class _Call(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
+
+from ooc_chol.apps.spectral.graphs.runs import RowRuns
 
 Vectors = NDArray[np.float64]
 
@@ -33,11 +35,11 @@ _LEAST_VALUE = 1e-13
 class _Level(NamedTuple):
     """A matrix, what smooths it, and how it is coarsened."""
 
-    matrix: csr_array
+    matrix: RowRuns
     inverse: Vectors  #: (n, 1) of its diagonal
     bound: float  #: Gershgorin's, of D^-1 A
-    prolongation: csr_array
-    restriction: csr_array
+    prolongation: RowRuns
+    restriction: RowRuns
 
 
 class _Coarsening(NamedTuple):
@@ -102,7 +104,7 @@ class SmoothedAggregation:
             return self._coarsest @ b
         level = self._levels[number]
         x = _smoothed(level, b, None)
-        x += level.prolongation @ self._cycle(number + 1, level.restriction @ (b - level.matrix @ x))
+        x += level.prolongation.times(self._cycle(number + 1, level.restriction.times(b - level.matrix.times(x))))
         return _smoothed(level, b, x)
 
 
@@ -128,36 +130,62 @@ def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: fl
     from pyamg.aggregation import standard_aggregation
     from scipy.sparse import csr_matrix
 
-    bound = float((np.asarray(abs(matrix).sum(axis=1)).ravel() * inverse).max())
-    aggregates = csr_matrix(standard_aggregation(csr_matrix(_strong(matrix)))[0])
+    runs = RowRuns(matrix)
+    bound = float((np.concatenate(runs.map(_absolute_sums)) * inverse).max())
+    aggregates = csr_matrix(standard_aggregation(csr_matrix(_strong(runs)))[0])
     members, rows = aggregates.indices, np.diff(aggregates.indptr) > 0  # a row of zeros is in none
     norms = np.sqrt(np.bincount(members, null[rows] ** 2, aggregates.shape[1]))
     tentative = csr_array((null[rows] / norms[members], members, aggregates.indptr), aggregates.shape)
-    step = diags_array(_SMOOTHING / bound * inverse, format="csr") @ matrix
-    prolongation = csr_array(tentative - step @ tentative)
-    work = int(np.diff(prolongation.indptr)[matrix.indices].sum())
+    step = runs.times_sparse(tentative)
+    step.data *= np.repeat(_SMOOTHING / bound * inverse, np.diff(step.indptr))
+    prolongation = csr_array(tentative - step)
+    work = sum(runs.map(lambda part, _: int(np.diff(prolongation.indptr)[part.indices].sum())))
     if work > most_work:
         raise TooDenseError(work / matrix.nnz)
     restriction = csr_array(prolongation.T.tocsr())
-    coarse = csr_array(restriction @ (matrix @ prolongation))
+    coarse = csr_array(restriction @ runs.times_sparse(prolongation))
     diagonal = coarse.diagonal()
     is_real = diagonal > _LEAST_DIAGONAL * (restriction.multiply(restriction) @ matrix.diagonal())
     below = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=is_real)
-    return _Coarsening(_Level(matrix, inverse[:, None], bound, prolongation, restriction), coarse, below, norms)
+    level = _Level(runs, inverse[:, None], bound, RowRuns(prolongation), RowRuns(restriction))
+    return _Coarsening(level, coarse, below, norms)
 
 
-def _strong(matrix: csr_array) -> csr_array:
+def _absolute_sums(part: csr_array, _: slice) -> Vectors:
+    """Sums of the magnitudes in some rows."""
+    return _over_rows(np.add, np.abs(part.data), part)
+
+
+def _over_rows(ufunc: np.ufunc, values: Vectors, part: csr_array) -> Vectors:
+    """What a ufunc makes of the values of each row, 0 of none."""
+    found, filled = np.zeros(part.shape[0]), np.flatnonzero(np.diff(part.indptr))
+    if len(filled):
+        found[filled] = ufunc.reduceat(values, part.indptr[filled])
+    return found
+
+
+def _strong(runs: RowRuns) -> csr_array:
     """The entries along which vertices join aggregates; each vertex keeps its largest."""
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    weights = np.where(rows == matrix.indices, 0.0, -matrix.data)
-    largest = np.zeros(matrix.shape[0])
-    np.maximum.at(largest, rows, weights)
-    kept = (weights > 0) & (weights >= _STRONG * np.minimum(largest[rows], largest[matrix.indices]))
-    kept |= rows == matrix.indices
-    if kept.all():
-        return matrix
-    starts = np.concatenate([[0], np.cumsum(kept)])[matrix.indptr]
-    return csr_array((matrix.data[kept], matrix.indices[kept], starts.astype(matrix.indptr.dtype)), shape=matrix.shape)
+    matrix = runs.matrix
+    largest = np.concatenate(runs.map(lambda part, rows: _over_rows(np.maximum, _weights(part, rows)[0], part)))
+
+    def strong(part: csr_array, rows: slice) -> tuple[Vectors, NDArray[Any], NDArray[np.int64]]:
+        weights, row = _weights(part, rows)
+        kept = (weights > 0) & (weights >= _STRONG * np.minimum(largest[row], largest[part.indices]))
+        kept |= row == part.indices
+        counts = np.bincount(row[kept] - rows.start, minlength=part.shape[0])
+        return part.data[kept], part.indices[kept], counts
+
+    found = runs.map(strong)
+    starts = np.concatenate([[0], *(counts for _, _, counts in found)]).cumsum().astype(matrix.indptr.dtype)
+    arrays = np.concatenate([data for data, _, _ in found]), np.concatenate([columns for _, columns, _ in found]), starts
+    return csr_array(arrays, shape=matrix.shape)
+
+
+def _weights(part: csr_array, rows: slice) -> tuple[Vectors, NDArray[Any]]:
+    """Weights of the edges of some rows of a Laplacian, 0 on the diagonal and below, and the row of each entry."""
+    row = np.repeat(np.arange(rows.start, rows.stop, dtype=part.indices.dtype), np.diff(part.indptr))
+    return np.where(row == part.indices, 0.0, np.maximum(-part.data, 0.0)), row
 
 
 def _pseudo_inverse(matrix: csr_array, null: Vectors) -> Vectors:
@@ -177,10 +205,10 @@ def _smoothed(level: _Level, b: Vectors, x: Vectors | None) -> Vectors:
     middle, half = level.bound * (1 + _DAMPED_FROM) / 2, level.bound * (1 - _DAMPED_FROM) / 2
     rho = half / middle
     then = 1 / (2 / rho - rho)
-    step = level.inverse * (b if x is None else b - level.matrix @ x)
+    step = level.inverse * (b if x is None else b - level.matrix.times(x))
     step /= middle
     x = step.copy() if x is None else np.add(x, step, out=x)
-    more = level.inverse * (b - level.matrix @ x)
+    more = level.inverse * (b - level.matrix.times(x))
     more *= 2 * then / half
     step *= then * rho
     x += step

@@ -1,7 +1,7 @@
 """Kernels on panels of vectors on the host: NumPy's products on pieces of rows, by a team of threads.
 
-Pieces begin at fixed rows of a chunk, so that the shapes of all calls, and with them the order in which BLAS adds, depend on the
-chunk and on the number of panels alone. In FDF a piece is widened while it is in cache.
+Strips begin at fixed rows of a chunk, so that the shapes of all calls, and with them the order in which BLAS adds, depend on the
+chunk and on the number of panels alone.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from ooc_chol.tasks.random_panels import random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from ooc_chol.team import Job, ThreadTeam
 
-#: Rows of a job of the team, and of what one call of BLAS takes: of inner products, and of whole rows of a basis.
-STRIP_ROWS, PIECE_ROWS, WHOLE_ROWS = 8192, 2048, 512
-#: Panels whose pieces are widened at once.
+#: Rows of a job of the team, each a call of BLAS, and those of which a call takes whole rows of a basis. With a quarter of them
+#: whole runs of eigsh on two cores took 1.2 to 1.4 times as long: threads wait for the interpreter between calls.
+STRIP_ROWS, WHOLE_ROWS = 8192, 512
+#: Panels that are widened at once.
 _MOST_PANELS = 16
 
 Floats = NDArray[Any]
@@ -180,14 +181,12 @@ class HostPanelKernels(AbstractPanelKernels):
         factor, move = self._compute.type(scale), self._compute.type(shift)
 
         def step(_: int, rows: slice) -> None:
-            for part in _pieces(rows.stop - rows.start, PIECE_ROWS):
-                here = slice(rows.start + part.start, rows.start + part.stop)
-                found = w[here].astype(self._compute)
-                found -= move * x[here].astype(self._compute, copy=False)
-                found *= factor
-                if previous is not None:
-                    found -= previous[here]
-                out[here] = found
+            found = w[rows].astype(self._compute)
+            found -= move * x[rows].astype(self._compute, copy=False)
+            found *= factor
+            if previous is not None:
+                found -= previous[rows]
+            out[rows] = found
 
         self._enqueue(stream, partial(self._by_strips, step, _strips(len(w))))
 
@@ -247,31 +246,23 @@ class HostPanelKernels(AbstractPanelKernels):
         self._team.run([partial(job, number, rows) for number, rows in enumerate(strips)])
 
     def _gram(self, basis: Floats, w: Floats, out: Floats) -> None:
-        """``out[i] = V[i].T @ W`` for a strip: pieces one after the other, each summed in float64 whatever ``out`` is."""
-        out[...] = 0
-        product = np.empty_like(out[:_MOST_PANELS], dtype=np.float64)
-        for rows in _pieces(len(w), PIECE_ROWS):
-            wide = w[rows].astype(np.float64, copy=False)
-            for first in range(0, len(basis), _MOST_PANELS):
-                panels = basis[first : first + _MOST_PANELS, rows].astype(np.float64, copy=False)
-                of_panels = out[first : first + len(panels)]
-                np.matmul(panels.transpose(0, 2, 1), wide, out=product[: len(panels)])
-                np.add(of_panels, product[: len(panels)], out=of_panels)
+        """``out[i] = V[i].T @ W`` for a strip, summed in float64 whatever ``out`` is."""
+        wide = w.astype(np.float64, copy=False)
+        for first in range(0, len(basis), _MOST_PANELS):
+            some = slice(first, first + _MOST_PANELS)
+            out[some] = basis[some].astype(np.float64, copy=False).transpose(0, 2, 1) @ wide
 
     def _subtract(self, basis: Floats, coefficients: Floats, w: Floats) -> None:
         """``W -= V @ C`` for a strip, rounded to the type of storage once."""
-        p, b = len(basis), self.block
-        of_panel = coefficients.reshape(p, b, b)
-        for rows in _pieces(len(w), PIECE_ROWS):
-            sums = w[rows].astype(self._compute)
-            if b == 1:  # all panels at once: a column each
-                sums -= basis[:, rows, 0].astype(self._compute, copy=False).T @ coefficients
-            else:
-                product = np.empty_like(sums)
-                for panel, of in zip(basis[:, rows], of_panel, strict=True):
-                    np.matmul(panel.astype(self._compute, copy=False), of, out=product)
-                    np.subtract(sums, product, out=sums)
-            w[rows] = sums
+        sums = w.astype(self._compute)
+        if self.block == 1:  # all panels at once: a column each
+            sums -= basis[:, :, 0].astype(self._compute, copy=False).T @ coefficients
+        else:
+            product, of_panel = np.empty_like(sums), coefficients.reshape(len(basis), self.block, self.block)
+            for panel, of in zip(basis, of_panel, strict=True):
+                np.matmul(panel.astype(self._compute, copy=False), of, out=product)
+                np.subtract(sums, product, out=sums)
+        w[...] = sums
 
     def _combine(self, basis: Floats, coefficients: Floats, out: Floats) -> None:
         """``out = V @ S`` for a strip: of a few whole rows at a time all is read before anything is written."""
@@ -286,8 +277,8 @@ class HostPanelKernels(AbstractPanelKernels):
     def _multiply_right(self, w: Floats, inverse: Floats, out: Floats) -> None:
         """``out = W @ inverse`` without the columns whose row of the inverse is 0."""
         kept = inverse.any(axis=1)
-        for rows in _pieces(len(w), PIECE_ROWS):
-            out[rows] = w[rows][:, kept].astype(self._compute, copy=False) @ inverse[kept]
+        chosen = w if kept.all() else w[:, kept]
+        out[...] = chosen.astype(self._compute, copy=False) @ inverse[kept]
 
 
 def _strips(rows: int) -> list[slice]:

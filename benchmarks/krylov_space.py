@@ -21,7 +21,8 @@ import numpy as np
 import ooc_chol as oc
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.eigen.device_space import DeviceSpace, open_space
-from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.pack import block_csr
 
 
 class Case(NamedTuple):

@@ -25,7 +25,7 @@ import ooc_chol as oc
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.kernels.cuda.products import CudaProductKernels
 from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.block_csr import block_csr
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.tasks.row_blocks import RowBlock, ValueKind
 
 RESULTS = Path(__file__).parent / "results" / "sparse"

@@ -30,7 +30,8 @@ from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
 from ooc_chol.scipy_modules import sparse_tools
-from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.tasks.row_blocks import ValueKind
 from ooc_chol.team import ThreadTeam, cores
 

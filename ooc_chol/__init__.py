@@ -94,7 +94,6 @@ if TYPE_CHECKING:
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
-    from ooc_chol.sparse.block_csr import block_csr as block_csr
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
     from ooc_chol.sparse.generators import urand as urand
@@ -103,6 +102,7 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.multiplier import multiply as multiply
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
+    from ooc_chol.sparse.pack import block_csr as block_csr
     from ooc_chol.sparse.pass_measuring import measure_pass_rates as measure_pass_rates
     from ooc_chol.sparse.pass_rates import PassRates as PassRates
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
@@ -196,10 +196,11 @@ _NAMES = {
     "precision.triples": ("Precision",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room",),
-    "sparse.block_csr": ("BlockCSR", "block_csr"),
+    "sparse.block_csr": ("BlockCSR",),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
     "sparse.operator": ("Operator", "laplacian"),
+    "sparse.pack": ("block_csr",),
     "sparse.pass_measuring": ("measure_pass_rates",),
     "sparse.pass_rates": ("PassRates",),
     "sparse.plan": ("MultiplyPlan",),

@@ -23,7 +23,7 @@ from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.config import parse_devices
 from ooc_chol.dense.options import count
 from ooc_chol.hardware.registry import device_kind, resolve_devices
-from ooc_chol.sparse.block_csr import block_csr
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.sources.edges import edge_list
 from ooc_chol.tensors.fourier import GraphFourier
 from ooc_chol.tensors.generators import low_rank_tensor, random_mask

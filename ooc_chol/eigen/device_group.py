@@ -29,7 +29,7 @@ class DeviceGroup:
     """
 
     def __init__(self, devices: Sequence[SpaceDevice], block: int) -> None:
-        self.devices, self._block = devices, block
+        self.devices, self.block = devices, block
 
     def all(self) -> Iterator[SpaceDevice]:
         """Every device, current while it is dealt with."""
@@ -66,8 +66,8 @@ class DeviceGroup:
 
     def sections(self, panels: range) -> tuple[Section, Section]:
         """Places for inner products of panels with W, and of W with itself."""
-        columns = len(panels) * self._block
-        return Section(0, columns), Section(columns, self._block)
+        columns = len(panels) * self.block
+        return Section(0, columns), Section(columns, self.block)
 
     def sum(
         self,
@@ -101,7 +101,7 @@ class DeviceGroup:
 
     def gram_of_w(self, out: OfDevice, *, unless: OfDevice | None = None) -> None:
         """Enqueue inner products of W with itself."""
-        section = Section(0, self._block)
+        section = Section(0, self.block)
         self.sum([section], [w_alone], unless=unless)
         for each in self.all():
             self.add(each, section, out(each), unless=None if unless is None else unless(each))

@@ -12,11 +12,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis, w_alone
+from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis
+from ooc_chol.eigen.orthogonalization import Orthogonalizer
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
-from ooc_chol.eigen.space_log import CoefficientLog, Kept, KeptFactors, SpaceSeconds
+from ooc_chol.eigen.space_log import CoefficientLog, SpaceSeconds
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.hardware.registry import open_device, resolve_devices
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent
@@ -26,18 +27,12 @@ from ooc_chol.runtime.holding import Holding
 from ooc_chol.runtime.passes import Pass, finish
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.dividing import RING_SLOTS
 from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.order import Vertices, inverse, rows_taken
-from ooc_chol.sparse.plan import RING_SLOTS
 from ooc_chol.sparse.planning import Devices, diagonals_of, precision_of
 from ooc_chol.sparse.products import Products, lock_blocks
 from ooc_chol.tracing.trace import Trace
-
-#: A pass of orthogonalization is done twice where a norm fell below this share.
-_SHARE = 0.5
-#: Pivots of a Gram matrix below so many roundoffs of computing, times columns, are noise: what is left of a column then is seen
-#: once the column was divided by the root of that, in the second factor.
-_NOISE = 64
 
 
 @final
@@ -67,15 +62,13 @@ class DeviceSpace(AbstractSpace):
         self.seconds = SpaceSeconds()
         self._is_traced = trace
         self._run = Pass("multiply", plan.block, is_traced=trace)
-        self._tolerance = _NOISE * self.block * float(np.finfo(self.precision.compute).eps)
-        self._roundoff = float(np.finfo(self.precision.storage).eps)
         self._log = CoefficientLog(self.block, plan.sizes.log_entries)
         self._done: dict[str, NDArray[np.float64]] = {}  # read when the log was full
         #: Steps of Chebyshev's recurrence that have been, and what enqueues those that were captured.
         self._steps: dict[Recurrence, Callable[[], None] | None] = {}
-        self._is_measured = False  # whether ``before`` holds what W's squared norms were
         with ExitStack() as stack:
             self._group = DeviceGroup(self._opened(operator, stack), self.block)
+            self._orthogonalizer = Orthogonalizer(self._group, self.precision)
             self._products = Products(plan.products, [each.products for each in self._group.devices])
             self._holding = Holding(self, stack.pop_all(), "this space")
 
@@ -96,7 +89,7 @@ class DeviceSpace(AbstractSpace):
     def fill(self, seed: int) -> None:
         """W becomes random numbers in [-1, 1), which depend on seed, row and column alone."""
         with self._working("fill W"):
-            self._is_measured = False
+            self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 each.kernels.fill_random(each.computing, each.w, each.rows.start, seed)
 
@@ -108,14 +101,14 @@ class DeviceSpace(AbstractSpace):
         # The caller's rows, in the order in which they are packed.
         given = np.array(x, dtype=np.float64) if order is None else rows_taken(x, order, np.dtype(np.float64))
         with self._working("bring W"):
-            self._is_measured = False
+            self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 each.bring(given[each.rows.start : each.rows.stop], each.w)
 
     def load(self, panel: int) -> None:
         """W becomes a copy of a panel of the basis."""
         with self._working(f"load {panel}"):
-            self._is_measured = False
+            self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 each.copy(each.basis[panel], each.w)
 
@@ -128,7 +121,7 @@ class DeviceSpace(AbstractSpace):
     def multiply_entries(self, panel: int) -> None:
         """Each entry of W is multiplied by that of a panel in the same place, and rounded once: a diagonal times W."""
         with self._working(f"multiply entries {panel}"):
-            self._is_measured = False
+            self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 each.kernels.multiply_entries(each.computing, each.basis[panel], each.w)
 
@@ -154,7 +147,7 @@ class DeviceSpace(AbstractSpace):
     def product(self, panel: int) -> None:
         """``W = A V[panel]``; blocks of A that the next product needs are brought while other work is done."""
         with self._holding.guarded():
-            self._is_measured = False
+            self._orthogonalizer.is_measured = False
             begun = [each.computing.record() for each in self._group.all()]
             self._spread(
                 lambda each: each.basis[panel], lambda each: each.products.panels(0, (self.block,))[0], f"pull V({panel})"
@@ -186,7 +179,7 @@ class DeviceSpace(AbstractSpace):
         """Enqueue a step that was enqueued before, captured when it comes for the second time."""
         each = self._group.devices[0]
         with self._holding.guarded(), each.device.current():
-            self._is_measured = False
+            self._orthogonalizer.is_measured = False
             enqueue = self._steps[step]
             if enqueue is None:
                 enqueue = self._steps[step] = each.device.captured(each.computing, partial(each.multiply_and_recur, step))
@@ -219,38 +212,7 @@ class DeviceSpace(AbstractSpace):
         with self._working(f"project {_text(panels)}"):
             self._reserve(len(panels) * self.block)
             kept = self._log.keep(name, len(panels) * self.block)
-            self._project(panels, kept, again=again)
-
-    def _project(self, panels: range, kept: Kept, *, again: bool) -> None:
-        """Whatever W was projected against before, ``before`` stays what it was in the beginning."""
-        if not panels:
-            return
-        section, norms = self._group.sections(panels)
-        self._group.sum([section, norms], [own_basis(panels), w_alone])
-        is_first, self._is_measured = not self._is_measured, True
-        for each in self._group.all():
-            self._group.add(each, section, each.log(*kept))
-            self._group.add(each, norms, each.small.before if is_first else each.small.now)
-            each.kernels.subtract(each.computing, each.panels(panels), each.log(*kept), each.w)
-        if again:
-            self._group.sum([norms], [w_alone])
-            for each in self._group.all():
-                small = each.small
-                self._group.add(each, norms, small.after)
-                now = small.before if is_first else small.now
-                each.kernels.fell(each.computing, now, small.after, each.flags.fell, share=_SHARE)
-            self._project_again(panels, lambda each: each.flags.fell, kept)
-
-    def _project_again(self, panels: range, unless: OfDevice, kept: Kept | None = None) -> None:
-        """Once more, unless a flag is 0; what is found is added to what is kept."""
-        section, _ = self._group.sections(panels)
-        self._group.sum([section], [own_basis(panels)], unless=unless)
-        for each in self._group.all():
-            second, flag = each.scratch(section.columns, self.block), unless(each)
-            self._group.add(each, section, second, unless=flag)
-            each.kernels.subtract(each.computing, each.panels(panels), second, each.w, unless=flag)
-            if kept is not None:
-                self._group.add(each, section, each.log(*kept), adds=True, unless=flag)
+            self._orthogonalizer.project(panels, kept, again=again)
 
     def inner(self, panels: range, name: str) -> None:
         """``V[panels].T @ W``, kept under ``name``; W does not change."""
@@ -278,61 +240,8 @@ class DeviceSpace(AbstractSpace):
         """
         with self._working(f"orthonormalize {panel}"):
             self._reserve(3 * self.block)
-            self._orthonormalize(panel, self._log.keep_factors(name), against)
-            self._is_measured = False
-
-    def _orthonormalize(self, panel: int, kept: KeptFactors, against: range) -> None:
-        first, second, third = kept.factors
-        self._group.gram_of_w(lambda each: each.small.gram)
-        for each in self._group.all():
-            small, flags, computing = each.small, each.flags, each.computing
-            if not self._is_measured:
-                each.copy(small.gram, small.before)
-            each.kernels.factor_clamped(
-                computing, small.gram, each.log(*first), small.inverse, flags.weak, tolerance=self._tolerance
-            )
-            each.kernels.multiply_right(computing, each.w, small.inverse, each.w)
-        if against:
-            self._project_again(against, lambda each: each.flags.weak)
-        self._group.gram_of_w(lambda each: each.small.gram)
-        for each in self._group.all():
-            small, flags, computing = each.small, each.flags, each.computing
-            each.kernels.factor(
-                computing,
-                small.gram,
-                each.log(*second),
-                small.inverse,
-                flags.dependent,
-                tolerance=self._tolerance,
-                scale=each.log(*first),
-                before=small.before,
-                roundoff=self._roundoff,
-                weak=flags.weak,
-            )
-        self._mend_weak(panel, third, against)
-        for each in self._group.all():
-            each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.basis[panel])
-
-    def _mend_weak(self, panel: int, third: Kept, against: range) -> None:
-        """Where a column is weak: apply the second factor, make dependent columns random, and factor a third time."""
-        seed = 1 + self.passes * self.capacity + panel
-        for each in self._group.all():
-            each.copy(each.small.zeros, each.log(*third))
-            each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.w, unless=each.flags.weak)
-            each.kernels.fill_random(each.computing, each.w, each.rows.start, seed, columns=each.flags.dependent)
-        for _ in range(2 if against else 0):
-            self._project_again(against, lambda each: each.flags.weak)
-        self._group.gram_of_w(lambda each: each.small.gram, unless=lambda each: each.flags.weak)
-        for each in self._group.all():
-            each.kernels.factor_clamped(
-                each.computing,
-                each.small.gram,
-                each.log(*third),
-                each.small.inverse,
-                tolerance=self._tolerance,
-                last=each.flags.dependent,
-                unless=each.flags.weak,
-            )
+            seed = 1 + self.passes * self.capacity + panel
+            self._orthogonalizer.orthonormalize(panel, self._log.keep_factors(name), against, seed)
 
     def rotate(self, panels: range, coefficients: NDArray[np.float64], into: range) -> None:
         """``V[into] = V[panels] @ S``, S from the host; ``into`` are the first of ``panels``, or others."""
@@ -380,7 +289,7 @@ class DeviceSpace(AbstractSpace):
         per_panel = self.block // wide
         groups = range(-(-len(values) // wide))
         with self._holding.guarded():
-            self._is_measured = False
+            self._orthogonalizer.is_measured = False
             thetas = np.zeros((len(groups), wide, wide))
             for number, value in enumerate(values):
                 thetas[number // wide, number % wide, number % wide] = value

@@ -18,9 +18,10 @@ from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.dividing import RING_SLOTS
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pass_rates import PassRates
-from ooc_chol.sparse.plan import NO_DIAGONALS, RING_SLOTS, Diagonals, device_text
+from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, device_text
 from ooc_chol.sparse.planning import Devices, Facts, known_of, precision_of
 from ooc_chol.tasks.row_blocks import RowBlocks
 

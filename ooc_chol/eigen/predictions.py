@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.sparse.dividing import RING_SLOTS
 from ooc_chol.sparse.pass_rates import PassRates
-from ooc_chol.sparse.plan import RING_SLOTS, DeviceShare
+from ooc_chol.sparse.plan import DeviceShare
 
 #: How often a projection reads the basis: for inner products and to subtract, and in half of all cases both once more.
 _BASIS_READS = 3.0

@@ -26,9 +26,10 @@ from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
 from ooc_chol.room import check_room
-from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.multiplier import Store, multiplier
 from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.planning import Devices, diagonals_of
 
 #: Columns of a panel where a LinearOperator or an array multiplies: many multiply a column at a time, and wider panels need fewer

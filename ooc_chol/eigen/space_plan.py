@@ -16,8 +16,9 @@ from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import one_line
+from ooc_chol.sparse.dividing import RING_SLOTS, Beside, plan_products
 from ooc_chol.sparse.pass_rates import stored_pass_rates
-from ooc_chol.sparse.plan import RING_SLOTS, Beside, Diagonals, MultiplyPlan, plan_products
+from ooc_chol.sparse.plan import Diagonals, MultiplyPlan
 from ooc_chol.tasks.row_blocks import RowBlocks
 
 #: Small matrices (block, block) that a device works with at a time.

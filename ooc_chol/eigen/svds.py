@@ -28,9 +28,10 @@ from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.precision.triples import Precision
 from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.room import check_room
-from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.multiplier import Store
 from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.planning import Devices, precision_of
 from ooc_chol.sparse.transpose import transposed_rows
 

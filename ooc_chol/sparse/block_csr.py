@@ -1,43 +1,32 @@
-"""A sparse matrix in packed row blocks, in host memory or in a file, and what packs or opens one."""
+"""A sparse matrix in packed row blocks, in host memory or in a file."""
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ooc_chol.config import PAGE_BYTES, format_bytes, parse_bytes
+from ooc_chol.config import format_bytes
 from ooc_chol.errors import ClosedError
-from ooc_chol.memory.block_files import BlockFile, BlockFileWriter, is_packed_file
-from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier, BlockMemory
-from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.outputs import AnyPath
+from ooc_chol.memory.block_files import BlockFile
+from ooc_chol.memory.blocks import AbstractBlockTier
 from ooc_chol.prints import one_line
-from ooc_chol.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.room import check_room
-from ooc_chol.sparse.order import check_order
 from ooc_chol.sparse.ordered_parts import in_order, ordered_csr, ordered_runs
-from ooc_chol.sparse.ordered_rows import OrderedRows
-from ooc_chol.sparse.packed_files import KIND, Facts, facts_to_json, opened_packed
-from ooc_chol.sparse.packing import Packer, default_block_bytes, expected_bytes, most_bytes
-from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
-from ooc_chol.sparse.sources import rows_of
+from ooc_chol.sparse.packed_files import Facts
+from ooc_chol.sparse.rows import RowCounts, Rows
 from ooc_chol.sparse.values import MOST_WHOLE
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS, BlockParts, RowBlocks, ValueKind
+from ooc_chol.tasks.row_blocks import BlockParts, RowBlocks, ValueKind
 from ooc_chol.team import ThreadTeam, cores
 
-#: Fewest bytes of a block that may be asked for.
-_LEAST_BLOCK_BYTES = PAGE_BYTES
 if TYPE_CHECKING:
     from ooc_chol.sparse.linear_operator import PackedLinearOperator
 
@@ -450,189 +439,3 @@ def _add_rows(parts: BlockParts, value: float, out: NDArray[np.float64], rows: r
     filled = np.flatnonzero(starts[1:] > starts[:-1])
     if len(filled):
         out[rows.start + filled] = np.add.reduceat(values, starts[filled] - low)
-
-
-@final
-class PackedRows(AbstractRows):
-    """The rows of a packed matrix, to be packed anew: in their order, if they have one."""
-
-    def __init__(self, matrix: BlockCSR) -> None:
-        self.name = matrix.path or type(matrix).__name__
-        self.shape, self.expected_entries, self.counts = matrix.shape, matrix.nnz, matrix.counts
-        self.order = matrix.order
-        self._matrix = matrix
-
-    def runs(self) -> Iterator[Rows]:
-        """Block by block."""
-        return self._matrix.packed_runs()
-
-
-def block_csr(
-    source: Any,
-    *,
-    store: AnyPath | HostMemory | None = None,
-    block_bytes: int | str | None = None,
-    zeros: Literal["keep", "drop"] = "keep",
-    dtype: DTypeLike | None = None,
-    order: Literal["degree"] | None = None,
-    replace_store: bool = False,
-    progress: bool | Callable[[int, int, float], None] | None = None,
-) -> BlockCSR:
-    """Pack a sparse matrix in row blocks, in host memory or in a file; or open a file that holds a packed one.
-
-    Parameters
-    ----------
-    source : sparse matrix, str, PathLike, AbstractRows or BlockCSR
-        A matrix of SciPy, cupyx or PyTorch, the name of a file in one of several formats, or what :func:`ooc_chol.rmat` and
-        :func:`ooc_chol.edge_list` make; a packed matrix, which is packed anew; or the name of a packed file, which without
-        ``store`` is opened as it is.
-    store : str, PathLike or HostMemory, optional
-        Name of a file to write, by convention ending in ``.oocsr``; it gets its name once it is complete. Or host memory that one
-        matrix after the other takes. By default memory that is given up when the matrix is closed.
-    block_bytes : int or str, optional
-        Bytes of a block, such as ``"64 MiB"``, which only a block of one row exceeds. By default a 64th of the matrix, and 16 to
-        256 MiB.
-    zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
-    dtype : dtype, optional
-        float32 rounds every value to it once; float64 says that the matrix is of that, whatever its source is of. By default the
-        source's, float64 where that is no type of floats.
-    order : {"degree"}, optional
-        ``"degree"`` numbers rows and columns of a square matrix by descending entries of their columns, for products: the rows
-        of X that most entries read are adjacent then, and stay in a cache. The matrix keeps the order, in 4 bytes a row, and all
-        that takes or gives rows or columns of it speaks the numbers of the source. By default a packed matrix keeps the order
-        that it has, and any other source is packed as it is.
-    replace_store : bool
-        Whether a file at ``store`` that is no packed matrix is replaced, too.
-    progress : bool or callable, optional
-        True shows a bar; a function is called with the entries that are packed, those expected, and the seconds that this took.
-
-    Returns
-    -------
-    BlockCSR
-        The packed matrix; it keeps nothing of its source.
-
-    Raises
-    ------
-    SparseInputError
-        The source is not what it should be, or has more than 2^31 - 1 columns.
-    NonFiniteError
-        An entry is NaN or infinite.
-    UnsupportedTypeError
-        The values are no real numbers, or beyond float32 where that was asked for.
-    BudgetError
-        There is no room for it in host memory.
-    OutputError
-        ``store`` is the source, or a file that must not be lost.
-    TierError
-        A file cannot be read or written, is damaged (``DamagedFileError``), or is being written by another run.
-
-    Notes
-    -----
-    An order is found by one reading of the source, and rows in that order by another one where the source is CSR in memory or a
-    random graph, by up to nine else. Vertices of the same degree stay in their order, so that it depends on the matrix alone.
-
-    Values of a block are stored in the narrowest of four kinds that holds every one exactly: none at all where all are one
-    number, int8, float32, float64. Blocks are the same whatever runs the source hands over. Host memory is asked for at once,
-    for as many entries as the source expects, and what is not needed is never touched.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> from scipy.sparse import random_array
-    >>> A = random_array((100, 80), density=0.1, rng=1)
-    >>> with oc.block_csr(A) as packed:
-    ...     (packed.tocsr() != A.tocsr()).nnz
-    0
-    """
-    number_type, order = _number_type(dtype), check_order(order)
-    size = None if block_bytes is None else parse_bytes(block_bytes, "block_bytes")
-    if size is not None and size < _LEAST_BLOCK_BYTES:
-        raise ValueError(f"block_bytes is {block_bytes!r:.80}; give at least {_LEAST_BLOCK_BYTES}")
-    if isinstance(source, str | os.PathLike) and is_packed_file(source):
-        if store is None:
-            if size is not None or number_type is not None or zeros != "keep" or order is not None:
-                raise ValueError(f"{source} is a packed matrix, which is opened as it is: leave the options out, or give store=")
-            return BlockCSR(*opened_packed(source))
-        options = {"zeros": zeros, "dtype": dtype, "order": order, "replace_store": replace_store, "progress": progress}
-        with BlockCSR(*opened_packed(source)) as opened:
-            return block_csr(opened, store=store, block_bytes=size, **options)  # type: ignore[arg-type] # each is of its type
-    if isinstance(source, BlockCSR | AbstractRows) and zeros != "keep":
-        kind = type(source).__name__
-        raise ValueError(f"zeros={zeros!r:.20} is chosen where a {kind} is made: give the source that it was made of")
-    rows = PackedRows(source) if isinstance(source, BlockCSR) else rows_of(source, zeros=zeros)
-    read = source if isinstance(source, str | os.PathLike) else source.path if isinstance(source, BlockCSR) else None
-    with progress_reporter(progress, "packing", "entry") as report:
-        how = How(size, number_type, report)
-        if order is not None and not (isinstance(rows, PackedRows) and rows.order is not None):
-            rows = _by_degree(rows)
-        if store is None or isinstance(store, HostMemory):
-            return packed_in_memory(rows, store, how)
-        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace_store), how)
-
-
-def _by_degree(rows: AbstractRows) -> AbstractRows:
-    """Rows numbered by degree; as they are where there are none."""
-    n_rows, n_columns = rows.shape
-    if n_rows != n_columns:
-        problem = f"order='degree' numbers rows and columns alike, but the matrix is {n_rows} x {n_columns}"
-        raise ValueError(f"{problem}: leave it out where the matrix is not square")
-    return OrderedRows(rows) if n_rows else rows
-
-
-def _order_of(rows: AbstractRows) -> NDArray[np.int32] | None:
-    """The numbers in the source of rows that were numbered anew."""
-    return rows.order if isinstance(rows, OrderedRows | PackedRows) else None
-
-
-def _number_type(dtype: DTypeLike | None) -> np.dtype[Any] | None:
-    found = None if dtype is None else np.dtype(dtype).newbyteorder("=")
-    if found is not None and found not in (np.dtype(np.float32), np.dtype(np.float64)):
-        raise ValueError(f"dtype is {found.name}; give float32 or float64, or leave it out")
-    return found
-
-
-class How(NamedTuple):
-    """How a matrix is packed."""
-
-    block_bytes: int | None = None  #: None: a 64th of it
-    dtype: np.dtype[Any] | None = None
-    report: ProgressReporter = None
-    chunk_rows: int = CHUNK_ROWS
-
-
-def packed_in_memory(rows: AbstractRows, memory: HostMemory | None = None, how: How = How()) -> BlockCSR:  # noqa: B008 - it is constant
-    """Pack rows into host memory, which is given back where that fails."""
-    block_bytes = how.block_bytes or default_block_bytes(expected_bytes(rows))
-    tier = BlockMemory(most_bytes(rows, block_bytes, how.chunk_rows), memory)
-    try:
-        return BlockCSR(tier, _packed(rows, tier, block_bytes, how))
-    except BaseException:
-        tier.close()
-        raise
-
-
-def packed_in_file(rows: AbstractRows, writer: BlockFileWriter, how: How = How()) -> BlockCSR:  # noqa: B008 - it is constant
-    """Pack rows into a file, which is removed where that fails, and open it."""
-    with writer:
-        facts = _packed(rows, writer, how.block_bytes or default_block_bytes(expected_bytes(rows)), how)
-        if facts.order is not None:
-            data = writer.room(facts.order.nbytes)
-            data[...] = facts.order.view(np.uint8)
-            writer.put(data)
-        writer.complete(KIND, facts_to_json(facts))
-    return BlockCSR(*opened_packed(writer.path))
-
-
-def _packed(rows: AbstractRows, sink: AbstractBlockSink, block_bytes: int, how: How) -> Facts:
-    """Pack rows, and tell of it."""
-    began = time.perf_counter()
-
-    def tell(done: int, total: int) -> None:
-        if how.report is not None:
-            how.report(done, total, time.perf_counter() - began)
-
-    order = _order_of(rows)
-    packer = Packer(rows, sink, block_bytes=block_bytes, chunk_rows=how.chunk_rows, dtype=how.dtype, progress=tell, order=order)
-    packed = packer.pack()
-    return Facts(packed.blocks, packed.dtype, rows.counts, packed.longest_row, packed.rounded, order)

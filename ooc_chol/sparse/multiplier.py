@@ -29,9 +29,10 @@ from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
-from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.order import Vertices, inverse, rows_taken
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.plan import MultiplyPlan, panel_groups, panel_widths
 from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_of
 from ooc_chol.sparse.products import DeviceProducts, Products, lock_blocks

@@ -7,7 +7,8 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.pack import block_csr
 
 #: What stands for the identity on either side.
 _ONE, _NONE = 1.0, 0.0

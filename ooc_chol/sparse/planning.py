@@ -15,10 +15,11 @@ from ooc_chol.kernels.registry import product_workspace_bytes
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.canonical import MOST_COLUMNS
+from ooc_chol.sparse.dividing import plan_products
 from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.packing import default_block_bytes
 from ooc_chol.sparse.pass_rates import stored_pass_rates
-from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan, plan_products
+from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS, GROUP_ENTRIES, MOST_ENTRIES, RowBlock, RowBlocks, ValueKind
 
 #: Rows and columns, entries, and the kind of values of a matrix that need not be there.

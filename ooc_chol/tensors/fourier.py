@@ -16,8 +16,9 @@ from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
 from ooc_chol.kernels.registry import dense_eigenpairs, dense_eigenpairs_bytes
 from ooc_chol.prints import one_line
 from ooc_chol.room import check_room
-from ooc_chol.sparse.block_csr import BlockCSR, block_csr
+from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import laplacian
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.planning import Devices
 
 #: Vertices up to which LAPACK computes all eigenvectors of a component even where few are wanted, and the share of them that are

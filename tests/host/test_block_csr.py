@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 import ooc_chol as oc
-from ooc_chol.sparse.block_csr import How, packed_in_memory
+from ooc_chol.sparse.pack import How, packed_in_memory
 from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES
 from tests.sparse_rows import VALUES, RunsOf, assert_same, mixed_csr, random_csr
 

@@ -12,7 +12,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.eigen.device_space import open_space
-from ooc_chol.sparse.block_csr import block_csr
+from ooc_chol.sparse.pack import block_csr
 from tests import space_checks as check
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]

@@ -17,8 +17,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 import ooc_chol as oc
-from ooc_chol.sparse.block_csr import block_csr
 from ooc_chol.sparse.linear_operator import PackedLinearOperator
+from ooc_chol.sparse.pack import block_csr
 from tests.host.runs import ENVIRONMENT
 from tests.sparse_matrices import many_chunks, product_bound
 

@@ -11,7 +11,7 @@ import ooc_chol as oc
 from ooc_chol.cli.command import main
 from ooc_chol.dense.rates.stored import rates_problem
 from ooc_chol.hardware.rates_file import rates_path
-from ooc_chol.sparse.block_csr import block_csr
+from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.pass_rates import pass_rates_problem
 
 pytestmark = pytest.mark.host

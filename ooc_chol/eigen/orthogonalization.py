@@ -1,0 +1,121 @@
+"""W made orthogonal to panels of a basis on devices, and orthonormal: Gram and Schmidt's, then Cholesky-QR twice."""
+
+from __future__ import annotations
+
+from typing import final
+
+import numpy as np
+
+from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis, w_alone
+from ooc_chol.eigen.space_log import Kept, KeptFactors
+from ooc_chol.precision.triples import Precision
+
+#: A pass of orthogonalization is done twice where a norm fell below this share.
+_SHARE = 0.5
+#: Pivots of a Gram matrix below so many roundoffs of computing, times columns, are noise: what is left of a column then is seen
+#: once the column was divided by the root of that, in the second factor.
+_NOISE = 64
+
+
+@final
+class Orthogonalizer:
+    """Enqueues for all devices of a space; what it does is told of by :class:`~ooc_chol.eigen.device_space.DeviceSpace`.
+
+    Parameters
+    ----------
+    group : DeviceGroup
+        The devices.
+    precision : Precision
+        Of vectors and arithmetic.
+    """
+
+    def __init__(self, group: DeviceGroup, precision: Precision) -> None:
+        self._group = group
+        self._tolerance = _NOISE * group.block * float(np.finfo(precision.compute).eps)
+        self._roundoff = float(np.finfo(precision.storage).eps)
+        self.is_measured = False  #: Whether ``before`` holds what W's squared norms were
+
+    def project(self, panels: range, kept: Kept, *, again: bool) -> None:
+        """``C = V[panels].T @ W; W -= V[panels] @ C``; ``before`` stays what W was before the first call since it changed."""
+        if not panels:
+            return
+        section, norms = self._group.sections(panels)
+        self._group.sum([section, norms], [own_basis(panels), w_alone])
+        is_first, self.is_measured = not self.is_measured, True
+        for each in self._group.all():
+            self._group.add(each, section, each.log(*kept))
+            self._group.add(each, norms, each.small.before if is_first else each.small.now)
+            each.kernels.subtract(each.computing, each.panels(panels), each.log(*kept), each.w)
+        if again:
+            self._group.sum([norms], [w_alone])
+            for each in self._group.all():
+                small = each.small
+                self._group.add(each, norms, small.after)
+                now = small.before if is_first else small.now
+                each.kernels.fell(each.computing, now, small.after, each.flags.fell, share=_SHARE)
+            self._project_again(panels, lambda each: each.flags.fell, kept)
+
+    def _project_again(self, panels: range, unless: OfDevice, kept: Kept | None = None) -> None:
+        """Once more, unless a flag is 0; what is found is added to what is kept."""
+        section, _ = self._group.sections(panels)
+        self._group.sum([section], [own_basis(panels)], unless=unless)
+        for each in self._group.all():
+            second, flag = each.scratch(section.columns, self._group.block), unless(each)
+            self._group.add(each, section, second, unless=flag)
+            each.kernels.subtract(each.computing, each.panels(panels), second, each.w, unless=flag)
+            if kept is not None:
+                self._group.add(each, section, each.log(*kept), adds=True, unless=flag)
+
+    def orthonormalize(self, panel: int, kept: KeptFactors, against: range, seed: int) -> None:
+        """``W = V[panel] @ R``; columns that depend on others become random ones of this seed."""
+        first, second, third = kept.factors
+        self._group.gram_of_w(lambda each: each.small.gram)
+        for each in self._group.all():
+            small, flags, computing = each.small, each.flags, each.computing
+            if not self.is_measured:
+                each.copy(small.gram, small.before)
+            each.kernels.factor_clamped(
+                computing, small.gram, each.log(*first), small.inverse, flags.weak, tolerance=self._tolerance
+            )
+            each.kernels.multiply_right(computing, each.w, small.inverse, each.w)
+        if against:
+            self._project_again(against, lambda each: each.flags.weak)
+        self._group.gram_of_w(lambda each: each.small.gram)
+        for each in self._group.all():
+            small, flags, computing = each.small, each.flags, each.computing
+            each.kernels.factor(
+                computing,
+                small.gram,
+                each.log(*second),
+                small.inverse,
+                flags.dependent,
+                tolerance=self._tolerance,
+                scale=each.log(*first),
+                before=small.before,
+                roundoff=self._roundoff,
+                weak=flags.weak,
+            )
+        self._mend_weak(third, against, seed)
+        for each in self._group.all():
+            each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.basis[panel])
+        self.is_measured = False
+
+    def _mend_weak(self, third: Kept, against: range, seed: int) -> None:
+        """Where a column is weak: apply the second factor, make dependent columns random, and factor a third time."""
+        for each in self._group.all():
+            each.copy(each.small.zeros, each.log(*third))
+            each.kernels.multiply_right(each.computing, each.w, each.small.inverse, each.w, unless=each.flags.weak)
+            each.kernels.fill_random(each.computing, each.w, each.rows.start, seed, columns=each.flags.dependent)
+        for _ in range(2 if against else 0):
+            self._project_again(against, lambda each: each.flags.weak)
+        self._group.gram_of_w(lambda each: each.small.gram, unless=lambda each: each.flags.weak)
+        for each in self._group.all():
+            each.kernels.factor_clamped(
+                each.computing,
+                each.small.gram,
+                each.log(*third),
+                each.small.inverse,
+                tolerance=self._tolerance,
+                last=each.flags.dependent,
+                unless=each.flags.weak,
+            )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
-    from ooc_chol.eigen.plan import plan_eigsh as plan_eigsh
+    from ooc_chol.eigen.planning import plan_eigsh as plan_eigsh
     from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
     from ooc_chol.eigen.singular import SvdsReport as SvdsReport
@@ -149,7 +149,8 @@ _NAMES = {
     "drawing": ("Drawing", "notebook_html"),
     "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
-    "eigen.plan": ("EigshPlan", "plan_eigsh"),
+    "eigen.plan": ("EigshPlan",),
+    "eigen.planning": ("plan_eigsh",),
     "eigen.report": ("EigshReport",),
     "eigen.singular": ("SingularTriplets", "SvdsReport"),
     "eigen.solve": ("eigsh",),

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
-
-import numpy as np
 
 from ooc_chol.config import format_bytes
-from ooc_chol.eigen.asked import CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Sizes, sizes_of, wanted_of
-from ooc_chol.eigen.predictions import PassSeconds, pass_seconds, wanted_ring
+from ooc_chol.eigen.asked import Sizes
+from ooc_chol.eigen.predictions import PassSeconds, wanted_ring
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.registry import resolve_devices
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import brief_repr, one_line
-from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.dividing import RING_SLOTS
-from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, device_text
-from ooc_chol.sparse.planning import Devices, Facts, known_of, precision_of
 from ooc_chol.tasks.row_blocks import RowBlocks
 
 #: Passes with blocks of so many columns, of those with single vectors (measured: decision 55).
@@ -75,17 +67,6 @@ class EigshProblem:
             ring_slots=ring_slots,
         )
         return space if self.rates is None else replace(space, products=replace(space.products, rates=self.rates))
-
-
-def least_panels(k: int, block: int) -> int:
-    """Fewest panels with which ``k`` pairs are looked for."""
-    return -(-k // block) + LEAST_PANELS
-
-
-def kept_panels(k: int, sizes: Sizes) -> int:
-    """Panels that a restart keeps: ``k + (ncv - k) / 2`` columns, and room for at least one product more."""
-    wanted = -(-k // sizes.block)
-    return max(wanted, min(-(-(k + max(0, sizes.columns - k) // 2) // sizes.block), sizes.panels - 1))
 
 
 @dataclass(frozen=True)
@@ -326,165 +307,3 @@ class EigshPlan:
             return f"of a pass unknown: they follow the file, whose rate is not known; by measured rates {own}"
         beside = f", of which {seconds.overlap:.3g} beside orthogonalization" if seconds.overlap else ""
         return f"{seconds.total:.3g} a pass, by measured rates: link {seconds.link:.3g}{beside}; {own}"
-
-
-def plan_eigsh(
-    A: BlockCSR | Operator | Facts,
-    k: int = 6,
-    *,
-    which: str = "LM",
-    precision: Precision | str | None = None,
-    ncv: int | None = None,
-    block: int | None = None,
-    devices: Devices = None,
-    memory_budget: int | str | None = None,
-) -> EigshPlan:
-    """Plan :func:`eigsh` by block Lanczos without computing anything: the block, the basis, memory, bytes and seconds of a pass.
-
-    Parameters
-    ----------
-    A : BlockCSR, Operator, or ((int, int), int, str)
-        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
-        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there.
-    k : int
-        Eigenpairs.
-    which : {"LM", "LA", "SA"}
-        From which end.
-    precision : Precision or str, optional
-        ``"DDD"``, ``"FDF"`` or ``"FFF"``; by default FDF of a matrix of float32, DDD of any other.
-    ncv : int, optional
-        Columns of the basis, rounded up to whole panels; by default ``k + 96`` where memory holds it, else what it holds.
-    block : int, optional
-        Columns of a panel: 1, 2, 4 or 8; by default what is predicted to be fastest among those with ``12 block <= ncv - k``.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-
-    Returns
-    -------
-    EigshPlan
-        The plan; ``print`` shows it as a page. How many passes it takes is not known beforehand.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold the vectors beside three blocks; it says how many bytes would do, and which ``ncv`` would fit.
-    TypeError, ValueError
-        An argument makes no sense, the matrix is not square, or there is no such device.
-
-    Notes
-    -----
-    A device's memory goes to a replica of a panel, the panel that is made, the ring of blocks in transit, the basis, and then to
-    blocks that stay. A byte of basis saves two to four bytes over the link in a pass, a byte of A one. The ring is deep enough
-    that the link works while vectors are orthogonalized, where rates are known and memory holds it.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> plan = oc.plan_eigsh(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), 8, precision="FDF", block=1, devices="cuda:0",
-    ...     memory_budget="16 GiB")
-    >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
-    (1, True, True)
-    """
-    known, names = known_of(A), resolve_devices(devices, must_exist=False)
-    usual = Precision.FDF if known.dtype == np.float32 else Precision.DDD
-    facts = known.blocks, precision_of(precision, usual), names, memory_budget, known.tier, known.diagonals
-    return planned_eigsh(EigshProblem(*facts), k, which, ncv=ncv, block=block)
-
-
-def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None = None, block: int | None = None) -> EigshPlan:
-    """The plan for a problem whose devices and precision are known."""
-    n, n_columns = problem.blocks.shape
-    if n != n_columns:
-        raise ValueError(
-            f"A is {n} x {n_columns}, but only square matrices have eigenvalues: give a symmetric one, or take oc.svds"
-        )
-    wanted_of(k, which, None, problem.precision, n)
-    asked = sizes_of(ncv, block, k, n)
-    if asked.columns + asked.block > n:
-        return EigshPlan(problem, k, which, "dense", None)
-    found = _choices(problem, k, ncv, block)
-    if not found:
-        raise _too_small(problem, k, ncv, block or 1)
-    chosen = _best(found)
-    return EigshPlan(problem, k, which, "lanczos", chosen, tuple(each for each in found if each is not chosen))
-
-
-def _choices(problem: EigshProblem, k: int, ncv: int | None, block: int | None) -> list[BlockChoice]:
-    """What memory holds, for each number of columns of a panel that may be chosen."""
-    found = []
-    for width in PANEL_COLUMNS if block is None else (block,):
-        columns = k + EXTRA_COLUMNS if ncv is None else ncv
-        sizes = Sizes(width, min(-(-columns // width), problem.n // width - 1))
-        if block is None and not _may_be_chosen(sizes, k):
-            continue
-        held = _held(problem, k, sizes) if ncv is None else _fitted(problem, k, sizes)
-        if held is not None and (block is not None or _may_be_chosen(held.sizes, k)):
-            kept = kept_panels(k, held.sizes)
-            found.append(BlockChoice(width, held.space, kept, pass_seconds(held.space, kept)))
-    return found
-
-
-def _may_be_chosen(sizes: Sizes, k: int) -> bool:
-    """Whether the basis has enough panels beside the wanted columns; that of single vectors always has."""
-    return sizes.block == 1 or sizes.columns - k >= CHOSEN_PANELS * sizes.block
-
-
-class _Held(NamedTuple):
-    """A basis that memory holds, and its plan."""
-
-    sizes: Sizes
-    space: SpacePlan
-
-
-def _held(problem: EigshProblem, k: int, sizes: Sizes) -> _Held | None:
-    """The largest basis up to ``sizes`` that memory holds; None where not even the least finds room."""
-    least = Sizes(sizes.block, least_panels(k, sizes.block))
-    if (whole := _fitted(problem, k, sizes)) is not None:
-        return whole
-    if least.panels >= sizes.panels or (low := _fitted(problem, k, least)) is None:
-        return None
-    high = sizes  # which does not fit, where low does
-    while high.panels - low.sizes.panels > 1:
-        middle = Sizes(sizes.block, (low.sizes.panels + high.panels) // 2)
-        if (found := _fitted(problem, k, middle)) is None:
-            high = middle
-        else:
-            low = found
-    return low
-
-
-def _fitted(problem: EigshProblem, k: int, sizes: Sizes) -> _Held | None:
-    """A basis of that size; None where memory does not hold it."""
-    try:
-        return _Held(sizes, problem.space(sizes, kept_panels(k, sizes)))
-    except BudgetError:
-        return None
-
-
-def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> BudgetError:
-    """What is said where the basis that was asked for finds no room, or none does: bytes, and the basis that would fit."""
-    least = Sizes(block, least_panels(k, block))
-    wanted = least if ncv is None else Sizes(block, -(-ncv // block))
-    try:
-        problem.space(wanted, kept_panels(k, wanted))
-    except BudgetError as error:
-        held = None if ncv is None else _held(problem, k, wanted)
-        panels = f"with panels of {block}"
-        fits = (
-            f"or ncv={held.sizes.columns}, which fits {panels}"
-            if held
-            else f"not even ncv={least.columns}, the least {panels}, fits"
-        )
-        advice = f"give a larger memory_budget, more devices, smaller blocks of A{', ' if held else '; '}{fits}"
-        what = f"a basis of {wanted.columns} vectors on {problem.devices[0]}"
-        return BudgetError(what, error.needed_bytes, error.budget_bytes, advice)
-    raise AssertionError("a basis that fits was not taken")
-
-
-def _best(choices: Sequence[BlockChoice]) -> BlockChoice:
-    """The fastest by prediction, of equals the widest; without rates the widest, which needs the fewest passes."""
-    if all(each.cost is not None for each in choices):
-        return min(choices, key=lambda each: (each.cost, -each.block))
-    return max(choices, key=lambda each: each.block)

@@ -15,7 +15,8 @@ from ooc_chol.eigen.asked import Sizes, sizes_of
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.key import packed_key, product_key
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
-from ooc_chol.eigen.plan import EigshPlan, EigshProblem, planned_eigsh
+from ooc_chol.eigen.plan import EigshPlan, EigshProblem
+from ooc_chol.eigen.planning import planned_eigsh
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.eigen.wanted import Wanted

@@ -9,7 +9,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.eigen.asked import Sizes
-from ooc_chol.eigen.plan import PASSES_OF_BLOCK, EigshProblem, kept_panels, planned_eigsh
+from ooc_chol.eigen.plan import PASSES_OF_BLOCK, EigshProblem
+from ooc_chol.eigen.planning import kept_panels, planned_eigsh
 from ooc_chol.eigen.predictions import pass_seconds
 from ooc_chol.sparse.dividing import RING_SLOTS
 from ooc_chol.sparse.pass_rates import PassRates

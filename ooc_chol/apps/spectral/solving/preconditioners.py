@@ -28,6 +28,8 @@ _DAMPED_FROM = 1 / 16
 _STRONG = 0.25
 #: A diagonal entry of a coarse level below this share of what was added up for it is rounding: parts hardly joined to the others.
 _LEAST_DIAGONAL = 1e-12
+#: A matrix times its prolongation is kept where it has so many times fewer entries: a product with it saves one with the matrix.
+_MUCH_SPARSER = 2
 #: Eigenvalues of the coarsest matrix below this share of the largest are taken for zeros.
 _LEAST_VALUE = 1e-13
 
@@ -40,6 +42,7 @@ class _Level(NamedTuple):
     bound: float  #: Gershgorin's, of D^-1 A
     prolongation: RowRuns
     restriction: RowRuns
+    through: RowRuns | None  #: Matrix times prolongation, where that is much sparser than the matrix
 
 
 class _Coarsening(NamedTuple):
@@ -103,9 +106,12 @@ class SmoothedAggregation:
         if number == len(self._levels):
             return self._coarsest @ b
         level = self._levels[number]
-        x = _smoothed(level, b, None)
-        x += level.prolongation.times(self._cycle(number + 1, level.restriction.times(b - level.matrix.times(x))))
-        return _smoothed(level, b, x)
+        x = _smoothed(level, b, np.zeros_like(b), b)
+        left = b - level.matrix.times(x)
+        coarse = self._cycle(number + 1, level.restriction.times(left))
+        x += level.prolongation.times(coarse)
+        left = b - level.matrix.times(x) if level.through is None else left - level.through.times(coarse)
+        return _smoothed(level, b, x, left)
 
 
 class TooDenseError(Exception):
@@ -143,11 +149,14 @@ def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: fl
     if work > most_work:
         raise TooDenseError(work / matrix.nnz)
     restriction = csr_array(prolongation.T.tocsr())
-    coarse = csr_array(restriction @ runs.times_sparse(prolongation))
+    through = runs.times_sparse(prolongation)
+    coarse = csr_array(restriction @ through)
     diagonal = coarse.diagonal()
     is_real = diagonal > _LEAST_DIAGONAL * (restriction.multiply(restriction) @ matrix.diagonal())
     below = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=is_real)
-    level = _Level(runs, inverse[:, None], bound, RowRuns(prolongation), RowRuns(restriction))
+    is_sparse = _MUCH_SPARSER * through.nnz <= matrix.nnz
+    kept = RowRuns(through) if is_sparse else None
+    level = _Level(runs, inverse[:, None], bound, RowRuns(prolongation), RowRuns(restriction), kept)
     return _Coarsening(level, coarse, below, norms)
 
 
@@ -200,14 +209,14 @@ def _pseudo_inverse(matrix: csr_array, null: Vectors) -> Vectors:
     return np.asarray((vectors[:, kept] / values[kept]) @ vectors[:, kept].T, np.float64)
 
 
-def _smoothed(level: _Level, b: Vectors, x: Vectors | None) -> Vectors:
-    """Two steps of Chebyshev's iteration for ``A x = b``, from zero where no x is given; x is changed."""
+def _smoothed(level: _Level, b: Vectors, x: Vectors, left: Vectors) -> Vectors:
+    """Two steps of Chebyshev's iteration for ``A x = b`` from x, which is changed, with ``left = b - A x``."""
     middle, half = level.bound * (1 + _DAMPED_FROM) / 2, level.bound * (1 - _DAMPED_FROM) / 2
     rho = half / middle
     then = 1 / (2 / rho - rho)
-    step = level.inverse * (b if x is None else b - level.matrix.times(x))
+    step = level.inverse * left
     step /= middle
-    x = step.copy() if x is None else np.add(x, step, out=x)
+    x += step
     more = level.inverse * (b - level.matrix.times(x))
     more *= 2 * then / half
     step *= then * rho

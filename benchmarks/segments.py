@@ -2,7 +2,7 @@
 
     python benchmarks/segments.py NAME [--sizes 100x80 240x160 480x320 600x450 1920x1080] [--images camera coins coffee]
                                   [--device host:0] [--solvers first whole scipy sklearn-amg] [--limit 600] [--threads 2]
-                                  [--repeats 1] [--output FOLDER]
+                                  [--repeats 1] [--preconditioner auto] [--output FOLDER]
     python benchmarks/segments.py NAME --update docs/spectral.md      rewrite the table there from the result file
 
 Writes ``benchmarks/results/spectral/NAME.json``. Images are scikit-image's, resized, in grey; ``sigma_i`` is 20, the radius 5.
@@ -56,7 +56,8 @@ def image_of(name: str, size: str) -> NDArray[np.float64]:
 def ours(image: NDArray[np.float64], options: argparse.Namespace, *, is_whole: bool) -> dict[str, Any]:
     """One split, or all."""
     limits = {"max_ncut": options.max_ncut, "max_depth": 20} if is_whole else {"max_ncut": 2.0, "max_depth": 1}
-    found = spectral.normalized_cut(image, sigma_i=SIGMA_I, radius=RADIUS, tol=TOL, devices=options.device, **limits)
+    solver = {"devices": options.device, "preconditioner": options.preconditioner}
+    found = spectral.normalized_cut(image, sigma_i=SIGMA_I, radius=RADIUS, tol=TOL, **solver, **limits)
     facts: dict[str, Any] = {"ncut": found.ncut, "n_segments": found.n_segments, "splits": len(found.tree)}
     return {**facts, "report": json.loads(json.dumps(found.report.to_dict(), default=str))}
 
@@ -116,7 +117,7 @@ def one(options: argparse.Namespace) -> dict[str, Any]:
 def limited(options: argparse.Namespace, *what: str) -> dict[str, Any]:
     """The same in a process of its own, which ends with the time limit."""
     words = [sys.executable, __file__, options.name, "--device", options.device, "--max-ncut", str(options.max_ncut)]
-    words += ["--repeats", str(options.repeats)]
+    words += ["--repeats", str(options.repeats), "--preconditioner", options.preconditioner]
     threads = {name: str(options.threads) for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
     command = [*words, "--one", *what]
     try:
@@ -172,6 +173,9 @@ def main() -> None:
     parser.add_argument("--images", nargs="*", default=["camera", "coins", "coffee"])
     parser.add_argument("--solvers", nargs="*", choices=SOLVERS, default=list(SOLVERS))
     parser.add_argument("--device", default="host:0")
+    parser.add_argument(
+        "--preconditioner", choices=("auto", "amg", "diagonal"), default="auto", help="ours, where it is not small"
+    )
     parser.add_argument("--max-ncut", type=float, default=0.01)
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that a process may take (default: 600)")
     parser.add_argument("--threads", type=int, default=2)
@@ -203,6 +207,7 @@ def main() -> None:
             "sigma_i": SIGMA_I,
             "radius": RADIUS,
             "tol": TOL,
+            "preconditioner": options.preconditioner,
             "max_ncut": options.max_ncut,
         }
         for images in measured(options):

@@ -20,6 +20,11 @@ from ooc_chol.apps.geostat.pictures.terrain_picture import TerrainPicture, terra
 pytestmark = pytest.mark.host
 
 
+def colours(image):
+    """How many colours the pixels of an image have; sorting whole rows of it would take seconds."""
+    return len(np.unique(np.rint(255 * image[..., :3]).astype(int) @ (1 << 16, 1 << 8, 1)))
+
+
 def example():
     rng = np.random.default_rng(0)
     sites = rng.uniform(size=(40, 2))
@@ -32,8 +37,8 @@ def test_three_maps_are_drawn(tmp_path):
     draw_maps(path, example(), MapLabels("title", "height (m)", "east (km)", "north (km)"))
     image = matplotlib.image.imread(path)
     assert image.shape[1] > 2 * image.shape[0]
-    for third in np.array_split(image[..., :3], 3, axis=1):
-        assert len(np.unique(third.reshape(-1, 3), axis=0)) > 20
+    for third in np.array_split(image, 3, axis=1):
+        assert colours(third) > 20
 
 
 def test_heavy_packages_wait_until_they_are_needed_and_drawing_leaves_pyplot_alone(tmp_path):
@@ -137,7 +142,7 @@ def test_the_picture_of_terrain_shows_truth_prediction_errors_and_memory(tmp_pat
     assert sorted(bar.get_width() for bar in memory.patches) == [1.0, 8.0] and "2 MB allowed" in memory.get_xlabel()
     save_figure(figure, tmp_path / "terrain.png")
     image = matplotlib.image.imread(tmp_path / "terrain.png")
-    assert len(np.unique(image[..., :3].reshape(-1, 3), axis=0)) > 500
+    assert colours(image) > 500
     whole = terrain_figure(replace(data, budget_bytes=5_000_000))
     assert "In core" in whole.axes[-1].get_title(loc="left")
 

@@ -17,7 +17,6 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import planned
-from tests.products import thorough
 
 NB = 4096
 TILE_BYTES = 8 * NB * NB
@@ -59,15 +58,19 @@ def test_loads_stay_near_the_bounds(n, share):
     assert plan.loaded_bytes <= most_bytes(plan, n, tiles)
 
 
-@pytest.mark.parametrize("share", [1 / 50, *thorough(1 / 2, 1 / 4)])
-def test_loads_stay_near_the_bounds_at_350_thousand(share):
-    tiles = share_of_triangle(350_000, share)
-    plan = plan_with(350_000, tiles)
-    assert plan.grid.nt == 86
-    assert plan.loaded_bytes <= most_bytes(plan, 350_000, tiles)
+#: Plans that take seconds each.
+AT_350_THOUSAND = [pytest.param(350_000, share, marks=pytest.mark.thorough) for share in (1 / 50, 1 / 2, 1 / 4)]
 
 
-@settings(max_examples=25)
+@pytest.mark.parametrize(("n", "share"), [(250_000, 1 / 50), *AT_350_THOUSAND])
+def test_loads_stay_near_the_bounds_at_hundreds_of_thousands(n, share):
+    tiles = share_of_triangle(n, share)
+    plan = plan_with(n, tiles)
+    assert plan.grid.nt == math.ceil(n / NB)
+    assert plan.loaded_bytes <= most_bytes(plan, n, tiles)
+
+
+@settings(max_examples=12)
 @given(n=st.integers(12 * NB + 1, 24 * NB), share=st.floats(1 / 50, 1))
 def test_loads_stay_near_the_bounds_for_any_order_and_memory(n, share):
     tiles = max(LEAST_TILES, share_of_triangle(n, share))

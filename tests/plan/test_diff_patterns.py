@@ -268,7 +268,15 @@ def test_a_sum_or_product_without_new_entries_has_the_pattern_of_its_operand():
     assert union_of(some, Pattern([0, 1, 2], [0, 1], (2, 2))).pattern is some
 
 
-def test_loops_of_sums_and_products_keep_nothing_and_names_stay_short():
+@pytest.fixture
+def none_of_before():
+    """Lets the collector pass over the objects of all tests before, which are many in a run of everything."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def test_loops_of_sums_and_products_keep_nothing_and_names_stay_short(none_of_before):
     p, q = (Pattern.of(random_matrix((30, 30), 0.1, seed))[0] for seed in (1, 2))
     gc.collect()
     before = sum(type(each) is Pattern for each in gc.get_objects())
@@ -282,7 +290,7 @@ def test_loops_of_sums_and_products_keep_nothing_and_names_stay_short():
     assert sum(type(each) is Pattern for each in gc.get_objects()) - before < 30
 
 
-def test_a_pattern_goes_when_the_last_who_has_it_lets_go():
+def test_a_pattern_goes_when_the_last_who_has_it_lets_go(none_of_before):
     """Without the collector of cycles, which knows nothing of the memory of GPUs."""
     gc.collect()
     gc.disable()

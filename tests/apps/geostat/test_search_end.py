@@ -38,7 +38,7 @@ def observations_of(name, n):
 @pytest.mark.parametrize("reml", [False, True])
 @pytest.mark.parametrize("name", SETS)
 def test_the_default_tolerance_reaches_the_largest_likelihood(name, reml):
-    observations, smoothness = observations_of(name, 300), SETS[name][-1]
+    observations, smoothness = observations_of(name, 140), SETS[name][-1]
     found = fit(observations, smoothness=smoothness, reml=reml)
     best = max(
         fit(observations, smoothness=smoothness, reml=reml, method=method, tolerance=1e-12).loglik
@@ -52,7 +52,7 @@ def test_the_default_tolerance_reaches_the_largest_likelihood(name, reml):
 def test_scikit_learn_finds_no_more():
     gaussian_process = pytest.importorskip("sklearn.gaussian_process")
     kernels = gaussian_process.kernels
-    observations = observations_of("no mean", 300)
+    observations = observations_of("no mean", 150)
     kernel = kernels.ConstantKernel(1.0) * kernels.Matern(0.1, nu=0.5) + kernels.WhiteKernel(0.1)
     peer = gaussian_process.GaussianProcessRegressor(kernel, n_restarts_optimizer=2, random_state=0)
     peer.fit(observations.coordinates, observations.values)
@@ -76,7 +76,7 @@ def test_a_nugget_at_its_floor_is_held_there_and_stops_nothing():
 
 
 def test_a_nugget_comes_back_from_its_floor_in_one_step():
-    sites = np.random.default_rng(2).uniform(size=(300, 2))
+    sites = np.random.default_rng(2).uniform(size=(150, 2))
     observations = make_observations(sites, simulate(Matern(1.0, 0.1, 0.5, 0.2), sites, seed=3, target="observation")[0])
     space = search_space(observations, "free", 0.5)
     objective = Objective(observations, space, LikelihoodOptions(), SilentProgress())
@@ -121,7 +121,7 @@ def test_a_tolerance_is_a_positive_gain(tolerance):
 def test_real_data_take_few_exact_evaluations_from_the_approximation(data_dir, smoothness):
     """Land-surface temperatures, half as curved along the range as expected, of whose nugget they tell next to nothing."""
     with np.load(data_dir / "modis.npz") as table:
-        rows = np.sort(np.random.default_rng(0).permutation(len(table["train_dn"]))[:1500])
+        rows = np.sort(np.random.default_rng(0).permutation(len(table["train_dn"]))[:700])
         sites = np.column_stack([table["lon_axis"][table["train_ix"][rows]], table["lat_axis"][table["train_iy"][rows]]])
         values = 0.02 * table["train_dn"][rows] - 273.15
     found = fit(make_observations(sites, values), smoothness=smoothness, starts="vecchia")
@@ -131,7 +131,7 @@ def test_real_data_take_few_exact_evaluations_from_the_approximation(data_dir, s
 def test_data_half_as_curved_as_expected_are_not_approached_by_halves():
     """A field of another covariance than the one that is fitted, of which plain scoring halves the distance at each step."""
     rng = np.random.default_rng(7)
-    sites = rng.uniform(size=(400, 2))
+    sites = rng.uniform(size=(200, 2))
     values = 3 * np.sin(4 * sites[:, 0]) + simulate(Matern(1.0, 0.02, 0.5), sites, seed=1)[0] + 2 * (sites[:, 1] > 0.5)
     found = fit(make_observations(sites, values), smoothness=0.5, method="fisher")
     assert found.converged and len(found.evaluations) <= 8

@@ -16,13 +16,16 @@ from tests.apps.geostat.fields import simulate
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
-BETWEEN = Matern(1.0, 0.08, 1.0, 0.001)
+BETWEEN = Matern(1.0, 0.15, 1.0, 0.0001)
+
+#: Values of the field: with so many an estimate rejects the three.
+N = 160
 
 
 @pytest.fixture(scope="module")
 def field():
-    """400 values of a smoothness between those that are tried."""
-    return simulate(BETWEEN, 400, seed=3)
+    """Values of a smoothness between those that are tried."""
+    return simulate(BETWEEN, N, seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +52,7 @@ def test_an_estimated_smoothness_is_taken_where_it_rejects_the_best_of_the_three
 
 @pytest.mark.parametrize("right", [0.5, 1.5])
 def test_the_best_of_the_three_is_kept_where_nothing_rejects_it(right):
-    result = fit(simulate(Matern(1.0, 0.08, right, 0.001), 600, seed=3))
+    result = fit(simulate(Matern(1.0, 0.08, right, 0.001), 250, seed=3))
     assert result.model.smoothness == right == result.comparison.kept and "smoothness" not in result.estimated
     assert result.comparison.taken == "kept" and result.comparison.p_value >= 0.01 and len(result.trials) == 4
     assert result.method == "fisher" and not any("smoothness" in text for text in result.warnings)
@@ -70,17 +73,17 @@ def test_a_smoothness_that_is_kept_and_rejected_is_warned_of(field, free, option
     (text,) = (text for text in result.warnings if "rejected by its likelihood ratio" in text)
     kept, found = result.model.smoothness, result.comparison
     assert text.startswith(f"smoothness {kept:g} is rejected") and "--smoothness free" in text and "--how gaps" in text
-    assert found.taken == "kept" and found.densities == 400 and f"{found.gain:.3g} more" in text
+    assert found.taken == "kept" and found.densities == N and f"{found.gain:.3g} more" in text
     # of the approximation, within a unit of the exact ratio
     exact = geostat.log_likelihood(field, result.model).loglik
     assert found.gain == pytest.approx(free.loglik - exact, abs=1.0) and found.estimated == pytest.approx(1.0, abs=0.2)
 
 
 def test_of_many_observations_a_sample_tells():
-    many = simulate(BETWEEN, 1500, seed=3)
-    result = fit(many, smoothness=2.5, method="vecchia", exact_check="skip")
+    many = simulate(BETWEEN, 1001, seed=3)
+    result = fit(many, smoothness=2.5, method="vecchia", neighbours=10, exact_check="skip")
     assert result.comparison.densities == 1000 and result.comparison.is_rejected
-    assert any("1000 of 1500 conditional densities" in text for text in result.warnings)
+    assert any("1000 of 1001 conditional densities" in text for text in result.warnings)
 
 
 def test_a_smoothness_that_is_right_is_rarely_rejected():
@@ -88,15 +91,15 @@ def test_a_smoothness_that_is_right_is_rarely_rejected():
     truth = Matern(1.0, 0.08, 1.5, 0.02)
     rejected = 0
     for seed in range(15):
-        observations = simulate(truth, 150, seed=seed)
+        observations = simulate(truth, 90, seed=seed)
         rejected += fit(observations, smoothness=1.5, method="vecchia", exact_check="skip").comparison.is_rejected
     assert rejected <= 1
 
 
 def test_more_observations_than_are_compared_exactly_keep_the_best(monkeypatch, field):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fit_options.COMPARED_LIMIT", 399)
+    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fit_options.COMPARED_LIMIT", N - 1)
     result = fit(field)
-    assert len(result.trials) == 3 and result.comparison.densities == 400 and result.comparison.taken == "kept"
+    assert len(result.trials) == 3 and result.comparison.densities == N and result.comparison.taken == "kept"
     assert any("is rejected by its likelihood ratio" in text for text in result.warnings)
 
 

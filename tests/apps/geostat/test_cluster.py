@@ -46,8 +46,8 @@ def test_gradient_and_prediction_are_those_of_one_machine(two_workers, one_blas_
 
 
 def test_a_fit_on_a_cluster_finds_what_a_fit_here_finds(two_workers, one_blas_thread):
-    data = observations(60)
-    how = {"smoothness": 1.5, "max_evaluations": 12}
+    data = observations(40)
+    how = {"smoothness": 1.5, "max_evaluations": 4}
     found = geostat.fit(data, settings=geostat.FactorSettings(client=two_workers, **HOW), **how)
     known = geostat.fit(data, settings=geostat.FactorSettings(**HOW), **how)
     assert found.model.range == pytest.approx(known.model.range, rel=1e-6)
@@ -86,11 +86,11 @@ def test_settings_are_copied_with_their_cluster_and_refuse_places_of_one_machine
 
 
 def test_the_command_fits_on_a_cluster_that_it_starts(dask_threads, tmp_path, capsys):
-    data = observations(40)
+    data = observations(20)
     lines = [f"{x},{y},{z}" for (x, y), z in zip(data.coordinates, data.values, strict=True)]
     path = tmp_path / "data.csv"
     path.write_text("\n".join(["x,y,z", *lines]) + "\n")
-    words = ["geostat", "fit", str(path), "--x", "x", "--y", "y", "--value", "z", "--smoothness", "1.5", "--max-evaluations", "6"]
+    words = ["geostat", "fit", str(path), "--x", "x", "--y", "y", "--value", "z", "--smoothness", "1.5", "--max-evaluations", "2"]
     assert main([*words, "--cluster", "local:1", "--devices", "host:0"]) == 0
     said = capsys.readouterr()
     assert "leave --cluster out" in said.err and "range" in said.out

@@ -62,7 +62,7 @@ def standard_errors(observations, correlation):
 @pytest.mark.parametrize("nu", geostat.SMOOTHNESS)
 def test_simulated_truth_is_recovered(nu):
     truth = Matern(2.0, 0.1, nu, 0.2)
-    observations = simulate(truth, 250, seed=11, mean=5.0)
+    observations = simulate(truth, 150, seed=11, mean=5.0)
     result = fit(observations, smoothness=nu)
     estimate = Matern(1.0, result.model.range, nu, result.model.nugget / result.model.variance)
     errors = np.log([estimate.range / truth.range, estimate.nugget / 0.1])
@@ -104,7 +104,7 @@ def test_each_smoothness_starts_on_a_subset_of_its_own_order():
 
 def test_a_matrix_that_is_not_positive_definite_counts_as_minus_infinity():
     # a smooth function on a fine line: without nugget and with a long range the matrix is singular to working accuracy
-    sites = np.linspace(0.0, 1.0, 300)
+    sites = np.linspace(0.0, 1.0, 120)
     observations = make_observations(sites, np.sin(3 * sites))
     result = fit(observations, smoothness=2.5, nugget="zero")
     assert math.isfinite(result.loglik) and result.model.nugget == 0.0

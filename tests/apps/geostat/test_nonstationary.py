@@ -114,7 +114,7 @@ def test_gradient_of_the_likelihood(reml):
 def test_fit_recovers_slopes_and_tells_the_likelihood_ratio():
     """Of heights in metres, whose slopes are hundredths."""
     truth = NonstationaryMatern(2.0, 0.08, 1.0, (0.005,), (0.004,), ("height",), ("height",), (150.0,), 0.05)
-    observations = observed(truth, hills(500, 7), 2)
+    observations = observed(truth, hills(260, 7), 2)
     names = {"variance_covariates": ("height",), "range_covariates": ("height",)}
     start = geostat.starting_model("nonstationary", observations, values={"smoothness": 1.0}, **names)
     assert start.centres == (pytest.approx(observations.coordinates[:, 2].mean()),)

@@ -149,8 +149,8 @@ def test_duplicates_need_a_nugget():
 
 @pytest.mark.parametrize("case", ["matern", "axis ranges", "great circle"])
 def test_a_fit_is_within_its_standard_errors_of_the_exact_one(case):
-    truth, start, sites, n, seed, fixed = CASES[case]
-    observations = simulate(truth, sites, n, seed)
+    truth, start, sites, _, seed, fixed = CASES[case]
+    observations = simulate(truth, sites, 140, seed)
     exact = fit(observations, covariance=start, fixed=fixed, tolerance=1e-6)
     result = fit(observations, covariance=start, fixed=fixed, method="vecchia", exact_check="score", tolerance=1e-6)
     assert result.converged and result.method == "vecchia" and result.estimated == exact.estimated
@@ -198,7 +198,7 @@ def test_an_exact_check_may_be_skipped_and_then_it_is_said():
 
 def test_starts_by_the_approximation_are_near_the_exact_maximum():
     truth = Matern(2.0, 0.05, 0.8, 0.1)
-    observations = simulate(truth, CASES["matern"][2], 400, 2)
+    observations = simulate(truth, CASES["matern"][2], 200, 2)
     plain = fit(observations, smoothness="free", starts="subset")
     result = fit(observations, smoothness="free", starts="vecchia")
     assert (plain.start, result.start) == ("subset", "vecchia")
@@ -209,8 +209,8 @@ def test_starts_by_the_approximation_are_near_the_exact_maximum():
 
 @pytest.mark.parametrize("case", ["anisotropic", "bivariate"])
 def test_a_template_is_improved_by_the_approximation(case):
-    truth, start, sites, n, seed, fixed = CASES[case]
-    observations = simulate(truth, sites, n, seed)
+    truth, start, sites, _, seed, fixed = CASES[case]
+    observations = simulate(truth, sites, 140, seed)
     result = fit(observations, covariance=start, fixed=fixed, starts="vecchia")
     given = fit(observations, covariance=start, fixed=fixed)
     assert (given.start, result.start) == ("template", "vecchia")

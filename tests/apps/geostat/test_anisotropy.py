@@ -124,7 +124,7 @@ def test_results_are_read_in_degrees():
 
 
 def test_semivariograms_lie_along_the_axes():
-    observations = field(600)
+    observations = field(300)
     first, second = geostat.variograms_along_axes(observations, MODEL, longest=3.0)
     assert (first.direction.azimuth, second.direction.azimuth) == (pytest.approx(30.0), pytest.approx(120.0))
     assert np.mean(first.semivariance[:5]) < 0.7 * np.mean(second.semivariance[:5])
@@ -185,7 +185,7 @@ def test_what_is_wrong_is_named(make, words):
 
 
 def test_from_fit_to_pictures(tmp_path, capsys):
-    observations, data, model = field(150), tmp_path / "data.csv", tmp_path / "model.json"
+    observations, data, model = field(100), tmp_path / "data.csv", tmp_path / "model.json"
     np.savetxt(data, np.column_stack([observations.coordinates, observations.values]), delimiter=",", header="x,y,v", comments="")
     words = ("fit", data, "--x", "x", "--y", "y", "--value", "v", "--covariance", "anisotropic", "--smoothness", "0.8")
     status, out, _ = shell_told(capsys, *words, "--start", "azimuth=20", "--standard-errors", "--output", model)

@@ -76,7 +76,7 @@ def observations():
 def simulated():
     """Two structures that the data can tell apart, and their truth."""
     truth = Matern(1.0, 0.01, 1.5, 0.02) + Matern(2.0, 0.3, 0.5)
-    return truth, simulate(truth, lambda rng, n: places(n, 8), 420, 3)
+    return truth, simulate(truth, lambda rng, n: places(n, 8), 240, 3)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,10 @@ from ooc_chol.tasks.panels import uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems, task_of, with_steps
 from tests.plan.rates import UNIT_RATES
 from tests.plan.replay import RaceError, Replay
+from tests.products import share_of_examples
+
+#: Where each example is a whole program.
+fewer_examples = share_of_examples(0.4)
 
 #: From a stream that hardly ever moves to one that always moves first.
 EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=12, max_size=12)
@@ -45,6 +49,7 @@ def without_waits(program: Program, stream: StreamKind, other: StreamKind) -> Pr
 # what `waits` promises
 
 
+@fewer_examples
 @given(problem=planning_problems(), eagerness=EAGERNESS, seed=SEEDS)
 def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness, seed):
     replay = Replay(problem.programs(), problem.schedule.grid)
@@ -54,6 +59,7 @@ def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness
 
 
 @pytest.mark.parametrize("late", range(4))
+@fewer_examples
 @given(problem=planning_problems())
 def test_waits_are_enough_when_one_stream_hardly_moves(late, problem):
     eagerness = [1e-9 if at % 4 == late else 1.0 for at in range(12)]
@@ -86,6 +92,7 @@ def test_each_kind_of_wait_is_needed(stream, other):
         Replay([broken], grid).run(eagerness, 0)
 
 
+@fewer_examples
 @given(planning_problems())
 def test_waits_name_earlier_steps_on_other_streams_and_none_twice(problem):
     for program in problem.programs():
@@ -99,6 +106,7 @@ def test_waits_name_earlier_steps_on_other_streams_and_none_twice(problem):
                 last[step.stream, other] = earlier
 
 
+@fewer_examples
 @given(planning_problems())
 def test_without_overlap_every_step_is_on_one_stream(problem):
     for program in problem.programs():
@@ -112,6 +120,7 @@ def test_without_overlap_every_step_is_on_one_stream(problem):
 # slots
 
 
+@fewer_examples
 @given(planning_problems())
 def test_the_peak_never_exceeds_the_slots(problem):
     grid = problem.schedule.grid
@@ -129,6 +138,7 @@ def test_the_peak_never_exceeds_the_slots(problem):
         assert program.layout.slots(Pool.TILE) == problem.capacity + problem.prefetch
 
 
+@fewer_examples
 @given(planning_problems())
 def test_a_slot_rests_for_as_many_evictions_as_there_are_prefetch_slots(problem):
     # A fetch into a slot must wait for what still reads it: the longer ago it was freed, the earlier the fetch may run.
@@ -154,6 +164,7 @@ def with_prefetch(prefetch: int) -> PlanningProblem:
 # bytes and flops
 
 
+@fewer_examples
 @given(planning_problems())
 def test_every_tile_of_a_is_loaded_once_and_every_tile_of_l_written_once(problem):
     steps = [step for program in problem.programs() for step in program.steps]
@@ -164,6 +175,7 @@ def test_every_tile_of_a_is_loaded_once_and_every_tile_of_l_written_once(problem
         assert sum(step.kind is StepKind.WRITE for step in steps) == len(tiles)
 
 
+@fewer_examples
 @given(planning_problems())
 def test_bytes_per_link_are_those_of_the_tiles(problem):
     grid = problem.schedule.grid
@@ -182,6 +194,7 @@ def test_bytes_per_link_are_those_of_the_tiles(problem):
         assert bool(generated) <= (problem.source_itemsize is None)
 
 
+@fewer_examples
 @given(planning_problems())
 def test_the_tasks_of_a_program_are_those_of_its_device_in_order(problem):
     for tasks, program in zip(problem.schedule.tasks, problem.programs(), strict=True):
@@ -189,6 +202,7 @@ def test_the_tasks_of_a_program_are_those_of_its_device_in_order(problem):
         assert program.flops == sum(flops(task, problem.schedule.grid) for task in tasks)
 
 
+@fewer_examples
 @given(planning_problems(most_devices=1))
 def test_sync_moves_every_operand_of_every_task(problem):
     schedule = problem.schedule

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
@@ -44,6 +44,10 @@ from tests.plan import replay
 from tests.plan.problems import changed, on_other_places, with_steps
 from tests.plan.replay import RaceError, Replay
 from tests.plan.residue_problems import ResidueProblem, make_problem, residue_problems
+from tests.products import share_of_examples
+
+#: Where each example is a whole program.
+fewer_examples = share_of_examples(0.4)
 
 #: From a stream that hardly ever moves to one that always moves first.
 EAGERNESS = st.lists(st.sampled_from([1e-6, 1e-2, 1.0, 1e3]), min_size=30, max_size=30)
@@ -73,7 +77,7 @@ def replayed(programs, grid: TileGrid, eagerness=(1.0,), seed: int = 0) -> Repla
 
 
 @given(problem=residue_problems(), eagerness=EAGERNESS, seed=SEEDS)
-@settings(max_examples=150)
+@share_of_examples(1.2)
 def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness, seed):
     programs = problem.programs()
     simulate(programs, problem.grid, None)
@@ -82,7 +86,7 @@ def test_waits_are_enough_for_any_interleaving_of_the_streams(problem, eagerness
 
 @pytest.mark.parametrize("late", StreamKind)
 @given(problem=residue_problems())
-@settings(max_examples=15)
+@share_of_examples(0.2)
 def test_waits_are_enough_when_one_stream_of_one_device_hardly_moves(late, problem):
     programs = problem.programs()
     lanes = [(device, stream) for device, program in enumerate(programs) for stream in program.streams]
@@ -163,6 +167,7 @@ def test_each_kind_of_await_is_needed(kind):
                 replayed(weaker, problem.grid, [1e3 if device == fast else 1e-3 for device in lanes], seed)
 
 
+@fewer_examples
 @given(residue_problems())
 def test_waits_name_earlier_steps_on_other_streams_and_none_twice(problem):
     for program in problem.programs():
@@ -175,6 +180,7 @@ def test_waits_name_earlier_steps_on_other_streams_and_none_twice(problem):
                 last[step.stream, other] = earlier
 
 
+@fewer_examples
 @given(residue_problems())
 def test_not_beside_every_kernel_is_on_the_compute_stream(problem):
     for program in replace(problem, beside=False).programs():
@@ -208,6 +214,7 @@ def first_readers(program: Program) -> dict[int, StreamKind]:
     return readers
 
 
+@fewer_examples
 @given(residue_problems())
 def test_strips_for_long_products_and_copies_inside_a_panel_do_not_share_a_stream(problem):
     for program in replace(problem, pulls=True, beside=True).programs():
@@ -243,6 +250,7 @@ def is_strip_pull(step: Step) -> bool:
     return step.kind is StepKind.PULL and step.operation.place.pool is Pool.STRIP
 
 
+@fewer_examples
 @given(residue_problems())
 def test_no_step_of_a_diagonal_tile_of_l_stands_where_strips_for_long_products_are_made(problem):
     for program in replace(problem, pulls=True, beside=True).programs():
@@ -250,6 +258,7 @@ def test_no_step_of_a_diagonal_tile_of_l_stands_where_strips_for_long_products_a
         assert streams.isdisjoint({StreamKind.PEER, StreamKind.CONVERT, StreamKind.COPY_IN, StreamKind.COMPUTE})
 
 
+@fewer_examples
 @given(residue_problems())
 def test_a_copy_of_a_strip_awaits_the_step_that_made_its_last_column(problem):
     programs = problem.programs()
@@ -286,6 +295,7 @@ def makes(work: object, slot: int, column: int) -> bool:
     return isinstance(work, Pull) and work.place == Place(Pool.STRIP, slot) and work.start <= column < work.stop
 
 
+@fewer_examples
 @given(residue_problems())
 def test_products_do_not_wait_for_columns_behind_theirs_nor_new_columns_for_products(problem):
     for program in problem.programs():
@@ -300,6 +310,7 @@ def test_products_do_not_wait_for_columns_behind_theirs_nor_new_columns_for_prod
 # work, bytes, memory
 
 
+@fewer_examples
 @given(residue_problems())
 def test_counted_flops_are_those_of_the_tasks(problem):
     programs = problem.programs()
@@ -308,6 +319,7 @@ def test_counted_flops_are_those_of_the_tasks(problem):
         assert program.flops == sum(step.flops for step in program.steps)
 
 
+@fewer_examples
 @given(residue_problems())
 def test_every_tile_is_made_by_the_owner_of_its_row_and_written_once(problem):
     programs, written = problem.programs(), []
@@ -321,6 +333,7 @@ def test_every_tile_is_made_by_the_owner_of_its_row_and_written_once(problem):
     assert sorted(written) == sorted(problem.grid.tiles())
 
 
+@fewer_examples
 @given(residue_problems())
 def test_bytes_per_link(problem):
     grid, programs = problem.grid, problem.programs()
@@ -334,6 +347,7 @@ def test_bytes_per_link(problem):
     assert total[Link.PEER] == sum(moved)
 
 
+@fewer_examples
 @given(residue_problems())
 def test_slots_in_use_never_exceed_the_arena(problem):
     for program in problem.programs():
@@ -341,6 +355,7 @@ def test_slots_in_use_never_exceed_the_arena(problem):
         assert min(step.resident for step in program.steps) >= 0
 
 
+@fewer_examples
 @given(
     n=st.integers(1, 400),
     nb=st.sampled_from([16, 32, 48]),
@@ -364,6 +379,7 @@ def test_a_plan_stays_in_its_budget_and_the_budget_that_an_error_names_suffices(
         oc.plan(n, memory_budget=caught.value.needed_bytes - 1, **options)
 
 
+@fewer_examples
 @given(nt=st.integers(1, 40), nb=st.sampled_from([16, 256, 2048, 8192]), moduli=st.integers(4, 16), share=st.floats(0.3, 4.0))
 def test_every_layout_fits_its_bytes_and_none_needs_less_than_the_least(nt, nb, moduli, share):
     grid = TileGrid(nt * nb, nb)
@@ -389,6 +405,7 @@ def test_sums_of_more_terms_than_int32_holds_are_folded(columns, n_folds):
     assert len(folds) == n_folds
 
 
+@fewer_examples
 @given(problem=residue_problems(), most=st.integers(0, 9), seed=SEEDS)
 def test_sums_are_folded_in_time_wherever_the_limit_is(problem, most, seed):
     longest = problem.layout.chunk * problem.grid.nb
@@ -537,6 +554,7 @@ def is_idle(step: Step) -> bool:
     return isinstance(step.operation, Diagonal) and step.tile == (0, 0)
 
 
+@fewer_examples
 @given(data=st.data(), problem=residue_problems(most_devices=1))
 def test_any_dropped_step_is_found(data, problem):
     (program,) = problem.programs()
@@ -549,6 +567,7 @@ def test_any_dropped_step_is_found(data, problem):
         simulate([with_steps(program, steps)], problem.grid, None)
 
 
+@fewer_examples
 @given(residue_problems())
 def test_steps_are_named_for_traces_and_every_task_has_its_steps(problem):
     programs = problem.programs()

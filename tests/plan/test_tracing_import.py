@@ -11,6 +11,10 @@ from hypothesis import given
 from ooc_chol.tracing import StreamRole, Trace
 from tests.plan.perfetto_files import pb
 from tests.plan.simulated_records import Operation, programs, simulate
+from tests.products import share_of_examples
+
+#: Where each example is a whole program.
+fewer_examples = share_of_examples(0.4)
 
 pytestmark = pytest.mark.plan
 
@@ -29,6 +33,7 @@ def told(records) -> set:
     return {record._replace(role=StreamRole(0, record.role.computes), after=tuple(sorted(record.after))) for record in records}
 
 
+@fewer_examples
 @given(run=programs(), expected=programs(), passes=programs())
 def test_a_loaded_trace_has_the_records_that_were_saved(path, run, expected, passes):
     work = {"compute": "product", "finish": "panel"}
@@ -45,6 +50,7 @@ def test_a_loaded_trace_has_the_records_that_were_saved(path, run, expected, pas
     assert loaded.metadata == metadata and list(loaded.metadata) == list(metadata)
 
 
+@fewer_examples
 @given(run=programs(), expected=programs())
 def test_what_is_made_of_a_loaded_trace_is_what_was_made_of_the_saved_one(path, run, expected):
     saved = Trace(tuple(simulate(run, origin_ns=10**12)), tuple(simulate(expected)), {"n": 4, "seconds": 1 / 3})

@@ -14,6 +14,10 @@ from ooc_chol.tracing import Trace, TraceRecord, waits
 from ooc_chol.tracing.perfetto_packets import COLOURS
 from tests.plan.perfetto_files import Read, Slice, read
 from tests.plan.simulated_records import Operation, programs, simulate
+from tests.products import share_of_examples
+
+#: Where each example is a whole program.
+fewer_examples = share_of_examples(0.4)
 
 pytestmark = pytest.mark.plan
 
@@ -27,6 +31,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("traces") / "run.pftrace"
 
 
+@fewer_examples
 @given(program=programs())
 def test_every_operation_is_one_slice_of_the_track_of_its_stream_and_every_wait_one_of_a_track_beneath(path, program):
     records = simulate(program, origin_ns=987_654_321)
@@ -59,6 +64,7 @@ def operations(found: Read, side: str) -> dict[tuple[str, int], Slice]:
     }
 
 
+@fewer_examples
 @given(program=programs())
 def test_each_arrow_goes_from_a_producer_to_the_step_that_waited_for_it(path, program):
     records = simulate(program)
@@ -75,6 +81,7 @@ def test_each_arrow_goes_from_a_producer_to_the_step_that_waited_for_it(path, pr
     assert len(set(every_number)) == len(every_number)
 
 
+@fewer_examples
 @given(program=programs())
 def test_the_rate_of_a_link_integrates_to_its_bytes_and_ends_at_zero(path, program):
     records = simulate(program)
@@ -90,6 +97,7 @@ def test_the_rate_of_a_link_integrates_to_its_bytes_and_ends_at_zero(path, progr
     assert links <= {key for key in found.counters if key[1] != "resident"}
 
 
+@fewer_examples
 @given(program=programs())
 def test_resident_bytes_follow_the_program_to_its_last_step_and_end_with_the_run(path, program):
     records = simulate(program)
@@ -162,6 +170,7 @@ def test_every_file_has_one_track_above_all_others_which_the_viewer_opens(path):
         assert found.root.below and all(track.above is not None for track in found.tracks.values() if track is not found.root)
 
 
+@fewer_examples
 @given(program=programs())
 def test_counters_on_top_sum_up_what_ran(path, program):
     records = simulate(program)

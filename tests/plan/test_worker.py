@@ -209,7 +209,7 @@ class WorkerMachine(RuleBasedStateMachine):
 
 
 TestWorkerState = WorkerMachine.TestCase
-TestWorkerState.settings = settings(max_examples=120, stateful_step_count=60)
+TestWorkerState.settings = settings(max_examples=60, stateful_step_count=50)
 
 
 @given(data=st.data(), cut=st.integers(0, 10**6))

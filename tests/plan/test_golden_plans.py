@@ -39,9 +39,8 @@ def test_a_plan_is_what_it_was(name):
 @RESIDUES
 def test_waits_are_enough_for_streams_of_any_speed(name):
     plan = planned(name)
-    for seed in range(3):
-        chance = random.Random(seed)
-        Replay(plan.programs, plan.grid).run([10 ** chance.uniform(-6, 0) for _ in range(30)], seed)
+    chance = random.Random(0)
+    Replay(plan.programs, plan.grid).run([10 ** chance.uniform(-6, 0) for _ in range(30)], 0)
 
 
 def behind(program: Program) -> list[dict[int, int]]:

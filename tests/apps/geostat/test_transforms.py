@@ -74,11 +74,11 @@ def test_values_that_cannot_be_transformed_are_named():
 def test_mean_and_variance_are_those_of_the_distribution(power):
     prediction, transform = gaussian(), box_cox(power)
     found = back_transform(prediction, transform)
-    for k, (mean, deviation) in enumerate(zip(prediction.mean, prediction.standard_error, strict=True)):
+    for k, (mean, deviation) in enumerate(zip(prediction.mean[:3], prediction.standard_error[:3], strict=True)):
 
         def moment(order, mean=mean, deviation=deviation):
-            value = lambda u: transform.inverse(mean + deviation * u) ** order * norm.pdf(u)  # noqa: E731
-            return quad(value, -12, 14, epsabs=0, epsrel=1e-11, limit=200)[0]
+            value = lambda u: transform.inverse(mean + deviation * u) ** order * math.exp(-0.5 * u * u)  # noqa: E731
+            return quad(value, -12, 14, epsabs=0, epsrel=1e-11, limit=200)[0] / math.sqrt(2 * math.pi)
 
         # a power above 1 has a steep edge at zero, five standard deviations away here
         assert found.mean[k] == pytest.approx(moment(1), rel=QUADRATURE if power <= 1 else 1e-7)

@@ -127,8 +127,8 @@ def test_off_the_lattice_covariances_are_right_to_two_thousandths(smoothness, st
         b[k] += found.weights[k, width:] @ b[found.earlier[k]]
     nodes = covariance(model, points, points) + least * np.eye(grid.size)
     ordered = sites[found.order]
-    assert a @ nodes @ a.T + b @ b.T == pytest.approx(covariance(model, ordered, ordered), abs=2e-3)
-    assert a @ nodes == pytest.approx(covariance(model, ordered, points), abs=2e-3)
+    np.testing.assert_allclose(a @ nodes @ a.T + b @ b.T, covariance(model, ordered, ordered), rtol=0, atol=2e-3)
+    np.testing.assert_allclose(a @ nodes, covariance(model, ordered, points), rtol=0, atol=2e-3)
     # and what is drawn is that
     draw, normal = rng.normal(size=grid.size), rng.normal(size=len(sites))
     assert found.drawn(draw, normal)[found.order] == pytest.approx(a @ draw + b @ normal, abs=1e-9)
@@ -154,7 +154,7 @@ def test_data_at_nodes_are_honoured():
 @pytest.mark.parametrize("known", [False, True])
 def test_conditional_draws_have_the_moments_of_kriging(known, target):
     """Data with a nugget on the lattice and off it; mean estimated or known."""
-    model, grid, count = Matern(1.0, 0.2, 1.5, 0.1), grid_of(8, 6), 3000
+    model, grid, count = Matern(1.0, 0.2, 1.5, 0.1), grid_of(8, 6), 1500
     rng = np.random.default_rng(3)
     extra = np.column_stack([rng.uniform(size=10), 1.0 + 0.5 * rng.uniform(size=10)])
     observations = data_on(grid, rng.choice(grid.size, size=12, replace=False), model, extra=extra)

@@ -26,7 +26,11 @@ RESIDUES = ResidueRates(13, 1.0e14, 4.2e10, 2e11, 6e10, 3e11)
 RATES = Rates(2048, 4e12, 3e13, 4.8e13, 4.8e13, 5e10, 5e10, 5e10, 5e10, 1e-5, RESIDUES)
 
 
-def plan_of(fmt, n=65536, rates=RATES, **options) -> oc.Plan:
+#: Order of the plans.
+N = 40960
+
+
+def plan_of(fmt, n=N, rates=RATES, **options) -> oc.Plan:
     """The plan for a tile function on a GPU with given rates."""
     forget_plans()
     asked = oc.FactorOptions(devices="cuda:0", **{"memory_budget": "64 GiB", **options})
@@ -65,7 +69,7 @@ def test_bytes_on_links_are_those_of_the_type(fmt):
     plan = plan_of(fmt, rates=None, fp64="residue", memory_budget="20 GiB")
     entries = sum(plan.grid.entries(*index) for index in plan.grid.tiles())
     assert plan.link_bytes(Link.WRITE) == fmt.itemsize * entries == plan.compulsory_bytes
-    assert plan.link_bytes(Link.FETCH) % fmt.itemsize == 0 and plan.moduli == default_moduli(65536, fmt)
+    assert plan.link_bytes(Link.FETCH) % fmt.itemsize == 0 and plan.moduli == default_moduli(N, fmt)
 
 
 @each_type
@@ -74,7 +78,7 @@ def test_auto_takes_residues_where_fewer_seconds_are_predicted(fmt):
     assert native.engine == "native" and residue.engine == auto.engine == "residue"
     assert auto.seconds == residue.seconds < native.seconds
     # Products alone would take as many times the seconds of float64's as there are residues of an entry.
-    products = 65536**3 / 3 / RESIDUES.product * residue.layout.planes / RESIDUES.moduli
+    products = N**3 / 3 / RESIDUES.product * residue.layout.planes / RESIDUES.moduli
     assert products < residue.seconds < 2 * products
 
 
@@ -84,8 +88,8 @@ def test_auto_stays_native_where_residues_are_slower_unknown_or_coarse(fmt):
     assert plan_of(fmt, rates=slow).engine == "native"
     assert plan_of(fmt, rates=replace(RATES, residue=None)).engine == "native"
     assert plan_of(fmt, rates=None).engine == "native"
-    assert plan_of(fmt, moduli=default_moduli(65536, fmt) - 1).engine == "native"
-    assert plan_of(fmt, moduli=default_moduli(65536, fmt)).engine == "residue"
+    assert plan_of(fmt, moduli=default_moduli(N, fmt) - 1).engine == "native"
+    assert plan_of(fmt, moduli=default_moduli(N, fmt)).engine == "residue"
 
 
 @each_type
@@ -94,4 +98,4 @@ def test_flops_are_those_of_real_numbers(fmt):
     if plan.grid == of_double.grid and plan.panels == of_double.panels:
         assert plan.flops_executed == fmt.flops_factor * of_double.flops_executed
     assert plan.flops_executed == sum(map(executed_flops, plan.programs)) >= plan.flops
-    assert plan.flops == pytest.approx(fmt.flops_factor * 65536**3 / 3)
+    assert plan.flops == pytest.approx(fmt.flops_factor * N**3 / 3)

@@ -14,6 +14,7 @@ from ooc_chol.apps.geostat.covariances.covariance import Matern, _cuda_tiles, _d
 from tests.apps.geostat.cuda_as_cpp import C_TYPES, ON_THE_HOST
 from tests.apps.geostat.geostat_tolerances import TABLE
 from tests.apps.geostat.models import MODELS
+from tests.products import thorough
 
 pytestmark = pytest.mark.nvcc
 
@@ -29,7 +30,7 @@ def library(tmp_path_factory):
         define, _, code = whole.partition("\n")
         assert define.startswith("#define DIMENSIONS ")
         source.write_text(f"{define}\n{ON_THE_HOST}{code}", encoding="utf-8")
-        words = ["nvcc", "-std=c++17", "-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(made), str(source)]
+        words = ["nvcc", "-std=c++17", "-O0", "-shared", "-Xcompiler", "-fPIC", "-o", str(made), str(source)]
         ran = subprocess.run(words, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
         return ctypes.CDLL(str(made))
@@ -102,7 +103,12 @@ def test_kernels_make_the_derivatives_of_the_host(library, model, sites):
             np.testing.assert_allclose(found, expected, rtol=0, atol=4 * TABLE * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if name.startswith("nested")])
+#: Sums, whose kernels are compiled as C++ above, too.
+SUMS = [name for name in MODELS if name.startswith("nested")]
+USUAL_SUMS = ("nested", "nested, space and time")
+
+
+@pytest.mark.parametrize("name", [*USUAL_SUMS, *thorough(*(name for name in SUMS if name not in USUAL_SUMS))])
 def test_the_kernel_of_a_sum_compiles_for_a_device(name, tmp_path):
     model, sites = MODELS[name]
     source, made = tmp_path / "nested.cu", tmp_path / "nested.cubin"

@@ -47,7 +47,7 @@ def test_gradient_and_prediction_are_those_of_one_machine(two_workers, one_blas_
 
 def test_a_fit_on_a_cluster_finds_what_a_fit_here_finds(two_workers, one_blas_thread):
     data = observations(40)
-    how = {"smoothness": 1.5, "max_evaluations": 4}
+    how = {"covariance": geostat.Matern(1.0, 0.2, 1.5, 0.1), "fixed": ("smoothness",), "max_evaluations": 4}
     found = geostat.fit(data, settings=geostat.FactorSettings(client=two_workers, **HOW), **how)
     known = geostat.fit(data, settings=geostat.FactorSettings(**HOW), **how)
     assert found.model.range == pytest.approx(known.model.range, rel=1e-6)

@@ -21,6 +21,7 @@ from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.kriging.outputs import Predicted, write_predictions
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
 from ooc_chol.apps.geostat.pictures.plots import new_figure, save_figure
+from tests.apps.geostat.empty_pictures import draw_nothing
 from tests.apps.geostat.shell import shell
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -57,6 +58,7 @@ def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(made, here)
     (tmp_path / "also").symlink_to(here)
     monkeypatch.chdir(here)
+    draw_nothing(monkeypatch)
     return here
 
 

@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.data import io
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia
 from ooc_chol.apps.geostat.results import read_result
+from tests.apps.geostat.empty_pictures import draw_nothing
 from tests.apps.geostat.shell import shell
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -29,7 +30,8 @@ TOO_LITTLE, ENOUGH_FOR_MIXED = "10 kB", 100_000
 
 
 @pytest.fixture
-def data(tmp_path):
+def data(tmp_path, monkeypatch):
+    draw_nothing(monkeypatch)
     io.write_table(tmp_path / "data.csv", {"x": SITES[:, 0], "y": SITES[:, 1], "value": VALUES})
     return tmp_path / "data.csv"
 

@@ -69,7 +69,7 @@ def test_the_truth_is_found_from_a_wrong_start(case):
         assert abs(errors) < ESTIMATE_ERRORS, name
 
 
-@pytest.mark.parametrize(("case", "n"), [("axis ranges", 100), ("bivariate", 80)])
+@pytest.mark.parametrize(("case", "n"), [("axis ranges", 100), ("bivariate", 120)])
 def test_searches_end_at_one_maximum(case, n):
     truth, start, sites, _, seed, fixed = CASES[case]
     observations = simulate(truth, sites, n, seed)

@@ -134,7 +134,7 @@ def test_free_smoothness_is_at_least_as_good_as_any_fixed_one():
 
 
 def test_a_nugget_that_is_not_there_ends_at_the_floor():
-    observations = simulate(Matern(2.0, 0.1, 0.5), 100, seed=3)
+    observations = simulate(Matern(2.0, 0.1, 0.5), 150, seed=3)
     reference = fit(observations, smoothness=0.5)
     for method in ("lbfgs", "fisher"):
         result = fit(observations, smoothness=0.5, method=method)
@@ -143,7 +143,7 @@ def test_a_nugget_that_is_not_there_ends_at_the_floor():
 
 
 def test_matrices_that_are_not_positive_definite_are_stepped_back_from():
-    sites = np.linspace(0.0, 1.0, 80)
+    sites = np.linspace(0.0, 1.0, 120)
     observations = make_observations(sites, np.sin(3 * sites))
     reference = fit(observations, smoothness=2.5, nugget="zero")
     for method in ("lbfgs", "fisher"):
@@ -193,7 +193,7 @@ def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
 @pytest.mark.parametrize("seed", [5, 8])
 def test_a_nugget_near_its_floor_does_not_stop_the_others(seed):
     """There the likelihood says nothing of its logarithm, and scoring would move it without end."""
-    observations = simulate(Matern(2.0, 0.1, 0.2), 100, seed=seed)
+    observations = simulate(Matern(2.0, 0.1, 0.2), 150, seed=seed)
     space = search_space(observations, "free", None)
     objective = Objective(observations, space, LikelihoodOptions(FEW_TILES), SilentProgress())
     above_floor = space.at_floor(space.point(Matern(1.0, 0.3, 0.4, 0.1))) + np.array([0.0, 0.0, 0.1])

@@ -121,7 +121,7 @@ def test_a_tolerance_is_a_positive_gain(tolerance):
 def test_real_data_take_few_exact_evaluations_from_the_approximation(data_dir, smoothness):
     """Land-surface temperatures, half as curved along the range as expected, of whose nugget they tell next to nothing."""
     with np.load(data_dir / "modis.npz") as table:
-        rows = np.sort(np.random.default_rng(0).permutation(len(table["train_dn"]))[:700])
+        rows = np.sort(np.random.default_rng(0).permutation(len(table["train_dn"]))[:1250])
         sites = np.column_stack([table["lon_axis"][table["train_ix"][rows]], table["lat_axis"][table["train_iy"][rows]]])
         values = 0.02 * table["train_dn"][rows] - 273.15
     found = fit(make_observations(sites, values), smoothness=smoothness, starts="vecchia")
@@ -131,7 +131,7 @@ def test_real_data_take_few_exact_evaluations_from_the_approximation(data_dir, s
 def test_data_half_as_curved_as_expected_are_not_approached_by_halves():
     """A field of another covariance than the one that is fitted, of which plain scoring halves the distance at each step."""
     rng = np.random.default_rng(7)
-    sites = rng.uniform(size=(200, 2))
+    sites = rng.uniform(size=(400, 2))
     values = 3 * np.sin(4 * sites[:, 0]) + simulate(Matern(1.0, 0.02, 0.5), sites, seed=1)[0] + 2 * (sites[:, 1] > 0.5)
     found = fit(make_observations(sites, values), smoothness=0.5, method="fisher")
     assert found.converged and len(found.evaluations) <= 8

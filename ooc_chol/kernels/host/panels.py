@@ -32,9 +32,11 @@ from ooc_chol.tasks.random_panels import random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from ooc_chol.team import Job, ThreadTeam
 
-#: Rows of a job of the team, each a call of BLAS, and those of which a call takes whole rows of a basis. With a quarter of them
-#: whole runs of eigsh on two cores took 1.2 to 1.4 times as long: threads wait for the interpreter between calls.
-STRIP_ROWS, WHOLE_ROWS = 8192, 512
+#: Rows of a job of the team, each a call of BLAS. With a quarter of them whole runs of eigsh on two cores took 1.2 to 1.4 times
+#: as long: threads wait for the interpreter between calls.
+STRIP_ROWS = 8192
+#: Numbers of whole rows of a basis that a thread copies at once, where these are not fewer rows than the least.
+_MOST_COPIED, _LEAST_ROWS = 1 << 20, 512
 #: Panels that are widened at once.
 _MOST_PANELS = 16
 
@@ -265,9 +267,9 @@ class HostPanelKernels(AbstractPanelKernels):
         w[...] = sums
 
     def _combine(self, basis: Floats, coefficients: Floats, out: Floats) -> None:
-        """``out = V @ S`` for a strip: of a few whole rows at a time all is read before anything is written."""
+        """``out = V @ S`` for a strip: of some whole rows at a time all is read before anything is written."""
         p, length, b = basis.shape
-        for rows in _pieces(length, WHOLE_ROWS):
+        for rows in _pieces(length, max(_LEAST_ROWS, _MOST_COPIED // (p * b))):
             count = rows.stop - rows.start
             whole = np.empty((count, p, b), self._compute)
             np.copyto(whole, basis[:, rows].transpose(1, 0, 2))

@@ -33,12 +33,13 @@ from tests.host.source_table import (
     wrong_below,
     zarr_array,
 )
+from tests.host.turns import in_turn
 from tests.products import pairwise
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
 
-N, NB = 230, 48
+N, NB = 150, 48
 NAMES = list(HOST_SOURCES)
 NEEDS = needed_packages(NAMES)
 DEVICES = ["host:0", ("host:1", "host:0"), ("host:0", "host:1", "host:2"), 2]
@@ -53,7 +54,7 @@ def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "devices", "how", "in_file"), marked(pairwise(NAMES, DEVICES, list(ARITHMETIC), [False, True]), NEEDS)
+    ("source", "devices", "how", "in_file"), marked(in_turn(NAMES, DEVICES, list(ARITHMETIC), [False, True], each=2), NEEDS)
 )
 def test_the_factor_is_lapacks(tmp_path, source, devices, how, in_file):
     place = tmp_path / "L" if in_file else None
@@ -80,7 +81,7 @@ def test_without_any_option(tmp_path, source, n):
 ORDERS = [1, 2, NB, NB + 1, 3 * NB + 1]
 
 
-@pytest.mark.parametrize(("source", "n", "how"), marked(pairwise(NAMES, ORDERS, list(ARITHMETIC)), NEEDS))
+@pytest.mark.parametrize(("source", "n", "how"), marked(in_turn(NAMES, ORDERS, list(ARITHMETIC), each=2), NEEDS))
 def test_orders_that_are_no_multiple_of_the_tile_size(tmp_path, source, n, how):
     a = HOST_SOURCES[source](tmp_path, n)
     with oc.cholesky(a, devices="host:0", tile_size=NB, **triangle(source), **ARITHMETIC[how]) as factor:
@@ -135,7 +136,7 @@ def test_over_its_upper_triangle(tmp_path, kind):
     assert np.isnan(a[np.tril_indices(N, -1)]).all()
 
 
-@pytest.mark.parametrize(("kind", "devices", "how"), pairwise(list(WRITABLE), DEVICES, ["native", "residue"]))
+@pytest.mark.parametrize(("kind", "devices", "how"), in_turn(WRITABLE, DEVICES, ["native", "residue"], each=2))
 def test_over_a_itself(tmp_path, kind, devices, how):
     a = WRITABLE[kind](tmp_path)
     above = np.array(a[np.triu_indices(N, 1)])
@@ -193,7 +194,7 @@ FORMS = {
     "npy": saved,
     "memmap": lambda folder, a: np.load(saved(folder, a), mmap_mode="r"),
     "h5py": h5py_data,
-    "zarr": lambda folder, a: zarr_array(folder, a, chunks=(7, 7)),
+    "zarr": lambda folder, a: zarr_array(folder, a, chunks=(37, 23)),
 }
 
 
@@ -209,7 +210,7 @@ def test_other_dtypes_are_refused_by_name_in_every_form_that_has_them(tmp_path, 
     pairwise(list(FORMS), ["bool", "int8", "uint16", "int64", "uint64", "float16"], [None, True, False]),
 )
 def test_real_numbers_of_every_dtype_are_read_as_float64_in_every_form(tmp_path, form, dtype, lower):
-    a = np.eye(100, dtype=dtype) if dtype == "bool" else (np.eye(100) * 120 + 1).astype(dtype)
+    a = np.eye(40, dtype=dtype) if dtype == "bool" else (np.eye(40) * 80 + 1).astype(dtype)
     for options in ({}, {"tile_size": 16}, {"tile_size": 32, "precision_threshold": 1e-5}):
         folder = tmp_path / str(len(options))
         folder.mkdir()
@@ -223,17 +224,17 @@ def test_real_numbers_of_every_dtype_are_read_as_float64_in_every_form(tmp_path,
 @pytest.mark.parametrize("form", FORMS)
 def test_a_nan_in_the_lower_triangle_is_named_in_every_form(tmp_path, form):
     a = matrix(N).astype(SINGLE)
-    a[200, 100] = np.nan
-    with pytest.raises(oc.NonFiniteError, match=r"A\[200, 100\] .* is NaN or infinite; only the lower") as caught:
+    a[140, 70] = np.nan
+    with pytest.raises(oc.NonFiniteError, match=r"A\[140, 70\] .* is NaN or infinite; only the lower") as caught:
         oc.cholesky(FORMS[form](tmp_path, a), devices="host:0", tile_size=NB)
-    assert (caught.value.row, caught.value.col) == (200, 100)
+    assert (caught.value.row, caught.value.col) == (140, 70)
 
 
 @pytest.mark.parametrize("how", ARITHMETIC)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_nan_in_the_upper_triangle_is_named_as_it_stands_where_that_is_read(tmp_path, form, how):
     a = matrix(N).copy()
-    a[100, 200] = np.nan
-    with pytest.raises(oc.NonFiniteError, match=r"A\[100, 200\] .* is NaN or infinite; only the upper") as caught:
+    a[70, 140] = np.nan
+    with pytest.raises(oc.NonFiniteError, match=r"A\[70, 140\] .* is NaN or infinite; only the upper") as caught:
         oc.cholesky(FORMS[form](tmp_path, a), devices="host:0", tile_size=NB, lower=False, **ARITHMETIC[how])
-    assert (caught.value.row, caught.value.col) == (100, 200)
+    assert (caught.value.row, caught.value.col) == (70, 140)

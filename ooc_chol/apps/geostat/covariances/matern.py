@@ -83,7 +83,7 @@ class Matern(AbstractIsotropicCovariance):
     @property
     def effective_range(self) -> float:
         """Distance at which the correlation of the smooth field has fallen to 0.05, in the unit of the coordinates."""
-        return self.range * distance_of_fall(lambda z: matern_values(z, self.smoothness).correlation, start=1.0)
+        return self.range * scaled_effective_range(self.smoothness)
 
 
 @dataclass(frozen=True)
@@ -149,6 +149,12 @@ class MaternProfile(AbstractProfile):
             "a Matérn covariance of the great-circle distance is positive definite on the sphere only for smoothness up to 1/2 "
             f"(Gneiting 2013), but it is {self.smoothness}; use the chord (chordal_coordinates), valid for every one"
         )
+
+
+@lru_cache(maxsize=64)
+def scaled_effective_range(smoothness: float) -> float:
+    """Z at which ``M(z)`` is 0.05: some milliseconds of series where the smoothness has no closed form."""
+    return distance_of_fall(lambda z: matern_values(z, smoothness).correlation, start=1.0)
 
 
 @lru_cache(maxsize=16)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,15 @@ def _projection(attributes: Mapping[str, Any]) -> str | None:
 
 def _system(definition: str) -> Any:
     """PROJ's object, without a transformation to another datum that comes with it; None for what PROJ does not know."""
-    pyproj = imported("pyproj", "reference systems are read")
+    imported("pyproj", "reference systems are read")
+    return _parsed(definition)
+
+
+@lru_cache(maxsize=64)
+def _parsed(definition: str) -> Any:
+    """The same: PROJ takes some 15 ms for it."""
+    import pyproj
+
     try:
         system = pyproj.CRS(definition)
     except pyproj.exceptions.CRSError:

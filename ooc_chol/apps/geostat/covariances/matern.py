@@ -153,7 +153,7 @@ class MaternProfile(AbstractProfile):
 
 @lru_cache(maxsize=64)
 def scaled_effective_range(smoothness: float) -> float:
-    """Z at which ``M(z)`` is 0.05: some milliseconds of series where the smoothness has no closed form."""
+    """The scaled distance at which ``M(z)`` is 0.05: some milliseconds of series where the smoothness has no closed form."""
     return distance_of_fall(lambda z: matern_values(z, smoothness).correlation, start=1.0)
 
 

@@ -22,8 +22,9 @@ from tests.host.residue_reference import STREAM, canonical, host_kernels, intege
 from tests.host.residue_types import diagonals_of, entries_between, planes_of, rows_of_a_factor
 from tests.host.spoiled import INDEFINITE, counter_example, spread_out
 from tests.host.spoiled import good as good_to_spoil
+from tests.host.turns import in_turn
 from tests.host.typed import DTYPES, FAMILIES, check_solutions, check_typed, matrix, residual, with_phases
-from tests.products import share_of_examples, thorough
+from tests.products import pairwise, share_of_examples, thorough
 from tests.tolerances import residue_entry_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -183,10 +184,9 @@ def least_budget(n: int, dtype: str, **options) -> int:
     return caught.value.needed_bytes
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize(("n", "nb"), [(1, 16), (65, 16), (203, 48)])
-def test_every_family_is_as_right_as_lapack(dtype, family, n, nb):
+@pytest.mark.parametrize(("dtype", "family", "tiling"), pairwise(DTYPES, FAMILIES, [(1, 16), (65, 16), (203, 48)]))
+def test_every_family_is_as_right_as_lapack(dtype, family, tiling):
+    n, nb = tiling
     a = matrix(family, n, dtype)
     with through_residues(a, dtype, tile_size=nb, memory_budget=least_budget(n, dtype, tile_size=nb)) as factor:
         check_typed(np.asarray(factor), a, dtype)
@@ -204,7 +204,7 @@ def test_families_at_order_400_on_two_devices(dtype, family):
 @pytest.mark.parametrize("family", ["matern15 nugget 1e-11", "matern25 nugget 1e-11", "gaussian nugget 1e-12"])
 def test_matrices_that_lapack_just_survives(dtype, family):
     """Of the least nugget that is a power of two and with which LAPACK factors them: no row is flagged for rounding."""
-    n = 250
+    n = 160
     smooth = REAL_FAMILIES[family](n)
     smooth = with_phases(smooth) if dtype == "complex64" else smooth
     potrf = scipy.linalg.get_lapack_funcs("potrf", dtype=dtype)
@@ -214,7 +214,7 @@ def test_matrices_that_lapack_just_survives(dtype, family):
         check_typed(np.asarray(factor), a, dtype)
 
 
-@share_of_examples(0.3)
+@share_of_examples(0.2)
 @given(
     n=st.integers(1, 120),
     nb=st.sampled_from([16, 32, 48]),
@@ -231,10 +231,9 @@ def test_any_choice_of_options(n, nb, devices, share, family, dtype, order):
         check_typed(np.asarray(factor), a, dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("entry", [1.0, 1.01, 3.99, 1.01 * 4.0**17, 1.01 * 4.0**-29])
+@pytest.mark.parametrize(("entry", "dtype"), in_turn([1.0, 1.01, 3.99, 1.01 * 4.0**17, 1.01 * 4.0**-29], DTYPES, each=2))
 def test_rows_just_beside_powers_of_four(dtype, entry):
-    a = (entry * matrix("exponential", 100, dtype)).astype(dtype)
+    a = (entry * matrix("exponential", 70, dtype)).astype(dtype)
     with through_residues(a, dtype, tile_size=16) as factor:
         check_typed(np.asarray(factor), a, dtype)
 
@@ -249,7 +248,7 @@ def test_diagonals_of_growing_powers_of_four(dtype, power):
 
 
 @each_complex
-@pytest.mark.parametrize("n", [65, 200])
+@pytest.mark.parametrize("n", [65, 140])
 def test_hermitian_matrices_of_nearly_imaginary_entries(fmt, n):
     """``I + i S`` with S real and antisymmetric: off its diagonal there are only imaginary parts, as large as can be."""
     rng, dtype = np.random.default_rng(n), fmt.dtype.name
@@ -292,7 +291,7 @@ def test_a_complex_matrix_without_imaginary_parts_has_a_real_factor():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_bits_are_the_same_in_any_memory_order_and_number_of_devices(dtype, tmp_path):
-    n, a = 330, matrix("nearly singular", 330, dtype)
+    n, a = 170, matrix("nearly singular", 170, dtype)
     with through_residues(a, dtype) as factor:
         first, key = np.asarray(factor), factor.arithmetic_key
         split = "split " if dtype in ("complex64", "complex128") else ""
@@ -336,15 +335,13 @@ def minor_of(a, dtype, **options) -> int:
 @pytest.mark.parametrize("count", [4, 7, *thorough(9, 14)])
 def test_sums_that_wrap_into_a_positive_pivot_are_flagged_before(dtype, count, monkeypatch):
     a = spread_out(counter_example(count, dtype=dtype)).astype(dtype)
-    for devices in (1, 2):
-        assert minor_of(a, dtype, fp64="residue", moduli=count, devices=devices) == 97
+    assert minor_of(a, dtype, fp64="residue", moduli=count, devices=1 + count % 2) == 97
     monkeypatch.setattr(ResidueOperations, "flagged_row", lambda self: None)
     wrong = np.asarray(through_residues(a, dtype, tile_size=16, moduli=count))  # a factor, of another matrix
     assert np.abs(np.tril(wrong @ wrong.conj().T - a)).max() > 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", INDEFINITE)
+@pytest.mark.parametrize(("kind", "dtype"), in_turn(INDEFINITE, DTYPES))
 def test_every_kind_of_indefinite_matrix_has_the_minor_of_native(dtype, kind):
     a = np.tril(np.asarray(INDEFINITE[kind](good_to_spoil())))
     if dtype.startswith("complex"):
@@ -358,9 +355,7 @@ def test_every_kind_of_indefinite_matrix_has_the_minor_of_native(dtype, kind):
     assert minor_of(a, dtype, fp64="residue") == minor_of(a, dtype, fp64="native")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("entry", [0.0, -1.0])
-@pytest.mark.parametrize("minor", [1, 17, 90])
+@pytest.mark.parametrize(("minor", "dtype", "entry"), pairwise([1, 17, 90], DTYPES, [0.0, -1.0]))
 def test_zero_and_negative_diagonal_entries(dtype, entry, minor):
     a = np.array(matrix("exponential", 96, dtype))
     a[minor - 1, minor - 1] = entry

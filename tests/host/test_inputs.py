@@ -6,6 +6,7 @@ import io
 import warnings
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pandas
@@ -18,6 +19,8 @@ import ooc_chol as oc
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.symmetry import find_asymmetry
 from tests.host.source_table import h5py_data, saved, wrong_above, wrong_below
+from tests.host.turns import in_turn
+from tests.products import pairwise
 from tests.tolerances import factor_norm_bound, solve_bound
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
@@ -73,17 +76,23 @@ TAKEN = {
 }
 
 
-@pytest.mark.parametrize("lower", [None, True, False])
-@pytest.mark.parametrize("options", [{}, {"tile_size": 16}, {"precision_threshold": 1e-4, "tile_size": 16}], ids=str)
-@pytest.mark.parametrize("form", TAKEN)
-def test_what_is_taken_gives_the_factor_of_the_matrix_in_float64(tmp_path, form, options, lower):
+OPTIONS = {"whole": {}, "tiles": {"tile_size": 16}, "mixed": {"precision_threshold": 1e-4, "tile_size": 16}}
+
+
+@cache
+def expected_of(how, lower):
+    """The factor of the matrix in float64."""
+    return np.asarray(oc.cholesky(whole(), lower=lower, devices="host:0", **OPTIONS[how]))
+
+
+@pytest.mark.parametrize(("form", "how", "lower"), in_turn(TAKEN, list(OPTIONS), [None, True, False], each=3))
+def test_what_is_taken_gives_the_factor_of_the_matrix_in_float64(tmp_path, form, how, lower):
     a = TAKEN[form](tmp_path, whole())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        factor = oc.cholesky(a, lower=lower, devices="host:0", **options)
+        factor = oc.cholesky(a, lower=lower, devices="host:0", **OPTIONS[how])
         x = factor.solve(np.ones(N), refine=True)
-    expected = oc.cholesky(whole(), lower=lower, devices="host:0", **options)
-    assert np.array_equal(np.asarray(factor), np.asarray(expected))
+    assert np.array_equal(np.asarray(factor), expected_of(how, lower))
     assert np.linalg.norm(whole() @ x - 1) <= 4 * solve_bound(N, float(np.linalg.norm(whole())), float(np.linalg.norm(x)))
 
 
@@ -266,9 +275,7 @@ UNEQUAL = {
 }
 
 
-@pytest.mark.parametrize("n", [2, 3, 61, 500])
-@pytest.mark.parametrize("kind", UNEQUAL)
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("source", "kind", "n"), pairwise(list(SOURCES), list(UNEQUAL), [2, 3, 61, 500]))
 def test_triangles_that_differ_are_warned_of_unless_one_is_named(tmp_path, source, kind, n):
     change, lower = UNEQUAL[kind]
     a = np.exp(-np.abs(np.subtract.outer(np.arange(n), np.arange(n))) / 3.0) + np.eye(n)

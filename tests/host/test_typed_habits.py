@@ -18,8 +18,10 @@ from ooc_chol.dense.passes import Pass
 from ooc_chol.errors import DowndateError
 from tests.builders import device_solver
 from tests.host.matrices import FAMILIES as REAL_FAMILIES
+from tests.host.turns import in_turn
 from tests.host.typed import DTYPES, matrix, with_phases
 from tests.host.typed_operations import COMPLEX, PRODUCTS, SOLVES, added, check_updated, numbers, smooth
+from tests.products import pairwise
 from tests.tolerances import solve_bound, unit_roundoff
 
 N, NB = 90, 32
@@ -152,8 +154,11 @@ def test_complex_samples_are_circular_with_covariance_a(dtype: str) -> None:
 # condition
 
 
-@EVERY
-@pytest.mark.parametrize("family", ["exponential", "scaled by powers of two"])
+@pytest.mark.parametrize(
+    ("dtype", "family", "place"),
+    pairwise(DTYPES, ["exponential", "scaled by powers of two"], list(PLACES)),
+    indirect=["place"],
+)
 def test_the_condition_number_is_lapacks(dtype: str, family: str, place: dict[str, Any]) -> None:
     a = matrix(family, N, dtype)
     with oc.cholesky(np.array(a), dtype=dtype, **place) as factor:
@@ -199,8 +204,7 @@ def test_the_first_solve_warns_by_the_roundoff_of_the_type(dtype: str, place: di
         oc.cholesky(a.astype(double), dtype=double, devices="host:0").solve(b)
 
 
-@EVERY
-@pytest.mark.parametrize("scale", [1.0, 1e15, 1e-15])
+@pytest.mark.parametrize(("place", "dtype", "scale"), in_turn(PLACES, DTYPES, [1.0, 1e15, 1e-15], each=3), indirect=["place"])
 def test_what_is_well_conditioned_does_not_warn(dtype: str, scale: float, place: dict[str, Any]) -> None:
     a = (scale * scale * matrix("exponential", N, dtype).astype("complex128" if dtype in COMPLEX else float)).astype(dtype)
     with oc.cholesky(a, dtype=dtype, **place) as factor:
@@ -210,8 +214,7 @@ def test_what_is_well_conditioned_does_not_warn(dtype: str, scale: float, place:
 # updates
 
 
-@EVERY
-@pytest.mark.parametrize("columns", [1, 5, 40])
+@pytest.mark.parametrize(("place", "dtype", "columns"), in_turn(PLACES, DTYPES, [1, 5, 40], each=3), indirect=["place"])
 def test_updates_are_as_right_as_factorizations(dtype: str, columns: int, place: dict[str, Any], tmp_path: Any) -> None:
     v = numbers(dtype, N, columns)
     kept = v.copy()

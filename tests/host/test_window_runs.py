@@ -30,6 +30,7 @@ from tests.host.runs import check_bytes
 from tests.host.spoiled import INDEFINITE, PLACES
 from tests.host.spoiled import N as ERROR_N
 from tests.host.spoiled import good as good_to_spoil
+from tests.host.turns import in_turn
 from tests.host.window_blocks import OPTIONS, dense, in_one_run, made_block, made_blocks, needed, run_of
 from tests.products import thorough
 
@@ -64,9 +65,10 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_windows_give_the_bits_of_one_run(case):
     dtype, options, height = CASES[case]
-    a = MATRICES[dtype]
+    n = 102  # seven tile rows, the last one short
+    a = MATRICES[dtype][:n, :n].copy()
     with in_one_run(a, tile_size=NB, dtype=dtype, **{**options, "memory_budget": "64 MiB"}) as one:
-        run = run_of(N, height, tile_size=NB, dtype=dtype, **options)
+        run = run_of(n, height, tile_size=NB, dtype=dtype, **options)
         assert run.arithmetic_key == dict(one.arithmetic_key)
         blocks = made_blocks(run, a, height)
         assert np.array_equal(dense(run, blocks), np.asarray(one))
@@ -202,8 +204,7 @@ def verdict(a, engine: str, nb: int) -> oc.OocCholError:
     return caught.value
 
 
-@pytest.mark.parametrize("engine", ["native", "residue"])
-@pytest.mark.parametrize("kind", INDEFINITE)
+@pytest.mark.parametrize(("kind", "engine"), in_turn(INDEFINITE, ["native", "residue"]))
 def test_the_minor_is_that_of_one_run(kind, engine):
     a = INDEFINITE[kind](good_to_spoil())
     nb = NB if engine == "residue" else 20
@@ -213,8 +214,7 @@ def test_the_minor_is_that_of_one_run(kind, engine):
     assert (caught.value.minor, caught.value.tile) == (expected.minor, expected.tile)
 
 
-@pytest.mark.parametrize("engine", ["native", "residue"])
-@pytest.mark.parametrize("place", PLACES, ids=str)
+@pytest.mark.parametrize(("place", "engine"), in_turn(PLACES, ["native", "residue"]))
 def test_an_entry_that_is_no_number_is_named(place, engine):
     a = good_to_spoil()
     a[place] = np.nan

@@ -23,6 +23,7 @@ import ooc_chol as oc
 from ooc_chol.cli import main
 from ooc_chol.dense import driver
 from tests.host.matrices import FAMILIES
+from tests.host.turns import in_turn
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -153,8 +154,7 @@ WAYS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@every_writer
+@pytest.mark.parametrize(("name", "way"), in_turn(WRITERS, list(WAYS), each=2))
 def test_no_output_is_the_matrix(folder, capsys, name, way):
     writer = WRITERS[name]
     path = WAYS[way]("a.npy")

@@ -50,7 +50,7 @@ def check_inverse(inverse: NDArray[np.float64], a: NDArray[np.float64]) -> None:
 
 
 @pytest.mark.parametrize("kind", STORES)
-@share_of_examples(0.4)
+@share_of_examples(0.2)
 @given(n=st.integers(1, 40), nb=st.integers(1, 45), width=st.sampled_from([None, 1, 3, 8, 50]), seed=st.integers(0, 2**32 - 1))
 def test_panels_and_diagonal_are_those_of_the_inverse(kind: str, n: int, nb: int, width: int | None, seed: int) -> None:
     a = random_spd(n, seed, condition=1e4)

@@ -20,6 +20,7 @@ from ooc_chol.tasks.degree_order import deals, dealt
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from tests.host.packed_file_bytes import header_of, with_block, with_header
 from tests.host.random_graphs import joined, same
+from tests.host.turns import in_turn
 from tests.sparse_matrices import many_chunks, product_bound
 from tests.sparse_rows import RunsOf, assert_same
 
@@ -123,8 +124,7 @@ def test_rows_and_sums_are_those_of_the_source(a, ordered):
     assert "order        by degree" in ordered.info()
 
 
-@pytest.mark.parametrize("precision", oc.Precision)
-@pytest.mark.parametrize("devices", ["host:0", ["host:0", "host:1", "host:2"]])
+@pytest.mark.parametrize(("precision", "devices"), in_turn(oc.Precision, ["host:0", ["host:0", "host:1", "host:2"]]))
 def test_products_are_within_the_bound(a, ordered, precision, devices):
     x = np.random.default_rng(2).standard_normal((a.shape[1], 5)).astype(precision.storage)
     for given_x in (x[:, 0], x, np.asfortranarray(x)):

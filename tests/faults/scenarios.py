@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -35,10 +37,8 @@ class Folder:
         self.a, self.made, self.store = root / "a.npy", root / "made.factor", root / "L.factor"
         self.mixed, self.kept = root / "mixed.factor", root / "K.factor"
         self.array = root / "L.npy"
-        np.save(self.a, A)
-        oc.cholesky(A, **TIGHT, store=self.made).close()
-        oc.cholesky(A, 1e-4, **ROOMY, store=self.mixed).close()
-        oc.cholesky(np.eye(40), tile_size=16, store=self.store).close()
+        for name, content in _first_files().items():
+            (root / name).write_bytes(content)
 
     def forget_checkpoint(self) -> None:
         """Remove what is kept of a run that ended early, or of one that was gone on with."""
@@ -48,6 +48,18 @@ class Folder:
     def contents(self) -> dict[str, bytes]:
         """All files, with what is in them."""
         return {path.name: path.read_bytes() for path in sorted(self.root.iterdir())}
+
+
+@cache
+def _first_files() -> dict[str, bytes]:
+    """What is in every folder before anything runs, by name: made once in a process, as this takes half of a campaign's time."""
+    with TemporaryDirectory() as name:
+        root = Path(name)
+        np.save(root / "a.npy", A)
+        oc.cholesky(A, **TIGHT, store=root / "made.factor").close()
+        oc.cholesky(A, 1e-4, **ROOMY, store=root / "mixed.factor").close()
+        oc.cholesky(np.eye(40), tile_size=16, store=root / "L.factor").close()
+        return {path.name: path.read_bytes() for path in root.iterdir()}
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fp64": {},
     "residue": {"fp64": "residue"},
     "mixed": {"precision_threshold": 1e-4},
-    "escalating": {"precision_threshold": 1e-1},
+    "escalating": {"precision_threshold": 1e-2},
 }
 #: At how many of the functions that begin there a call is interrupted; once in every other part of the package. Beside the parts:
 #: calls of the tile function, and flushes of a file.
@@ -38,8 +38,8 @@ MORE = {"dense/execution": 3, "dense/factor": 3, "hardware/host": 2, "runtime/sh
 #: Folders whose modules or folders are each a part; all else counts by the first of its names.
 SPLIT = ("dense", "hardware", "kernels", "memory", "runtime")
 DISTANCE = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
-#: The second one is so near to singular that a pivot fails in narrow formats.
-EASY, HARD = np.exp(-DISTANCE / 20.0) + 0.1 * np.eye(N), np.exp(-((DISTANCE / 40.0) ** 2)) + 1e-5 * np.eye(N)
+#: The second one is so near to singular that pivots fail in narrow formats: a tile row is computed again, and then everything.
+EASY, HARD = np.exp(-DISTANCE / 20.0) + 0.1 * np.eye(N), np.exp(-((DISTANCE / 30.0) ** 2)) + 1e-3 * np.eye(N)
 ROOT = os.path.dirname(oc.__file__) + os.sep
 
 Counts = Counter[str]
@@ -82,7 +82,7 @@ def call(mode: str, store: Path, calls: Counts, at: tuple[str, int] | None) -> b
         sys.setprofile(begun)
         source = oc.from_function(N, tile)
         with oc.cholesky(source, tile_size=NB, memory_budget="400 kB", devices="host:0", store=store, **OPTIONS[mode]) as factor:
-            assert bool(factor.report.escalations) == (mode == "escalating")
+            assert len(factor.report.escalations) == (2 if mode == "escalating" else 0)
             factor.solve(np.ones(N), **({"refine": True, "a": source} if mode == "mixed" else {}))
             factor.residual(source, blocks=4)
             return np.asarray(factor).tobytes()

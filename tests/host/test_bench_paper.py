@@ -52,13 +52,13 @@ def check_run(run: dict) -> None:
 
 
 def test_ablation_reproduces_the_order_of_the_papers_volumes(tmp_path, capsys):
-    status, content = bench(tmp_path, "paper-ablation", "--n", "384", "512", "--tile-size", "64", "--repeats", "2")
+    status, content = bench(tmp_path, "paper-ablation", "--n", "192", "256", "--tile-size", "32", "--repeats", "2")
     assert status == 0 and content["volume_order_holds"] and content["figures"] == "6 and 8"
-    assert [(run["n"], run["policy"]) for run in content["runs"]] == [(n, p) for n in (384, 512) for p in paper.POLICIES]
+    assert [(run["n"], run["policy"]) for run in content["runs"]] == [(n, p) for n in (192, 256) for p in paper.POLICIES]
     for run in content["runs"]:
         check_run(run)
         assert run["engine"] == "native" and len(run["seconds"]) == 2 and run["out_of_core"]
-    for n in (384, 512):
+    for n in (192, 256):
         runs = [run for run in content["runs"] if run["n"] == n]
         moved = {run["policy"]: paper.total_bytes(run) for run in runs}
         assert moved["v3"] <= moved["v2"] <= moved["v1"] < moved["async"]
@@ -94,7 +94,7 @@ def test_ablation_claims_nothing_of_fewer_than_two_results(tmp_path, capsys, wor
 def test_kl_shrinks_with_the_threshold(tmp_path, capsys):
     words = (
         "--n",
-        "512",
+        "256",
         "--tile-size",
         "64",
         "--ranges",
@@ -178,12 +178,12 @@ def test_mxp_without_fp64_and_with_warm_up(tmp_path):
 
 
 def test_a_configuration_that_fails_costs_only_itself(tmp_path, capsys):
-    words = ("--tile-size", "64", "--n", "512", "32", "--memory-budget", "90 kB", "--nu", "1/2")
+    words = ("--tile-size", "64", "--n", "200", "32", "--memory-budget", "90 kB", "--nu", "1/2")
     for what in ("paper-ablation", "paper-kl", "paper-mxp"):
         status, content = bench(tmp_path, what, *words)
         assert status == 1
-        runs = {n: [run for run in content["runs"] if run["n"] == n] for n in (512, 32)}
-        assert runs[512] and all(run["error"].startswith("BudgetError") for run in runs[512])
+        runs = {n: [run for run in content["runs"] if run["n"] == n] for n in (200, 32)}
+        assert runs[200] and all(run["error"].startswith("BudgetError") for run in runs[200])
         assert runs[32] and all("error" not in run for run in runs[32])
         table = capsys.readouterr().out.split("written to")[0]
         assert "BudgetError" in table and "at least 98304 are needed" in table

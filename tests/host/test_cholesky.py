@@ -11,6 +11,7 @@ import ooc_chol as oc
 from ooc_chol.dense.programs.policy import POLICIES
 from tests.host.matrices import FAMILIES, check_factor, lower, powers_of_two, upper_poisoned
 from tests.host.runs import budget_of, check_bytes
+from tests.host.turns import in_turn
 from tests.products import share_of_examples, thorough
 from tests.tolerances import FACTOR_ENTRY_C, gamma, solve_bound
 
@@ -24,9 +25,9 @@ SIZES = {
     63: (8, 64, 500),
     64: (16, 64, 500),
     65: (16, 64, 500),
-    300: (37, 64, 100, 500),
-    1000: (64, 500),
-    2049: (4096,),  # in tiles of 500: the hard families
+    210: (37, 64, 100, 500),
+    600: (64, 500),
+    1025: (2048,),  # in tiles of 250: the hard families
 }
 
 
@@ -43,9 +44,9 @@ def test_every_order_and_tile_size(n, nb):
     check_factor(factored(a, nb), a)
 
 
-@pytest.mark.parametrize(("n", "nb", "tiles"), [(65, 9, 3), (200, 24, 14), (300, 64, 3), (600, 80, 9)])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_family(family, n, nb, tiles):
+@pytest.mark.parametrize(("family", "case"), in_turn(FAMILIES, [(65, 9, 3), (200, 24, 14), (230, 64, 3), (400, 80, 9)], each=2))
+def test_every_family(family, case):
+    n, nb, tiles = case
     a = FAMILIES[family](n)
     check_factor(factored(a, nb, tiles), a)
 
@@ -53,20 +54,20 @@ def test_every_family(family, n, nb, tiles):
 @pytest.mark.parametrize(
     "family", ["matern25 nugget 1e-11", "scaled by 10**150", *thorough("gaussian nugget 1e-12", "random, condition 1e10")]
 )
-def test_hard_families_at_order_2049(family):
-    a = FAMILIES[family](2049)
-    check_factor(factored(a, 500, 4), a)
+def test_hard_families_at_order_1025(family):
+    a = FAMILIES[family](1025)
+    check_factor(factored(a, 250, 4), a)
 
 
-@pytest.mark.parametrize("policy", ["planned", "sync"])
-@pytest.mark.parametrize("devices", [1, 3])
-@pytest.mark.parametrize("family", ["matern15 nugget 1e-11", "graded down"])
+@pytest.mark.parametrize(
+    ("family", "policy", "devices"), in_turn(["matern15 nugget 1e-11", "graded down"], ["planned", "sync"], [1, 3], each=2)
+)
 def test_several_workers(family, policy, devices):
-    a = FAMILIES[family](300)
+    a = FAMILIES[family](230)
     check_factor(factored(a, 48, 5, policy=policy, devices=devices), a)
 
 
-@share_of_examples(1.2)
+@share_of_examples(0.6)
 @given(
     n=st.integers(1, 90),
     rows=st.integers(1, 8),
@@ -92,14 +93,14 @@ def test_scaling_rows_by_powers_of_two_scales_the_factor_exactly(family):
 
 
 def test_the_default_budget_and_tile_size():
-    a = FAMILIES["matern15 nugget 1e-6"](1000)
+    a = FAMILIES["matern15 nugget 1e-6"](700)
     factor = oc.cholesky(a)
     check_factor(factor, a)
     check_bytes(factor.report.plan, factor.report.execution)
 
 
 def test_the_upper_triangle_is_never_read_nor_written():
-    a = upper_poisoned(FAMILIES["matern25 nugget 1e-6"](300))
+    a = upper_poisoned(FAMILIES["matern25 nugget 1e-6"](200))
     bits = a.tobytes()
     for order in "CF":
         check_factor(factored(np.array(a, order=order), 64), a)
@@ -107,7 +108,7 @@ def test_the_upper_triangle_is_never_read_nor_written():
 
 
 def test_float32_input_is_widened_and_factored_in_fp64():
-    narrow = FAMILIES["exponential"](300).astype(np.float32)
+    narrow = FAMILIES["exponential"](200).astype(np.float32)
     factor = factored(narrow, 64)
     check_factor(factor, narrow.astype(np.float64))
     assert np.array_equal(np.asarray(factor), np.asarray(factored(narrow.astype(np.float64), 64)))

@@ -18,7 +18,7 @@ def named(scenarios):
 
 #: Scenarios in which every call fails in turn, also without ``--thorough``; of the others some calls do.
 WHOLLY = ("native, memory", "solve on a device")
-FEW = 5
+FEW = 4
 MAKERS = {"refused": kinds.refused, "failed": kinds.failed, "lost": kinds.lost, "unlocked": kinds.unlocked}
 
 

@@ -18,7 +18,7 @@ def named(scenarios):
 
 FILED = [scenario for scenario in ENGINES if "file" in scenario.name] + PASSES
 #: Of reads and writes that are alike, and of the less likely errors, so many.
-SOME = 6
+SOME = 4
 #: Scenarios that meet the less likely errors, too.
 OFTEN = ("native, file to file", "mixed, file to file", "save")
 

@@ -17,7 +17,7 @@ def named(scenarios):
 
 
 MAKERS = {"memory": kinds.memory, "threads": kinds.threads, "interrupts": kinds.interrupts}
-MOST = {"memory": 4, "threads": 2, "interrupts": 3}
+MOST = {"memory": 3, "threads": 2, "interrupts": 3}
 
 
 @pytest.mark.parametrize("fault", MAKERS)

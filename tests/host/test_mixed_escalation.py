@@ -16,6 +16,8 @@ from tests.host.matrices import lapack_minor
 from tests.host.mixed_precision import check_certified
 from tests.host.runs import jitter_devices, use_devices
 from tests.host.spoiled import INDEFINITE, good
+from tests.host.turns import in_turn
+from tests.products import thorough
 
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [
@@ -23,7 +25,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
 ]
 
-every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+
+def of_cases(*usual: str) -> pytest.MarkDecorator:
+    """All cases, those of the usual run first; between them the tests take every one."""
+    return pytest.mark.parametrize("name", [*usual, *thorough(*(name for name in CASES if name not in usual))])
 
 
 def remedies(factor: oc.CholeskyFactor) -> list[Remedy]:
@@ -113,8 +118,13 @@ def test_only_fp64_is_enough():
     check(factor, FP64.matrix())
 
 
-@pytest.mark.parametrize("nugget", [1e-3, 1e-4, 1e-5, 1e-6])
-@pytest.mark.parametrize("threshold", [1e-2, 1e-3, 1e-4])
+def test_the_report_tells_what_failed_though_it_ends_in_fp64():
+    """As it did not once."""
+    report = factor_of(FP64).report
+    assert all(f"minor {step.minor} failed" in str(report) for step in report.escalations)
+
+
+@pytest.mark.parametrize(("nugget", "threshold"), in_turn([1e-3, 1e-4, 1e-5, 1e-6], [1e-2, 1e-3, 1e-4]))
 def test_whatever_fails_the_end_is_right(nugget, threshold):
     case = Case(320, 32, "150 kB", nugget, threshold, on_a_line=True)
     a = case.matrix()
@@ -124,11 +134,13 @@ def test_whatever_fails_the_end_is_right(nugget, threshold):
 # resuming
 
 
-@pytest.mark.parametrize("case", [ROW, PANEL, PANEL_OF_FEW], ids=["row", "panel", "panel of few"])
-@pytest.mark.parametrize("devices", [["host:0"], ["host:0", "host:1"]])
-@pytest.mark.parametrize("fp64", ["native", "residue"])
-def test_a_resumed_factor_is_the_one_of_its_formats(case, devices, fp64):
+@pytest.mark.parametrize(
+    ("name", "devices", "fp64"),
+    in_turn(["row", "panel", "panel of few"], [["host:0"], ["host:0", "host:1"]], ["native", "residue"], each=2),
+)
+def test_a_resumed_factor_is_the_one_of_its_formats(name, devices, fp64):
     """Tiles that were kept are what they would be in the widened formats, too."""
+    case = CASES[name]
     factor = case.factor(devices=devices, fp64=fp64, memory_budget=case.budget if fp64 == "native" else "64 MiB")
     assert Remedy.ROW in remedies(factor)
     assert (factor.report.plan.moduli is None) == (fp64 == "native")
@@ -137,8 +149,9 @@ def test_a_resumed_factor_is_the_one_of_its_formats(case, devices, fp64):
         assert np.array_equal(np.asarray(factor), np.asarray(from_nothing(factor.report.plan, case.matrix())))
 
 
-@every_case
-def test_a_file_holds_the_widened_tiles(case, tmp_path):
+@of_cases("row", "panel of few", "restart", "fp64")
+def test_a_file_holds_the_widened_tiles(name, tmp_path):
+    case = CASES[name]
     with case.factor(store=tmp_path / "L.ooc") as factor:
         check(factor, case.matrix())
         assert factor.report.escalations
@@ -155,9 +168,10 @@ def test_a_file_holds_the_widened_tiles(case, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["L.ooc", "again.ooc"]
 
 
-@every_case
-def test_a_failed_pivot_that_is_noticed_late_leaves_nothing_wrong(case, monkeypatch):
+@of_cases("row", "panel", "restarts")
+def test_a_failed_pivot_that_is_noticed_late_leaves_nothing_wrong(name, monkeypatch):
     """What was computed behind it, from a tile that is no factor, is in the store by then."""
+    case = CASES[name]
     is_flagged, nt = AbstractOperations.is_flagged, -(-case.n // case.nb)
     monkeypatch.setattr(AbstractOperations, "is_flagged", lambda self, columns: columns >= nt and is_flagged(self, columns))
     factor = case.factor()
@@ -165,8 +179,7 @@ def test_a_failed_pivot_that_is_noticed_late_leaves_nothing_wrong(case, monkeypa
     assert factor.report.escalations
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(("seed", "devices"), in_turn(range(3), [1, 2]))
 def test_delays_leave_nothing_wrong(seed, devices, monkeypatch):
     use_devices(monkeypatch, jitter_devices(seed))
     for case in (ROW, PANEL_OF_FEW):
@@ -176,8 +189,7 @@ def test_delays_leave_nothing_wrong(seed, devices, monkeypatch):
 # what is not positive definite
 
 
-@pytest.mark.parametrize("kind", INDEFINITE)
-@pytest.mark.parametrize("fp64", ["auto", "residue"])
+@pytest.mark.parametrize(("kind", "fp64"), in_turn(INDEFINITE, ["auto", "residue"]))
 def test_an_indefinite_matrix_is_refused_with_the_minor_of_fp64(kind, fp64, tmp_path):
     a = INDEFINITE[kind](good())
     options = {"tile_size": 32, "devices": "host:0", "memory_budget": "64 MiB", "fp64": fp64}

@@ -8,7 +8,7 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.formats import FP64 as FP64_FORMAT
 from ooc_chol.precision.tile_formats import choose_formats
-from tests.host.escalation_cases import FP64, PANEL, RESTARTS, ROW, factor_of
+from tests.host.escalation_cases import PANEL, RESTART, ROW, factor_of
 from tests.host.mixed_precision import A, factored, measured
 from tests.plan.norms import EXACT, norms_of
 
@@ -43,21 +43,16 @@ def test_a_file_has_the_key_of_the_widened_formats(case, tmp_path):
         assert back.arithmetic_key == key
 
 
-def test_the_report_tells_what_failed_though_it_ends_in_fp64():
-    report = factor_of(FP64).report
-    assert all(f"minor {step.minor} failed" in str(report) for step in report.escalations)
-
-
 def test_the_same_call_gives_the_same_factor():
     """Which remedies are tried must not depend on how far the threads of a failed run happened to get."""
-    for case in (PANEL, RESTARTS):
+    for case in (PANEL, RESTART):
         factors = [factor_of(case), *(case.factor() for _ in range(2 if case is PANEL else 1))]
         assert len({str(factor.report.to_dict()["escalations"]) for factor in factors}) == 1
         assert all(np.array_equal(np.asarray(factor), np.asarray(factors[0])) for factor in factors)
 
 
 def test_the_bound_holds_where_float32_is_subnormal():
-    n, nb = 1024, 32
+    n, nb = 512, 32
     off = np.tril(np.random.default_rng(0).uniform(1, 4, (n, n)), -1) * 2.0**-149
     a = 2.0**-98 * np.eye(n) + off + off.T
     factor = oc.cholesky(a, precision_threshold=1e-3, tile_size=nb, memory_budget="64 MB", devices="host:0")

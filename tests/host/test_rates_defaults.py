@@ -11,12 +11,16 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.cli import main
+from ooc_chol.dense.rates import together
+from ooc_chol.formats import TYPES
 
 
 @pytest.fixture(scope="module", autouse=True)
 def measured(tmp_path_factory):
-    """Rates as the command leaves them at the orders that it chooses, measured quickly."""
+    """Rates as the command leaves them at the orders that it chooses, measured quickly, of float64 and one other type."""
     with pytest.MonkeyPatch.context() as patch:
+        # Plans here are of float64. That every type is measured, at one order, is seen in test_rates_types.
+        patch.setattr(together, "TYPES", {name: fmt for name, fmt in TYPES.items() if name in ("float64", "float32")})
         patch.setenv("OOC_CHOL_CACHE", str(tmp_path_factory.mktemp("cache")))
         assert main(["bench", "rates", "--quick", "--device", "host:0"]) == 0
         yield

@@ -91,7 +91,7 @@ def test_segments_are_measured_beside_others():
     image = segments.image_of("coins", "24x16")
     assert image.shape == (16, 24) and 0 <= image.min() < image.max() <= 255
     beside = segments.scipys(image)
-    options = type("Options", (), {"device": "host:0", "max_ncut": 0.5})
+    options = type("Options", (), {"device": "host:0", "preconditioner": "auto", "max_ncut": 0.5})
     first, whole = (segments.ours(image, options, is_whole=each) for each in (False, True))
     assert beside["n_entries"] == first["report"]["n_entries"] and beside["eigenvalues"][-1] == pytest.approx(0, abs=1e-9)
     assert first["n_segments"] == 2 <= whole["n_segments"] and first["ncut"] < 2

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.sparse.linalg  # which solves import when they first need it: not in the middle of a test that measures memory
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray

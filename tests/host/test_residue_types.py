@@ -300,15 +300,15 @@ def test_the_bits_are_the_same_in_any_memory_order_and_number_of_devices(dtype, 
     for more in (
         {"memory_budget": least},
         {"memory_budget": int(1.4 * least)},
-        {"memory_budget": 3 * least, "store": tmp_path / "L.ooc"},
+        {"memory_budget": int(1.4 * least), "store": tmp_path / "L.ooc"},
         {"devices": 2, "memory_budget": int(1.2 * least)},
         {"devices": 3},
         {"overwrite": True},
     ):
         with through_residues(np.array(a), dtype, **more) as factor:
             assert factor.arithmetic_key == key and np.array_equal(np.asarray(factor), first), more
-            if more.get("memory_budget") == least:
-                assert factor.report.executed_bytes["fetch"] > 0
+            if "memory_budget" in more:
+                assert factor.report.executed_bytes["fetch"] > 0, "not out of core"
     with oc.load(tmp_path / "L.ooc") as loaded:
         assert loaded.arithmetic_key == key and np.array_equal(np.asarray(loaded), first)
 

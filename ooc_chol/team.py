@@ -130,7 +130,7 @@ def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
         del batch
 
 
-def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *, threads: int | None = None) -> list[Result]:
     """``[function(item) for item in items]`` by as many threads as there are cores, the calling one among them.
 
     Parameters
@@ -139,6 +139,8 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) ->
         It is called once for each item, on several threads at once, as ``function(item)``.
     items : sequence
         The arguments, one for each call.
+    threads : int, optional
+        Most threads, for calls whose steps are so short that more would wait for the interpreter; by default as many as cores.
 
     Returns
     -------
@@ -147,6 +149,8 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) ->
 
     Raises
     ------
+    ValueError
+        ``threads`` is below 1.
     BaseException
         What a call raised, or an interrupt; calls that had not started by then are dropped. No thread is left that would keep
         the process from ending, as those of ``concurrent.futures`` do.
@@ -159,7 +163,10 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item]) ->
     >>> oc.map_in_threads(abs, [-2, 1])
     [2, 1]
     """
-    with closing(ThreadTeam(max(1, min(len(items), cores())))) as team:
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads is {threads}; give 1 or more, or leave it out for as many as there are cores")
+    most = cores() if threads is None else min(threads, cores())
+    with closing(ThreadTeam(max(1, min(len(items), most)))) as team:
         return team.map(partial(_call, function), items)
 
 

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from ooc_chol.team import ThreadTeam
+from ooc_chol.team import ThreadTeam, map_in_threads
 from ooc_chol.threads import users_code
 
 
@@ -86,3 +86,27 @@ def test_the_users_code_in_a_foreign_thread_leaves_no_thread_behind():
     _thread.start_new_thread(foreign, ())
     assert done.wait(10)
     assert threading.enumerate() == before
+
+
+def test_no_more_threads_look_at_items_than_are_asked_for():
+    together, most, lock = 0, 0, threading.Lock()
+
+    def look(_):
+        nonlocal together, most
+        with lock:
+            together += 1
+            most = max(most, together)
+        time.sleep(0.002)
+        with lock:
+            together -= 1
+        return threading.get_ident()
+
+    assert set(map_in_threads(look, range(5), threads=1)) == {threading.get_ident()}
+    assert most == 1
+    assert len(set(map_in_threads(look, range(40), threads=2))) <= 2
+    assert most <= 2
+
+
+def test_no_threads_at_all_are_refused():
+    with pytest.raises(ValueError, match="threads is 0"):
+        map_in_threads(abs, [1], threads=0)

@@ -109,6 +109,21 @@ def test_lanczos_leaves_the_trivial_pair_out(matrix: csr_array) -> None:
     assert np.allclose(found.eigenvalues, normalized_values(graph)[1:4], rtol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["FFF", "FDF", "DDD"])
+def test_residuals_of_lanczos_are_bounds_and_vectors_orthogonal_in_every_precision(precision: str) -> None:
+    graph = graph_of(weighted_matrix(1200))
+    options = SolverOptions(devices="host:0", preconditioner="diagonal", tol=1e-4, precision=precision)
+    found = lowest_eigenpairs(graph, 3, options, normalized=True)
+    root = np.sqrt(graph.degrees)
+    u = root[:, None] * found.vectors
+    product = u - (graph.adjacency @ found.vectors) / root[:, None]
+    off = np.linalg.norm(product - u * found.eigenvalues, axis=0) / np.linalg.norm(u, axis=0)
+    assert np.all(off <= 2 * found.residuals + 1e-14)  # relative to the norm, which is 2 at most
+    assert found.residuals.max() <= 2e-4
+    np.testing.assert_allclose(u.T @ u, np.eye(3), atol=1e-13)
+    assert np.abs(u.T @ root).max() <= 1e-13 * np.linalg.norm(root)
+
+
 @pytest.mark.parametrize("normalized", [False, True])
 def test_small_graphs(normalized: bool) -> None:
     for matrix in (path_matrix(2), path_matrix(3), clique_matrix(5), grid_matrix(7, 9), 1e-9 * weighted_matrix(40)):

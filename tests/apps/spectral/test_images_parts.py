@@ -61,7 +61,7 @@ def test_runs_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = np.triu(10 ** rng.uniform(-60, 0, (40, 40)) * (rng.random((40, 40)) < 0.06), 1)
     graph = Graph(csr_array(weights + weights.T), np.ones(40))
     whole = told(graph)
-    monkeypatch.setattr(runs, "_RUN_ENTRIES", 1)
+    monkeypatch.setattr(runs, "_MOST_ENTRIES", 1)
     monkeypatch.setattr(parts, "_VERTICES", 7)
     assert told(graph) == whole
     assert len(whole[1]) > 2

@@ -34,7 +34,7 @@ def by_definition(graph: Graph, side: np.ndarray) -> float:
 def test_profile_is_the_definition_at_every_split(n: int, seed: int, run: int) -> None:
     graph, order = random_graph(n, seed), np.random.default_rng(seed + 1).permutation(n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "_RUN_ENTRIES", run)
+        patch.setattr(runs, "_MOST_ENTRIES", run)
         profile = ncut_profile(graph, order)
         sides = [np.isin(np.arange(n), order[size:]) for size in range(1, n)]
         summed = [normalized_cut_of(graph, side) for side in sides]
@@ -46,7 +46,7 @@ def test_profile_is_the_definition_at_every_split(n: int, seed: int, run: int) -
 @pytest.mark.parametrize("run", [1, 50, 1 << 22])
 def test_bits_of_sums_are_those_of_each_row_by_itself(monkeypatch: pytest.MonkeyPatch, run: int) -> None:
     graph, order = random_graph(40, 3), np.random.default_rng(5).permutation(40)
-    monkeypatch.setattr(runs, "_RUN_ENTRIES", run)
+    monkeypatch.setattr(runs, "_MOST_ENTRIES", run)
     rank = np.argsort(order)
     wanted = []
     for vertex in range(40):
@@ -61,7 +61,7 @@ def test_what_is_shared_by_threads_is_what_one_finds(monkeypatch: pytest.MonkeyP
     whole = best_bipartition(graph, vectors, SweepOptions(search=11))
     monkeypatch.setattr(sweep, "_FEW", 0)
     monkeypatch.setattr(sweep, "_TOGETHER", 4)
-    monkeypatch.setattr(runs, "_RUN_ENTRIES", 30)
+    monkeypatch.setattr(runs, "_MOST_ENTRIES", 30)
     shared = best_bipartition(graph, vectors, SweepOptions(search=11))
     assert shared.side.tobytes() == whole.side.tobytes()
     assert shared.how == whole.how

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
-import ooc_chol as oc
-from ooc_chol.apps.spectral.graphs.runs import runs_between
+from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
 
 
 @final
@@ -57,7 +56,7 @@ class Graph:
             if len(filled):
                 sums[rows.start + filled] = np.add.reduceat(self.adjacency.data[some[0] : some[-1]], some[filled] - some[0])
 
-        oc.map_in_threads(add, runs_between(starts))
+        map_runs(add, runs_between(starts))
         return sums
 
     @cached_property
@@ -116,7 +115,7 @@ def _ascending_part(matrix: csr_array, vertices: NDArray[Any]) -> csr_array:
         counts[filled] = np.add.reduceat(is_inside, rows.indptr[filled], dtype=np.int64)
         return rows.data[is_inside], ends[is_inside], counts
 
-    found = oc.map_in_threads(rows_of, runs_between(before))
+    found = map_runs(rows_of, runs_between(before))
     lengths = np.concatenate([np.zeros(1, np.int64), *(counts for _, _, counts in found)])
     indptr = np.cumsum(lengths, dtype=np.int64).astype(starts.dtype)
     data, columns = np.empty(indptr[-1]), np.empty(indptr[-1], index)
@@ -126,7 +125,7 @@ def _ascending_part(matrix: csr_array, vertices: NDArray[Any]) -> csr_array:
         there = slice(places[number], places[number + 1])
         data[there], columns[there], _ = found[number]
 
-    oc.map_in_threads(place, range(len(found)))
+    map_runs(place, range(len(found)))
     part = csr_array((data, columns, indptr), shape=(len(vertices), len(vertices)))
     part.has_sorted_indices = part.has_canonical_format = True
     return part

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.runs import runs_between
+from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
 
 Result = TypeVar("Result")
 #: Vertices at both ends of some edges.
@@ -52,7 +51,7 @@ def parts_of(graph: Graph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     A cut between parts is below ``2e-10 m`` of the smaller side's edges, m being the most edges of a vertex. Where m is below a
     million, vertices that nobody notices cannot be a cluster of their own: some edge of each vertex is a millionth of its degree.
     """
-    some = oc.map_in_threads(partial(_some_edges, graph), _equal_shares(graph.n))
+    some = map_runs(partial(_some_edges, graph), _equal_shares(graph.n))
     is_loose = ~_noticed(graph, some)
     label = _components(graph, ~is_loose, some).astype(np.int64)
     label[is_loose] = graph.n
@@ -81,7 +80,7 @@ def _noticed(graph: Graph, some: Sequence[_Edges]) -> NDArray[np.bool_]:
         is_seen = edges.weights > _NOTICED * graph.degrees.take(edges.ends, mode="clip")
         is_noticed[edges.begins[is_seen]] = True
 
-    oc.map_in_threads(look, some)
+    map_runs(look, some)
     _look_at_all(look, graph, np.flatnonzero(~is_noticed))
     return is_noticed
 
@@ -96,7 +95,7 @@ def _components(graph: Graph, is_noticed: NDArray[np.bool_], some: Sequence[_Edg
         joins &= is_noticed.take(begins, mode="clip") & is_noticed.take(ends, mode="clip")
         return begins[joins], ends[joins]
 
-    label = _joined(graph.n, oc.map_in_threads(joining, some))
+    label = _joined(graph.n, map_runs(joining, some))
 
     def bridges(edges: _Edges) -> _Pairs:
         begins, ends = (label[side] for side in joining(edges))
@@ -137,7 +136,7 @@ def _look_at_all(look: Callable[[_Edges], Result], graph: Graph, vertices: NDArr
         begins = np.repeat(vertices[part], lengths[part])
         return look(_Edges(begins, matrix.indices[at], matrix.data[at]))
 
-    return oc.map_in_threads(edges, runs_between(before))
+    return map_runs(edges, runs_between(before))
 
 
 def _joined(n: int, edges: Sequence[_Pairs]) -> NDArray[np.int32]:

@@ -10,9 +10,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.runs import runs_between
+from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -89,7 +88,7 @@ def _shared(function: Callable[[Item], Result], items: Sequence[Item], length: i
     """Results of a function for items of some length, by several threads where that pays."""
     if length * len(items) < _FEW:
         return [function(item) for item in items]
-    return oc.map_in_threads(function, items)
+    return map_runs(function, items)
 
 
 def ncut_profile(graph: Graph, order: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -120,7 +119,7 @@ def normalized_cut_of(graph: Graph, side: NDArray[np.bool_]) -> float:
         is_cut = np.repeat(side[rows], np.diff(starts[rows.start : rows.stop + 1])) != of_ends
         return float(matrix.data[part][is_cut].sum()) / 2
 
-    cut, degrees = np.array([sum(oc.map_in_threads(cut_in, runs_between(starts)))]), graph.degrees
+    cut, degrees = np.array([sum(map_runs(cut_in, runs_between(starts)))]), graph.degrees
     return float((_share(cut, degrees[side].sum()) + _share(cut, degrees[~side].sum()))[0])
 
 
@@ -150,7 +149,7 @@ def weights_before(graph: Graph, orders: Sequence[NDArray[np.int64]]) -> NDArray
             if len(filled):
                 of_order[rows.start + filled] = np.add.reduceat(data * is_before, first)
 
-    oc.map_in_threads(add, runs_between(starts))
+    map_runs(add, runs_between(starts))
     return sums
 
 

@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.runs import RowRuns
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
 
@@ -65,7 +64,7 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
     -------
     Lowest
         The eigenpairs, all converged, multiple ones as often as they are. Residuals of generalized problems are those of
-        ``I - D^-1/2 W D^-1/2``, relative to its norm.
+        ``I - D^-1/2 W D^-1/2``, relative to its norm; those of block Lanczos are bounds of them.
 
     Raises
     ------
@@ -214,7 +213,7 @@ def _solved(graph: Graph, operator: oc.Operator, count: int, options: SolverOpti
     passes, reason, scale = pairs.report.passes, way.reason, pairs.report.scale
     values, vectors, residuals = pairs.eigenvalues, np.asarray(pairs.eigenvectors, np.float64), pairs.residuals
     if way.method == _LANCZOS:
-        values, vectors, residuals = _without_null(graph, vectors, null, scale)
+        values, vectors, residuals = _without_null(pairs, null)
     goal = max(_LEAST_TOL, _SHARP * float(values[0]) / scale)
     is_blurred = options.sharp and residuals.max() * scale > _BLURRED * values[0]
     if is_blurred and way.method == _AMG and pairs.report.precision == oc.Precision.DDD and goal < options.tol:
@@ -229,17 +228,23 @@ def _solved(graph: Graph, operator: oc.Operator, count: int, options: SolverOpti
     return Lowest(values, vectors, residuals, way.method, reason, passes, 0.0, pairs.trace)
 
 
-def _without_null(graph: Graph, vectors: Vectors, null: Vectors, scale: float) -> tuple[Vectors, Vectors, Vectors]:
-    """Eigenpairs in the span of vectors beside the null vector, which is in it: values, vectors, residuals over the scale."""
-    one = (null / np.linalg.norm(null))[:, None]
-    q, r = np.linalg.qr(vectors - one @ (one.T @ vectors))
-    u = q @ np.linalg.svd(r)[0][:, :-1]
-    root = null[:, None]  # ones, or square roots of degrees, of normalized problems
-    x = u / root
-    product = (graph.degrees[:, None] * x - RowRuns(graph.adjacency).times(x)) / root
-    values, turned = eigh(u.T @ product)
-    u = u @ turned
-    return values, u, np.linalg.norm(product @ turned - u * values, axis=0) / scale
+def _without_null(pairs: oc.Eigenpairs, null: Vectors) -> tuple[Vectors, Vectors, Vectors]:
+    """Eigenpairs in the span of those of a run, but for the null vector, which is in it.
+
+    Values, vectors that are orthogonal to the null vector, and bounds of their residuals over the scale, which follow from the
+    residuals of the run: with ``A V = V W + R``, those of ``V S`` are ``V (W S - S values) + R S``. No product with A is needed.
+    """
+    vectors, w, scale = np.asarray(pairs.eigenvectors, np.float64), pairs.eigenvalues, pairs.report.scale
+    gram = vectors.T @ vectors
+    orthonormal = np.linalg.inv(np.linalg.cholesky(gram)).T  # V times it is so to float64, whatever the precision of the run
+    of_null = orthonormal.T @ (null @ vectors)
+    beside = orthonormal @ np.linalg.qr(of_null[:, None], mode="complete")[0][:, 1:]
+    projected = beside.T @ gram @ (w[:, None] * beside)
+    values, turned = eigh((projected + projected.T) / 2)
+    s = beside @ turned
+    off = w[:, None] * s - s * values
+    within = np.sqrt(np.maximum(0.0, np.einsum("ij,ij->j", off, gram @ off))) / scale
+    return values, vectors @ s, within + np.abs(s).T @ (pairs.residuals * np.sqrt(np.diag(gram)))
 
 
 class _Call(NamedTuple):

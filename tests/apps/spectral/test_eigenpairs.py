@@ -207,12 +207,11 @@ def test_on_gpus_even_degrees_take_lanczos_and_irregular_ones_the_diagonal() -> 
         (irregular_matrix(12), True, "block Lanczos"),
     ):
         graph = graph_of(matrix)
-        with oc.block_csr(graph.adjacency) as packed:
-            options = SolverOptions(devices="cuda:0", memory_budget="1 GiB")
-            way = chosen_way(graph, oc.laplacian(packed, normalized), 3, options, normalized=normalized)
-            asked = replace(options, preconditioner="amg")
-            if matrix.shape[0] == 930:
-                assert chosen_way(graph, oc.laplacian(packed), 3, asked, normalized=False).method == AMG
+        options = SolverOptions(devices="cuda:0", memory_budget="1 GiB")
+        way = chosen_way(graph, options, normalized=normalized)
+        asked = replace(options, preconditioner="amg")
+        if matrix.shape[0] == 930:
+            assert chosen_way(graph, asked, normalized=False).method == AMG
         assert way.method == method
         assert way.reason.startswith("on GPUs a pass")
 

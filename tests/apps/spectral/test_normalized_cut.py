@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +16,12 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.images import normalized
+from ooc_chol.apps.spectral.images import normalized, regions
 from ooc_chol.apps.spectral.images.affinity import check_scales, pixel_affinity
 from ooc_chol.apps.spectral.images.features import features_of
 from ooc_chol.apps.spectral.images.normalized import normalized_cut
 from ooc_chol.apps.spectral.results import Segmentation
-from ooc_chol.apps.spectral.solving import eigenpairs
+from ooc_chol.apps.spectral.solving.lowest import SolverOptions
 from tests.apps.spectral.drawn_images import disc, five_regions, numbered, two_discs
 
 pytestmark = pytest.mark.host
@@ -163,7 +165,7 @@ def test_the_same_seed_gives_the_same_segments_on_any_devices() -> None:
 @pytest.fixture
 def as_gpu(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Devices that are taken for a GPU, though they are the host: a list is, the name that small graphs are solved on is not."""
-    monkeypatch.setattr(eigenpairs, "_is_on_gpus", lambda operator, options: options.devices != "host:0")
+    monkeypatch.setattr(SolverOptions, "are_gpus", property(lambda options: options.devices != "host:0"))
     return ["host:0"]
 
 
@@ -182,6 +184,45 @@ def test_small_segments_are_solved_on_the_host_and_told(as_gpu: list[str], monke
     assert str(some.report).count("solved on the host") == 1
     for found in (whole, some):
         np.testing.assert_array_equal(numbered(found.labels), numbered(labels))
+
+
+def test_segments_that_are_looked_at_together_are_those_of_one_after_the_other(
+    as_gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, _ = five_regions()
+    monkeypatch.setattr(normalized, "GPU_ENTRIES", 0)
+    together = normalized_cut(image, sigma_i=20, max_ncut=0.5, max_depth=5, devices=as_gpu)
+    monkeypatch.setattr(normalized, "_AT_ONCE", 1)
+    one_by_one = normalized_cut(image, sigma_i=20, max_ncut=0.5, max_depth=5, devices=as_gpu)
+    assert len(together.tree) > 8
+    assert same(together, one_by_one)
+    assert together.report.passes == one_by_one.report.passes
+    assert any("together" in note for note in together.report.notes)
+    assert not any("together" in note for note in one_by_one.report.notes)
+    again = together.at(0.5, max_depth=5)
+    assert again.report.passes == 0
+    assert not any("together" in note for note in again.report.notes)
+
+
+def test_an_error_of_one_segment_ends_the_others_and_what_they_found_is_kept(
+    as_gpu: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, labels = five_regions()
+    found = normalized_cut(image, sigma_i=20, max_ncut=0.1, max_depth=1, devices=as_gpu)
+    solve, calls = regions.lowest_eigenpairs, []
+
+    def fails(*given: Any, **named: Any) -> Any:
+        calls.append(given)
+        if len(calls) == 2:
+            raise oc.NoConvergenceError(1, *(np.empty(0),) * 3, 1.0, 1e-6, "a test says so", "nothing")
+        return solve(*given, **named)
+
+    monkeypatch.setattr(regions, "lowest_eigenpairs", fails)
+    with pytest.raises(oc.NoConvergenceError, match="a test says so"):
+        found.at(0.1)
+    monkeypatch.setattr(regions, "lowest_eigenpairs", solve)
+    np.testing.assert_array_equal(numbered(found.at(0.1).labels), numbered(labels))
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ooc_chol team")]
 
 
 @pytest.mark.parametrize(("times", "is_on_host"), [(2, False), (5, True)])

@@ -114,7 +114,12 @@ class Grown:
             affinity_seconds=affinity_seconds,
             solve_seconds=sum(lowest.seconds for lowest in found),
             seconds=time.perf_counter() - started,
-            notes=(*self.notes, *_on_host(of_all, self.regions.solver.gpu_entries), *self._limits(visits, looked, wanted)),
+            notes=(
+                *self.notes,
+                *_on_host(of_all, self.regions.solver.gpu_entries),
+                *_together(self.regions.at_once, len(looks)),
+                *self._limits(visits, looked, wanted),
+            ),
             sweep_seconds=sum(look.seconds for look in looks),
             looks=len(looked),
         )
@@ -144,6 +149,13 @@ def _on_host(found: Sequence[Lowest], gpu_entries: int) -> list[str]:
     small = sum(lowest.is_small for lowest in found)
     why = f"fewer than {gpu_entries:,} entries do not keep a GPU busy"
     return [f"{_segments(small)} {_was(small)} solved on the host: {why}"] if small else []
+
+
+def _together(at_once: int, looks: int) -> list[str]:
+    """That seconds of segments do not add up, where they were looked at together."""
+    if min(at_once, looks) == 1 or not looks:
+        return []
+    return [f"up to {at_once} segments were looked at together: seconds of eigenvectors and of cuts overlap"]
 
 
 def _is_looked(visit: _Visit, wanted: Threshold) -> bool:

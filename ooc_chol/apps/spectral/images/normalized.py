@@ -25,6 +25,8 @@ from ooc_chol.apps.spectral.solving.lowest import SolverOptions
 #: Entries of a segment from which on it is worth a GPU, which has to be opened and fed with hundreds of passes: fewer take the
 #: host 0.2 s of one core at most, as measured.
 GPU_ENTRIES = 400_000
+#: Segments that are looked at together beside GPUs: while these find the eigenvectors of one, the host cuts others.
+_AT_ONCE = 4
 #: A spread of features below this share of sigma_i leaves all affinities above 0.99.
 _HARDLY_SEEN = 0.1
 
@@ -154,7 +156,8 @@ def normalized_cut(
     if graph is None:
         return one_segment(place, notes, time.perf_counter() - started)
     built = time.perf_counter() - started
-    return Grown(Regions(graph, vectors, sweep, options), place, notes).segmentation(wanted, built, started)
+    at_once = _AT_ONCE if options.are_gpus and not options.progress else 1
+    return Grown(Regions(graph, vectors, sweep, options, at_once), place, notes).segmentation(wanted, built, started)
 
 
 def _is_affinity(given: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.images.branches import grow
 from ooc_chol.apps.spectral.images.parts import followed, parts_of
 from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, normalized_cut_of
 from ooc_chol.apps.spectral.solving.eigenpairs import lowest_eigenpairs
@@ -57,6 +58,7 @@ class Regions:
     vectors: int
     sweep: SweepOptions
     solver: SolverOptions
+    at_once: int = 1  #: Segments that are looked at together
     root: Region = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,17 +66,23 @@ class Regions:
 
     def visited(self, max_ncut: float, max_depth: int | None) -> Iterator[tuple[Region, bool, bool]]:
         """Segments breadth first, from the whole: with whether each is split, and whether it was looked at only now."""
+        new: set[Region] = set()
+
+        def sides(region: Region) -> Sequence[Region]:
+            if len(region.vertices) < 2 * self.sweep.min_size or (max_depth is not None and region.depth >= max_depth):
+                return ()
+            if region.look is None:
+                region.look = self._look(region)
+                new.add(region)
+            return region.split() if region.look.ncut <= max_ncut else ()
+
+        grow(self.root, sides, lambda region: len(region.vertices), self.at_once)
         waiting = deque([self.root])
         while waiting:
             region = waiting.popleft()
-            may_be_split = len(region.vertices) >= 2 * self.sweep.min_size and (max_depth is None or region.depth < max_depth)
-            is_new = may_be_split and region.look is None
-            if is_new:
-                region.look = self._look(region)
-            is_split = may_be_split and region.look is not None and region.look.ncut <= max_ncut
-            yield region, is_split, is_new
-            if is_split:
-                waiting.extend(region.split())
+            split = sides(region)
+            yield region, bool(split), region in new
+            waiting.extend(split)
 
     def _look(self, region: Region) -> Look:
         """The best split of a segment: of what counts in it, whose sides all else follows."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from threading import Lock
+from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,14 +109,14 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
         return _by_lapack(graph, count, began, normalized=normalized)
     with oc.block_csr(graph.adjacency) as packed:
         operator = oc.laplacian(packed, normalized)
-        is_small = _is_small(graph, operator, options)
+        is_small = _is_small(graph, options)
         if is_small:
             options = replace(options, devices=_HOST)
-        way = chosen_way(graph, operator, count, options, normalized=normalized)
-        null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
-        found = _solved(graph, operator, count, options, way, null)
+        way = chosen_way(graph, options, normalized=normalized)
+        null, turn = (np.sqrt(graph.degrees) if normalized else np.ones(graph.n)), _Turn(is_needed=options.are_gpus)
+        found = _solved(_Call(graph, operator, count, options, way, null, turn))
     vectors = found.vectors / null[:, None] if normalized else found.vectors
-    return found._replace(vectors=vectors, seconds=time.perf_counter() - began, is_small=is_small)
+    return found._replace(vectors=vectors, seconds=time.perf_counter() - began - turn.waited, is_small=is_small)
 
 
 def _scaled(adjacency: csr_array, exponent: int) -> csr_array:
@@ -159,22 +161,16 @@ def _by_lapack(graph: Graph, count: int, began: float, *, normalized: bool) -> L
 # others
 
 
-def _is_small(graph: Graph, operator: oc.Operator, options: SolverOptions) -> bool:
+def _is_small(graph: Graph, options: SolverOptions) -> bool:
     """Whether the host solves it, although GPUs are asked for: a cycle saves most of the passes there, without it fewer pay."""
     has_cycle = options.preconditioner != "diagonal" and has_pyamg()
     least = options.gpu_entries if has_cycle else options.gpu_entries // _WITHOUT_CYCLE
-    return graph.adjacency.nnz < least and _is_on_gpus(operator, options)
+    return graph.adjacency.nnz < least and options.are_gpus
 
 
-def _is_on_gpus(operator: oc.Operator, options: SolverOptions) -> bool:
-    """Whether the devices that are asked for are GPUs."""
-    names = oc.plan_multiply(operator, 4, devices=options.devices, memory_budget=options.memory_budget).devices
-    return any(name.startswith("cuda") for name in names)
-
-
-def chosen_way(graph: Graph, operator: oc.Operator, count: int, options: SolverOptions, *, normalized: bool) -> _Way:
+def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Way:
     """The preconditioner that is asked for, or the best that there is."""
-    is_gpu, wanted = _is_on_gpus(operator, options), options.preconditioner
+    is_gpu, wanted = options.are_gpus, options.preconditioner
     if wanted == "diagonal":
         return _without_cycle(graph, "the diagonal was asked for", is_gpu=is_gpu, normalized=normalized)
     if wanted == "auto" and is_gpu:
@@ -204,16 +200,16 @@ def _without_cycle(graph: Graph, reason: str, *, is_gpu: bool, normalized: bool)
     return _Way(_DIAGONAL, reason, 1 / graph.degrees)
 
 
-def _solved(graph: Graph, operator: oc.Operator, count: int, options: SolverOptions, way: _Way, null: Vectors) -> Lowest:
+def _solved(call: _Call) -> Lowest:
     """Pairs by LOBPCG; once more with a smaller tolerance where the first one blurs the lowest and a cycle makes that cheap."""
-    columns = 4 if count < 4 else -(-count // 8) * 8
-    start = np.random.default_rng(options.seed).uniform(-1.0, 1.0, (graph.n, columns))
-    call = _Call(graph, operator, count, options, way, null)
+    options, way = call.options, call.way
+    columns = 4 if call.k < 4 else -(-call.k // 8) * 8
+    start = np.random.default_rng(options.seed).uniform(-1.0, 1.0, (call.graph.n, columns))
     pairs = call.pairs(start, options.tol)
     passes, reason, scale = pairs.report.passes, way.reason, pairs.report.scale
     values, vectors, residuals = pairs.eigenvalues, np.asarray(pairs.eigenvectors, np.float64), pairs.residuals
     if way.method == _LANCZOS:
-        values, vectors, residuals = _without_null(pairs, null)
+        values, vectors, residuals = _without_null(pairs, call.null)
     goal = max(_LEAST_TOL, _SHARP * float(values[0]) / scale)
     is_blurred = options.sharp and residuals.max() * scale > _BLURRED * values[0]
     if is_blurred and way.method == _AMG and pairs.report.precision == oc.Precision.DDD and goal < options.tol:
@@ -247,6 +243,26 @@ def _without_null(pairs: oc.Eigenpairs, null: Vectors) -> tuple[Vectors, Vectors
     return values, vectors @ s, within + np.abs(s).T @ (pairs.residuals * np.sqrt(np.diag(gram)))
 
 
+#: Held by the call that GPUs work for: a plan counts on the memory that is free on them.
+_gpus = Lock()
+
+
+@final
+class _Turn:
+    """A block that one thread enters at a time, where it needs GPUs, and the seconds that were waited for it."""
+
+    def __init__(self, *, is_needed: bool) -> None:
+        self._is_needed, self.waited = is_needed, 0.0
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Wait for it, and let the next one have it after the block."""
+        since = time.perf_counter()
+        with _gpus if self._is_needed else nullcontext():
+            self.waited += time.perf_counter() - since
+            yield
+
+
 class _Call(NamedTuple):
     """What all calls of ``oc.eigsh`` for a graph have in common."""
 
@@ -256,6 +272,7 @@ class _Call(NamedTuple):
     options: SolverOptions
     way: _Way
     null: Vectors
+    turn: _Turn
 
     def pairs(self, start: Vectors, tol: float) -> oc.Eigenpairs:
         """Eigenpairs to a tolerance; the error names the graph."""
@@ -264,24 +281,25 @@ class _Call(NamedTuple):
         if way.method == _LANCZOS:  # with the null vector, without which residuals are larger by at most that root
             pairs, tol, start = self.k + 1, tol / np.sqrt(self.k + 1), start[:, :1]
         try:
-            return oc.eigsh(
-                self.operator,
-                pairs,
-                which="SA",
-                method="lanczos" if way.method == _LANCZOS else "lobpcg",
-                tol=tol,
-                v0=start,
-                degree=None if way.method == _LANCZOS else 1,
-                M=way.preconditioner,
-                null=None if way.method == _LANCZOS else self.null,
-                check=options.sharp,
-                precision=options.precision,
-                devices=options.devices,
-                memory_budget=options.memory_budget,
-                max_passes=options.max_passes,
-                progress=options.progress,
-                trace=options.trace,
-            )
+            with self.turn.taken():
+                return oc.eigsh(
+                    self.operator,
+                    pairs,
+                    which="SA",
+                    method="lanczos" if way.method == _LANCZOS else "lobpcg",
+                    tol=tol,
+                    v0=start,
+                    degree=None if way.method == _LANCZOS else 1,
+                    M=way.preconditioner,
+                    null=None if way.method == _LANCZOS else self.null,
+                    check=options.sharp,
+                    precision=options.precision,
+                    devices=options.devices,
+                    memory_budget=options.memory_budget,
+                    max_passes=options.max_passes,
+                    progress=options.progress,
+                    trace=options.trace,
+                )
         except oc.NoConvergenceError as error:
             raise self._named(error) from error
 

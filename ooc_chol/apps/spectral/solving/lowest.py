@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+import ooc_chol as oc
 
 
 @final
@@ -34,6 +38,13 @@ class SolverOptions:
     progress: Any = None
     sharp: bool = True
     gpu_entries: int = 0
+
+    @cached_property
+    def are_gpus(self) -> bool:
+        """Whether the devices that are asked for are GPUs."""
+        with oc.block_csr(csr_array(([1.0, 1.0], ([0, 1], [1, 0])))) as edge:
+            names = oc.plan_multiply(edge, 1, devices=self.devices, memory_budget=self.memory_budget).devices
+        return any(name.startswith("cuda") for name in names)
 
 
 class Lowest(NamedTuple):

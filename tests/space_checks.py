@@ -66,7 +66,12 @@ def panels_come_and_go(space: DeviceSpace) -> None:
         space.store(number)
     space.load(0)
     space.store(2)
-    assert np.array_equal(space.take(range(3)), np.concatenate([x[0], x[1], x[0]], axis=1).astype(space.precision.storage))
+    side_by_side = np.concatenate([x[0], x[1], x[0]], axis=1).astype(space.precision.storage)
+    assert np.array_equal(space.take(range(3)), side_by_side)
+    for columns in {1, space.block, space.block + 1, 3 * space.block - 1}:  # the last panel in part, or not at all
+        found = space.take(range(3), columns, space.precision.storage)
+        assert found.dtype == space.precision.storage
+        assert np.array_equal(found, side_by_side[:, :columns])
 
 
 def sums_are_numpys(space: DeviceSpace) -> None:

@@ -126,11 +126,19 @@ class DeviceSpace(AbstractSpace):
                 each.kernels.multiply_entries(each.computing, each.basis[panel], each.w)
 
     def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-        """Columns of panels, as an (n, columns) array of float64 or ``dtype`` on the host: all, or the first; waits."""
-        found = np.empty((self.n, len(panels) * self.block if columns is None else columns), dtype or np.float64)
+        """Columns of panels, as an (n, columns) array of float64 or ``dtype`` on the host: all, or the first; waits.
+
+        Several panels spoil W.
+        """
+        columns = len(panels) * self.block if columns is None else columns
+        panels = panels[: -(-columns // self.block)]
+        found = np.empty((self.n, columns), dtype or np.float64)
         with self._working(f"take {_text(panels)}"):
             for each in self._group.all():
                 rows = found[each.rows.start : each.rows.stop]
+                if len(panels) > 1 and len(rows) * self.block >= columns:
+                    each.take_side_by_side(panels, rows)
+                    continue
                 for number, panel in enumerate(panels):
                     each.take(each.basis[panel], rows, number * self.block)
             self._wait()

@@ -54,7 +54,10 @@ class AbstractSpace(ABC):
 
     @abstractmethod
     def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-        """Columns of panels, as an (n, columns) array of float64 or ``dtype`` on the host: all, or the first; waits."""
+        """Columns of panels, as an (n, columns) array of float64 or ``dtype`` on the host: all, or the first; waits.
+
+        Several panels spoil W.
+        """
 
     # what Krylov methods do
 

@@ -205,6 +205,23 @@ class SpaceDevice:
         return_panel(self.device, self.computing, tile, out, first, self._slot)
         self.returned_bytes += tile.nbytes
 
+    def take_side_by_side(self, panels: range, out: NDArray[Any]) -> None:
+        """Enqueue: ``out`` becomes columns of panels, all or the first; W is spoilt.
+
+        They are brought side by side on the device: a host that has many columns gets them 8 by 8 at a third of its speed.
+        """
+        rows, columns = out.shape
+        numbers, block = self.w.reshape(-1), self.plan.block
+        most = numbers.size // columns
+        for start in range(0, rows, most):
+            part = slice(start, min(rows, start + most))
+            height = part.stop - part.start
+            together = numbers[: height * columns].reshape(height, columns)
+            for panel, first in zip(panels, range(0, columns, block), strict=True):
+                width = min(block, columns - first)
+                self.copy(self.basis[panel][part, :width], together[:, first : first + width])
+            self.take(together, out[part])
+
     def copy(self, source: Tile, target: Tile) -> None:
         """Enqueue a copy within the device."""
         self.device.copy_between(self.computing, source, target)

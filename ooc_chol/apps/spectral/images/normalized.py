@@ -26,7 +26,7 @@ from ooc_chol.apps.spectral.solving.lowest import SolverOptions
 #: host 0.2 s of one core at most, as measured.
 GPU_ENTRIES = 400_000
 #: Segments that are looked at together beside GPUs: while these find the eigenvectors of one, the host cuts others.
-_AT_ONCE = 4
+_AT_ONCE = 2
 #: A spread of features below this share of sigma_i leaves all affinities above 0.99.
 _HARDLY_SEEN = 0.1
 

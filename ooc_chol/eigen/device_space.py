@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen import early_array
 from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis
 from ooc_chol.eigen.orthogonalization import Orthogonalizer
 from ooc_chol.eigen.space import AbstractSpace
@@ -19,7 +20,7 @@ from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
 from ooc_chol.eigen.space_log import CoefficientLog, SpaceSeconds
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
-from ooc_chol.hardware.registry import open_device, resolve_devices
+from ooc_chol.hardware.registry import device_kind, open_device, resolve_devices
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent
 from ooc_chol.precision.triples import Precision
 from ooc_chol.prints import one_line
@@ -61,6 +62,7 @@ class DeviceSpace(AbstractSpace):
         self.passes = 0
         self.seconds = SpaceSeconds()
         self._is_traced = trace
+        self._early: early_array.EarlyArray | None = None
         self._run = Pass("multiply", plan.block, is_traced=trace)
         self._log = CoefficientLog(self.block, plan.sizes.log_entries)
         self._done: dict[str, NDArray[np.float64]] = {}  # read when the log was full
@@ -132,8 +134,9 @@ class DeviceSpace(AbstractSpace):
         """
         columns = len(panels) * self.block if columns is None else columns
         panels = panels[: -(-columns // self.block)]
-        found = np.empty((self.n, columns), dtype or np.float64)
+        found = self._room_for((self.n, columns), np.dtype(dtype or np.float64))
         with self._working(f"take {_text(panels)}"):
+            self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 rows = found[each.rows.start : each.rows.stop]
                 if len(panels) > 1 and len(rows) * self.block >= columns:
@@ -143,6 +146,23 @@ class DeviceSpace(AbstractSpace):
                     each.take(each.basis[panel], rows, number * self.block)
             self._wait()
         return found if self._places is None else rows_taken(found, self._places, found.dtype)
+
+    def expect_to_take(self, columns: int, dtype: np.dtype[Any]) -> None:
+        """Ask the system for the memory of what :meth:`take` will return, while devices other than the host compute."""
+        if self._early is None and columns * self.n * dtype.itemsize >= early_array.LEAST_BYTES and not self._is_on_host:
+            self._early = early_array.EarlyArray((self.n, columns), dtype)
+
+    def _room_for(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """A new array: the one that is expected, or another."""
+        early = self._early
+        if early is None or (early.shape, early.dtype) != (shape, dtype):
+            return np.empty(shape, dtype)
+        self._early = None
+        return early.take()
+
+    @property
+    def _is_on_host(self) -> bool:
+        return device_kind(self.plan.products.devices[0]).is_in_host_memory
 
     @cached_property
     def _places(self) -> Vertices | None:
@@ -394,6 +414,9 @@ class DeviceSpace(AbstractSpace):
 
     def close(self) -> None:
         """Let go of devices and memory; a second call does nothing."""
+        if self._early is not None:
+            self._early.close()
+            self._early = None
         self._holding.close(self._products.finish if self._is_traced else None)
         self._steps.clear()
 

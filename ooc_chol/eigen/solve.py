@@ -322,6 +322,8 @@ def _restarted(
     """Block Lanczos, and the pairs it ended with, ascending."""
     run = Lanczos(space, wanted, max_passes=max_passes, check=check, degree=degree, at_restart=session.at_restart)
     session.begin(run)
+    if isinstance(space, DeviceSpace):
+        space.expect_to_take(wanted.k, space.precision.storage)
     with session.watching():
         found = run.run(start)
     return returned(space, found)

@@ -1,0 +1,71 @@
+"""Memory of the host that is asked for while devices still compute: the system takes a second for 4 GB that are new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.team import ThreadTeam, cores
+from ooc_chol.threads import OwnThread, start
+
+#: Bytes from which on it is worth a thread; those that a thread asks for in one go; and threads.
+LEAST_BYTES = 1 << 28
+_PIECE_BYTES, _THREADS = 1 << 24, 8
+#: Bytes of the smallest page that a system has.
+_PAGE_BYTES = 1 << 12
+
+
+@final
+class EarlyArray:
+    """An array that is new, whose pages threads touch until it is taken or closed.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Its shape.
+    dtype : dtype
+        Its type.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._array: NDArray[Any] | None = np.empty(shape, dtype)
+        self._is_over = False
+        self._thread = OwnThread(self._touch, (self._array.reshape(-1).view(np.uint8),), "pages")
+        start(self._thread)
+
+    def take(self) -> NDArray[Any]:
+        """The array, which nobody writes to any more; once."""
+        self.close()
+        found, self._array = self._array, None
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        """Let threads end, and wait for them."""
+        self._is_over = True
+        self._thread.wait()
+
+    def _touch(self, numbers: NDArray[np.uint8]) -> None:
+        with closing(ThreadTeam(max(1, min(_THREADS, cores() - 1)))) as team:
+            for pieces in self._rounds(numbers, team.size):
+                if self._is_over:
+                    return
+                team.run([partial(_write_to_pages, piece) for piece in pieces])
+
+    @staticmethod
+    def _rounds(numbers: NDArray[np.uint8], together: int) -> Iterator[list[NDArray[np.uint8]]]:
+        """Pieces, one for each thread."""
+        for first in range(0, len(numbers), together * _PIECE_BYTES):
+            some = numbers[first : first + together * _PIECE_BYTES]
+            yield [some[at : at + _PIECE_BYTES] for at in range(0, len(some), _PIECE_BYTES)]
+
+
+def _write_to_pages(numbers: NDArray[np.uint8]) -> None:
+    """A byte to each page, which the system then has to find."""
+    numbers[::_PAGE_BYTES] = 0

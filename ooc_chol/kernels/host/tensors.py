@@ -149,7 +149,10 @@ def _quietly(job: Job) -> None:
 
 def _multiply(left: Floats, panel: Floats, out: Floats) -> None:
     """``out = left @ panel`` in the type of ``left``, rounded once."""
-    if out.dtype == left.dtype:
+    if panel.shape[1] == 1:
+        # BLAS multiplies by a vector, and some of its kernels add in another order where the entries are apart.
+        out[:, 0] = left @ np.ascontiguousarray(panel[:, 0], left.dtype)
+    elif out.dtype == left.dtype:
         np.matmul(left, panel, out=out)
     else:
         out[...] = left @ panel.astype(left.dtype)

@@ -15,6 +15,9 @@ from typing import TypeAlias, TypeVar
 from ooc_chol import blas_buffers
 from ooc_chol.threads import OwnThread, start, take, wait_out
 
+#: Bytes of a copy that are worth a thread.
+_LEAST_SHARE = 1 << 20
+
 Job = Callable[[], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -101,6 +104,11 @@ class ThreadTeam:
 
         self.run([partial(call, number) for number in range(len(items))])
         return [found[number] for number in range(len(items))]
+
+    def shares(self, rows: int, nbytes: int) -> list[slice]:
+        """Rows of so many bytes in even shares, one for each thread, but none of less than is worth it."""
+        count = min(self.size, 1 + nbytes // _LEAST_SHARE)
+        return [slice(rows * number // count, rows * (number + 1) // count) for number in range(count)]
 
     def close(self) -> None:
         """End the helping threads; a later batch starts them anew."""

@@ -6,7 +6,6 @@ import mmap
 import os
 from contextlib import suppress
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +18,6 @@ from ooc_chol.team import ThreadTeam
 #: Bytes of a huge page of x86 and of most ARM systems. What is smaller than four of them gets ordinary pages.
 HUGE_PAGE_BYTES = 2 << 20
 _LEAST_HUGE_BYTES = 4 * HUGE_PAGE_BYTES
-#: Bytes of a copy that are worth a thread.
-_LEAST_SHARE = 1 << 20
 
 
 class Purpose(NamedTuple):
@@ -94,5 +91,4 @@ def forget(part: NDArray[np.uint8]) -> None:
 
 def copy_by(team: ThreadTeam, target: NDArray[Any], source: NDArray[Any]) -> None:
     """``target[...] = source``, arrays of one shape, some rows by each thread of ``team``."""
-    ends = np.linspace(0, len(target), min(team.size, 1 + target.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
-    team.run([partial(np.copyto, target[low:high], source[low:high]) for low, high in pairwise(ends)])
+    team.run([partial(np.copyto, target[rows], source[rows]) for rows in team.shares(len(target), target.nbytes)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
 from typing import Any, final
 
 import numpy as np
@@ -15,8 +14,6 @@ from ooc_chol.team import ThreadTeam
 
 #: Bytes that pass at once where the device has no slot to take as the measure.
 _PIECE_BYTES = 16 << 20
-#: Bytes that are worth a thread.
-_LEAST_SHARE = 1 << 20
 
 
 @final
@@ -73,11 +70,10 @@ class PanelRows(AbstractTier):
 
     def _parts(self, team: ThreadTeam, index: BlockIndex, data: NDArray[Any]) -> list[tuple[PanelRows, NDArray[Any]]]:
         """Rows of a block for each thread: of the array, and of the panel."""
-        ends = np.linspace(0, len(data), min(team.size, 1 + data.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
         start = self.rows(index[0]).start
         return [
-            (PanelRows(self._x[start + low : start + high], self._first, self._dtype, high - low), data[low:high])
-            for low, high in pairwise(ends)
+            (PanelRows(self._x[start + own.start : start + own.stop], self._first, self._dtype, own.stop - own.start), data[own])
+            for own in team.shares(len(data), data.nbytes)
         ]
 
 

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, final
 
@@ -22,8 +21,6 @@ from ooc_chol.room import check_room
 from ooc_chol.team import ThreadTeam
 from ooc_chol.tensors.plan import TensorPlan
 
-#: Bytes that are worth a thread.
-_LEAST_SHARE = 1 << 20
 #: Where arrays begin in their one allocation.
 _ALIGNMENT = 4096
 _ADVICE = "give a folder on a disk, or a larger memory_budget, so that devices keep more"
@@ -129,9 +126,7 @@ class GivenPanels(AbstractTier):
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
         """The same, some slices by each thread: one alone makes 4 GB/s, and the link takes 55."""
         columns = self._problem.columns(index[0])
-        ends = np.linspace(0, len(out), min(team.size, 1 + out.nbytes // _LEAST_SHARE) + 1).astype(int).tolist()
-        parts = [slice(low, high) for low, high in pairwise(ends)]
-        team.run([partial(self._given.rows(part).panel, columns, out[part]) for part in parts])
+        team.run([partial(self._given.rows(part).panel, columns, out[part]) for part in team.shares(len(out), out.nbytes)])
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
         """Make a panel of the mask."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -110,3 +111,14 @@ def test_no_more_threads_look_at_items_than_are_asked_for():
 def test_no_threads_at_all_are_refused():
     with pytest.raises(ValueError, match="threads is 0"):
         map_in_threads(abs, [1], threads=0)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 1000])
+def test_shares_are_even_and_all_rows_once(rows):
+    with closing(ThreadTeam(4)) as team_of_four:
+        for nbytes, most in [(0, 1), ((1 << 20) - 1, 1), (1 << 20, 2), (1 << 30, 4)]:
+            shares = team_of_four.shares(rows, nbytes)
+            assert len(shares) == most
+            assert [row for share in shares for row in range(rows)[share]] == list(range(rows))
+            lengths = [share.stop - share.start for share in shares]
+            assert max(lengths) - min(lengths) <= 1

@@ -123,7 +123,8 @@ def normalized_cut(
     eigenvector is needed. Single pixels all of whose affinities are below a millionth of their neighbours' degrees follow the
     side that they lean to. All else is computed from the eigenpairs of each segment's own graph, as published. Where GPUs are
     named, those of segments with fewer than 400,000 entries are found on the host (without PyAMG 100,000), since hundreds of
-    short passes do not keep a GPU busy; a note in the report counts them.
+    short passes do not keep a GPU busy; a note in the report counts them. Two segments are looked at together then, so that the
+    host cuts one while a GPU works for the other, unless progress is shown.
 
     Examples
     --------

@@ -14,6 +14,7 @@ import ooc_chol as oc
 from ooc_chol.eigen.device_space import open_space
 from ooc_chol.sparse.pack import block_csr
 from tests import space_checks as check
+from tests.running_threads import running_threads
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
 
@@ -176,12 +177,12 @@ def test_a_trace_names_the_work_on_panels(stored):
 
 
 def test_a_space_is_closed_once_and_for_all(packed):
-    before = threading.active_count()
+    before = running_threads()
     space = check.opened(packed, 1, DDD, HOSTS[:2])
     space.fill(1)
     space.close()
     space.close()
-    assert threading.active_count() == before
+    assert running_threads() == before
     with pytest.raises(oc.ClosedError, match="this space is closed"):
         space.product(0)
 
@@ -203,7 +204,7 @@ def test_an_error_on_a_device_closes_the_space(stored, monkeypatch):
 
 
 def test_an_interrupt_leaves_no_thread(packed):
-    before = threading.active_count()
+    before = running_threads()
     space = check.opened(packed, 4, DDD, HOSTS[:2])
     check.cycle(space, 2)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
@@ -213,7 +214,7 @@ def test_an_interrupt_leaves_no_thread(packed):
             space.product(0)
             space.read()
     timer.join()
-    assert threading.active_count() == before
+    assert running_threads() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX")

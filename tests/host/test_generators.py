@@ -20,6 +20,7 @@ from ooc_chol.sparse.rows import RowCounts
 from ooc_chol.tasks.random_graphs import MULTIPLIERS, SHIFTS, EdgeDraw, mix
 from tests.host.random_graphs import digest, joined, matrix, same
 from tests.products import thorough
+from tests.running_threads import running_threads
 
 #: Hashes of the edges of scale 10 and of the rows made of them: who changes them changes everybody's graphs.
 RECORDED = {
@@ -213,10 +214,10 @@ def test_the_smallest_graphs(scale):
 
 def test_rows_can_be_had_once_more_and_dropped_on_the_way():
     source = oc.rmat(14, seed=1, devices="host:0", memory_budget="4 MiB")
-    before = threading.active_count()
+    before = running_threads()
     with closing(source.runs()) as runs:
         next(runs)
-    assert threading.active_count() == before
+    assert running_threads() == before
     first = matrix(source), source.counts
     again = matrix(source), source.counts
     assert abs(first[0] - again[0]).nnz == 0 and first[1] == again[1]

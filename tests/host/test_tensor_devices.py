@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.host_space import HostTensorSpace
 from ooc_chol.tracing.trace import Trace
 from tests import tensor_problems as make
+from tests.running_threads import running_threads
 
 #: Problems of every kind: masks, routes, precisions, fewer eigenvectors than slices, and slices that are not square.
 PROBLEMS = {
@@ -241,7 +241,7 @@ def test_an_error_of_a_kernel_closes_the_devices(monkeypatch, failing, devices):
     given, closed = PROBLEMS["FDF"], []
     close = HostDevice.close
     monkeypatch.setattr(HostDevice, "close", lambda self: (closed.append(self.name), close(self)))
-    threads = threading.active_count()
+    threads = running_threads()
     with DeviceTensorSpace(make.plan_for(given, make.least_budget(given, devices), devices), given.basis) as space:
         space.load(given.observed, given.mask)
 
@@ -252,7 +252,7 @@ def test_an_error_of_a_kernel_closes_the_devices(monkeypatch, failing, devices):
         with pytest.raises(RuntimeError, match="this kernel is broken"):
             space.step(1.0)
         assert set(closed) == set(devices)
-        assert threading.active_count() == threads
+        assert running_threads() == threads
         with pytest.raises(ClosedError, match="this space is closed"):
             space.step(1.0)
         with pytest.raises(ClosedError, match="this space is closed"):
@@ -291,24 +291,24 @@ def test_a_device_that_does_not_open_closes_the_others(monkeypatch):
 
 
 def test_closing_twice_does_nothing_and_ends_all_threads():
-    given, threads = PROBLEMS["FDF"], threading.active_count()
+    given, threads = PROBLEMS["FDF"], running_threads()
     space = DeviceTensorSpace(make.plan_for(given, devices=DEVICES[1]), given.basis)
-    assert threading.active_count() > threads
+    assert running_threads() > threads
     space.close()
     space.close()
-    assert threading.active_count() == threads
+    assert running_threads() == threads
     assert space._host.x.size == 0
     assert not any(part._arrays for part in space._parts)
 
 
 def test_a_space_that_nobody_holds_any_more_is_closed():
-    given, threads = PROBLEMS["FDF"], threading.active_count()
+    given, threads = PROBLEMS["FDF"], running_threads()
     space = DeviceTensorSpace(make.plan_for(given, devices=DEVICES[1]), given.basis)
     space.load(given.observed, given.mask)
-    assert threading.active_count() > threads
+    assert running_threads() > threads
     del space
     gc.collect()
-    assert threading.active_count() == threads
+    assert running_threads() == threads
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from ooc_chol.team import ThreadTeam
 from tests.builders import executed, file_store, host_kernels, memory_store, planned
 from tests.host.matrices import FAMILIES
 from tests.host.registrar import Registrar
+from tests.running_threads import running_threads
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -269,7 +270,7 @@ ENGINES = {
 @pytest.mark.parametrize("call", [1, 4, 30])
 def test_a_write_that_fails_ends_the_run_and_leaves_nothing(tmp_path, monkeypatch, engine, call):
     calls = 0
-    before, threads = sorted(os.listdir("/proc/self/fd")), threading.active_count()
+    before, threads = sorted(os.listdir("/proc/self/fd")), running_threads()
 
     def failing(original):
         def write(descriptor, *arguments):
@@ -286,7 +287,7 @@ def test_a_write_that_fails_ends_the_run_and_leaves_nothing(tmp_path, monkeypatc
     with pytest.raises(TierError, match=r"L\.ooc\.partial: no room"):
         oc.cholesky(A, store=tmp_path / "L.ooc", tile_size=NB, devices="host:0", host_budget="10 MB", **ENGINES[engine])
     assert calls >= call
-    assert list(tmp_path.iterdir()) == [] and threading.active_count() == threads
+    assert list(tmp_path.iterdir()) == [] and running_threads() == threads
     gc.collect()
     assert sorted(os.listdir("/proc/self/fd")) == before
     monkeypatch.undo()

@@ -106,7 +106,7 @@ class ThreadTeam:
         return [found[number] for number in range(len(items))]
 
     def shares(self, rows: int, nbytes: int) -> list[slice]:
-        """Rows of so many bytes in even shares, one for each thread, but none of less than is worth it."""
+        """Rows of so many bytes in even shares: one for each thread, or as many as are worth one."""
         count = min(self.size, 1 + nbytes // _LEAST_SHARE)
         return [slice(rows * number // count, rows * (number + 1) // count) for number in range(count)]
 

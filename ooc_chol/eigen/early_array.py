@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any, final
@@ -10,14 +9,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.memory.pages import touch
 from ooc_chol.team import ThreadTeam, cores
 from ooc_chol.threads import OwnThread, start
 
 #: Bytes from which on it is worth a thread; those that a thread asks for in one go; and threads.
 LEAST_BYTES = 1 << 28
 _PIECE_BYTES, _THREADS = 1 << 24, 8
-#: Bytes of the smallest page that a system has.
-_PAGE_BYTES = 1 << 12
 
 
 @final
@@ -36,7 +34,7 @@ class EarlyArray:
         self.shape, self.dtype = shape, dtype
         self._array: NDArray[Any] | None = np.empty(shape, dtype)
         self._is_over = False
-        self._thread = OwnThread(self._touch, (self._array.reshape(-1).view(np.uint8),), "pages")
+        self._thread = OwnThread(self._touch_all, (self._array.reshape(-1).view(np.uint8),), "pages")
         start(self._thread)
 
     def take(self) -> NDArray[Any]:
@@ -51,21 +49,11 @@ class EarlyArray:
         self._is_over = True
         self._thread.wait()
 
-    def _touch(self, numbers: NDArray[np.uint8]) -> None:
+    def _touch_all(self, numbers: NDArray[np.uint8]) -> None:
+        pieces = [numbers[at : at + _PIECE_BYTES] for at in range(0, len(numbers), _PIECE_BYTES)]
         with closing(ThreadTeam(max(1, min(_THREADS, cores() - 1)))) as team:
-            for pieces in self._rounds(numbers, team.size):
-                if self._is_over:
-                    return
-                team.run([partial(_write_to_pages, piece) for piece in pieces])
+            team.run([partial(self._touch, piece) for piece in pieces])
 
-    @staticmethod
-    def _rounds(numbers: NDArray[np.uint8], together: int) -> Iterator[list[NDArray[np.uint8]]]:
-        """Pieces, one for each thread."""
-        for first in range(0, len(numbers), together * _PIECE_BYTES):
-            some = numbers[first : first + together * _PIECE_BYTES]
-            yield [some[at : at + _PIECE_BYTES] for at in range(0, len(some), _PIECE_BYTES)]
-
-
-def _write_to_pages(numbers: NDArray[np.uint8]) -> None:
-    """A byte to each page, which the system then has to find."""
-    numbers[::_PAGE_BYTES] = 0
+    def _touch(self, piece: NDArray[np.uint8]) -> None:
+        if not self._is_over:
+            touch(piece)

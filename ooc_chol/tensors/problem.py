@@ -13,7 +13,7 @@ from ooc_chol.team import map_in_threads
 from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.fourier import GraphFourier
 
-#: Entries that a thread looks at in one go, and threads: one alone reads 42 GB in half a minute.
+#: Entries that a thread looks at in one go, and threads: with one alone this was some 20 s of a call on 42 GB.
 _ENTRIES, _THREADS = 1 << 22, 8
 #: Slices that a message names.
 _NAMED = 6

@@ -124,7 +124,7 @@ class GivenPanels(AbstractTier):
         self._given.panel(self._problem.columns(index[0]), out)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
-        """The same, some slices by each thread: one alone makes 4 GB/s, and the link takes 55."""
+        """The same, some slices by each thread: one alone does not keep up with the link."""
         columns = self._problem.columns(index[0])
         team.run([partial(self._given.rows(part).panel, columns, out[part]) for part in team.shares(len(out), out.nbytes)])
 

@@ -37,8 +37,13 @@ def check_words(solver: SolverWords) -> None:
         raise ValueError(f"precision is {given!r:.40}; give one of {', '.join(map(repr, known))}")
     devices, memory_budget = solver.get("devices"), solver.get("memory_budget")
     if devices is not None or memory_budget is not None:
-        with oc.block_csr(csr_array(([1.0, 1.0], ([0, 1], [1, 0])))) as edge:
-            oc.plan_multiply(edge, 1, devices=devices, memory_budget=memory_budget)
+        named_devices(devices, memory_budget)
+
+
+def named_devices(devices: str | Sequence[str] | None, memory_budget: int | str | None) -> tuple[str, ...]:
+    """Names of the devices that are asked for, as a plan for one edge has them; it refuses words that make no sense."""
+    with oc.block_csr(csr_array(([1.0, 1.0], ([0, 1], [1, 0])))) as edge:
+        return tuple(oc.plan_multiply(edge, 1, devices=devices, memory_budget=memory_budget).devices)
 
 
 def whole_number(name: str, value: object, least: int) -> int:

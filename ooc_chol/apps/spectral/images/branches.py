@@ -34,17 +34,15 @@ def grow(root: Node, branches: Callable[[Node], Sequence[Node]], size: Callable[
     BaseException
         What a call raised, or an interrupt; of what waits then, nothing is begun.
     """
-    waiting = _Waiting(size)
-    waiting.put([root])
+    waiting = _Waiting(root, size)
 
     def work(_: int) -> None:
-        while (found := waiting.take()) is not None:
+        while (node := waiting.take()) is not None:
             try:
-                waiting.put(branches(found[0]))
+                waiting.done(branches(node))
             except BaseException:
                 waiting.end()
                 raise
-            waiting.done()
 
     oc.map_in_threads(work, range(threads), threads=threads)
 
@@ -53,37 +51,32 @@ def grow(root: Node, branches: Callable[[Node], Sequence[Node]], size: Callable[
 class _Waiting(Generic[Node]):
     """Nodes that wait, and how many are being looked at."""
 
-    def __init__(self, size: Callable[[Node], int]) -> None:
+    def __init__(self, root: Node, size: Callable[[Node], int]) -> None:
         self._size = size
-        self._nodes: list[tuple[int, int, Node]] = []
-        self._count = self._looked_at = 0
+        self._nodes: list[tuple[int, int, Node]] = [(-size(root), 0, root)]
+        self._count, self._looked_at = 1, 0
         self._is_over = False
         self._changed = Condition()
 
-    def put(self, nodes: Sequence[Node]) -> None:
-        """Add some; equal ones are taken in their order."""
-        with self._changed:
-            for node in nodes:
-                heapq.heappush(self._nodes, (-self._size(node), self._count, node))
-                self._count += 1
-            self._changed.notify_all()
-
-    def take(self) -> tuple[Node] | None:
+    def take(self) -> Node | None:
         """The largest, once there is one; None when none can come any more."""
         with self._changed:
             while not self._is_over:
                 if self._nodes:
                     self._looked_at += 1
-                    return (heapq.heappop(self._nodes)[2],)
+                    return heapq.heappop(self._nodes)[2]
                 if not self._looked_at:
                     return None
                 self._changed.wait(_LOOK_SECONDS)
             return None
 
-    def done(self) -> None:
-        """A node has been looked at, and what grows from it was put."""
+    def done(self, grown: Sequence[Node]) -> None:
+        """A node has been looked at, and others grow from it; of equal ones the first is taken first."""
         with self._changed:
             self._looked_at -= 1
+            for node in grown:
+                heapq.heappush(self._nodes, (-self._size(node), self._count, node))
+                self._count += 1
             self._changed.notify_all()
 
     def end(self) -> None:

@@ -153,7 +153,7 @@ def _on_host(found: Sequence[Lowest], gpu_entries: int) -> list[str]:
 
 def _together(at_once: int, looks: int) -> list[str]:
     """That seconds of segments do not add up, where they were looked at together."""
-    if min(at_once, looks) == 1 or not looks:
+    if min(at_once, looks) < 2:
         return []
     return [f"up to {at_once} segments were looked at together: seconds of eigenvectors and of cuts overlap"]
 

@@ -113,7 +113,8 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
         if is_small:
             options = replace(options, devices=_HOST)
         way = chosen_way(graph, options, normalized=normalized)
-        null, turn = (np.sqrt(graph.degrees) if normalized else np.ones(graph.n)), _Turn(is_needed=options.are_gpus)
+        null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
+        turn = _Turn(is_needed=options.are_gpus)
         found = _solved(_Call(graph, operator, count, options, way, null, turn))
     vectors = found.vectors / null[:, None] if normalized else found.vectors
     return found._replace(vectors=vectors, seconds=time.perf_counter() - began - turn.waited, is_small=is_small)

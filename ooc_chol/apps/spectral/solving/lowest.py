@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-import ooc_chol as oc
+from ooc_chol.apps.spectral.arguments import named_devices
 
 
 @final
@@ -42,9 +41,7 @@ class SolverOptions:
     @cached_property
     def are_gpus(self) -> bool:
         """Whether the devices that are asked for are GPUs."""
-        with oc.block_csr(csr_array(([1.0, 1.0], ([0, 1], [1, 0])))) as edge:
-            names = oc.plan_multiply(edge, 1, devices=self.devices, memory_budget=self.memory_budget).devices
-        return any(name.startswith("cuda") for name in names)
+        return any(name.startswith("cuda") for name in named_devices(self.devices, self.memory_budget))
 
 
 class Lowest(NamedTuple):

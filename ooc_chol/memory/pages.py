@@ -6,6 +6,7 @@ import mmap
 import os
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,3 +93,12 @@ def forget(part: NDArray[np.uint8]) -> None:
 def copy_by(team: ThreadTeam, target: NDArray[Any], source: NDArray[Any]) -> None:
     """``target[...] = source``, arrays of one shape, some rows by each thread of ``team``."""
     team.run([partial(np.copyto, target[rows], source[rows]) for rows in team.shares(len(target), target.nbytes)])
+
+
+def resident_bytes(*, own: bool = False) -> int:
+    """Bytes of the process in main memory, all or without what it shares with others; 0 where the system does not tell."""
+    try:
+        resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3]
+    except OSError:
+        return 0
+    return (int(resident) - int(shared) * own) * os.sysconf("SC_PAGE_SIZE")

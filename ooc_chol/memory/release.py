@@ -23,12 +23,20 @@ GRACE_SECONDS, MOST_EXCESS = 2.0, 2
 _EXIT_SECONDS = 0.5
 
 
-@final
 class MemoryBlock:
-    """An allocation, and what of it is page-locked."""
+    """An allocation, and what of it is page-locked.
 
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
+    Parameters
+    ----------
+    memory : (n,) array
+        Its bytes.
+    is_anyones : bool
+        Whether whoever asks for memory may have it, once it waits for its release; others are taken by name.
+    """
+
+    def __init__(self, memory: NDArray[np.uint8], *, is_anyones: bool = True) -> None:
         self.memory: NDArray[np.uint8] = memory
+        self.is_anyones = is_anyones
         self.locks: PieceLocks | None = None
         #: The list that it is in, of who has it; None while it waits for its release.
         self.holder: list[MemoryBlock] | None = None
@@ -59,6 +67,15 @@ class MemoryBlock:
         return True
 
 
+def _fits(block: MemoryBlock, nbytes: int) -> bool:
+    """Whether a block may serve who asks for so many bytes."""
+    return block.is_anyones and nbytes <= block.nbytes <= MOST_EXCESS * nbytes
+
+
+def _due(block: MemoryBlock) -> float:
+    return block.due
+
+
 @final
 class Releaser:
     """Takes blocks over from those who need them no more. One thread works, and ends when nothing is left.
@@ -83,21 +100,24 @@ class Releaser:
     def pending_bytes(self) -> int:
         """Bytes that are free for whoever asks: kept, or being released."""
         with self._changed:
-            return sum(block.nbytes for block in (*self._pending, *self._releasing))
+            return sum(block.nbytes for block in (*self._pending, *self._releasing) if block.is_anyones)
 
-    def hand_over(self, held: list[MemoryBlock]) -> None:
+    def hand_over(self, held: list[MemoryBlock], grace_seconds: float | None = None) -> None:
         """Empty ``held``: blocks that are page-locked are kept and then released, others are freed at once. Returns at once.
 
-        A block that has another holder by now, as after an interrupted call, is left to that one.
+        They are kept for ``grace_seconds``, by default those of all. A block that has another holder by now, as after an
+        interrupted call, is left to that one.
         """
+        grace = self.grace_seconds if grace_seconds is None else grace_seconds
         for block in held:
             if block.holder is not held or block.locks is None or not block.locks.is_ours:
                 continue
             block.locks.tell_to_stop()
             with self._changed:
-                block.due = time.monotonic() + self.grace_seconds
+                block.due = time.monotonic() + grace
                 if block not in self._pending:
                     self._pending.append(block)
+                self._pending.sort(key=_due)
                 block.holder = None
                 self._changed.notify_all()
             self._start()
@@ -106,19 +126,45 @@ class Releaser:
     def take_back(self, nbytes: int, held: list[MemoryBlock]) -> bool:
         """Put into ``held`` the smallest block that waits and has ``nbytes`` bytes, at most twice as many, if there is one."""
         with self._changed:
-            fitting = [block for block in self._pending if nbytes <= block.nbytes <= MOST_EXCESS * nbytes]
-            if not fitting:
+            fitting = [block for block in self._pending if _fits(block, nbytes)]
+            if fitting:
+                self._take(min(fitting, key=lambda block: block.nbytes), held)
+            return bool(fitting)
+
+    def take_named(self, is_named: Callable[[MemoryBlock], bool], held: list[MemoryBlock], grace_seconds: float) -> bool:
+        """Put into ``held`` the first block that waits, is nobody else's and ``is_named``, if there is one.
+
+        Others of that kind are likely to be asked for next, and are kept for ``grace_seconds`` from now on.
+        """
+        with self._changed:
+            named = [block for block in self._pending if not block.is_anyones]
+            wanted = next(filter(is_named, named), None)
+            if wanted is None:
                 return False
-            block = min(fitting, key=lambda block: block.nbytes)
-            block.holder = held
-            self._pending.remove(block)
-            held.append(block)
+            self._take(wanted, held)
+            for block in named:
+                block.due = max(block.due, time.monotonic() + grace_seconds)
+            self._pending.sort(key=_due)
             return True
+
+    def hasten_named(self) -> None:
+        """Let blocks that are taken by name be released next: nobody will ask for them. Returns at once."""
+        with self._changed:
+            for block in self._pending:
+                block.due = block.due if block.is_anyones else 0.0
+            self._pending.sort(key=_due)
+            self._changed.notify_all()
+
+    def _take(self, block: MemoryBlock, held: list[MemoryBlock]) -> None:
+        """Give a block that waits to who holds ``held``."""
+        block.holder = held
+        self._pending.remove(block)
+        held.append(block)
 
     def make_room(self, nbytes: int, free: int) -> None:
         """Release all at once where ``nbytes`` bytes are asked for, no block has them, and fewer than those are ``free``."""
         with self._changed:
-            is_there = any(nbytes <= block.nbytes <= MOST_EXCESS * nbytes for block in self._pending)
+            is_there = any(_fits(block, nbytes) for block in self._pending)
         if nbytes > free and not is_there:
             self.release_now()
 

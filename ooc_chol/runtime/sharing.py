@@ -6,9 +6,10 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import final
 from weakref import WeakKeyDictionary
+
+from ooc_chol.memory.pages import resident_bytes
 
 
 @final
@@ -45,7 +46,7 @@ class Promises:
         """Note that ``owner`` will use so many bytes, until :meth:`give_back`."""
         with self._lock:
             if not self._bytes:
-                self._resident_before = _resident_bytes()
+                self._resident_before = resident_bytes(own=True)
             self._bytes[owner] = nbytes
 
     def give_back(self, owner: object) -> None:
@@ -61,7 +62,7 @@ class Promises:
         """
         with self._lock:
             promised = sum(self._bytes.values())
-            return max(0, promised - max(0, _resident_bytes() - self._resident_before)) if promised else 0
+            return max(0, promised - max(0, resident_bytes(own=True) - self._resident_before)) if promised else 0
 
     def before_fork(self) -> None:
         """Let nobody be in the middle of a change."""
@@ -74,15 +75,6 @@ class Promises:
     def after_fork_in_child(self) -> None:
         """Begin anew: no call of the parent goes on here."""
         self.__init__()
-
-
-def _resident_bytes() -> int:
-    """Bytes of the process's own memory that are in use; 0 where the system does not tell: then all that is promised counts."""
-    try:
-        resident, shared = Path("/proc/self/statm").read_text(encoding="ascii").split()[1:3]
-    except OSError:
-        return 0
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 #: Those of host memory.

@@ -138,6 +138,31 @@ def test_the_bits_are_those_of_one_process_on_one_gpu(workers, given, fp64):
         assert np.linalg.norm(b - a @ x) <= solve_bound(N, np.linalg.norm(a), np.linalg.norm(x))
 
 
+def uses_of_blocks(dask_worker) -> list[int]:
+    """Of each block that a worker keeps, how many had its memory before; nothing where workers share none."""
+    blocks = [value for key, value in dask_worker.data.items() if str(key).startswith("block-")]
+    return [value.memory.address.use for value in blocks if hasattr(value, "memory")]
+
+
+def blocks_kept(dask_worker) -> int:
+    return sum(str(key).startswith("block-") for key in dask_worker.data)
+
+
+def test_memory_that_was_page_locked_is_used_again_with_the_same_bits(workers):
+    options = {"tile_size": NB, "devices": DEVICE, "fp64": "residue", "lower": True, "client": workers}
+    with oc.cholesky(source(), **options) as factor:
+        expected = np.asarray(factor).tobytes()
+        assert not any(map(any, workers.run(uses_of_blocks).values()))
+    for _ in range(2):
+        deadline = time.monotonic() + 20
+        while any(workers.run(blocks_kept).values()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with oc.cholesky(source(), **options) as factor:
+            assert np.asarray(factor).tobytes() == expected
+            uses = workers.run(uses_of_blocks)
+    assert all(map(any, uses.values())) is (len(uses) > 1)  # one worker alone shares nothing
+
+
 def test_mixed_precision_has_the_formats_and_the_bits_of_one_process(workers):
     options = {"tile_size": NB, "devices": DEVICE, "precision_threshold": 1e-5, "half_products": False, "lower": True}
     for fp64 in ("native", "residue"):

@@ -25,7 +25,8 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.kinds import HostKind
 from ooc_chol.memory import shared
-from ooc_chol.memory.shared import SharedAddress, SharedMemory, shared_arrays
+from ooc_chol.memory.release import RELEASER
+from ooc_chol.memory.shared import KEPT, SharedAddress, SharedMemory, shared_arrays
 from ooc_chol.tasks.tiling import TileGrid
 from tests.cluster_machines import cluster_of
 from tests.host.registrar import Registrar
@@ -154,7 +155,7 @@ def test_nothing_stays_open():
     tile = got.tiles[2, 0]
     expected = sent.tiles[2, 0].copy()
     del sent, got
-    assert open_files() == before + 1
+    assert open_files() == before + 2
     assert np.array_equal(tile, expected)  # who has a tile has its memory
     del tile
     assert open_files() == before
@@ -176,7 +177,7 @@ def test_memory_that_is_gone_is_no_other_memory():
     reader, writer = os.pipe()
     pipe = os.readlink(f"/proc/self/fd/{reader}")
     with pytest.raises(ConnectionError):  # at once, though nobody writes to it
-        SharedMemory.open(SharedAddress(os.getpid(), reader, 0, 0, 1))
+        SharedMemory.open(SharedAddress(os.getpid(), reader, 0, 0, 1, 0))
     assert places_open().count(pipe) == 2
     os.close(reader)
     os.close(writer)
@@ -270,14 +271,33 @@ def never() -> bool:
     return False
 
 
+def tiles_of(blocks: list[SharedBlock]) -> list:
+    return [(each.memory, each.tiles) for each in blocks]
+
+
+def lock(registrar: Registrar, given: SharedBlock) -> None:
+    """Page-lock a block, and wait for it."""
+    locks = BlockLocks(registrar, tiles_of([given]))
+    assert all(locks.holds(*ends_of(tile), never) for tile in given.tiles.values())
+
+
+@pytest.fixture
+def kept():
+    """Page-locked memory waits for its next use as in a worker that has plenty."""
+    KEPT.only_for("a test", 1 << 40)
+    yield KEPT
+    KEPT.only_for(None, 0)
+    RELEASER.release_now()
+
+
 def test_a_block_is_page_locked_once_and_unlocked_when_it_goes():
     registrar, blocks = Registrar(), [block(1), block(2)]
-    first = BlockLocks(registrar, blocks)
+    first = BlockLocks(registrar, tiles_of(blocks))
     for tile in (tile for each in blocks for tile in each.tiles.values()):
         low = tile.ctypes.data
         assert first.holds(low, low + tile.nbytes, never)
     registered = len(registrar.registered)
-    again = BlockLocks(registrar, blocks[:1])
+    again = BlockLocks(registrar, tiles_of(blocks[:1]))
     tile = blocks[0].tiles[2, 1]
     assert again.holds(tile.ctypes.data, tile.ctypes.data + tile.nbytes, never)
     assert again.waited_seconds == 0 and again.refused_bytes == 0
@@ -288,9 +308,84 @@ def test_a_block_is_page_locked_once_and_unlocked_when_it_goes():
     wait_until_empty(registrar.locked)
 
 
+def test_memory_that_was_locked_is_used_again_for_a_block_of_its_size(kept):
+    registrar, first = Registrar(), block(1)
+    lock(registrar, first)
+    before, address = len(registrar.registered), first.memory.address
+    del first
+    gc.collect()
+    assert registrar.locked
+    second = block(2)
+    assert second.memory.address == address._replace(use=1) and second.memory.was_locked
+    lock(registrar, second)
+    assert len(registrar.registered) == before
+    assert_same(second, deserialize(*serialize(second, context=HERE)))
+    with pytest.raises(ConnectionError, match="something else"):  # what was told of the first use is of no use any more
+        SharedMemory.open(address)
+    other = SharedMemory.create(second.memory.bytes.nbytes + 8)
+    assert other.address.inode != address.inode and not other.was_locked
+    del second
+    RELEASER.release_now()
+    assert not registrar.locked
+    assert block(3).memory.address.use == 0
+
+
+def test_memory_that_another_process_still_has_is_not_used_again(kept):
+    registrar, sent = Registrar(), block(1)
+    lock(registrar, sent)
+    code = (
+        "import sys; from ooc_chol.memory.shared import SharedAddress, SharedMemory\n"
+        f"memory = SharedMemory.open(SharedAddress{tuple(sent.memory.address)}); print(flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        address = sent.memory.address
+        del sent
+        gc.collect()
+        assert block(2).memory.address.inode != address.inode
+        process.kill()
+    assert block(3).memory.address == address._replace(use=1)
+
+
+def test_memory_of_another_is_mapped_and_locked_once_for_all_its_uses(kept):
+    registrar, ours, sent = Registrar(), Registrar(), block(1)
+    lock(ours, sent)
+    got = deserialize(*serialize(sent, context=HERE))
+    lock(registrar, got)
+    before, place = len(registrar.registered), got.tiles[2, 0].ctypes.data
+    del got
+    gc.collect()
+    del sent
+    gc.collect()
+    sent = block(2)
+    assert sent.memory.address.use == 1
+    got = deserialize(*serialize(sent, context=HERE))
+    assert got.tiles[2, 0].ctypes.data == place
+    lock(registrar, got)
+    assert len(registrar.registered) == before
+    assert_same(sent, got)
+    twice = deserialize(*serialize(sent, context=HERE))  # while the first one is in use
+    assert twice.tiles[2, 0].ctypes.data != place
+    assert_same(sent, twice)
+
+
+@pytest.mark.parametrize(("purpose", "most"), [("a test", 1), ("another", 1 << 40)], ids=["little memory", "another L"])
+def test_memory_is_kept_for_nothing_else_and_not_where_there_is_little(kept, purpose, most):
+    registrar, given = Registrar(), block(1)
+    lock(registrar, given)
+    if most == 1:
+        kept.only_for(purpose, most)
+    del given
+    gc.collect()
+    if most > 1:
+        assert registrar.locked
+        kept.only_for(purpose, most)
+    wait_until_empty(registrar.locked)
+
+
 def test_what_the_driver_refuses_is_not_copied_in_place():
     registrar, given = Registrar(refuses=lambda number: True), block()
-    locks, tile = BlockLocks(registrar, [given]), given.tiles[2, 0]
+    locks, tile = BlockLocks(registrar, tiles_of([given])), given.tiles[2, 0]
     assert not locks.holds(tile.ctypes.data, tile.ctypes.data + tile.nbytes, never)
     assert locks.refused_bytes > 0
 
@@ -305,7 +400,7 @@ def test_tasks_lock_what_they_are_given_where_their_devices_gain_by_it(monkeypat
     monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
     below = make_block(run, blocks.window(BlockPlace(1, 0)), [diagonal])
     assert np.array_equal(below.tiles[2, 0], expected[2 * NB : 3 * NB, :NB])
-    assert BlockLocks(registrar, [diagonal]).holds(*ends_of(diagonal.tiles[0, 0]), never)
+    assert BlockLocks(registrar, tiles_of([diagonal])).holds(*ends_of(diagonal.tiles[0, 0]), never)
     (address,) = registrar.registered  # the diagonal block alone, by the task and not again
     assert address == diagonal.memory.bytes.ctypes.data
     del diagonal

@@ -1,21 +1,21 @@
-"""Page-locking of blocks that workers of a machine have in common: once for a worker, for as long as it has the block."""
+"""Page-locking of blocks that workers of a machine have in common: once, for as long as a worker has the memory."""
 
 from __future__ import annotations
 
-import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ooc_chol.dense.cluster.shared_blocks import SharedBlock
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
 from ooc_chol.memory.locking import PieceLocks
 from ooc_chol.memory.shared import SharedMemory
+from ooc_chol.tasks.tiling import Index
 
-#: Of memory that a task of this process has needed. It is unlocked with the block, when no task has it any more.
-_LOCKS: weakref.WeakKeyDictionary[SharedMemory, PieceLocks] = weakref.WeakKeyDictionary()
+#: Memory, and the tiles in it.
+MemoryTiles: TypeAlias = tuple[SharedMemory, Mapping[Index, NDArray[Any]]]
 
 
 @final
@@ -26,12 +26,13 @@ class BlockLocks(AbstractLocking):
     ----------
     registrar : AbstractRegistrar
         What page-locks a piece.
-    blocks : sequence of SharedBlock
-        The blocks, in the order in which they are needed.
+    blocks : sequence of (SharedMemory, dict)
+        The memory of each and its tiles, in the order in which they are needed. It must last until all copies are over, as that
+        of a task's blocks does: they are held until its devices are closed.
     """
 
-    def __init__(self, registrar: AbstractRegistrar, blocks: Sequence[SharedBlock]) -> None:
-        found = {_first(block.memory): _locks_of(registrar, block) for block in blocks}
+    def __init__(self, registrar: AbstractRegistrar, blocks: Sequence[MemoryTiles]) -> None:
+        found = {_first(memory): _locks_of(registrar, memory, tiles) for memory, tiles in blocks}
         self._firsts = sorted(found)
         self._locks = [found[first] for first in self._firsts]
         self._waited_before = sum(locks.waited_seconds for locks in self._locks)
@@ -62,14 +63,11 @@ def _first(memory: SharedMemory) -> int:
     return int(memory.bytes.ctypes.data)
 
 
-def _locks_of(registrar: AbstractRegistrar, block: SharedBlock) -> PieceLocks:
-    """The page-locking of a block, begun by now."""
-    memory = block.memory
-    if (locks := _LOCKS.get(memory)) is None:
-        assert block.tiles is not None
-        locks = _LOCKS[memory] = PieceLocks(registrar, memory.bytes)
-        # Tasks hold the blocks that they are given until their devices are closed: no copy is under way then.
-        weakref.finalize(memory, locks.close).atexit = False
-        starts = np.array(sorted(tile.ctypes.data for tile in block.tiles.values()), dtype=np.int64)
+def _locks_of(registrar: AbstractRegistrar, memory: SharedMemory, tiles: Mapping[Index, NDArray[Any]]) -> PieceLocks:
+    """The page-locking of a block, begun by now; pieces that are locked from an earlier use of its memory stay so."""
+    locks = memory.locks(registrar)
+    if not memory.is_locking:
+        memory.is_locking = True
+        starts = np.array(sorted(tile.ctypes.data for tile in tiles.values()), dtype=np.int64)
         locks.begin(starts, _first(memory) + memory.bytes.nbytes, [])
     return locks

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.dense.cluster.block_locks import BlockLocks
 from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.window_source import WindowSource
@@ -28,7 +29,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import BudgetError, ClusterError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.memory.shared import has_room
+from ooc_chol.memory.shared import KEPT, has_room
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.prints import shortened
 from ooc_chol.room import memory_errors_typed
@@ -208,15 +209,19 @@ class _MemoryPlace(_AbstractPlace):
 
     def __init__(self, run: ClusterRun, plan: Plan, given: Sequence[LBlock]) -> None:
         formats = None if run.precision is None else run.precision.formats
+        # Blocks of an L like this one have the sizes of these.
+        KEPT.only_for((run.grid, formats, run.fmt), run.memory_bytes)
         is_shared = run.shares_memory and has_room()
         tiles = WindowStore(run.grid, plan.made, given, formats=formats, fmt=run.fmt, is_shared=is_shared)
         self.store = self._tiles = tiles
         registrar = device_kind(plan.devices[0]).registrar(plan.devices[0])
         if run.shares_memory and registrar is not None:
-            from ooc_chol.dense.cluster.block_locks import BlockLocks  # needs Dask
-            from ooc_chol.dense.cluster.shared_blocks import SharedBlock
+            from ooc_chol.dense.cluster.shared_blocks import SharedBlock  # needs Dask
 
-            tiles.locks = BlockLocks(registrar, [each for each in given if isinstance(each, SharedBlock)])
+            blocks = [(each.memory, each.tiles or {}) for each in given if isinstance(each, SharedBlock)]
+            if tiles.memory is not None and tiles.memory.was_locked:  # by an earlier block: else staging is faster than locking
+                blocks.append((tiles.memory, tiles.made))
+            tiles.locks = BlockLocks(registrar, blocks)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.store.close()

@@ -121,9 +121,9 @@ class SharedMemory:
 
     Notes
     -----
-    Arrays that show :attr:`bytes` keep the use. What of the memory was page-locked by the end of it is kept for a while with the
-    mapping, for the next who asks for as many bytes, or for the same memory of the other process: to get pages from the system and
-    to lock them takes longer than what is done with them. All else is given back at once.
+    Arrays that show :attr:`bytes` keep the use. Where any of the memory was page-locked by the end of it, it is kept for a while
+    with the mapping, for the next who asks for as many bytes, or for the same memory of the other process: to get pages from the
+    system and to lock them takes longer than what is done with them. Else it is given back at once.
     """
 
     def __init__(self, held: list[MemoryBlock]) -> None:

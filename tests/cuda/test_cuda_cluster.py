@@ -152,7 +152,6 @@ def test_memory_that_was_page_locked_is_used_again_with_the_same_bits(workers):
     options = {"tile_size": NB, "devices": DEVICE, "fp64": "residue", "lower": True, "client": workers}
     with oc.cholesky(source(), **options) as factor:
         expected = np.asarray(factor).tobytes()
-        assert not any(map(any, workers.run(uses_of_blocks).values()))
     for _ in range(2):
         deadline = time.monotonic() + 20
         while any(workers.run(blocks_kept).values()) and time.monotonic() < deadline:

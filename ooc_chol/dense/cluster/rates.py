@@ -24,8 +24,9 @@ from ooc_chol.memory.shared import shared_arrays
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window
 
-#: Bytes that go from one worker to another, and back, to be timed.
-_SENT_BYTES = 16 << 20
+#: Bytes that go from one worker to another, and back, to be timed; and those of memory that the other maps, which takes as long
+#: for few as for many.
+_SENT_BYTES, _MAPPED_BYTES = 16 << 20, 256 << 20
 #: Empty tasks at once for each worker, and how often they and transfers are tried: the shortest time counts.
 _TASKS_OF_A_WORKER, _TRIES = 8, 3
 
@@ -84,8 +85,9 @@ def _dask_rates(client: Any, workers: tuple[str, ...], *, shares_memory: bool) -
     taken = min(_seconds_of(client, lambda: _empty_tasks(client, workers)) for _ in range(_TRIES))
     each = taken / _TASKS_OF_A_WORKER
     pair = _far_pair(workers)
-    make = _shared_bytes if shares_memory and machine_of(pair[0]) == machine_of(pair[1]) else _random_bytes
-    found = DaskRates(_network_rate(client, pair, make), each, each / len(workers))
+    is_mapped = shares_memory and machine_of(pair[0]) == machine_of(pair[1])
+    rate = _network_rate(client, pair, *((_shared_bytes, _MAPPED_BYTES) if is_mapped else (_random_bytes, _SENT_BYTES)))
+    found = DaskRates(rate, each, each / len(workers))
     _KNOWN[client] = (workers, shares_memory), found
     return found
 
@@ -102,21 +104,21 @@ def _empty_tasks(client: Any, workers: tuple[str, ...]) -> list[Any]:
     return [client.submit(_nothing, pure=False, workers=[each], priority=1) for each in workers * _TASKS_OF_A_WORKER]
 
 
-def _network_rate(client: Any, pair: tuple[str, str], make: Callable[[int], object]) -> float | None:
+def _network_rate(client: Any, pair: tuple[str, str], make: Callable[[int], object], nbytes: int) -> float | None:
     """Bytes per second from one worker to another, the slower way, without what a task takes that is sent next to nothing."""
     there, back = pair
     if there == back:
         return None
-    return min(_rate_one_way(client, *way, make) for way in ((there, back), (back, there)))
+    return min(_rate_one_way(client, *way, make, nbytes) for way in ((there, back), (back, there)))
 
 
-def _rate_one_way(client: Any, sender: str, receiver: str, make: Callable[[int], object]) -> float:
+def _rate_one_way(client: Any, sender: str, receiver: str, make: Callable[[int], object], nbytes: int) -> float:
     """Bytes per second from one worker to another."""
     nothing, something = (
         min(_transfer_seconds(client, sender, receiver, partial(make, count)) for _ in range(_TRIES))
-        for count in (1, _SENT_BYTES)
+        for count in (1, nbytes)
     )
-    return _SENT_BYTES / max(something - nothing, something / 4)  # a busy machine may have been slow with next to nothing
+    return nbytes / max(something - nothing, something / 4)  # a busy machine may have been slow with next to nothing
 
 
 def _transfer_seconds(client: Any, sender: str, receiver: str, make: Callable[[], object]) -> float:
@@ -147,11 +149,10 @@ def _nothing(given: object = None) -> None:
 
 
 def _shared_bytes(count: int) -> object:
-    """A block of so many bytes in memory that the other worker maps."""
+    """A block of so many bytes, which take no memory as nobody touches them, in memory that the other worker maps."""
     from ooc_chol.dense.cluster.shared_blocks import shared_block  # needs Dask
 
     memory, tiles = shared_arrays({(0, 0): ((count,), np.dtype(np.uint8))})
-    tiles[0, 0].fill(1)
     return shared_block(LBlock(Window(range(1), range(1)), tiles, None, 0.0, ()), memory)
 
 

@@ -209,8 +209,8 @@ class _MemoryPlace(_AbstractPlace):
 
     def __init__(self, run: ClusterRun, plan: Plan, given: Sequence[LBlock]) -> None:
         formats = None if run.precision is None else run.precision.formats
-        # Blocks of an L like this one have the sizes of these.
-        KEPT.only_for((run.grid, formats, run.fmt), run.memory_bytes)
+        # Blocks of an L like this one have the sizes of these. Of twice ``memory_bytes`` Dask uses 0.6 before it writes to disk.
+        KEPT.only_for((run.grid, formats, run.fmt), 6 * run.memory_bytes // 5)
         is_shared = run.shares_memory and has_room()
         tiles = WindowStore(run.grid, plan.made, given, formats=formats, fmt=run.fmt, is_shared=is_shared)
         self.store = self._tiles = tiles

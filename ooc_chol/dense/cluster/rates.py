@@ -115,8 +115,7 @@ def _network_rate(client: Any, pair: tuple[str, str], make: Callable[[int], obje
 def _rate_one_way(client: Any, sender: str, receiver: str, make: Callable[[int], object], nbytes: int) -> float:
     """Bytes per second from one worker to another."""
     nothing, something = (
-        min(_transfer_seconds(client, sender, receiver, partial(make, count)) for _ in range(_TRIES))
-        for count in (1, nbytes)
+        min(_transfer_seconds(client, sender, receiver, partial(make, count)) for _ in range(_TRIES)) for count in (1, nbytes)
     )
     return nbytes / max(something - nothing, something / 4)  # a busy machine may have been slow with next to nothing
 

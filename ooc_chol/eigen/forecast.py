@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import final
 
-#: Logarithm of what a step is expected to gain at least: early ones gain less than later ones, and a look costs less than one.
+#: Logarithm of what a step with a polynomial is expected to gain at least: early ones gain less than later ones, and a look costs
+#: less than one.
 _GAIN = 3.0
 
 
@@ -19,11 +20,15 @@ class Forecast:
         Largest residual that will do, above 0.
     due : int
         Step after which to look first.
+    least_gain : float
+        Logarithm of what a step is expected to gain at least: by default a factor of 20.
+    seen : (int, float), optional
+        A step before, and the residual behind it.
 
     Notes
     -----
     The next look is due where the line through the logarithms of the last two reaches the goal, rounded down, a step of it being
-    at least a factor of 20. Krylov methods converge ever faster, so that hardly a step is taken in vain.
+    at least the least gain. Krylov methods converge ever faster, so that hardly a step is taken in vain.
 
     Examples
     --------
@@ -36,9 +41,9 @@ class Forecast:
     True
     """
 
-    def __init__(self, goal: float, due: int) -> None:
+    def __init__(self, goal: float, due: int, least_gain: float = _GAIN, seen: tuple[int, float] | None = None) -> None:
         self.goal, self.due = goal, due
-        self._seen: tuple[int, float] | None = None
+        self._least_gain, self._seen = least_gain, seen
 
     def is_reached(self, step: int, residual: float) -> bool:
         """Whether a residual, seen after a step, will do; else :attr:`due` is the step for the next look."""
@@ -47,6 +52,6 @@ class Forecast:
         steps = 1
         if self._seen is not None and residual < self._seen[1] < math.inf:
             gain = math.log(self._seen[1] / residual) / (step - self._seen[0])
-            steps = max(1, int(math.log(residual / self.goal) / max(gain, _GAIN)))
+            steps = max(1, int(math.log(residual / self.goal) / max(gain, self._least_gain)))
         self._seen, self.due = (step, residual), step + steps
         return False

@@ -28,6 +28,9 @@ _PROGRESS, _PATIENCE = 0.7, 3
 #: Products with a polynomial after which residuals are looked at first, and the share of the goal that their bounds must reach
 #: for the rest of a cycle to be left out.
 _FIRST_LOOK, _MARGIN = 4, 0.5
+#: The same without a polynomial: in cycles that begin with residuals of at most so many times the goal, which is seldom the first
+#: of two, and with the logarithm of what a product gains at least.
+_LAST_CYCLE, _LITTLE = 1e3, 0.1
 #: Products with each random vector of a check, at least, where each is one with a polynomial: a Ritz vector takes two.
 _FILTERED_PASSES = 2
 #: Seed of the starting panel, and of the first check.
@@ -96,8 +99,8 @@ class Lanczos:
 
     Where eigenvalues at one end are so close together that a cycle falls far short of them, later cycles are of a polynomial of A
     (:mod:`~ooc_chol.eigen.chebyshev`): as many products, but a fraction of the orthogonalization, in a smaller basis. Residuals
-    are looked at now and then, and the rest of such a cycle is left out where they will do. Where a polynomial brings nothing,
-    since wanted eigenvalues are in the interval that it damps, the run goes on with A.
+    are looked at now and then, and the rest of such a cycle is left out where they will do, as it is of the last cycle of A.
+    Where a polynomial brings nothing, since wanted eigenvalues are in the interval that it damps, the run goes on with A.
 
     Examples
     --------
@@ -263,20 +266,32 @@ class Lanczos:
         return Found(settled.values[: self.wanted.k], residuals, self.scale, why_not, self.counts)
 
     def _cycle(self) -> Ritz:
-        """Fill the basis, and solve the projected problem; a basis of a polynomial is left as soon as it will do."""
-        basis, counts, each = self.basis, self.counts, self._passes_a_step
-        due = max(len(basis.done) + _FIRST_LOOK, self._panels + 1)
-        forecast = None if self.filter is None else Forecast(_MARGIN * self.wanted.tol * self.scale, due)
+        """Fill the basis, and solve the projected problem; behind the first cycle only until residuals will do."""
+        basis, counts, each, forecast = self.basis, self.counts, self._passes_a_step, self._forecast()
         # Fewer pairs than are wanted are none.
         while not basis.is_full and (counts.passes + each <= self._max_passes or len(basis.done) < self._panels):
             basis.multiply(basis.frontier[0])
             counts.passes += each
-            if self.filter is not None and forecast is not None and len(basis.done) == forecast.due and not basis.is_full:
+            if forecast is not None and len(basis.done) == forecast.due and not basis.is_full:
                 ritz = self._ritz()
-                bounds = self.filter.bounds(ritz.values[: self.wanted.k], ritz.estimates[: self.wanted.k])
-                if forecast.is_reached(len(basis.done), float(bounds.max())):
+                if forecast.is_reached(len(basis.done), float(self._bounds(ritz).max())):
                     return ritz
         return self._ritz()
+
+    def _forecast(self) -> Forecast | None:
+        """When to look at residuals in the cycle that begins; None for not before its end."""
+        done, goal = len(self.basis.done), _MARGIN * self.wanted.tol * self.scale
+        if self.filter is not None:
+            return Forecast(goal, max(done + _FIRST_LOOK, self._panels + 1))
+        if self._settled is None or (before := float(self._settled.estimates.max())) > _LAST_CYCLE * goal:
+            return None
+        room = self.space.capacity - done - len(self.basis.frontier)
+        return Forecast(goal, max(done + max(1, room // 2), self._panels + 1), _LITTLE, (done, before))
+
+    def _bounds(self, ritz: Ritz) -> NDArray[np.float64]:
+        """Of the residuals of the pairs that are wanted, as A has them."""
+        values, estimates = ritz.values[: self.wanted.k], ritz.estimates[: self.wanted.k]
+        return estimates if self.filter is None else self.filter.bounds(values, estimates)
 
     def _ritz(self) -> Ritz:
         """Wait, and solve the projected problem."""

@@ -207,6 +207,15 @@ def test_a_process_short_of_files_gets_a_copy(monkeypatch):
     assert_same(sent, got)
 
 
+@pytest.fixture
+def replicas_stay(two_workers):
+    """Dask drops no copy of a block, which it does every two seconds."""
+    two_workers.amm.stop()
+    yield
+    two_workers.amm.start()
+
+
+@pytest.mark.usefixtures("replicas_stay")
 def test_workers_of_a_machine_map_blocks_and_give_all_back(two_workers):
     expected = np.asarray(oc.cholesky(oc.from_function(N, covariance), tile_size=NB, devices="host"))
     assert shares_memory(two_workers, worker_addresses(two_workers))

@@ -37,6 +37,8 @@ from ooc_chol.team import Job, ThreadTeam
 STRIP_ROWS = 8192
 #: Numbers of whole rows of a basis that a thread copies at once, where these are not fewer rows than the least.
 _MOST_COPIED, _LEAST_ROWS = 1 << 20, 512
+#: Columns of panels up to which products with a basis begin with a copy of so many rows of it: of narrow ones BLAS takes longer.
+_MOST_TURNED, TURNED_ROWS = 4, 4096
 #: Panels that are widened at once.
 _MOST_PANELS = 16
 
@@ -249,6 +251,14 @@ class HostPanelKernels(AbstractPanelKernels):
 
     def _gram(self, basis: Floats, w: Floats, out: Floats) -> None:
         """``out[i] = V[i].T @ W`` for a strip, summed in float64 whatever ``out`` is."""
+        if 1 < self.block <= _MOST_TURNED:
+            sums = np.zeros((self.block, len(basis) * self.block))
+            for rows in _pieces(len(w), TURNED_ROWS):
+                turned, columns = _turned(basis[:, rows], np.float64), np.ascontiguousarray(w[rows].T, np.float64)
+                for column, of_column in zip(columns, sums, strict=True):  # a vector at a time is twice as fast as two
+                    of_column += turned @ column
+            out[...] = sums.T.reshape(out.shape)
+            return
         wide = w.astype(np.float64, copy=False)
         for first in range(0, len(basis), _MOST_PANELS):
             some = slice(first, first + _MOST_PANELS)
@@ -259,6 +269,11 @@ class HostPanelKernels(AbstractPanelKernels):
         sums = w.astype(self._compute)
         if self.block == 1:  # all panels at once: a column each
             sums -= basis[:, :, 0].astype(self._compute, copy=False).T @ coefficients
+        elif (
+            self.block <= _MOST_TURNED
+        ):  # all panels at once, a row for each column: calls for narrow ones take longer than a copy
+            for rows in _pieces(len(w), TURNED_ROWS):
+                sums[rows] -= _turned(basis[:, rows], self._compute).T @ coefficients
         else:
             product, of_panel = np.empty_like(sums), coefficients.reshape(len(basis), self.block, self.block)
             for panel, of in zip(basis, of_panel, strict=True):
@@ -281,6 +296,14 @@ class HostPanelKernels(AbstractPanelKernels):
         kept = inverse.any(axis=1)
         chosen = w if kept.all() else w[:, kept]
         out[...] = chosen.astype(self._compute, copy=False) @ inverse[kept]
+
+
+def _turned(panels: Floats, dtype: Any) -> Floats:
+    """Columns of panels (p, rows, b) as rows of an array (p b, rows)."""
+    p, length, b = panels.shape
+    turned = np.empty((p, b, length), dtype)
+    np.copyto(turned, panels.transpose(0, 2, 1))
+    return turned.reshape(p * b, length)
 
 
 def _strips(rows: int) -> list[slice]:

@@ -28,8 +28,8 @@ _PROGRESS, _PATIENCE = 0.7, 3
 #: Products with a polynomial after which residuals are looked at first, and the share of the goal that their bounds must reach
 #: for the rest of a cycle to be left out.
 _FIRST_LOOK, _MARGIN = 4, 0.5
-#: The same without a polynomial: in cycles that begin with residuals of at most so many times the goal, which is seldom the first
-#: of two, and with the logarithm of what a product gains at least.
+#: Without a polynomial residuals are looked at only in a cycle that begins with at most so many times the goal: it is mostly the
+#: last one; and the logarithm of what a product gains at least.
 _LAST_CYCLE, _LITTLE = 1e3, 0.1
 #: Products with each random vector of a check, at least, where each is one with a polynomial: a Ritz vector takes two.
 _FILTERED_PASSES = 2

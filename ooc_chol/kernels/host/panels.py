@@ -269,9 +269,7 @@ class HostPanelKernels(AbstractPanelKernels):
         sums = w.astype(self._compute)
         if self.block == 1:  # all panels at once: a column each
             sums -= basis[:, :, 0].astype(self._compute, copy=False).T @ coefficients
-        elif (
-            self.block <= _MOST_TURNED
-        ):  # all panels at once, a row for each column: calls for narrow ones take longer than a copy
+        elif self.block <= _MOST_TURNED:  # all panels at once, a row for each column
             for rows in _pieces(len(w), TURNED_ROWS):
                 sums[rows] -= _turned(basis[:, rows], self._compute).T @ coefficients
         else:

@@ -6,6 +6,7 @@ import atexit
 import os
 import threading
 import time
+from bisect import insort
 from collections.abc import Callable
 from typing import final
 
@@ -30,13 +31,13 @@ class MemoryBlock:
     ----------
     memory : (n,) array
         Its bytes.
-    is_anyones : bool
-        Whether whoever asks for memory may have it, once it waits for its release; others are taken by name.
     """
 
-    def __init__(self, memory: NDArray[np.uint8], *, is_anyones: bool = True) -> None:
+    #: Whether whoever asks for memory may have it, once it waits for its release; others are taken by name.
+    is_anyones = True
+
+    def __init__(self, memory: NDArray[np.uint8]) -> None:
         self.memory: NDArray[np.uint8] = memory
-        self.is_anyones = is_anyones
         self.locks: PieceLocks | None = None
         #: The list that it is in, of who has it; None while it waits for its release.
         self.holder: list[MemoryBlock] | None = None
@@ -115,9 +116,7 @@ class Releaser:
             block.locks.tell_to_stop()
             with self._changed:
                 block.due = time.monotonic() + grace
-                if block not in self._pending:
-                    self._pending.append(block)
-                self._pending.sort(key=_due)
+                self._line_up(block)
                 block.holder = None
                 self._changed.notify_all()
             self._start()
@@ -154,6 +153,12 @@ class Releaser:
                 block.due = block.due if block.is_anyones else 0.0
             self._pending.sort(key=_due)
             self._changed.notify_all()
+
+    def _line_up(self, block: MemoryBlock) -> None:
+        """Let a block wait behind those that are due before it."""
+        if block in self._pending:
+            self._pending.remove(block)
+        insort(self._pending, block, key=_due)
 
     def _take(self, block: MemoryBlock, held: list[MemoryBlock]) -> None:
         """Give a block that waits to who holds ``held``."""
@@ -199,7 +204,7 @@ class Releaser:
         finally:
             with self._changed:
                 if not is_released:
-                    self._pending.append(block)
+                    self._line_up(block)
                 self._releasing.remove(block)
                 self._changed.notify_all()
 

@@ -53,13 +53,15 @@ class _Mapping(MemoryBlock):
     where nobody else has such a lock. The system takes locks back from processes that end, however they do.
     """
 
+    is_anyones = False
+
     def __init__(self, descriptor: int, nbytes: int, owner: SharedAddress | None) -> None:
         # The driver of a GPU does not page-lock what cannot be written: so the array is read-only, and not the mapping.
         self._file = mmap.mmap(descriptor, nbytes + _COUNT.size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # of a kernel without huge pages for such memory: ordinary ones will do
                 self._file.madvise(mmap.MADV_HUGEPAGE)
-        super().__init__(np.frombuffer(self._file, np.uint8, nbytes), is_anyones=False)
+        super().__init__(np.frombuffer(self._file, np.uint8, nbytes))
         self._descriptor, self._owner = descriptor, owner
         found = os.fstat(descriptor)
         self._here = SharedAddress(os.getpid(), descriptor, found.st_dev, found.st_ino, nbytes, 0)

@@ -58,7 +58,8 @@ class Promises:
     def nbytes(self) -> int:
         """Bytes that are promised and not in use yet: the system counts them as free.
 
-        In use is what the process has more in memory than before the first of the promises that are open.
+        In use is what the process has more in memory than before the first of the promises that are open; where the system does
+        not tell, all that is promised counts.
         """
         with self._lock:
             promised = sum(self._bytes.values())

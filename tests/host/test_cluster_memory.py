@@ -378,17 +378,21 @@ def test_memory_of_another_is_mapped_and_locked_once_for_all_its_uses(kept):
     assert_same(sent, twice)
 
 
-@pytest.mark.parametrize(("purpose", "most"), [("a test", 1), ("another", 1 << 40)], ids=["little memory", "another L"])
-def test_memory_is_kept_for_nothing_else_and_not_where_there_is_little(kept, purpose, most):
+def test_locked_memory_is_not_kept_where_there_is_little(kept):
     registrar, given = Registrar(), block(1)
     lock(registrar, given)
-    if most == 1:
-        kept.only_for(purpose, most)
+    kept.only_for("a test", 1)
+    del given
+    wait_until_empty(registrar.locked)
+
+
+def test_locked_memory_is_not_kept_for_another_l(kept):
+    registrar, given = Registrar(), block(1)
+    lock(registrar, given)
     del given
     gc.collect()
-    if most > 1:
-        assert registrar.locked
-        kept.only_for(purpose, most)
+    assert registrar.locked
+    kept.only_for("another L", 1 << 40)
     wait_until_empty(registrar.locked)
 
 

@@ -61,6 +61,17 @@ def test_larger_blocks_take_fewer_passes(rmat13):
     assert passes == sorted(passes) and len(set(passes)) == len(passes)
 
 
+@pytest.mark.parametrize("block", [2, 4])
+def test_the_last_cycle_ends_once_residuals_will_do(rmat13, block, monkeypatch):
+    options = {"k": 24, "ncv": 96, "tol": 1e-8, "precision": "DDD", "block": block, "devices": "host:0"}
+    sooner = oc.eigsh(rmat13, **options)
+    monkeypatch.setattr("ooc_chol.eigen.lanczos._LAST_CYCLE", 0.0)  # every cycle is a whole one
+    later = oc.eigsh(rmat13, **options)
+    assert sooner.report.passes < later.report.passes
+    assert max(sooner.residuals) <= 1e-8
+    assert np.allclose(sooner.eigenvalues, later.eigenvalues, rtol=1e-8)
+
+
 # against LAPACK
 
 

@@ -507,6 +507,24 @@ def test_a_child_leaves_to_its_parent_what_that_has_locked(monkeypatch):
     assert not registrar.locked
 
 
+def test_what_is_due_sooner_is_released_first():
+    releaser, registrar = release.Releaser(grace_seconds=3600.0), Registrar()
+    for grace in (None, 0.0):
+        block = release.MemoryBlock(np.zeros(MIB, np.uint8))
+        block.locks, at = PieceLocks(registrar, block.memory), block.memory.ctypes.data
+        block.locks.begin(np.array([at]), at + MIB, [])
+        assert block.locks.holds(at, at + MIB)
+        held = [block]
+        block.holder = held
+        releaser.hand_over(held, grace)
+    last = time.monotonic() + 20
+    while len(registrar.locked) > 1 and time.monotonic() < last:
+        time.sleep(0.01)
+    assert list(registrar.locked) == [registrar.registered[0]]
+    releaser.release_now()
+    assert not registrar.locked
+
+
 AT_EXIT = """
 import time
 import numpy as np

@@ -86,8 +86,8 @@ def _dask_rates(client: Any, workers: tuple[str, ...], *, shares_memory: bool) -
     each = taken / _TASKS_OF_A_WORKER
     pair = _far_pair(workers)
     is_mapped = shares_memory and machine_of(pair[0]) == machine_of(pair[1])
-    rate = _network_rate(client, pair, *((_shared_bytes, _MAPPED_BYTES) if is_mapped else (_random_bytes, _SENT_BYTES)))
-    found = DaskRates(rate, each, each / len(workers))
+    make, nbytes = (_shared_bytes, _MAPPED_BYTES) if is_mapped else (_random_bytes, _SENT_BYTES)
+    found = DaskRates(_network_rate(client, pair, make, nbytes), each, each / len(workers))
     _KNOWN[client] = (workers, shares_memory), found
     return found
 

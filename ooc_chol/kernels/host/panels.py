@@ -38,7 +38,7 @@ STRIP_ROWS = 8192
 #: Numbers of whole rows of a basis that a thread copies at once, where these are not fewer rows than the least.
 _MOST_COPIED, _LEAST_ROWS = 1 << 20, 512
 #: Columns of panels up to which products with a basis begin with a copy of so many rows of it: of narrow ones BLAS takes longer.
-_MOST_TURNED, TURNED_ROWS = 4, 4096
+_MOST_TURNED, _TURNED_ROWS = 4, 4096
 #: Panels that are widened at once.
 _MOST_PANELS = 16
 
@@ -253,7 +253,7 @@ class HostPanelKernels(AbstractPanelKernels):
         """``out[i] = V[i].T @ W`` for a strip, summed in float64 whatever ``out`` is."""
         if 1 < self.block <= _MOST_TURNED:
             sums = np.zeros((self.block, len(basis) * self.block))
-            for rows in _pieces(len(w), TURNED_ROWS):
+            for rows in _pieces(len(w), _TURNED_ROWS):
                 turned, columns = _turned(basis[:, rows], np.float64), np.ascontiguousarray(w[rows].T, np.float64)
                 for column, of_column in zip(columns, sums, strict=True):  # a vector at a time is twice as fast as two
                     of_column += turned @ column
@@ -270,7 +270,7 @@ class HostPanelKernels(AbstractPanelKernels):
         if self.block == 1:  # all panels at once: a column each
             sums -= basis[:, :, 0].astype(self._compute, copy=False).T @ coefficients
         elif self.block <= _MOST_TURNED:  # all panels at once, a row for each column
-            for rows in _pieces(len(w), TURNED_ROWS):
+            for rows in _pieces(len(w), _TURNED_ROWS):
                 sums[rows] -= _turned(basis[:, rows], self._compute).T @ coefficients
         else:
             product, of_panel = np.empty_like(sums), coefficients.reshape(len(basis), self.block, self.block)

@@ -4,7 +4,8 @@
     python benchmarks/imputation_when.py --update docs/imputation.md
 
 Graphs: 200 places joined with their 8 nearest, 200 vertices any two joined with probability 0.05, a grid of 14 x 14.
-Slices of 24 x 24, of rank 1, 3 or 6 in the Fourier domain of the graph. Errors are at what was not observed,
+Slices of 24 x 24, of rank 1, 3 or 6 in the Fourier domain of the graph: in eigenvectors that are turned at random where an
+eigenvalue is multiple, which the solver does not know. Errors are at what was not observed,
 ``||found - true|| / ||true||``. ``benchmarks/results/imputation/NAME.json`` has all; ``--update`` rewrites the tables of a
 page from ``host-when.json``, and one of what ``ooc-chol bench imputation`` left in other files ``host-*.json``.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -295,13 +296,30 @@ def _chosen(values: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArra
     """Of each eigenvalue the eigenvectors nearest to fixed random R: ``V Q``, ``V.T R = Q T`` with a positive diagonal of T."""
     rng = np.random.default_rng(_SEED)
     found = vectors * np.where(rng.standard_normal(len(vectors)) @ vectors < 0, -1.0, 1.0)
-    borders = np.flatnonzero(np.diff(values) > _SAME * max(float(np.abs(values).max()), 1e-300)) + 1
-    for space in np.split(np.arange(len(values)), borders):
-        if len(space) > 1:
-            v = vectors[:, space]
-            q, t = np.linalg.qr(v.T @ rng.standard_normal(v.shape))
-            found[:, space] = v @ (q * np.where(np.diagonal(t) < 0, -1.0, 1.0))
+    for space in _spaces(values):
+        v = vectors[:, space]
+        found[:, space] = v @ orthogonal(v.T @ rng.standard_normal(v.shape))
     return found
+
+
+def _spaces(values: NDArray[np.float64]) -> list[NDArray[np.intp]]:
+    """Numbers of ascending eigenvalues that are one and the same, for each that is there more than once."""
+    borders = np.flatnonzero(np.diff(values) > _SAME * max(float(np.abs(values).max()), 1e-300)) + 1
+    return [space for space in np.split(np.arange(len(values)), borders) if len(space) > 1]
+
+
+def orthogonal(a: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Q of ``A = Q T`` with a positive diagonal of T: for a normal A, any orthogonal matrix is as likely as any other."""
+    q, t = np.linalg.qr(a)
+    return q * np.where(np.diagonal(t) < 0, -1.0, 1.0)
+
+
+def multiple_spaces(fourier: GraphFourier) -> Iterator[NDArray[np.intp]]:
+    """Columns of the basis that share an eigenvalue and a component: their choice is the solver's."""
+    owners = fourier.labels[np.abs(fourier.basis).argmax(axis=0)]
+    order = np.argsort(owners, kind="stable")
+    for columns in np.split(order, np.flatnonzero(np.diff(owners[order])) + 1):
+        yield from (columns[space] for space in _spaces(fourier.eigenvalues[columns]))
 
 
 def _is_diagonal(part: csr_array) -> bool:

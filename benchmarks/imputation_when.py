@@ -3,7 +3,8 @@
     python benchmarks/imputation_when.py NAME [--seed 0] [--device host:0]
     python benchmarks/imputation_when.py --update docs/imputation.md
 
-Graphs: 200 places joined with their 8 nearest, 200 vertices any two joined with probability 0.05, a grid of 14 x 14.
+Graphs: 200 places joined with their 8 nearest, 200 vertices any two joined with probability 0.05, a grid of 14 x 14, and a ring
+of 200. Nearly all eigenvalues of the last two are double.
 Slices of 24 x 24, of rank 1, 3 or 6 in the Fourier domain of the graph: in eigenvectors that are turned at random where an
 eigenvalue is multiple, which the solver does not know. Errors are at what was not observed,
 ``||found - true|| / ||true||``. ``benchmarks/results/imputation/NAME.json`` has all; ``--update`` rewrites the tables of a
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array, kronsum
 
 import ooc_chol as oc
 from ooc_chol.apps.imputation import cross_validate, neighbour_graph, relative_error
@@ -40,12 +41,14 @@ RULES: dict[str, dict[str, Any]] = {
 
 
 def graphs(seed: int) -> dict[str, csr_array]:
-    """The three graphs by name."""
+    """The four graphs by name."""
     rng = np.random.default_rng(seed)
     places = neighbour_graph(rng.random((200, 2)), 8)
     upper = np.triu(rng.random((200, 200)) < 0.05, 1)
-    grid = neighbour_graph([[k % 14, k // 14] for k in range(196)], 4)
-    return {"places": places, "random": csr_array((upper + upper.T).astype(float)), "grid": grid}
+    path = diags_array([1.0, 1.0], offsets=[-1, 1], shape=(14, 14))
+    ring = diags_array([1.0, 1.0, 1.0, 1.0], offsets=[-199, -1, 1, 199], shape=(200, 200))
+    random = csr_array((upper + upper.T).astype(float))
+    return {"places": places, "random": random, "grid": kronsum(path, path).tocsr(), "ring": ring.tocsr()}
 
 
 def imputed(x: Any, fourier: oc.GraphFourier, mask: Any, true: Any, device: str, **options: Any) -> dict[str, Any]:

@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from ooc_chol.tensors.impute import plan_impute as plan_impute
     from ooc_chol.tensors.interrupts import ImputationInterrupted as ImputationInterrupted
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
+    from ooc_chol.tensors.problem import observed_mask as observed_mask
     from ooc_chol.tensors.report import Imputed as Imputed
     from ooc_chol.tensors.report import ImputeReport as ImputeReport
     from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
@@ -216,6 +217,7 @@ _NAMES = {
     "tensors.impute": ("impute", "plan_impute"),
     "tensors.interrupts": ("ImputationInterrupted",),
     "tensors.plan": ("TensorPlan",),
+    "tensors.problem": ("observed_mask",),
     "tensors.report": ("Imputed", "ImputeReport"),
     "tensors.schedule": ("LambdaRow",),
     "tracing.records": ("TRACE_FILES",),

@@ -62,8 +62,9 @@ def arithmetic_key(
 ) -> dict[str, Any]:
     """All that a result of :func:`ooc_chol.impute` depends on, to the bit; plain data that JSON can hold."""
     facts = kernel_facts([device])
+    tensor = {"shape": list(given.observed.shape), "observed": _contents(given.observed, given.mask)}
     return {
-        "tensor": {"shape": list(given.observed.shape), "observed": _contents(given.observed, given.mask)},
+        "tensor": tensor | ({"power": given.power} if given.power else {}),
         "mask": {"shape": list(given.mask.shape), "checksum": xxhash.xxh3_64_hexdigest(given.mask.data)},
         "graph": {"shape": list(basis.shape), "checksum": xxhash.xxh3_64_hexdigest(np.ascontiguousarray(basis).data)},
         "schedule": schedule.key(),

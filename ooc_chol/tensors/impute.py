@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias, final
 
 import numpy as np
@@ -27,7 +29,7 @@ from ooc_chol.tensors.fourier import GraphFourier, fourier_of
 from ooc_chol.tensors.host_space import HostTensorSpace
 from ooc_chol.tensors.interrupts import ImputationInterrupted
 from ooc_chol.tensors.plan import TensorPlan, plan_tensor
-from ooc_chol.tensors.problem import Given, check_finite, check_order, given_of, named, real_tensor
+from ooc_chol.tensors.problem import Given, check_finite, check_order, given_of, real_tensor
 from ooc_chol.tensors.report import Imputed, ImputeReport, ImputeSeconds
 from ooc_chol.tensors.schedule import (
     ALL_ZERO,
@@ -77,8 +79,8 @@ def impute(
     X : (N, m, n) array
         An m x n matrix at each vertex, float32 or float64; an array in memory or a memory-mapped file, which is read where it is
         when it is row-major and of the type of storage. What is missing may hold anything, NaN too.
-    mask : (N,) or (N, m, n) bool array
-        True where a slice, or an entry, is observed.
+    mask : (N,) or (N, m, n) bool array, or None
+        True where a slice, or an entry, is observed; None takes NaN for what is missing (:func:`observed_mask`).
     graph : GraphFourier or graph
         The transform, or a graph as :class:`GraphFourier` takes it, all of whose eigenvectors are then computed.
     n_lambdas : int
@@ -138,7 +140,7 @@ def impute(
     ------
     ValueError
         The graph is of another order than X, nothing is observed, or an argument makes no sense. ``NonFiniteTensorError`` for a
-        NaN or an infinity where X is observed.
+        NaN or an infinity where X is observed, or entries so large that the norm of X is infinite.
     TypeError
         X is not float32 or float64, mask not bool, or an argument has another type.
     BudgetError
@@ -153,7 +155,9 @@ def impute(
     Warns
     -----
     ImputationWarning
-        Nothing is missing, and X is returned as it is; or slices have no path in the graph to what is observed, and become zero.
+        Nothing is missing, and X is returned as it is; or something becomes zero because nothing observed tells of it: slices
+        without a path in the graph to what is observed, and rows and columns that are observed in no slice. Also where all that
+        is observed is zero and what is missing is not, as by a mask the other way round.
 
     Notes
     -----
@@ -164,6 +168,9 @@ def impute(
     model is not convex, and depends on lambda falling slowly. With noise it needs ``n_lambdas`` that end above the noise, where
     it errs less than "soft"; to the end it fits the noise sooner. The run ends at
     ``lambda <= 8 u sqrt(max(m, n)) s_1``, u the unit roundoff of storage: there singular values are those of roundings.
+
+    Entries so small or so large that fourth powers of them are zero or infinite are divided by a power of two, which changes no
+    digit of the result.
 
     With fewer components than vertices the estimate lies in the span of U. What is observed outside of it takes no part in the
     fit but as a constant: it is projected out at each step, and what is missing gets the smooth part alone.
@@ -194,10 +201,8 @@ def impute(
     check_order(fourier, given.observed)
     if given.mask.all():
         return _as_it_is(X, given, fourier, route, names)
-    unreached = given.unreached(fourier)
-    if len(unreached):
-        text = f"{named(unreached)}: no path in the graph leads to anything that is observed, so that the estimate is zero"
-        warnings.warn(text, ImputationWarning, stacklevel=2)
+    for text in given.untold(fourier):
+        warnings.warn(f"{text}, so that the estimate is zero", ImputationWarning, stacklevel=2)
     with ExitStack() as stack:
         show = stack.enter_context(open_reporter(progress, schedule.n_lambdas * schedule.max_inner, "impute", "step"))
         kept, seconds_key = None, time.perf_counter()
@@ -208,7 +213,8 @@ def impute(
         space = _space(given, fourier.basis, route, names, memory_budget, work_folder, trace=trace)
         stack.enter_context(space)
         run = _Run(space, given, schedule, kept, callback, show, since)
-        run.seconds_fourier, run.seconds_checkpoints, run.unreached = seconds_fourier, seconds_key, len(unreached)
+        run.seconds_fourier, run.seconds_checkpoints = seconds_fourier, seconds_key
+        run.unreached = len(given.unreached(fourier))
         return run.run(first, before)
 
 
@@ -315,17 +321,22 @@ def _start_of(start: Any, first_lambda: object, given: Given) -> tuple[float | N
     first = None if first_lambda is None else number_of("first_lambda", first_lambda)
     if first is not None and first <= 0:
         raise ValueError(f"first_lambda is {first:g}; give a number above 0, in units of singular values of slices")
+    if first is None and isinstance(start, Imputed):
+        first = start.last_lambda
+    if first is not None:
+        with np.errstate(over="ignore"):
+            first = float(np.ldexp(first, -given.power))
+        if first == np.inf:
+            raise ValueError(f"first_lambda is {first_lambda:g}, which is beyond all bounds beside the entries of X")
     if start is None:
         return first, None
-    if isinstance(start, Imputed):
-        first = start.last_lambda if first is None else first
-    elif first is None:
+    if first is None and not isinstance(start, Imputed):
         raise ValueError("start is an array: give first_lambda too, since the usual one, s_1, would wipe it out")
     tensor = real_tensor("start", start.tensor if isinstance(start, Imputed) else start)
     if tensor.shape != given.observed.shape:
         raise ValueError(f"start has shape {tensor.shape}, but X has {given.observed.shape}")
     check_finite("start", tensor, ~given.mask, given.precision, "give finite numbers where nothing is observed")
-    return first, np.ascontiguousarray(tensor, given.precision.storage)
+    return first, given.scaled(tensor)
 
 
 @final
@@ -362,6 +373,7 @@ class _Run:
         largest = space.largest()
         self._floor = noise_floor(given.precision, space.shape.rows, space.shape.columns, largest)
         if not largest:
+            _warn_of_zeros(given)
             return self._imputed(ALL_ZERO)
         self._steps = sum(row.steps for row in self._history)
         with HeldInterrupts() as held:
@@ -397,7 +409,13 @@ class _Run:
         if self._kept is not None:
             self._kept.save(self._space, self._history)
         self.seconds_checkpoints += time.perf_counter() - began
-        return self._callback is not None and self._callback(row, lambda: np.array(self._space.take())) is True
+        if self._callback is None:
+            return False
+        return self._callback(self._told(row), lambda: self._given.told(np.array(self._space.take()))) is True
+
+    def _told(self, row: LambdaRow) -> LambdaRow:
+        """A row of the history in the units of the caller."""
+        return replace(row, lam=math.ldexp(row.lam, self._given.power))
 
     def _imputed(self, stopped: str) -> Imputed:
         """The tensor as it is, and what was done."""
@@ -417,10 +435,10 @@ class _Run:
             svt=space.svt,
             devices=space.devices,
             observed=self._given.share,
-            largest=space.largest(),
-            floor=self._floor,
+            largest=math.ldexp(space.largest(), self._given.power),
+            floor=math.ldexp(self._floor, self._given.power),
             stopped=stopped,
-            history=tuple(self._history),
+            history=tuple(map(self._told, self._history)),
             unreached=self.unreached,
             seconds=seconds,
             planned_bytes=dict(space.planned_bytes),
@@ -430,4 +448,14 @@ class _Run:
             resumed_lambdas=0 if kept is None else kept.resumed_lambdas,
             checkpoints=0 if kept is None else kept.written,
         )
-        return Imputed(space.take(), report, space.trace)
+        return Imputed(self._given.told(space.take()), report, space.trace)
+
+
+def _warn_of_zeros(given: Given) -> None:
+    """Warn where all that is observed is zero, and what is missing is not."""
+    where = given.mask if given.mask.ndim == 3 else given.mask[:, None, None]
+    if np.nan_to_num(np.where(where, 0, given.tensor)).any():
+        text = (
+            "all that is observed is zero, and so is the estimate, but what is missing is not: mask is True where X is observed"
+        )
+        warnings.warn(text, ImputationWarning, stacklevel=4)

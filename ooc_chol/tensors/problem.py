@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from ooc_chol.precision.triples import Precision
+from ooc_chol.room import check_room
 from ooc_chol.sparse.planning import precision_of
 from ooc_chol.team import map_in_threads
 from ooc_chol.tensors.errors import NonFiniteTensorError
@@ -15,16 +20,37 @@ from ooc_chol.tensors.fourier import GraphFourier
 
 #: Entries that a thread looks at in one go, and threads: with one alone this was some 20 s of a call on 42 GB.
 _ENTRIES, _THREADS = 1 << 22, 8
-#: Slices that a message names.
-_NAMED = 6
+#: Slices that a message names, and parts of slices.
+_NAMED, _TOLD = 6, 3
+#: A tensor whose largest entry is between 1 / that and that is imputed as it is: fourth powers of its singular values, and of
+#: their roundings, are numbers of float64.
+_POWER = 100
+_SAFE = 2.0**_POWER
 
 
 class Given(NamedTuple):
     """A tensor, what of it is observed, and the precision."""
 
-    observed: NDArray[Any]  #: (N, m, n) of the type of storage, row-major
+    tensor: NDArray[Any]  #: (N, m, n), as it was given
+    observed: NDArray[Any]  #: The same of the type of storage, row-major, divided by ``2**power``
     mask: NDArray[np.bool_]  #: (N,) or (N, m, n)
     precision: Precision
+    power: int  #: Zero for all but very small and very large entries
+
+    def scaled(self, tensor: NDArray[Any]) -> NDArray[Any]:
+        """Numbers in the units of the caller in those of :attr:`observed`, row-major and of the type of storage."""
+        with np.errstate(over="ignore"):  # what is not observed may be anything
+            if not self.power:
+                return np.ascontiguousarray(tensor, self.precision.storage)
+            return _divided(tensor, self.power, self.precision)
+
+    def told(self, tensor: NDArray[Any]) -> NDArray[Any]:
+        """The other way round, in place: what was observed as it was."""
+        if self.power:
+            np.ldexp(tensor, self.power, out=tensor)
+            where = self.mask if self.mask.ndim == 3 else self.mask[:, None, None]
+            np.copyto(tensor, self.tensor, where=where, casting="same_kind")
+        return tensor
 
     @property
     def share(self) -> float:
@@ -42,18 +68,46 @@ class Given(NamedTuple):
         reached = np.bincount(fourier.labels, weights=begun) > 0
         return np.flatnonzero(~reached[fourier.labels])
 
+    def untold(self, fourier: GraphFourier) -> Iterator[str]:
+        """Slices, rows and columns, in words, that nothing observed tells of: their estimate is zero."""
+        if len(unreached := self.unreached(fourier)):
+            yield f"{named('slice', unreached)}: no path in the graph leads to anything that is observed"
+        unspanned = self.incomplete[~fourier.basis[self.incomplete].any(axis=1)]
+        if len(unspanned := np.setdiff1d(unspanned, unreached)):
+            yield f"{named('slice', unspanned)}: none of the {fourier.n_components} eigenvectors reaches them (n_components)"
+        unseen = [
+            f"{what} of {'every slice' if len(slices) == len(self.mask) else named('slice', np.sort(slices))}"
+            for what, slices in self._unseen(fourier.labels).items()
+        ]
+        if unseen:
+            rest = f", and {len(unseen) - _TOLD} more parts" if len(unseen) > _TOLD else ""
+            yield f"{'; '.join(unseen[:_TOLD])}{rest}: no chain of observed entries leads there from any other"
+
+    def _unseen(self, labels: NDArray[np.int32]) -> dict[str, NDArray[np.intp]]:
+        """Parts of slices of which nothing observed in their component of the graph tells, and these slices."""
+        found: dict[str, NDArray[np.intp]] = {}
+        order = np.argsort(labels, kind="stable") if self.mask.ndim > 1 else np.empty(0, np.intp)
+        for slices in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+            seen = np.asarray(self.mask[slices].any(axis=0))
+            if seen.any() and not seen.all():
+                for what in _apart(seen):
+                    found[what] = np.append(found.get(what, slices[:0]), slices)
+        return found
+
 
 def given_of(X: Any, mask: Any, precision: Precision | str | None) -> Given:
     """A tensor and its mask, once all is known to make sense."""
     tensor = real_tensor("X", X)
-    observed_where = _mask_of(mask, tensor.shape)
+    observed_where = observed_mask(tensor) if mask is None else _mask_of(mask, tensor.shape)
     triple = precision_of(precision, Precision.FDF if tensor.dtype == np.float32 else Precision.DDD)
     if not observed_where.any():
-        raise ValueError("nothing is observed: mask is False everywhere; it is True where a slice, or an entry, is known")
-    advice = "mend it, or set mask to False there: what is missing may hold NaN"
-    check_finite("X", tensor, observed_where, triple, advice)
-    with np.errstate(over="ignore"):  # what is not observed may be anything
-        return Given(np.ascontiguousarray(tensor, triple.storage), np.ascontiguousarray(observed_where), triple)
+        what = "X is NaN" if mask is None else "mask is False"
+        raise ValueError(f"nothing is observed: {what} everywhere; a slice, or an entry, must be known")
+    advice = f"mend it, or set {'it to NaN' if mask is None else 'mask to False there'}: what is missing may hold NaN"
+    most = check_finite("X", tensor, observed_where, triple, advice)
+    power = _power_of(tensor, observed_where, triple, most)
+    given = Given(tensor, tensor, np.ascontiguousarray(observed_where), triple, power)
+    return given._replace(observed=given.scaled(tensor))
 
 
 def real_tensor(name: str, given: Any) -> NDArray[Any]:
@@ -66,6 +120,48 @@ def real_tensor(name: str, given: Any) -> NDArray[Any]:
     if tensor.ndim != 3 or not tensor.size:
         raise ValueError(f"{name} has shape {tensor.shape}; give (N, m, n): an m x n slice for each of N vertices")
     return tensor
+
+
+def observed_mask(X: Any) -> NDArray[np.bool_]:
+    """A mask of what is observed of a tensor in which NaN stands for what is missing, as :func:`impute` has it without a mask.
+
+    Parameters
+    ----------
+    X : (N, m, n) array_like
+        Floating-point numbers; a memory-mapped file is read through once.
+
+    Returns
+    -------
+    (N,) or (N, m, n) bool array
+        True where observed: a value for each slice where none is missing in part, else one for each entry.
+
+    Raises
+    ------
+    ValueError
+        X has not three axes.
+    TypeError
+        X holds no floating-point numbers, so that NaN cannot stand there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> x = np.zeros((3, 2, 2))
+    >>> x[1] = np.nan
+    >>> oc.observed_mask(x).tolist()
+    [True, False, True]
+    """
+    tensor = np.asarray(X)
+    if tensor.ndim != 3 or not tensor.size:
+        raise ValueError(f"X has shape {tensor.shape}; give (N, m, n): an m x n slice for each of N vertices")
+    if tensor.dtype.kind != "f":
+        raise TypeError(f"X holds {tensor.dtype}, in which nothing marks what is missing: give float32 or float64, or a mask")
+    step = max(1, _ENTRIES // tensor[0].size)
+    parts = [~np.isnan(tensor[at : at + step]) for at in range(0, len(tensor), step)]
+    by_entry: NDArray[np.bool_] = np.concatenate(parts) if len(parts) > 1 else parts[0]
+    flat = by_entry.reshape(len(by_entry), -1)
+    begun, whole = np.asarray(flat.any(axis=1)), np.asarray(flat.all(axis=1))
+    return whole if np.array_equal(begun, whole) else by_entry
 
 
 def _mask_of(mask: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -81,28 +177,88 @@ def _mask_of(mask: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     return given
 
 
-def check_finite(name: str, tensor: NDArray[Any], mask: NDArray[np.bool_], precision: Precision, advice: str) -> None:
-    """Raise for what is not finite where ``mask``, or is not once it is stored."""
+def check_finite(name: str, tensor: NDArray[Any], mask: NDArray[np.bool_], precision: Precision, advice: str) -> float:
+    """Raise for what is not finite where ``mask``, or is not once it is stored.
+
+    The largest magnitude there, or something up to :data:`_SAFE` where that is no larger.
+    """
     limit = min(float(np.finfo(each).max) for each in (precision.storage, tensor.dtype))
     step = max(1, _ENTRIES // tensor[0].size)
 
-    def look(at: int) -> tuple[int, int, int] | None:
-        part = tensor[at : at + step]
-        given = mask[at : at + step].reshape(-1, *((1, 1) if mask.ndim == 1 else part.shape[1:]))
+    def look(at: int) -> tuple[float, tuple[int, int, int] | None]:
+        part, given = _piece(tensor, mask, at, step)
         with np.errstate(invalid="ignore"):
-            if part.max() <= limit and part.min() >= -limit:  # which NaN is not, and what is missing may well be
-                return None
-            bad = given & ~(np.abs(part) <= limit)
+            most = max(float(part.max()), -float(part.min()))
+            if most <= _SAFE:  # which NaN is not, and what is missing may well be
+                return most, None
+            magnitudes = np.abs(np.where(given, part, 0))
+            bad = ~(magnitudes <= limit)
         if not bad.any():
-            return None
+            return float(magnitudes.max()), None
         k, i, j = (int(each) for each in np.argwhere(bad)[0])
-        return at + k, i, j
+        return most, (at + k, i, j)
 
-    for found in map_in_threads(look, range(0, len(tensor), step), threads=_THREADS):
+    largest = 0.0
+    for most, found in map_in_threads(look, range(0, len(tensor), step), threads=_THREADS):
         if found is not None:
             value = float(tensor[found])
             held = f"{value:g}" + (f", more than {precision.value} stores" if np.isfinite(value) else "")
             raise NonFiniteTensorError(f"{name}[{', '.join(map(str, found))}]", held, advice)
+        largest = max(largest, most)
+    return largest
+
+
+def _piece(tensor: NDArray[Any], mask: NDArray[np.bool_], at: int, step: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Some slices, and where they are observed."""
+    part = tensor[at : at + step]
+    return part, mask[at : at + step].reshape(-1, *((1, 1) if mask.ndim == 1 else part.shape[1:]))
+
+
+def _power_of(tensor: NDArray[Any], mask: NDArray[np.bool_], precision: Precision, most: float) -> int:
+    """Power of two by which all is divided, where the largest entry observed asks for it; ``most`` is of :func:`check_finite`."""
+    if most <= _SAFE:
+        step = max(1, _ENTRIES // tensor[0].size)
+        pieces = (_piece(tensor, mask, at, step) for at in range(0, len(tensor), step))
+        most = 0.0
+        for part, given in pieces:
+            with np.errstate(invalid="ignore"):
+                most = max(most, float(np.abs(np.where(given, part, 0)).max()))
+            if most >= 1 / _SAFE:
+                return 0
+    if not most:
+        return 0
+    facts = np.finfo(precision.storage)
+    if most < float(facts.tiny) and tensor.dtype != precision.storage:
+        raise ValueError(f"the largest entry observed is {most:g}, less than {precision.value} stores; take precision='DDD'")
+    if most > float(facts.max) / math.sqrt(tensor.size):
+        advice = "scale the tensor, so that the norm of all of it is a finite number"
+        raise NonFiniteTensorError("the largest entry observed", f"{most:g}", advice)
+    return math.frexp(most)[1]
+
+
+def _divided(tensor: NDArray[Any], power: int, precision: Precision) -> NDArray[Any]:
+    """A copy, divided by ``2**power``."""
+    check_room(tensor.size * precision.storage.itemsize, "a copy of X that is scaled", "scale it by a power of two before")
+    out = np.empty(tensor.shape, precision.storage)
+    step = max(1, _ENTRIES // tensor[0].size)
+    for at in range(0, len(tensor), step):
+        out[at : at + step] = np.ldexp(tensor[at : at + step], -power)
+    return out
+
+
+def _apart(seen: NDArray[np.bool_]) -> Iterator[str]:
+    """What of a slice that is observed at ``seen`` nothing tells of: rows and columns that no chain of entries joins."""
+    for noun, axis in (("row", 1), ("column", 0)):
+        if not (begun := seen.any(axis=axis)).all():
+            yield named(noun, np.flatnonzero(~begun))
+    rows, columns = np.nonzero(seen)
+    order, ones = sum(seen.shape), np.ones(len(rows), bool)
+    labels = connected_components(coo_array((ones, (rows, len(seen) + columns)), shape=(order, order)), directed=False)[1]
+    numbers, sizes = np.unique(labels[rows], return_counts=True)
+    for block in np.delete(numbers, sizes.argmax()):
+        inside = labels[rows] == block
+        own, theirs = named("row", np.unique(rows[inside])), named("column", np.unique(columns[inside]))
+        yield f"{own} outside of {theirs}, and {theirs} outside of {own},"
 
 
 def check_order(fourier: GraphFourier, tensor: NDArray[Any]) -> None:
@@ -114,8 +270,8 @@ def check_order(fourier: GraphFourier, tensor: NDArray[Any]) -> None:
         )
 
 
-def named(slices: NDArray[np.intp]) -> str:
-    """Slices in words, not too many of them."""
-    some = ", ".join(map(str, slices[:_NAMED].tolist()))
-    rest = f" and {len(slices) - _NAMED} more" if len(slices) > _NAMED else ""
-    return f"slice{'s' * (len(slices) != 1)} {some}{rest}"
+def named(noun: str, numbers: NDArray[np.intp]) -> str:
+    """Slices, rows or columns in words, not too many of them."""
+    some = ", ".join(map(str, numbers[:_NAMED].tolist()))
+    rest = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+    return f"{noun}{'s' * (len(numbers) != 1)} {some}{rest}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from itertools import pairwise
@@ -241,6 +242,144 @@ def test_devices_budgets_and_files_change_no_bit(svt, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+# what nothing observed tells of
+
+
+def by_entry(given, hidden):
+    """A mask by entry without ``hidden(slices, rows, columns)``, of seven entries in ten."""
+    mask = oc.random_mask(given.x.shape, 0.7, by="entry")
+    mask[hidden(*np.indices(given.x.shape))] = False
+    return mask
+
+
+#: What of a tensor on two components, of vertices 0 to 23 and 24 to 39, is hidden, and what is said of it.
+HIDDEN = {
+    "a column": (lambda v, i, j: j == 3, ["column 3 of every slice: no chain"]),
+    "rows and columns": (lambda v, i, j: (i == 0) | (i == 5) | (j == 7), ["rows 0, 5 of", "column 7 of"]),
+    "a row in one component": (lambda v, i, j: (v >= 24) & (i == 2), ["row 2 of slices 24, 25, 26, 27, 28, 29 and 10 more"]),
+    "what two blocks of entries leave": (
+        lambda v, i, j: (i < 4) != (j < 5),
+        ["rows 4, 5, 6, 7 outside of columns 5, 6, 7, and columns 5, 6, 7 outside of rows 4, 5, 6, 7, of every slice"],
+    ),
+    "a component": (lambda v, i, j: v >= 24, ["slices 24, 25, 26, 27, 28, 29 and 10 more: no path in the graph"]),
+    "a component and a row": (lambda v, i, j: (v >= 24) | (i == 1), ["no path in the graph", "row 1 of slices 0, 1, 2"]),
+}
+
+
+@pytest.fixture(scope="module")
+def apart():
+    graph = scipy.linalg.block_diag(random_graph(24, 12, seed=2), random_graph(16, 10, seed=3))
+    return problem(40, 8, 1, 0.7, fourier=oc.GraphFourier(graph))
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_nothing_observed_tells_of_is_named_and_zero(apart, name):
+    hidden, words = HIDDEN[name]
+    where = hidden(*np.indices(apart.x.shape))
+    with pytest.warns(oc.ImputationWarning) as told:
+        found = oc.impute(apart.x, by_entry(apart, hidden), apart.fourier, n_lambdas=8)
+    text = "\n".join(str(each.message) for each in told)
+    assert all(each in text for each in words), text
+    assert np.abs(found.tensor[where]).max() <= 1e-6 and np.abs(found.tensor[~where]).max() > 1
+    assert "so that the estimate is zero" in text
+
+
+def test_what_something_tells_of_is_not_named(apart):
+    """Each row and column of a component in one slice at least, and all joined: no warning, which would be an error."""
+    mask = by_entry(apart, lambda v, i, j: (i == 2) & (v != 3) & (v != 30))
+    assert oc.impute(apart.x, mask, apart.fourier, n_lambdas=3).report.unreached == 0
+
+
+def test_slices_that_no_eigenvector_reaches_are_named():
+    graph = scipy.linalg.block_diag(random_graph(20, 12, seed=2), random_graph(10, 8, seed=3), random_graph(10, 8, seed=4))
+    fourier = oc.GraphFourier(graph, n_components=2)
+    lost = np.flatnonzero(~fourier.basis.any(axis=1))
+    mask = np.ones(40, bool)
+    mask[[1, lost[4]]] = False
+    with pytest.warns(oc.ImputationWarning, match=rf"slice {lost[4]}: none of the 2 eigenvectors reaches them"):
+        found = oc.impute(np.ones((40, 3, 3)), mask, fourier)
+    assert not found.tensor[lost[4]].any() and found.tensor[1].all()
+
+
+# gaps
+
+
+def test_nan_is_a_gap_where_no_mask_is_given(small):
+    for mask in (small.mask, oc.random_mask(small.x.shape, 0.6, by="entry")):
+        x = np.where(mask if mask.ndim == 3 else mask[:, None, None], small.x, np.nan)
+        assert np.array_equal(oc.observed_mask(x), mask)
+        expected = oc.impute(small.x, mask, small.fourier, n_lambdas=4).tensor
+        assert np.array_equal(oc.impute(x, None, small.fourier, n_lambdas=4).tensor, expected)
+    with pytest.warns(oc.ImputationWarning, match="nothing is missing"):
+        oc.impute(small.x, None, small.fourier)
+
+
+def test_a_mask_the_other_way_round_is_noticed_where_gaps_are_zero(small):
+    x = np.where(small.mask[:, None, None], small.x, 0)
+    with pytest.warns(oc.ImputationWarning, match="all that is observed is zero.*mask is True where X is observed"):
+        assert not oc.impute(x, ~small.mask, small.fourier).tensor.any()
+
+
+# small and large entries
+
+
+@pytest.mark.parametrize("svt", ["gram64", "subspace", "svd"])
+@pytest.mark.parametrize("power", [-1000, -531, -120, 252, 253, 400, 1000])
+def test_a_power_of_two_changes_no_digit(svt, power, tmp_path):
+    given = problem(30, 10, 1, 0.8, dtype=np.float64)
+    x = np.where(given.mask[:, None, None], given.x, 7.0)
+    rows, late = [], []
+    expected = oc.impute(x, given.mask, given.fourier, svt=svt, n_lambdas=7)
+    scaled = np.ldexp(x, power)
+    before = scaled.copy()
+    options = {"svt": svt, "checkpoint": tmp_path / "c"}
+    oc.impute(
+        scaled, given.mask, given.fourier, n_lambdas=7, callback=lambda *each: len(rows) == 3 or rows.append(each), **options
+    )
+    found = oc.impute(scaled, given.mask, given.fourier, n_lambdas=7, callback=lambda row, e: late.append((row, e())), **options)
+    assert found.report.resumed_lambdas == 4 and np.array_equal(scaled, before)
+    assert np.array_equal(found.tensor, np.ldexp(expected.tensor, power)) and np.array_equal(late[-1][1], found.tensor)
+    for mine, other in zip(found.history, expected.history, strict=True):
+        assert (mine.lam, mine.steps, mine.change) == (math.ldexp(other.lam, power), other.steps, other.change)
+    report, wanted = found.report, expected.report
+    assert (report.largest, report.floor) == (math.ldexp(wanted.largest, power), math.ldexp(wanted.floor, power))
+    assert late[0][0] == found.history[4]
+    later, starts = (oc.impute(*each, given.mask, given.fourier, svt=svt, n_lambdas=2) for each in ((scaled,), (x,)))
+    again = oc.impute(scaled, given.mask, given.fourier, svt=svt, n_lambdas=2, start=later)
+    plain = oc.impute(x, given.mask, given.fourier, svt=svt, n_lambdas=2, start=starts)
+    assert np.array_equal(again.tensor, np.ldexp(plain.tensor, power))
+
+
+@pytest.mark.parametrize(("power", "precision"), [(-105, "FDF"), (-101, "FFF"), (100, "FDF"), (101, "FFF"), (115, "FDF")])
+def test_small_and_large_entries_of_float32(power, precision):
+    given = problem(30, 10, 1, 0.8)
+    expected = oc.impute(given.x, given.mask, given.fourier, precision=precision)
+    found = oc.impute(np.ldexp(given.x, power), given.mask, given.fourier, precision=precision)
+    wanted = np.ldexp(expected.tensor, power)
+    assert np.array_equal(found.tensor, wanted) and found.report.steps == expected.report.steps
+
+
+def test_on_devices_and_by_entry_a_power_changes_no_digit():
+    given = problem(30, 10, 1, 0.7, by="entry", dtype=np.float64)
+    x = np.where(given.mask, given.x, np.nan)
+    options = {"devices": ["host:0", "host:1"], "n_lambdas": 5}
+    expected = oc.impute(x, given.mask, given.fourier, **options).tensor
+    for power in (-600, 600):
+        found = oc.impute(np.ldexp(x, power), given.mask, given.fourier, **options).tensor
+        assert np.array_equal(found, np.ldexp(expected, power))
+
+
+def test_what_was_observed_stays_beside_entries_of_any_size():
+    given = problem(30, 10, 1, 0.8, dtype=np.float64)
+    x = np.ldexp(given.x, 900)
+    x[:, 0] = np.ldexp(given.x[:, 0], -900)  # zero once it is divided
+    found = oc.impute(x, given.mask, given.fourier, n_lambdas=3).tensor
+    assert np.array_equal(found[given.mask], x[given.mask]) and np.isfinite(found).all()
+    x = given.x.copy()
+    x[~given.mask] = 1e300  # which does not count
+    assert np.array_equal(oc.impute(x, given.mask, given.fourier).tensor, imputed(given).tensor)
+
+
 # what accompanies a run
 
 
@@ -323,7 +462,16 @@ BAD_CALLS = {
         oc.NonFiniteTensorError,
         r"1e\+39, more than FDF stores",
     ),
-    "nothing observed": (lambda g: {"mask": np.zeros(60, bool)}, ValueError, "nothing is observed"),
+    "infinite without a mask": (
+        lambda g: {"X": with_entry(g.x, (7, 0, 0), np.inf), "mask": None},
+        ValueError,
+        r"X\[7, 0, 0\] is inf",
+    ),
+    "norm": (lambda g: {"X": g.x.astype(float) * 1e307}, ValueError, "norm of all of it"),
+    "too small": (lambda g: {"X": g.x.astype(float) * 1e-60, "precision": "FDF"}, ValueError, "take precision='DDD'"),
+    "first beyond": (lambda g: {"X": g.x.astype(float) * 1e-300, "first_lambda": 1e300}, ValueError, "first_lambda is 1e\\+300"),
+    "nothing observed": (lambda g: {"mask": np.zeros(60, bool)}, ValueError, "nothing is observed: mask is False"),
+    "nothing but NaN": (lambda g: {"X": g.x * np.nan, "mask": None}, ValueError, "nothing is observed: X is NaN"),
     "mask shape": (lambda g: {"mask": np.ones((60, 12), bool)}, ValueError, r"mask has shape \(60, 12\), but X has"),
     "mask type": (lambda g: {"mask": g.mask.astype(int)}, TypeError, "mask holds int64; give bool"),
     "integers": (lambda g: {"X": g.x.astype(int)}, TypeError, "X holds int64; give float32"),

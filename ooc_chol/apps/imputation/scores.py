@@ -8,49 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-#: Entries that are looked at together.
-_ENTRIES = 1 << 22
+import ooc_chol as oc
 
-
-def observed_mask(X: Any) -> NDArray[np.bool_]:
-    """What of a tensor is observed, where NaN stands for what is missing.
-
-    Parameters
-    ----------
-    X : (N, m, n) array_like
-        Floating-point numbers; a memory-mapped file is read through once.
-
-    Returns
-    -------
-    (N,) or (N, m, n) bool array
-        True where observed: a value for each slice where none is missing in part, else one for each entry.
-
-    Raises
-    ------
-    ValueError
-        X has not three axes.
-    TypeError
-        X holds no floating-point numbers, so that NaN cannot stand there.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x = np.zeros((3, 2, 2))
-    >>> x[1] = np.nan
-    >>> observed_mask(x).tolist()
-    [True, False, True]
-    """
-    tensor = np.asarray(X)
-    if tensor.ndim != 3 or not tensor.size:
-        raise ValueError(f"X has shape {tensor.shape}; give (N, m, n): an m x n slice for each of N vertices")
-    if tensor.dtype.kind != "f":
-        raise TypeError(f"X holds {tensor.dtype}, in which nothing marks what is missing: give float32 or float64, or a mask")
-    step = max(1, _ENTRIES // tensor[0].size)
-    parts = [~np.isnan(tensor[at : at + step]) for at in range(0, len(tensor), step)]
-    by_entry: NDArray[np.bool_] = np.concatenate(parts) if len(parts) > 1 else parts[0]
-    flat = by_entry.reshape(len(by_entry), -1)
-    begun, whole = np.asarray(flat.any(axis=1)), np.asarray(flat.all(axis=1))
-    return whole if np.array_equal(begun, whole) else by_entry
+#: The rule by which NaN stands for what is missing.
+observed_mask = oc.observed_mask
 
 
 def relative_error(estimate: Any, true: Any, where: NDArray[np.bool_] | None = None) -> float:

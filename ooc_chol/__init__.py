@@ -110,6 +110,8 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
+    from ooc_chol.sparse.sources.npy import input_npy as input_npy
+    from ooc_chol.sparse.sources.npz import input_npz as input_npz
     from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tensors.errors import ImputationWarning as ImputationWarning
     from ooc_chol.tensors.errors import NonFiniteTensorError as NonFiniteTensorError
@@ -210,6 +212,8 @@ _NAMES = {
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
     "sparse.sources.metis": ("metis_graph",),
+    "sparse.sources.npy": ("input_npy",),
+    "sparse.sources.npz": ("input_npz",),
     "team": ("map_in_threads",),
     "tensors.errors": ("ImputationWarning", "NonFiniteTensorError"),
     "tensors.fourier": ("GraphFourier",),

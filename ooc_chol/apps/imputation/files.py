@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any, final
 
@@ -24,6 +23,8 @@ _ENDINGS = (".npy", ".npz", *_NETCDF)
 _MAGIC_3, _MAGIC_4 = (b"CDF\x01", b"CDF\x02"), b"\x89HDF"
 #: What SciPy and netCDF4 raise where a file ends too early or holds nonsense.
 _DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+#: Most bytes of a compressed tensor for each byte of its file, and those that need no such reason.
+_MOST_GROWTH, _SMALL = 50, 64 << 20
 #: Names of the axes of a tensor, where a file has none.
 _AXES = ("vertex", "row", "column")
 
@@ -84,9 +85,16 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
     TypeError
         It holds other numbers than float32 or float64.
     OSError
-        It cannot be read.
+        It is no regular file, or cannot be read.
+    BudgetError
+        There is no memory for it.
     OocCholError
         It is NetCDF 4, and netCDF4 is not installed.
+
+    Notes
+    -----
+    Of an ``.npz`` file only the tensor and its mask are read. A compressed tensor of more than 64 MiB that has more than 50 times
+    the bytes of its file is refused: give it as ``.npy``.
 
     Examples
     --------
@@ -99,8 +107,7 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
     TensorFile(tensor=<3 x 2 x 2 float64>, mask=[True, False, True], name='x', axes=('vertex', 'row', 'column'))
     """
     file = Path(path)
-    with file.open("rb"):  # raises what is wrong with its name
-        pass
+    oc.input_file(file).close()  # raises what is wrong with its name
     readers: dict[str, Callable[[Path, str | None], TensorFile]] = {
         ".npy": _read_npy,
         ".npz": _read_npz,
@@ -141,15 +148,21 @@ def read_mask(path: str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[n
         It cannot be read.
     """
     file = Path(path)
-    try:
-        given = np.load(file, allow_pickle=False) if file.suffix.lower() == ".npy" else np.loadtxt(file, ndmin=1)
-    except ValueError as error:
-        raise ValueError(f"{file} holds no mask ({error}); give .npy, or a line with 0 or 1 for each slice") from error
+    given = oc.input_npy(file, mapped=True) if file.suffix.lower() == ".npy" else _numbers(file)
     if given.shape not in (shape, shape[:1]):
         raise ValueError(f"{file}: the mask has shape {given.shape}; give ({shape[0]},), one for each slice, or {shape}")
-    if given.dtype != np.bool_ and not np.isin(given, (0, 1)).all():
+    if given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
         raise ValueError(f"{file}: a mask holds 1 where the tensor is observed and 0 elsewhere, and no other number")
-    return given.astype(bool)
+    return np.array(given, bool)
+
+
+def _numbers(file: Path) -> NDArray[Any]:
+    """Numbers in text."""
+    with oc.input_file(file) as stream:
+        try:
+            return np.loadtxt(stream, ndmin=1)
+        except ValueError as error:
+            raise ValueError(f"{file} holds no mask ({error}); give .npy, or a line with 0 or 1 for each slice") from error
 
 
 def write_tensor(
@@ -211,24 +224,30 @@ def check_tensor_name(path: Path) -> None:
 def _read_npy(file: Path, variable: str | None) -> TensorFile:
     if variable is not None:
         raise ValueError(f"{file}: a .npy file has one array, without a name; leave out the variable {variable!r:.40}")
-    try:
-        return TensorFile(np.load(file, mmap_mode="r", allow_pickle=False))
-    except ValueError as error:
-        raise ValueError(f"{file} holds no array of numbers in NumPy's format: {error}") from error
+    return TensorFile(oc.input_npy(file, mapped=True))
 
 
 def _read_npz(file: Path, variable: str | None) -> TensorFile:
-    try:
-        with np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{file} holds no arrays in NumPy's format: {error}") from error
-    tensors = [name for name, array in arrays.items() if array.ndim == 3 and name != "mask"]
-    name = _one_of(file, tensors, [*arrays], variable)
-    mask = arrays.get("mask")
-    if mask is not None and (mask.dtype != np.bool_ or mask.shape not in (arrays[name].shape, arrays[name].shape[:1])):
-        raise ValueError(f"{file}: mask holds {mask.dtype} of shape {mask.shape}; give bool, ({len(arrays[name])},) or as {name}")
-    return TensorFile(arrays[name], mask, name)
+    def choose(headers: Mapping[str, Any]) -> list[str]:
+        """The tensor, and its mask where there is one."""
+        tensors = [name for name, header in headers.items() if len(header.shape) == 3 and name != "mask"]
+        name = _one_of(file, tensors, [*headers], variable)
+        mask, shape = headers.get("mask"), headers[name].shape
+        if mask is not None and (mask.dtype != np.bool_ or mask.shape not in (shape, shape[:1])):
+            raise ValueError(f"{file}: mask holds {mask.dtype} of shape {mask.shape}; give bool, {shape[:1]} or as {name}")
+        chosen = [name] if mask is None or name == "mask" else [name, "mask"]
+        _check_growth(file, sum(headers[each].nbytes for each in chosen))
+        return chosen
+
+    name, *rest = found = oc.input_npz(file, choose)
+    return TensorFile(found[name], found["mask"] if rest else None, name)
+
+
+def _check_growth(file: Path, nbytes: int) -> None:
+    """Refuse what takes far more memory than the bytes of its file justify."""
+    size = file.stat().st_size
+    if nbytes > max(_SMALL, _MOST_GROWTH * size):
+        raise ValueError(f"{file}: the tensor takes {nbytes} bytes, but the file has {size}; give it as .npy, which is mapped")
 
 
 def _one_of(file: Path, suited: list[str], known: list[str], wanted: str | None) -> str:
@@ -244,7 +263,7 @@ def _one_of(file: Path, suited: list[str], known: list[str], wanted: str | None)
 
 
 def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
-    with file.open("rb") as stream:
+    with oc.input_file(file) as stream:
         magic = stream.read(4)
     if magic in _MAGIC_3:
         try:
@@ -256,7 +275,10 @@ def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
             raise oc.OocCholError(f"{file}: NetCDF 4 is read by netCDF4, which is not installed: {oc.install_hint('io')}")
         import netCDF4
 
-        content = netCDF4.Dataset(file)
+        try:
+            content = netCDF4.Dataset(file)
+        except OSError as error:
+            raise ValueError(f"{file} is a damaged NetCDF file: {error}; copy it again") from error
     else:
         raise ValueError(f"{file} is no NetCDF file of version 3 or 4: it begins with {magic!r}")
     with content:
@@ -268,6 +290,9 @@ def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> 
     suited = [name for name, each in variables.items() if len(each.dimensions) == 3]
     name = _one_of(file, suited, [*variables], wanted)
     found = variables[name]
+    nbytes = prod(found.shape) * np.dtype(np.float64).itemsize
+    _check_growth(file, nbytes)
+    oc.check_room(nbytes, f"memory for {name} of {file}", "give it as .npy, which is mapped")
     try:
         values: Any = np.ma.asarray(found[...])
     except _DAMAGED as error:

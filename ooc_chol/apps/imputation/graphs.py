@@ -57,10 +57,11 @@ def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, b
     file = Path(path)
     name = file.name.lower().removesuffix(".gz")
     if name.endswith(".npy"):
-        try:
-            matrix = csr_array(np.load(file, allow_pickle=False))
-        except ValueError as error:
-            raise oc.SparseInputError(str(file), "", f"it is no matrix ({error})", "give a square array of weights") from error
+        given = oc.input_npy(file, mapped=True)
+        if given.ndim != 2 or given.dtype.kind not in "biufc":
+            problem = f"it holds {given.dtype} of shape {given.shape}"
+            raise oc.SparseInputError(str(file), "", problem, "give a square array of weights")
+        matrix = csr_array(given)
     elif name.endswith(_EDGES) and not file.is_dir():
         shape = None if n_vertices is None else (n_vertices, n_vertices)
         with oc.block_csr(oc.edge_list(file, base=base, shape=shape)) as packed:

@@ -1,4 +1,4 @@
-"""Vectors in ``.npy`` files, and folders of them that hold a matrix in CSR form."""
+"""Arrays in ``.npy`` files, and folders of vectors that hold a matrix in CSR form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from ooc_chol.errors import SparseInputError, TierError
 from ooc_chol.inputs import input_bytes, input_file, parse_json
 from ooc_chol.memory.files import file_errors_typed, read_fully
 from ooc_chol.memory.sources.file import FileState, npy_header
+from ooc_chol.outputs import AnyPath
+from ooc_chol.room import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.vectors import AbstractVector, Take
@@ -31,6 +33,7 @@ class Header(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     offset: int  #: Bytes before the first number
+    is_fortran: bool = False  #: Whether numbers of a column are adjacent
 
     @property
     def size(self) -> int:
@@ -38,16 +41,21 @@ class Header(NamedTuple):
         return prod(self.shape)
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the numbers."""
+        return self.size * self.dtype.itemsize
+
+    @property
     def end(self) -> int:
         """Bytes up to the last number."""
-        return self.offset + self.size * self.dtype.itemsize
+        return self.offset + self.nbytes
 
 
 def header_of(head: bytes, source: str, member: str) -> Header:
     """The header of a ``.npy`` file, from its first bytes."""
     place = BytesIO(head)
     try:
-        shape, _, dtype = npy_header(place)
+        shape, is_fortran, dtype = npy_header(place)
     except Exception as error:  # the parser of a damaged header may raise anything
         raise SparseInputError(
             source, f"byte 0 of {member}", f"it is no array ({error!s:.200})", "write it anew, with numpy.save"
@@ -55,7 +63,60 @@ def header_of(head: bytes, source: str, member: str) -> Header:
     if dtype.hasobject or not dtype.itemsize or any(length < 0 for length in shape):
         problem = f"an array of {dtype!s:.80} and shape {shape!s:.80}"
         raise SparseInputError(source, f"byte 0 of {member}", problem, "write it anew as plain numbers, with numpy.save")
-    return Header(shape, dtype, place.tell())
+    return Header(shape, dtype, place.tell(), is_fortran)
+
+
+def input_npy(path: AnyPath, *, mapped: bool = False) -> NDArray[Any]:
+    """Read an array of plain numbers from a ``.npy`` file, no larger than the file.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the file.
+    mapped : bool
+        Map it, and read nothing but its header.
+
+    Returns
+    -------
+    array
+        Of the shape, type and order that the file has.
+
+    Raises
+    ------
+    SparseInputError
+        It is no such file, holds Python objects, or ends before the last number.
+    BudgetError
+        The system does not grant the memory.
+    TierError
+        It is no regular file, or cannot be read.
+    FileNotFoundError
+        There is no such file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(Path(folder, "a.npy"), np.eye(2))
+    ...     oc.input_npy(Path(folder, "a.npy")).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    name = os.fspath(path)
+    with file_errors_typed(path, "reading it"), input_file(path) as file:
+        header = header_of(file.read(MOST_HEADER), name, os.path.basename(name))
+        size = os.fstat(file.fileno()).st_size
+        order: Literal["C", "F"] = "F" if header.is_fortran else "C"
+        if header.end > size:
+            problem = f"{header.size} numbers of {header.dtype} end at byte {header.end}, but it has {size} bytes"
+            raise SparseInputError(name, "", problem, "it was cut short: copy it again")
+        if mapped and header.size:
+            return np.memmap(file, header.dtype, "r", header.offset, header.shape, order)
+        check_room(header.end, f"memory for {name}", "give fewer numbers")
+        out = np.empty(header.size, header.dtype)
+        read_fully(file.fileno(), out.view(np.uint8).data, header.offset, name)
+    return out.reshape(header.shape, order=order)
 
 
 def vector_header(head: bytes, source: str, member: str) -> Header:

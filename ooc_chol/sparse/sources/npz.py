@@ -1,10 +1,10 @@
-"""SciPy's ``.npz`` files of sparse matrices, read as streams, without pickles."""
+"""``.npz`` files: SciPy's of sparse matrices, read as streams, and arrays that are asked for; without pickles."""
 
 from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn, final
@@ -16,11 +16,13 @@ from ooc_chol.errors import SparseInputError, TierError
 from ooc_chol.inputs import input_file
 from ooc_chol.memory.files import file_errors_typed
 from ooc_chol.memory.sources.file import FileState
+from ooc_chol.outputs import AnyPath
+from ooc_chol.room import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.rows import AbstractRows
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.coordinates import column_rows, coordinate_rows
-from ooc_chol.sparse.sources.npy import MOST_HEADER, header_of, vector_header
+from ooc_chol.sparse.sources.npy import MOST_HEADER, Header, header_of, vector_header
 from ooc_chol.sparse.sources.scattered import ScatteredRows
 from ooc_chol.sparse.sources.vectors import AbstractVector, Take
 
@@ -35,8 +37,8 @@ _ADVICE = "write it anew, with scipy.sparse.save_npz"
 class Archive:
     """A ``.npz`` file; each reading opens it anew, and refuses it where it has changed meanwhile."""
 
-    def __init__(self, path: Path, source: str) -> None:
-        self.path, self.source = path, source
+    def __init__(self, path: Path, source: str, advice: str = _ADVICE) -> None:
+        self.path, self.source, self._advice = path, source, advice
         with file_errors_typed(path, "opening it"), input_file(path) as file:
             self._state = FileState.of(file.fileno())
         with self._zip() as archive:
@@ -48,7 +50,7 @@ class Archive:
             with file_errors_typed(self.path, "opening it"):
                 file = stack.enter_context(input_file(self.path))
             if change := self._state.changes_to(FileState.of(file.fileno())):
-                raise TierError(f"{self.path}: {change} while the matrix was read: let nothing write to it, or give a copy of it")
+                raise TierError(f"{self.path}: {change} while it was read: let nothing write to it, or give a copy of it")
             try:
                 archive = stack.enter_context(zipfile.ZipFile(file))
             except Exception as error:  # the parser of a damaged directory may raise anything
@@ -60,30 +62,66 @@ class Archive:
         if isinstance(error, SparseInputError | MemoryError):
             raise error
         said = str(error) or type(error).__name__
-        raise SparseInputError(self.source, member, f"the archive is damaged there ({said:.200})", _ADVICE) from error
+        problem = f"the archive is damaged{' there' if member else ''} ({said:.200})"
+        raise SparseInputError(self.source, member, problem, self._advice) from error
 
     @contextmanager
     def member(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
         """A member that is opened, and the bytes that it says to have."""
+        with self._zip() as archive, self._opened(archive, name) as found:
+            yield found
+
+    @contextmanager
+    def _opened(self, archive: zipfile.ZipFile, name: str) -> Iterator[tuple[IO[bytes], int]]:
+        try:
+            info = archive.getinfo(name)
+            self._check(info)
+            stream = archive.open(info)
+        except Exception as error:  # as above
+            self.refuse(name, error)
+        with stream:
+            yield stream, info.file_size
+
+    def headers(self) -> dict[str, Header]:
+        """Shapes and types of all arrays in it, of which nothing else is read."""
+        found = {}
         with self._zip() as archive:
-            try:
-                info = archive.getinfo(name)
-                self._check(info)
-                stream = archive.open(info)
-            except Exception as error:  # as above
-                self.refuse(name, error)
-            with stream:
-                yield stream, info.file_size
+            for name in archive.namelist():
+                if name.endswith(".npy"):
+                    with self._opened(archive, name) as (stream, nbytes):
+                        found[name] = header_of(self.head(stream, name, MOST_HEADER), self.source, name)
+                    self.check_end(found[name], name, nbytes)
+        return found
+
+    def array(self, name: str) -> NDArray[Any]:
+        """An array, read whole; its checksum is compared."""
+        with self.member(name) as (stream, nbytes):
+            head = self.head(stream, name, MOST_HEADER)
+            header = header_of(head, self.source, name)
+            self.check_end(header, name, nbytes)
+            check_room(nbytes, f"memory for {name} of {self.source}", "give fewer numbers")
+            out = np.empty(header.size, header.dtype)
+            buffer, there = out.view(np.uint8).data, head[header.offset :]
+            buffer[: len(there)] = there
+            if self.read(stream, buffer[len(there) :], name) < len(buffer) - len(there) or self.head(stream, name, 1):
+                raise SparseInputError(self.source, name, "its bytes are not as many as it says", self._advice)
+        return out.reshape(header.shape, order="F" if header.is_fortran else "C")
+
+    def check_end(self, header: Header, name: str, nbytes: int) -> None:
+        """Refuse an array whose numbers are not as many as there are bytes for."""
+        if header.end != nbytes:
+            problem = f"{header.size} numbers of {header.dtype} end at byte {header.end}, but it has {nbytes} bytes"
+            raise SparseInputError(self.source, name, problem, self._advice)
 
     def _check(self, info: zipfile.ZipInfo) -> None:
         """Refuse a member that says to be larger than its bytes can become."""
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise SparseInputError(self.source, info.filename, "it is compressed in another way than deflated", _ADVICE)
+            raise SparseInputError(self.source, info.filename, "it is compressed in another way than deflated", self._advice)
         growth = _MOST_GROWTH if info.compress_type == zipfile.ZIP_DEFLATED else 1
         held = min(info.compress_size, os.path.getsize(self.path))
         if info.file_size > growth * held:
             problem = f"it says to be {info.file_size} bytes, which its {held} bytes cannot become"
-            raise SparseInputError(self.source, info.filename, problem, _ADVICE)
+            raise SparseInputError(self.source, info.filename, problem, self._advice)
 
     def read(self, stream: IO[bytes], buffer: memoryview, name: str) -> int:
         """Fill a buffer as far as the member goes; how many bytes that were."""
@@ -121,10 +159,8 @@ class MemberVector(AbstractVector):
         self.name, self._archive = name, archive
         with archive.member(name) as (stream, nbytes):
             self._header = vector_header(archive.head(stream, name, MOST_HEADER), archive.source, name)
+            archive.check_end(self._header, name, nbytes)
         self.dtype, self.size = self._header.dtype, self._header.size
-        if self._header.end != nbytes:
-            problem = f"{self.size} numbers of {self.dtype.name} end at byte {self._header.end}, but it has {nbytes} bytes"
-            raise SparseInputError(archive.source, name, problem, _ADVICE)
 
     @contextmanager
     def opened(self) -> Iterator[Take]:
@@ -143,6 +179,50 @@ class MemberVector(AbstractVector):
                 return piece
 
             yield take
+
+
+def input_npz(path: AnyPath, choose: Callable[[Mapping[str, Header]], Iterable[str]]) -> dict[str, NDArray[Any]]:
+    """Read those arrays of an ``.npz`` file that are chosen by their shapes and types.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the file.
+    choose : callable
+        ``choose(headers)``: names of the arrays to read, of a mapping from all names to what has a ``shape``, a ``dtype`` and,
+        as ``nbytes``, the bytes that the array takes.
+
+    Returns
+    -------
+    dict of str to array
+        The arrays, compared with their checksums.
+
+    Raises
+    ------
+    SparseInputError
+        It is no such file, is damaged, or an array of it says to be larger than its bytes can become.
+    BudgetError
+        The system does not grant the memory.
+    TierError
+        It is no regular file, or cannot be read.
+    FileNotFoundError
+        There is no such file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder, "a.npz"), x=np.eye(2), y=np.zeros(3))
+    ...     oc.input_npz(Path(folder, "a.npz"), lambda headers: [name for name in headers if headers[name].shape == (2, 2)])
+    {'x': array([[1., 0.],
+           [0., 1.]])}
+    """
+    archive = Archive(Path(path), os.fspath(path), "write it anew, with numpy.savez")
+    headers = {name.removesuffix(".npy"): header for name, header in archive.headers().items()}
+    return {name: archive.array(f"{name}.npy") for name in choose(headers)}
 
 
 def npz_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
+
 import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.imputation import observed_mask, read_mask, read_tensor, write_tensor
+from ooc_chol.apps.imputation import files, observed_mask, read_graph, read_mask, read_tensor, write_tensor
 
 pytestmark = pytest.mark.host
 
@@ -122,3 +125,94 @@ def test_masks_by_slice_and_by_entry(tmp_path):
     (tmp_path / "words.txt").write_text("yes\nno\n")
     with pytest.raises(ValueError, match="holds no mask"):
         read_mask(tmp_path / "words.txt", SHAPE)
+
+
+#: All that is read of files, by a name that it is read under.
+READERS = {
+    **{f"a.{ending}": read_tensor for ending in ("npy", "npz", "nc", "nc3", "cdf", "nc4")},
+    **{f"mask.{ending}": lambda path: read_mask(path, SHAPE) for ending in ("npy", "txt")},
+    **{f"graph.{ending}": read_graph for ending in ("npy", "npz", "txt", "mtx", "graph", "oocsr")},
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_file_is_refused_at_once(tmp_path, name):
+    (tmp_path / "pipe").mkdir()
+    (tmp_path / "device").mkdir()
+    os.mkfifo(tmp_path / "pipe" / name)
+    (tmp_path / "device" / name).symlink_to("/dev/zero")
+    for kind in ("pipe", "device"):
+        with pytest.raises((OSError, ValueError), match=rf"{name}.*(is a {kind}|not a file|regular)"):
+            READERS[name](tmp_path / kind / name)
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name[-3:] in ("npy", "npz", ".nc")])
+def test_what_is_damaged_is_refused_by_its_name(tmp_path, name):
+    """Empty, another format, cut, and bytes changed: a refusal that names the file, or an array of the shape and type."""
+    path = tmp_path / name
+    contents = {"npy": lambda: np.save(path, numbers()), "npz": lambda: np.savez_compressed(path, x=numbers())}
+    contents.get(name[-3:], lambda: write_tensor(path, numbers()))()
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    cases = [
+        b"",
+        b"\x00" * 200,
+        b"PK\x05\x06" + bytes(18),
+        b"\x93NUMPY\x01\x00\xff\xff",
+        *(whole[:at] for at in (1, 9, 70, len(whole) - 3)),
+    ]
+    for _ in range(60):
+        changed = bytearray(whole)
+        changed[rng.integers(len(whole))] ^= 1 << rng.integers(8)
+        cases.append(bytes(changed))
+    refused = 0
+    for content in cases:
+        path.write_bytes(content)
+        try:
+            READERS[name](path)
+        except (ValueError, TypeError, oc.OocCholError) as error:
+            refused += 1
+            assert name in str(error), (content, error)
+    assert refused >= 8
+
+
+def test_of_an_archive_only_the_tensor_and_its_mask_are_read(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, other=np.full(30_000, 7.0), x=np.asfortranarray(numbers()), mask=np.array([True, False, True, True]))
+    content = path.read_bytes()
+    place = content.index(np.full(1000, 7.0).tobytes())
+    path.write_bytes(content[: place + 200_000] + b"\xff" + content[place + 200_001 :])
+    found = read_tensor(path)
+    assert np.array_equal(found.tensor, numbers()) and found.mask.tolist() == [True, False, True, True] and found.name == "x"
+    place = content.index(np.asfortranarray(numbers()).tobytes(order="F"))
+    path.write_bytes(content[:place] + b"\xff" + content[place + 1 :])
+    with pytest.raises(ValueError, match=r"a\.npz, x\.npy: the archive is damaged there"):
+        read_tensor(path)
+
+
+def test_a_tensor_takes_no_more_than_its_bytes_justify(tmp_path, monkeypatch):
+    """Of zeros a thousand bytes are one in the file: beyond a limit that is refused, in an archive and in NetCDF 4."""
+    monkeypatch.setattr(files, "_SMALL", 100_000)
+    netCDF4 = pytest.importorskip("netCDF4")
+    np.savez_compressed(tmp_path / "zeros.npz", tensor=np.zeros((5000, 8, 8), np.float32))
+    with netCDF4.Dataset(tmp_path / "unwritten.nc", "w") as content:
+        for name in "abc":
+            content.createDimension(name, 300)
+        content.createVariable("t", "f4", ("a", "b", "c"), chunksizes=(1, 10, 10), zlib=True)
+    for name in ("zeros.npz", "unwritten.nc"):
+        with pytest.raises(ValueError, match=rf"{name}: the tensor takes \d+ bytes, but the file has \d+; give it as \.npy"):
+            read_tensor(tmp_path / name)
+    with zipfile.ZipFile(tmp_path / "says.npz", "w") as archive:
+        head = tmp_path / "head.npy"
+        np.save(head, numbers())
+        archive.writestr("x.npy", head.read_bytes().replace(b"(4, 3, 2)", b"(4, 3, 9)"))
+    with pytest.raises(ValueError, match=r"says\.npz, x\.npy: 108 numbers of float32 end at byte 560, but it has 224 bytes"):
+        read_tensor(tmp_path / "says.npz")
+    monkeypatch.undo()
+    assert read_tensor(tmp_path / "zeros.npz").tensor.shape == (5000, 8, 8)
+
+
+def test_numbers_of_a_mask_are_looked_at(tmp_path):
+    np.save(tmp_path / "mask.npy", np.array(["1", "0", "1", "1"]))
+    with pytest.raises(ValueError, match="and no other number"):
+        read_mask(tmp_path / "mask.npy", SHAPE)

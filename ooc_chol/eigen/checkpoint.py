@@ -118,11 +118,12 @@ class Checkpoint:
                 raise TypeError(f"key is a {type(key).__name__}")
             if differences := key_differences(key, self.key):
                 raise CheckpointError(self.path, differences, _START_AFRESH, _OF)
-            block, n = int(file.facts["block"]), int(file.facts["n"])
-            state = LanczosState.from_dict(file.facts["state"], block)
-            saved = _Saved(key, block, n, np.dtype(str(file.facts["storage"])), state)
-            if (saved.block, saved.n, saved.storage) != (space.block, space.n, space.precision.storage):
-                raise ValueError(f"panels of ({saved.n}, {saved.block}) {saved.storage}")
+            facts = {"block": space.block, "n": space.n, "storage": space.precision.storage.name}
+            for name, wanted in facts.items():
+                if type(file.facts[name]) is not type(wanted) or file.facts[name] != wanted:
+                    raise ValueError(f"{name} is {file.facts[name]!r:.80}, not {wanted}")
+            state = LanczosState.from_dict(file.facts["state"], space.block)
+            saved = _Saved(key, space.block, space.n, space.precision.storage, state)
             expected = [saved.n * saved.block * saved.storage.itemsize] * state.panels(saved.block)
             if file.sizes != expected or len(expected) > space.capacity:
                 raise ValueError(f"{len(file.sizes)} panels instead of {len(expected)}")

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.chebyshev import ChebyshevFilter
 from ooc_chol.eigen.krylov import KrylovState
+from ooc_chol.memory.block_files import whole_field
+
+#: Most products, panels and the like that a file can tell of.
+_MOST_COUNT = 1 << 48
 
 
 @dataclass(frozen=True)
@@ -62,10 +66,12 @@ class LanczosCounts:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """The counts that ``asdict`` told; ``KeyError``, ``TypeError`` or ``ValueError`` where it did not."""
-        checks = [CheckRound(int(each["passes"]), int(each["vectors"]), int(each["missed"])) for each in content["checks"]]
-        passes, restarts = int(content["passes"]), int(content["restarts"])
-        asymmetry, degree = float(content["asymmetry"]), int(content["degree"])
-        return cls(passes, restarts, int(content["certificate_passes"]), checks, asymmetry, degree)
+        rounds, asymmetry, degree = content["checks"], content["asymmetry"], _count(content, "degree")
+        if type(rounds) is not list or type(asymmetry) is not float or asymmetry < 0 or not degree:
+            raise ValueError(f"checks are {rounds!r:.80}, the asymmetry is {asymmetry!r:.80}, the degree {degree}")
+        checks = [CheckRound(*(_count(each, name) for name in ("passes", "vectors", "missed"))) for each in rounds]
+        passes, restarts, certificates = (_count(content, name) for name in ("passes", "restarts", "certificate_passes"))
+        return cls(passes, restarts, certificates, checks, asymmetry, degree)
 
 
 @dataclass(frozen=True)
@@ -129,24 +135,32 @@ class LanczosState:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], block: int) -> Self:
         """The state that :meth:`to_dict` told; ``KeyError``, ``TypeError`` or ``ValueError`` where it makes no sense."""
-        values, height = _numbers(content["values"]), int(content["coupling_rows"])
+        values, height = _numbers(content["values"]), _count(content, "coupling_rows")
         coupling = _numbers(content["coupling"]).reshape(height, len(values))
-        frontier = tuple(int(panel) for panel in content["frontier"])
+        frontier = tuple(whole_field(panel, "frontier", _MOST_COUNT) for panel in content["frontier"])
         kept = len(values) // block
         if len(values) % block or height != len(frontier) * block or sorted(frontier) != list(range(kept, kept + len(frontier))):
             raise ValueError(f"{len(values)} columns and {height} beyond them are no panels of {block}, {frontier}")
+        estimates, scale, least = _numbers(content["estimates"]), float.fromhex(content["scale"]), float.fromhex(content["least"])
+        if not (len(estimates) and estimates.min() >= 0 and 0 <= scale < np.inf and least >= 0):
+            raise ValueError(f"residuals are estimated as {estimates!s:.80}, the least as {least}, beside values of {scale}")
         return cls(
             KrylovState(values, coupling),
             frontier,
-            _numbers(content["estimates"]),
-            float.fromhex(content["scale"]),
-            float.fromhex(content["least"]),
-            int(content["stuck"]),
-            int(content["space_passes"]),
+            estimates,
+            scale,
+            least,
+            _count(content, "stuck"),
+            _count(content, "space_passes"),
             LanczosCounts.from_dict(content["counts"]),
             _filter_from(content["filter"], kept + len(frontier)),
             _filter_from(content["next_filter"], 0),
         )
+
+
+def _count(content: Mapping[str, Any], name: str) -> int:
+    """A count of products or restarts, or the like."""
+    return whole_field(content[name], name, _MOST_COUNT)
 
 
 def _filter_text(chebyshev: ChebyshevFilter | None) -> list[Any] | None:
@@ -159,7 +173,8 @@ def _filter_from(told: list[Any] | None, used: int) -> ChebyshevFilter | None:
     if told is None:
         return None
     degree, center, half, panels = told
-    found = ChebyshevFilter(int(degree), float.fromhex(center), float.fromhex(half), int(panels))
+    whole, width = whole_field(degree, "degree", _MOST_COUNT), whole_field(panels, "panels", _MOST_COUNT)
+    found = ChebyshevFilter(whole, float.fromhex(center), float.fromhex(half), width)
     if found.degree < 1 or not np.isfinite([found.center, found.half]).all() or not found.half or found.panels < max(used, 2):
         raise ValueError(f"{told} is no filter of a basis of {used} panels")
     return found

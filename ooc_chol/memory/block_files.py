@@ -424,3 +424,10 @@ def _typed(fields: dict[str, Any], name: str, kind: type) -> Any:
     if type(fields.get(name)) is not kind:
         raise TypeError(f"{name} is {fields.get(name)!r:.80}, but must be of type {kind.__name__}")
     return fields[name]
+
+
+def whole_field(value: object, name: str, most: int) -> int:
+    """A whole number from 0 to ``most`` in a header; ValueError when it is none."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{name} is {value!r:.80}, but must be a whole number from 0 to {most}")
+    return value

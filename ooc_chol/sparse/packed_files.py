@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import DamagedFileError
-from ooc_chol.memory.block_files import BlockFile
+from ooc_chol.memory.block_files import BlockFile, whole_field
 from ooc_chol.outputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS
 from ooc_chol.sparse.order import Vertices, is_permutation
@@ -85,11 +85,11 @@ def _facts_of(file: BlockFile) -> Facts:
     shape = facts["shape"]
     if type(shape) is not list or len(shape) != 2:
         raise ValueError(f"shape is {shape!r:.80}")
-    n_rows, n_columns = _whole(shape[0], "shape", _MOST_ROWS), _whole(shape[1], "shape", MOST_COLUMNS)
-    chunk_rows = _whole(facts["chunk_rows"], "chunk_rows", MOST_ENTRIES)
+    n_rows, n_columns = whole_field(shape[0], "shape", _MOST_ROWS), whole_field(shape[1], "shape", MOST_COLUMNS)
+    chunk_rows = whole_field(facts["chunk_rows"], "chunk_rows", MOST_ENTRIES)
     if facts["dtype"] not in ("float32", "float64"):
         raise ValueError(f"dtype is {facts['dtype']!r:.80}")
-    counts = {name: _whole(facts["counts"][name], name, _MOST_ROWS) for name in ("duplicates", "zeros", "loops")}
+    counts = {name: whole_field(facts["counts"][name], name, _MOST_ROWS) for name in ("duplicates", "zeros", "loops")}
     if facts["order"] not in (None, "degree") or (facts["order"] is not None and not 0 < n_rows == n_columns):
         raise ValueError(f"order is {facts['order']!r:.80} of a {n_rows} x {n_columns} matrix")
     blocks = _blocks_of(facts["blocks"], file.sizes[: len(file.sizes) - (facts["order"] is not None)])
@@ -98,16 +98,9 @@ def _facts_of(file: BlockFile) -> Facts:
         RowBlocks((n_rows, n_columns), blocks, chunk_rows),
         np.dtype(facts["dtype"]),
         RowCounts(**counts),
-        _whole(facts["longest_row"], "longest_row", MOST_ENTRIES),
-        _whole(facts["rounded"], "rounded", _MOST_ROWS),
+        whole_field(facts["longest_row"], "longest_row", MOST_ENTRIES),
+        whole_field(facts["rounded"], "rounded", _MOST_ROWS),
     )
-
-
-def _whole(value: object, name: str, most: int) -> int:
-    """A whole number from 0 to ``most``; ValueError when it is none."""
-    if type(value) is not int or not 0 <= value <= most:
-        raise ValueError(f"{name} is {value!r:.80}, but must be a whole number from 0 to {most}")
-    return value
 
 
 def _order_of(file: BlockFile, blocks: RowBlocks) -> Vertices:
@@ -137,7 +130,7 @@ def _blocks_of(found: object, sizes: Sequence[int]) -> tuple[RowBlock, ...]:
         if type(fields) is not list or len(fields) != 7 or type(fields[6]) is not str:
             raise ValueError(f"block {number} is {fields!r:.80}")
         first_row, n_rows, n_entries, n_groups, n_segments = (
-            _whole(each, f"a number of block {number}", _MOST_ROWS) for each in fields[:5]
+            whole_field(each, f"a number of block {number}", _MOST_ROWS) for each in fields[:5]
         )
         kind, value = ValueKind(fields[5]), float.fromhex(fields[6])
         block = RowBlock(first_row, n_rows, n_entries, n_groups, n_segments, kind, value, offset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -123,7 +123,7 @@ class Checkpoint:
         """Whether this run has written a checkpoint, or went on from one."""
         return bool(self.written or self.resumed_lambdas)
 
-    def read(self, space: AbstractTensorSpace, n_lambdas: int) -> Resumed | None:
+    def read(self, space: AbstractTensorSpace, schedule: Schedule) -> Resumed | None:
         """What the file holds; None where there is none.
 
         Raises
@@ -136,7 +136,7 @@ class Checkpoint:
         if not os.path.exists(self.path):
             return None
         with closing(BlockFile(self.path, _KIND, CHECKPOINTS)) as file:
-            history, warm = self._read_header(file, space, n_lambdas)
+            history, warm = self._read_header(file, space, schedule)
             n, _, rows, columns = space.shape
             tensor = np.zeros((n, rows, columns), space.precision.storage)
             parts = _parts(self._incomplete, tensor[0].nbytes)
@@ -152,7 +152,7 @@ class Checkpoint:
         return Resumed(history, tensor, warm)
 
     def _read_header(
-        self, file: BlockFile, space: AbstractTensorSpace, n_lambdas: int
+        self, file: BlockFile, space: AbstractTensorSpace, schedule: Schedule
     ) -> tuple[list[LambdaRow], list[NDArray[np.float64]]]:
         """The history, and empty arrays for the warm start; raise what does not belong to the key, and what makes no sense."""
         try:
@@ -161,9 +161,7 @@ class Checkpoint:
                 raise TypeError(f"key is a {type(key).__name__}")
             if differences := key_differences(key, self.key):
                 raise CheckpointError(self.path, differences, _START_AFRESH, _OF)
-            history = [LambdaRow(**row) for row in file.facts["history"]]
-            if not 1 <= len(history) <= n_lambdas:
-                raise ValueError(f"{len(history)} values of lambda")
+            history = _history_of(file.facts["history"], schedule, space.shape.order)
             warm = [np.zeros_like(each) for each in space.warm()]
             slice_bytes = space.shape.width * space.precision.storage.itemsize
             expected = [len(part) * slice_bytes for part in _parts(self._incomplete, slice_bytes)]
@@ -199,6 +197,24 @@ class Checkpoint:
         for array in space.warm():
             for slices in _ranges(array):
                 yield array[slices.start : slices.stop]
+
+
+def _history_of(told: Any, schedule: Schedule, order: int) -> list[LambdaRow]:
+    """The history that ``asdict`` told; TypeError or ValueError where it did not, or a run of that schedule has none such."""
+    if type(told) is not list or not 1 <= len(told) <= schedule.n_lambdas:
+        raise ValueError(f"history is {told!r:.80}")
+    types = {each.name: int if each.name == "steps" else float for each in fields(LambdaRow)}
+    found: list[LambdaRow] = []
+    for number, each in enumerate(told):
+        if type(each) is not dict or {name: type(value) for name, value in each.items()} != types:
+            raise TypeError(f"value {number} of lambda is {each!r:.200}")
+        row = LambdaRow(**each)
+        most = {"steps": schedule.max_inner, "mean_rank": order, "full_route": 1}
+        lam = schedule.lam(number, found[0].lam if found else row.lam)
+        if min(each.values()) < 0 or any(each[name] > limit for name, limit in most.items()) or row.steps < 1 or row.lam != lam:
+            raise ValueError(f"value {number} of lambda is {each!r:.200}")
+        found.append(row)
+    return found
 
 
 def check_checkpoint(path: AnyPath) -> None:

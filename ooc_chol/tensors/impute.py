@@ -363,7 +363,7 @@ class _Run:
         """Go on from a checkpoint where there is one; else begin."""
         space, given = self._space, self._given
         began = time.perf_counter()
-        there = None if self._kept is None else self._kept.read(space, self._schedule.n_lambdas)
+        there = None if self._kept is None else self._kept.read(space, self._schedule)
         self.seconds_checkpoints += time.perf_counter() - began
         space.load(given.observed, given.mask, start if there is None else there.tensor)
         if there is not None:

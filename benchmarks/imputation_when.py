@@ -71,6 +71,8 @@ def runs(seed: int, device: str) -> Iterator[dict[str, Any]]:
     fourier = transforms["places"]
     true = oc.low_rank_tensor(fourier, SIZE, SIZE, 3, seed=seed)
     mask = oc.random_mask(true.shape, 0.8, seed=seed)
+    yield from of_the_other_laplacian(graphs(seed)["places"], seed, device)
+    yield from beside_a_constant(fourier, true, mask, device)
     for decay in (0.3, 0.5, 0.7):
         for shrinkage, momentum in product(RULES, (0.0, 0.5)):
             options = {"decay": decay, "shrinkage": shrinkage, "momentum": momentum}
@@ -81,6 +83,27 @@ def runs(seed: int, device: str) -> Iterator[dict[str, Any]]:
             best = cross_validate(x, fourier, mask, folds=5, seed=seed, devices=device, **rule).best
             ended, whole = (imputed(x, fourier, mask, true, device, n_lambdas=each, **rule) for each in (best, 20))
             yield {"case": "noise", "noise": noise, "rule": name, "best": best, **ended, "to_the_end": whole}
+
+
+def of_the_other_laplacian(graph: csr_array, seed: int, device: str) -> Iterator[dict[str, Any]]:
+    """Truths of rank 1 for D - A and for the normalized Laplacian, each imputed by both; held-out errors, too."""
+    fouriers = {normalized: oc.GraphFourier(graph, normalized=normalized) for normalized in (True, False)}
+    for of, by in product(fouriers, fouriers):
+        x = oc.low_rank_tensor(fouriers[of], SIZE, SIZE, 1, seed=seed)
+        mask = oc.random_mask(x.shape, 0.8, seed=seed)
+        held_out = cross_validate(x, fouriers[by], mask, seed=seed, devices=device).error
+        found = imputed(x, fouriers[by], mask, x, device)
+        yield {"case": "laplacian", "normalized": of, "by_normalized": by, "held_out": held_out, **found}
+
+
+def beside_a_constant(fourier: oc.GraphFourier, true: Any, mask: Any, device: str) -> Iterator[dict[str, Any]]:
+    """The same truth with a constant added: as it is, and with the mean of all that is observed taken off first."""
+    for constant, is_centred in product((0.0, 1.0, 300.0), (False, True)):
+        x = true + np.float32(constant)
+        mean = x[mask].mean(dtype=np.float64).astype(x.dtype) if is_centred else x.dtype.type(0)
+        found = imputed(x - mean, fourier, mask, true + np.float32(constant) - mean, device)
+        norm = float(np.linalg.norm((true + np.float32(constant) - mean)[~mask]) / np.linalg.norm(true[~mask]))
+        yield {"case": "constant", "constant": constant, "centred": is_centred, **found, "error": found["error"] * norm}
 
 
 def tables(found: list[dict[str, Any]]) -> dict[str, str]:

@@ -20,10 +20,7 @@ WRONG = ([], {}, "x", None, True, -1, 2.5, 10**30, "nan", [1])
 
 def fields(tree, path=()):
     """All fields of a header but those of its key, which differ as a whole, and of a list the first two."""
-    if isinstance(tree, dict):
-        inner = tree.items()
-    else:
-        inner = enumerate(tree[:2]) if isinstance(tree, list) else ()
+    inner = tree.items() if isinstance(tree, dict) else enumerate(tree[:2]) if isinstance(tree, list) else ()
     for name, value in inner:
         if (*path, name) != ("key",):
             yield (*path, name)

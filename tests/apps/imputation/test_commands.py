@@ -139,6 +139,16 @@ def test_a_slice_that_no_path_reaches_is_warned_of(folder, capsys):
     assert error.startswith(f"ooc-chol: warning: slice {alone}: no path") and len(error.splitlines()) == 1
 
 
+@pytest.mark.filterwarnings("default")
+def test_a_column_that_is_never_observed_is_warned_of(folder, capsys):
+    gaps = tensor()
+    gaps[:, :, 3] = np.nan
+    np.save("column.npy", gaps)
+    assert main(["impute", "fit", "column.npy", "--graph", "graph.txt", "--n-lambdas", "2", "--quiet"]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("ooc-chol: warning: column 3 of every slice: no chain") and len(error.splitlines()) == 1
+
+
 def test_the_demonstration_leaves_its_files(folder, capsys):
     for _ in range(2):
         answer = told(capsys, "demo", "--vertices", 60, "--size", 10, "--rank", 1, "--observed", "0.7,0.9", "--output", "shown")

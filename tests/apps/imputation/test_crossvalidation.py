@@ -47,6 +47,13 @@ def test_entries_are_scored_where_they_are_observed():
     assert found.folds[3] == -1 and (found.folds >= 0).sum() == N - 1 and np.isfinite(found.errors).all()
 
 
+def test_a_fold_that_leaves_a_column_unseen_says_so():
+    mask = np.ones((N, 12, 12), bool)
+    mask[1:, :, 3] = False  # one slice alone shows it
+    with pytest.warns(oc.ImputationWarning, match="column 3 of every slice"):
+        cross_validate(tensor(), fourier(), mask, folds=2, n_lambdas=3)
+
+
 def test_it_prints_as_objects_do():
     check_prints(found := cross_validate(tensor(), graph(), folds=2, n_lambdas=3))
     assert f"{N} slices held out in 2 folds" in str(found) and found.to_dict()["best"] == found.best

@@ -36,6 +36,14 @@ def test_gaps_are_nan_where_there_is_no_mask():
     assert np.array_equal(filled[MASK], x[MASK])
 
 
+def test_what_nothing_observed_tells_of_is_named():
+    gaps = tensor()
+    gaps[:, 5] = np.nan
+    with pytest.warns(oc.ImputationWarning, match="row 5 of every slice"):
+        filled = ConvolutionalImputer(fourier(), n_lambdas=3).fit_transform(gaps)
+    assert np.abs(filled[:, 5]).max() < 1e-6
+
+
 def test_fills_another_tensor_of_its_shape():
     fitted = ConvolutionalImputer(fourier(), n_lambdas=6).fit(tensor(), MASK)
     other = np.ones((N, 12, 12), np.float32)

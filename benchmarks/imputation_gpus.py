@@ -26,21 +26,25 @@ from scipy.sparse import block_diag, csr_array
 import ooc_chol as oc
 from ooc_chol.bench.imputation import random_graph
 from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.tensors.fourier import multiple_spaces, orthogonal
 
 RESULTS = Path(__file__).resolve().parent / "results/imputation"
 COMMUNITY, RANK, PANEL, SHARE = 1000, 5, 4096, 0.9
 
 
-def tensor_of(basis: NDArray[Any], rows: int, columns: int, on_gpu: bool) -> NDArray[np.float32]:
-    """``U Z`` in float32, Z slices of rank 5."""
+def tensor_of(fourier: oc.GraphFourier, rows: int, columns: int, on_gpu: bool) -> NDArray[np.float32]:
+    """``U Q Z`` in float32, Z slices of rank 5, Q turning eigenvectors of multiple eigenvalues as ``oc.low_rank_tensor`` does."""
     if on_gpu:
         import cupy as xp
     else:
         xp = np
-    rng, (n, count) = np.random.default_rng(0), basis.shape
+    rng, basis = np.random.default_rng(0), fourier.basis.copy()
+    n, count = basis.shape
     left, right = (xp.asarray(rng.standard_normal((count, size, RANK)).astype(np.float32)) for size in (rows, columns))
     z = (left @ right.transpose(0, 2, 1)).reshape(count, -1)
     del left, right
+    for space in multiple_spaces(fourier):
+        basis[:, space] @= orthogonal(rng.standard_normal((len(space), len(space))))
     u, x = xp.asarray(basis.astype(np.float32)), np.empty((n, rows * columns), np.float32)
     for at in range(0, rows * columns, PANEL):
         part = u @ z[:, at : at + PANEL]
@@ -99,7 +103,7 @@ def two(options: argparse.Namespace) -> dict[str, Any]:
     n, rows, columns = options.size
     on_gpu = options.devices[0].startswith("cuda")
     fourier = oc.GraphFourier(random_graph(n, 10.0, 0), devices=options.devices[0])
-    x = tensor_of(fourier.basis, rows, columns, on_gpu)
+    x = tensor_of(fourier, rows, columns, on_gpu)
     mask = oc.random_mask(x.shape, SHARE)
     lines, tensors = [], []
     for devices in (options.devices[:1], options.devices):
@@ -122,7 +126,7 @@ def out_of_core(options: argparse.Namespace) -> dict[str, Any]:
     fourier = oc.GraphFourier(graph, n_components=options.components, devices=options.devices)
     told: dict[str, Any] = {"fourier_seconds": time.perf_counter() - began}
     began = time.perf_counter()
-    x = tensor_of(fourier.basis, rows, columns, on_gpu)
+    x = tensor_of(fourier, rows, columns, on_gpu)
     told |= {"made_seconds": time.perf_counter() - began, "components": fourier.n_components, "budget": options.budget}
     rates = link_and_gemm(n, fourier.n_components) if on_gpu else {}
     mask = oc.random_mask(x.shape, SHARE)

@@ -135,6 +135,7 @@ def beside() -> str:
     """Markdown of what ``ooc-chol bench imputation`` measured on the host, beside the paper's errors and steps by NumPy's SVD."""
     names = (
         "graph",
+        "truth made in",
         "observed",
         "shrinkage",
         "error",
@@ -158,10 +159,14 @@ def beside() -> str:
 
 
 def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
-    """One run; those before the garrote was there were of soft thresholds, and do not say which slices are off."""
+    """One run; those before the garrote was there were of soft thresholds, and do not say which slices are off.
+
+    Eigenvalues of the random graphs are simple, so that there is no other basis; files of turned truths say so in their names.
+    """
     n, rows, columns = content["shape"]
     paper, is_split = run.get("paper_error") if columns == 50 else None, "off" in run
     found = [f"[{content['graph']}, {n} of {rows} x {columns}](../benchmarks/results/imputation/{file})"]
+    found.append("any basis" if content["graph"].startswith("random") else "turned" if "turned" in file else "the solver's")
     found += [f"{100 * run['share']:.0f} %", run.get("shrinkage", "soft"), f"{run['error']:.1e}", f"{run['error'] ** 2:.1e}"]
     found += ["" if paper is None else f"{paper:g}", f"{run['off']} of {run['missing']}" if is_split else ""]
     found += [f"{run['error_of_the_rest']:.1e}" if is_split else ""]

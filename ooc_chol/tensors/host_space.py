@@ -181,7 +181,8 @@ class HostTensorSpace(AbstractTensorSpace):
 
     def _not_finite(self, slices: NDArray[np.intp]) -> NonFiniteTensorError:
         place = f"slice {int(slices[0])} of the tensor's transform"
-        advice = f"entries are too large for {self.precision.value}: scale them, so that their fourth powers are finite"
+        what = "scale the tensor, so that fourth powers of its entries are finite"
+        advice = f"entries are too large for {self.precision.value}: {what}"
         return NonFiniteTensorError(place, "not finite, or its Gram matrix is not", advice)
 
 

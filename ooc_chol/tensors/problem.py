@@ -24,8 +24,7 @@ _ENTRIES, _THREADS = 1 << 22, 8
 _NAMED, _TOLD = 6, 3
 #: A tensor whose largest entry is between 1 / that and that is imputed as it is: fourth powers of its singular values, and of
 #: their roundings, are numbers of float64.
-_POWER = 100
-_SAFE = 2.0**_POWER
+_SAFE = 2.0**100
 
 
 class Given(NamedTuple):
@@ -80,7 +79,7 @@ class Given(NamedTuple):
             for what, slices in self._unseen(fourier.labels).items()
         ]
         if unseen:
-            rest = f", and {len(unseen) - _TOLD} more parts" if len(unseen) > _TOLD else ""
+            rest = ", and others" if len(unseen) > _TOLD else ""
             yield f"{'; '.join(unseen[:_TOLD])}{rest}: no chain of observed entries leads there from any other"
 
     def _unseen(self, labels: NDArray[np.int32]) -> dict[str, NDArray[np.intp]]:
@@ -255,7 +254,7 @@ def _apart(seen: NDArray[np.bool_]) -> Iterator[str]:
     order, ones = sum(seen.shape), np.ones(len(rows), bool)
     labels = connected_components(coo_array((ones, (rows, len(seen) + columns)), shape=(order, order)), directed=False)[1]
     numbers, sizes = np.unique(labels[rows], return_counts=True)
-    for block in np.delete(numbers, sizes.argmax()):
+    for block in np.delete(numbers, sizes.argmax())[:_TOLD]:
         inside = labels[rows] == block
         own, theirs = named("row", np.unique(rows[inside])), named("column", np.unique(columns[inside]))
         yield f"{own} outside of {theirs}, and {theirs} outside of {own},"

@@ -158,11 +158,11 @@ def read_mask(path: str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[n
 
 def _numbers(file: Path) -> NDArray[Any]:
     """Numbers in text."""
-    with oc.input_file(file) as stream:
-        try:
-            return np.loadtxt(stream, ndmin=1)
-        except ValueError as error:
-            raise ValueError(f"{file} holds no mask ({error}); give .npy, or a line with 0 or 1 for each slice") from error
+    oc.input_file(file).close()  # a pipe or a device is refused
+    try:
+        return np.loadtxt(file, ndmin=1)
+    except ValueError as error:
+        raise ValueError(f"{file} holds no mask ({error}); give .npy, or a line with 0 or 1 for each slice") from error
 
 
 def write_tensor(

@@ -40,6 +40,9 @@ class PrecisionFormat:
     least: int = 0  #: Exponent of the least number that is not subnormal, ``2**least``; of a format with a scale
     is_complex: bool = False  #: Whether an entry is a complex number, two parts of such a significand
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return format_named, (self.name,)  # formats are told apart by identity
+
     @property
     def unit_roundoff(self) -> float:
         """Largest relative error of rounding to nearest an entry that is not subnormal."""
@@ -110,6 +113,11 @@ def type_named(dtype: DTypeLike, name: str) -> PrecisionFormat:
 
 #: Every format that a tile of a real matrix may have in mixed precision, by name, the widest first.
 FORMATS: dict[str, PrecisionFormat] = {fmt.name: fmt for fmt in (FP64, FP32, FP16, FP8)}
+
+
+def format_named(name: str) -> PrecisionFormat:
+    """The format of that name, of tiles or of whole matrices."""
+    return FORMATS[name] if name in FORMATS else next(fmt for fmt in TYPES.values() if fmt.name == name)
 
 
 def encode(tile: Floats, fmt: PrecisionFormat, stored: NDArray[np.uint8]) -> None:

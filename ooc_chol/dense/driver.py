@@ -161,7 +161,7 @@ def cholesky(
         the options of planning: of many factorizations of one shape only the first is then planned. With a
         ``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are wide
         enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the options cut
-        this matrix into other tiles.
+        this matrix into other tiles. What an escalation came to counts as well: this call begins with its formats, or in FP64.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
@@ -257,6 +257,11 @@ def cholesky(
         refused = {"overwrite": overwrite, "plan": plan is not None, "trace": trace}
         return factor_on_cluster(ClusterCall(a, client, options, lower, place, is_kept, replace_store, progress, refused))
     _check_overwrite(overwrite, store, precision_threshold)
+    if not (plan is None or isinstance(plan, Plan)):
+        text = (
+            f"plan is a {type(plan).__name__}; give a Plan of one machine, as oc.plan(A) and L.report.plan are, or leave it out"
+        )
+        raise TypeError(text)
     if (excess := excess_of_budget(options)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=2)
     if is_batch(a):
@@ -280,7 +285,7 @@ def cholesky(
         entries_named(source),
     ):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
-        is_pattern = precision_threshold is not None and plan is not None and plan.precision is not None
+        is_pattern = precision_threshold is not None and plan is not None and plan.asked is not None
         request = Request(
             a.T if overwrite and lower is False and isinstance(a, np.ndarray) else a,
             source,
@@ -290,7 +295,7 @@ def cholesky(
             replace_store=replace_store,
             overwrite=overwrite,
             plan=None if is_pattern else plan,
-            like=plan.precision if plan is not None and is_pattern else None,
+            like=plan if is_pattern else None,
             progress=progress,
             trace=trace,
         )

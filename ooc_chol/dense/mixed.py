@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.checkpoint import Progress
 from ooc_chol.dense.execution.executor import Execution, Salvage
-from ooc_chol.dense.mixed_ground import AbstractGround, AbstractMixedPlan, MixedResult, PlanT
+from ooc_chol.dense.mixed_ground import (
+    AbstractGround,
+    AbstractMixedPlan,
+    MixedResult,
+    PlanT,
+    formats_beside,
+    starts_in_fp64,
+)
 from ooc_chol.dense.mixed_local import norms_here, plan_here
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import mixed_engine
@@ -32,11 +39,8 @@ from ooc_chol.precision.escalation import (
     threshold_for,
 )
 from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
-from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
+from ooc_chol.precision.tile_formats import choose_formats
 from ooc_chol.tasks.tiling import TileGrid
-
-#: How many times the norms of tiles may grow until the formats of a matrix before, once they had to be widened, are so again.
-_ROOM = 2.0
 
 
 def plan_mixed(request: Request) -> Plan:
@@ -84,23 +88,12 @@ def _begun(
     ground: AbstractGround[PlanT], options: FactorOptions, norms: MatrixNorms
 ) -> tuple[EscalationState, MixedResult[PlanT]]:
     """A first plan, and an empty store."""
-    plan = ground.plan(options, _formats(ground.like, norms, options))
+    if starts_in_fp64(ground.like):
+        plan = ground.fp64_plan(replace(options, moduli=ground.options.moduli))
+    else:
+        plan = ground.plan(options, formats_beside(ground.like, norms, options))
     ground.begin(plan)
     return EscalationState(plan.grid), MixedResult(plan, Execution(0.0, (), (), ()))
-
-
-def _formats(like: PrecisionMap | None, norms: MatrixNorms, options: FactorOptions) -> PrecisionMap:
-    """Formats for these norms: those of a matrix like this one where they are wide enough, else with room for the next."""
-    threshold = options.precision_threshold
-    assert threshold is not None
-    chosen = choose_formats(norms, threshold, rule=options.precision_rule)
-    if like is None or like.grid != chosen.grid:
-        return chosen
-    kept = chosen.holding(like)
-    if (kept.formats, kept.moduli) == (like.formats, like.moduli):
-        return kept
-    roomy = choose_formats(norms, threshold / _ROOM, rule=options.precision_rule)
-    return replace(roomy.holding(kept), threshold=threshold, moduli=kept.moduli)
 
 
 def _samples(options: FactorOptions) -> bool:

@@ -15,9 +15,12 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalation, EscalationState
 from ooc_chol.precision.norms import MatrixNorms, Probes
-from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
+
+#: How many times the norms of tiles may grow until the formats of a matrix before, once they had to be widened, are so again.
+_ROOM = 2.0
 
 
 class AbstractMixedPlan(Protocol):
@@ -66,8 +69,8 @@ class AbstractGround(ABC, Generic[PlanT]):
 
     #: Those of the call, with what its checkpoint pins.
     options: FactorOptions
-    #: Formats of a matrix like this one, which are kept where they are wide enough.
-    like: PrecisionMap | None = None
+    #: The plan of a matrix like this one, whose formats are kept where they are wide enough.
+    like: AbstractMixedPlan | None = None
 
     @abstractmethod
     def engine(self) -> tuple[TileGrid, FactorOptions]:
@@ -115,6 +118,29 @@ class AbstractGround(ABC, Generic[PlanT]):
     @abstractmethod
     def discard(self) -> None:
         """Drop the store and what is in it."""
+
+
+def starts_in_fp64(like: AbstractMixedPlan | None) -> bool:
+    """Whether nothing but FP64 was good enough for a matrix like the one of a call."""
+    return like is not None and like.precision is None
+
+
+def formats_beside(like: AbstractMixedPlan | None, norms: MatrixNorms, options: FactorOptions) -> PrecisionMap:
+    """Formats for these norms: those of a matrix like this one where they are wide enough, else with room for the next.
+
+    With the threshold that its escalation came to, on which products in FP16 depend as well.
+    """
+    threshold = options.precision_threshold
+    assert threshold is not None
+    chosen = choose_formats(norms, threshold, rule=options.precision_rule)
+    if like is None or like.precision is None or like.grid != chosen.grid:
+        return chosen
+    before = like.precision
+    kept = choose_formats(norms, before.threshold, rule=options.precision_rule).holding(before)
+    if (kept.formats, kept.moduli) == (before.formats, before.moduli):
+        return kept
+    roomy = choose_formats(norms, before.threshold / _ROOM, rule=options.precision_rule)
+    return replace(roomy.holding(kept), threshold=before.threshold, moduli=kept.moduli)
 
 
 def computed_by(options: FactorOptions, precision: PrecisionMap, *, computes_float32: bool) -> tuple[FactorOptions, PrecisionMap]:

@@ -15,7 +15,7 @@ from ooc_chol.dense.execution.executor import Execution, Salvage
 from ooc_chol.dense.execution.run import opened_for_a_pass, run
 from ooc_chol.dense.factor.products import gram_of_transpose
 from ooc_chol.dense.matrix_norms import measure_matrix
-from ooc_chol.dense.mixed_ground import AbstractGround, MixedResult, computed_by
+from ooc_chol.dense.mixed_ground import AbstractGround, MixedResult, computed_by, formats_beside, starts_in_fp64
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan, mixed_engine, rest_of_residue_plan
 from ooc_chol.dense.planner.plan import Plan
@@ -64,13 +64,15 @@ class LocalGround(AbstractGround[Plan]):
         escalations = found.record.progress.escalations
         last = next((step for step in reversed(escalations) if step.remedy in (Remedy.RESTART, Remedy.FP64)), None)
         at_once = frozenset[tuple[int, int]]() if found.record.narrow else found.good
-        if last is not None and last.remedy is Remedy.FP64:
+        if starts_in_fp64(self.like) if last is None else last.remedy is Remedy.FP64:
             plan = self._fp64(replace(options, moduli=self.options.moduli), found.good)
         else:
-            threshold = options.precision_threshold if last is None else last.threshold
-            assert threshold is not None
-            precision = choose_formats(norms, threshold, rule=options.precision_rule).widened(found.store.layout.widened)
-            plan = plan_here(self._request, options, precision, at_once)
+            if last is None:
+                precision = formats_beside(self.like, norms, options)
+            else:
+                assert last.threshold is not None
+                precision = choose_formats(norms, last.threshold, rule=options.precision_rule)
+            plan = plan_here(self._request, options, precision.widened(found.store.layout.widened), at_once)
         found.check_key(plan)
         if plan.precision is not None and found.record.narrow:
             problem = replace(self._request.problem, precision=plan.precision, given=found.good)

@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 
 from ooc_chol.dense.fingerprint import Fingerprint, fingerprint_of
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem
+from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes
+from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes, precision_asked
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
@@ -23,7 +23,6 @@ from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
 from ooc_chol.memory.zarr_names import is_url, is_zarr, local_path
-from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
@@ -55,24 +54,28 @@ class Request:
     replace_store: bool = False
     overwrite: bool = False
     plan: Plan | None = None  #: A plan to take, in place of one by ``options``
-    like: PrecisionMap | None = None  #: Formats of a matrix like this one, which are kept where they are wide enough
+    like: Plan | None = None  #: The plan of a matrix like this one, whose formats are kept where they are wide enough
     progress: Progress = None
     trace: bool = False
 
     def __post_init__(self) -> None:
         if self.like is not None and self.like.grid.n != self.source.n:
             raise ValueError(f"the plan is of order {self.like.grid.n}, but the matrix has order {self.source.n}: leave plan out")
-        if self.like is not None and (self.like.threshold, self.like.rule) != (
-            self.options.precision_threshold,
-            self.options.precision_rule,
-        ):
+        if self.like is not None and (asked := precision_asked(self.options)) is not None and self.like.asked != asked:
+            planned, rule = self.like.asked or asked
             raise ValueError(
-                f"the plan is for precision_threshold {self.like.threshold:g} by the rule {self.like.rule!r}, but "
-                f"{self.options.precision_threshold:g} by {self.options.precision_rule!r} is asked for: leave plan out"
+                f"the plan is for precision_threshold {planned:g} by the rule {rule!r}, but "
+                f"{asked[0]:g} by {asked[1]!r} is asked for: leave plan out"
             )
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options, self.problem)
-            object.__setattr__(self, "plan", without_file_tier(self.plan, in_file=self.problem.in_file))
+            object.__setattr__(self, "plan", self._whole(self.plan))
+
+    def _whole(self, plan: Plan) -> Plan:
+        """``plan`` for a store that is empty, whatever its own run went on from."""
+        if plan.given:
+            return make_plan(self.problem, options_of_plan(plan, self.options), self.rates_at)
+        return without_file_tier(plan, in_file=self.problem.in_file)
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
@@ -190,9 +193,23 @@ def rates_of_request(options: FactorOptions, store: Place, source: AbstractSourc
     return replace(rates, disk=disk_rates_of(store, files, row_bytes=row_bytes))
 
 
+def options_of_plan(plan: Plan, options: FactorOptions) -> FactorOptions:
+    """The options that a plan stands for, so that all or what is left of its work can be planned anew."""
+    return replace(
+        options,
+        tile_size=plan.grid.nb,
+        devices=plan.devices,
+        memory_budget=plan.budgets[0].budget_bytes,
+        policy=plan.policy.name,
+        objective=plan.objective,
+        fp64="native" if plan.moduli is None else "residue",
+        moduli=plan.moduli,
+    )
+
+
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
-    if plan.precision is not None or options.precision_threshold is not None:
+    if plan.asked is not None or plan.precision is not None or options.precision_threshold is not None:
         raise ValueError("one of the plan and the call is in mixed precision: give precision_threshold to both, or to neither")
     host_budget = options.host_budget if plan.in_file and problem.in_file else None
     others = replace(options, host_budget=host_budget, strict=True, dtype=None)

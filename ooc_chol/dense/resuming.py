@@ -18,7 +18,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import budget_of
-from ooc_chol.dense.request import Request
+from ooc_chol.dense.request import Request, options_of_plan
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import open_kept, open_unfinished
@@ -165,7 +165,7 @@ def _record_of(store: AbstractKeptStore) -> CheckpointRecord | None:
 def _options(request: Request, store: AbstractKeptStore, record: CheckpointRecord) -> FactorOptions:
     """The options of the call with what the checkpoint pins; ``CheckpointError`` for what cannot go together."""
     path, grid = store.path if store.is_complete else store.partial_path, store.grid
-    asked = request.options if request.plan is None else _options_of(request.plan, request.options)
+    asked = request.options if request.plan is None else options_of_plan(request.plan, request.options)
     differing = record.conflicts(asked, grid.nb)
     if grid.n != request.source.n:
         differing = {"n": (str(grid.n), str(request.source.n)), **differing}
@@ -181,20 +181,6 @@ def _options(request: Request, store: AbstractKeptStore, record: CheckpointRecor
     # What is computed again where a pivot fails in narrow formats depends on panels, and these on the budget.
     free = budget_of(asked, resolve_devices(asked.devices))
     return replace(pinned, memory_budget=min(record.budget_bytes, free))
-
-
-def _options_of(plan: Plan, options: FactorOptions) -> FactorOptions:
-    """The options that a plan stands for, so that what is left of its work can be planned."""
-    return replace(
-        options,
-        tile_size=plan.grid.nb,
-        devices=plan.devices,
-        memory_budget=plan.budgets[0].budget_bytes,
-        policy=plan.policy.name,
-        objective=plan.objective,
-        fp64="native" if plan.moduli is None else "residue",
-        moduli=plan.moduli,
-    )
 
 
 def _good_tiles(store: AbstractKeptStore) -> frozenset[tuple[int, int]]:

@@ -107,13 +107,10 @@ class FactorSettings(oc.FactorOptions):
         Returns
         -------
         FactorSettings
-            With the plan. In mixed precision its formats are kept as long as they are wide enough; one that ended in FP64 tells
-            nothing of the next, and the settings are these themselves; also on a cluster, where a plan takes milliseconds.
+            With the plan. In mixed precision its formats are kept as long as they are wide enough, and what ended in FP64 begins
+            in FP64. On a cluster, where a plan takes milliseconds, these settings themselves.
         """
-        if self.client is not None:
-            return self
-        is_alike = (plan.precision is None) == (self.precision_threshold is None)
-        return replace(self, planned=plan) if is_alike else self
+        return self if self.client is not None else replace(self, planned=plan)
 
     def plan(self, n: int) -> oc.Plan:
         """Plan the factorizations of order ``n`` that these settings give.

@@ -99,7 +99,7 @@ _INSTEAD = {
     "policy": "each task is planned on its worker; leave it out",
     "host_budget": "memory_budget is that of each worker, and Dask's memory limit bounds the rest; leave it out",
     "overwrite": "L is on the workers, or in a Zarr group; leave it out",
-    "plan": "a plan of one machine is none of a cluster; leave it out, and see oc.plan(A, client=client)",
+    "plan": "that of a cluster is made anew, in milliseconds; leave it out, and see oc.plan(A, client=client)",
     "trace": "Dask's dashboard shows tasks as they run, and distributed.performance_report keeps them; leave it out",
 }
 

@@ -29,6 +29,7 @@ from ooc_chol.dense.planner.problem import (
     array_bytes,
     budget_of,
     narrow_bytes,
+    precision_asked,
     probes_beside,
     seconds_of,
 )
@@ -460,5 +461,6 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         window=request.problem.window,
         probe_arrays=request.probe_arrays,
         fmt=request.problem.fmt,
+        asked=precision_asked(request.options),
     )
     return plan if not request.problem.in_file else with_file_tier(plan, request.problem, request.options, request.host_budget)

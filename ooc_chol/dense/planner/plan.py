@@ -115,6 +115,8 @@ class Plan:
         Bytes of host memory through which tiles pass on their way between a file and the devices, all devices together.
     host_budget_bytes : int
         Of an L in a file the most bytes of host memory for both.
+    asked : tuple of (float, str) or None
+        The ``precision_threshold`` and ``precision_rule`` of the call, whatever escalation made of them; None where it gave none.
     """
 
     grid: TileGrid
@@ -139,6 +141,7 @@ class Plan:
     staging_bytes: int = 0
     host_budget_bytes: int = 0
     window: Window | None = None
+    asked: tuple[float, str] | None = None
 
     def with_norms(self, precision: PrecisionMap, half_products: NarrowProducts | None) -> Plan:
         """The plan for a matrix of other norms that give the same formats; what was found of the steps is not found anew.

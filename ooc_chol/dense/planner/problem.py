@@ -123,6 +123,11 @@ def array_bytes(arrays: Iterable[ArraySpec]) -> int:
     return sum(spec.nbytes for spec in arrays)
 
 
+def precision_asked(options: FactorOptions) -> tuple[float, str] | None:
+    """Threshold and rule of a call; None where it is in one format."""
+    return None if options.precision_threshold is None else (options.precision_threshold, options.precision_rule)
+
+
 def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem | None = None) -> int:
     """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``; less an L that stays there."""
     budget = _free(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")

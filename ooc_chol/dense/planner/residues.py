@@ -21,6 +21,7 @@ from ooc_chol.dense.planner.problem import (
     array_bytes,
     budget_of,
     narrow_bytes,
+    precision_asked,
     probes_beside,
     seconds_of,
 )
@@ -302,6 +303,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         window=window,
         probe_arrays=request.probe_arrays(grid),
         fmt=problem.fmt,
+        asked=precision_asked(request.options),
     )
     return plan if not problem.in_file else with_file_tier(plan, problem, request.options, request.host_budget)
 

@@ -25,6 +25,7 @@ from ooc_chol.apps.geostat.estimation.vecchia import graph_of
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
+from tests.host.escalation_cases import FP64
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -379,6 +380,36 @@ def test_mixed_precision_really_stores_narrow_tiles():
         assert set(factor.formats) > {"fp64"}
     with replace(settings, precision_threshold=None).factor(source, None, False) as factor:
         assert set(factor.formats) == {"fp64"}
+
+
+@pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning")
+@pytest.mark.parametrize(("smoothness", "reach", "nugget", "threshold"), [(2.5, 0.1, 1e-9, 1e-2), (0.5, 0.02627, "zero", 1e-8)])
+def test_a_fit_goes_on_after_an_escalation(smoothness, reach, nugget, threshold, monkeypatch):
+    """The plan of an escalated factorization serves the next evaluation."""
+    factor, escalated = oc.cholesky, []
+
+    def noticed(source, **options):
+        found = factor(source, **options)
+        escalated.append(found.report is not None and bool(found.report.escalations))
+        return found
+
+    monkeypatch.setattr(oc, "cholesky", noticed)
+    observations = simulate(Matern(1.0, reach, smoothness, 0.0 if nugget == "zero" else nugget), 200, seed=3)
+    options = {"smoothness": smoothness, "nugget": nugget, "method": "fisher"}
+    mixed = fit(observations, **options, settings=FactorSettings(precision_threshold=threshold, tile_size=32))
+    plain = fit(observations, **options)
+    assert mixed.converged and any(escalated) == (nugget != "zero") and sum(escalated) <= 2
+    assert mixed.loglik == pytest.approx(plain.loglik, abs=threshold)
+    assert mixed.model.range == pytest.approx(plain.model.range, rel=threshold)
+
+
+def test_settings_hand_on_the_plan_of_whatever_a_factorization_came_to():
+    matrix, settings = FP64.matrix(), FactorSettings(precision_threshold=1e-2, tile_size=FP64.nb, memory_budget=FP64.budget)
+    with settings.factor(matrix, None, False) as first:
+        assert first.report.plan.precision is None
+        with settings.reusing(first.report.plan).factor(matrix, None, False) as second:
+            assert first.report.escalations and not second.report.escalations
+            assert np.array_equal(np.asarray(first), np.asarray(second))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import ForkedError as ForkedError
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import MissingPackageError as MissingPackageError
+    from ooc_chol.errors import MissingValueError as MissingValueError
     from ooc_chol.errors import NonFiniteError as NonFiniteError
     from ooc_chol.errors import NotHermitianError as NotHermitianError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from ooc_chol.inputs import input_file as input_file
     from ooc_chol.inputs import input_lines as input_lines
     from ooc_chol.inputs import parse_json as parse_json
+    from ooc_chol.inputs import plain_array as plain_array
     from ooc_chol.installation import install_hint as install_hint
     from ooc_chol.kernels.cuda.blocks import cuda_names as cuda_names
     from ooc_chol.kernels.cuda.blocks import run_cuda_blocks as run_cuda_blocks
@@ -171,6 +173,7 @@ _NAMES = {
         "ForkedError",
         "MissingFolderError",
         "MissingPackageError",
+        "MissingValueError",
         "NonFiniteError",
         "NotHermitianError",
         "NotPositiveDefiniteError",
@@ -188,7 +191,7 @@ _NAMES = {
         "TierError",
         "UnsupportedTypeError",
     ),
-    "inputs": ("input_bytes", "input_file", "input_lines", "parse_json"),
+    "inputs": ("input_bytes", "input_file", "input_lines", "parse_json", "plain_array"),
     "installation": ("install_hint",),
     "kernels.cuda.blocks": ("cuda_names", "run_cuda_blocks"),
     "kernels.cuda.source": ("cuda_source",),

@@ -118,6 +118,31 @@ class NonFiniteError(OocCholError, ValueError):
         return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
 
 
+class MissingValueError(OocCholError, TypeError, ValueError):
+    """An array that is given has a masked entry where every value is needed.
+
+    Parameters
+    ----------
+    name : str
+        The argument that holds it.
+    place : tuple of int
+        Its indices, counted from zero; none of a scalar.
+    held : str
+        What stands there: ``"masked"``, or pandas' ``"NA"``.
+    """
+
+    def __init__(self, name: str, place: tuple[int, ...], held: str = "masked") -> None:
+        self.name = name
+        self.place = place
+        self.held = held
+        at = ", ".join(map(str, place))
+        where = name if not place else f"{name}[{at}]" if name.isidentifier() else f"entry [{at}] of {name}"
+        super().__init__(f"{where} is {held}, and every value is needed: leave out what is missing, or fill it first")
+
+    def __reduce__(self) -> tuple[type, tuple[str, tuple[int, ...], str]]:
+        return type(self), (self.name, self.place, self.held)
+
+
 class SparseInputError(OocCholError, ValueError):
     """A sparse matrix, or a file that should hold one, is not what it should be.
 

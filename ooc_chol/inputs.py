@@ -1,4 +1,4 @@
-"""Files that are read: regular ones only, no more of them than was said, and JSON that means one thing."""
+"""What is given: arrays without gaps, regular files alone and no more of them than was said, and JSON that means one thing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from collections.abc import Iterator, Sequence
 from io import BufferedReader, FileIO, RawIOBase
 from typing import Any, BinaryIO, NoReturn, TypeAlias, final
 
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
 from ooc_chol.config import format_bytes
-from ooc_chol.errors import TierError
+from ooc_chol.errors import MissingValueError, TierError
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
@@ -27,6 +30,93 @@ _OTHER_KINDS = (
 _MOST_DIGITS = 308
 #: Most characters of a number that a message repeats.
 _MOST_SHOWN = 40
+
+
+def plain_array(
+    name: str, given: Any, dtype: DTypeLike | None = None, *, copy: bool = False, gaps_as_nan: bool = False
+) -> NDArray[Any]:
+    """Make an array of NumPy of what is given, and refuse masked entries: what lies beneath a mask is no value.
+
+    Parameters
+    ----------
+    name : str
+        What the caller calls it.
+    given : array
+        An array, a masked one whose mask is False everywhere included; nested sequences, and what else NumPy makes an array of;
+        or what hands its memory over by DLPack alone.
+    dtype : dtype, optional
+        Type of the array; that of what is given by default.
+    copy : bool
+        Whether the array has memory of its own in any case.
+    gaps_as_nan : bool
+        Whether masked entries become NaN instead, for whom NaN is what is missing.
+
+    Returns
+    -------
+    array
+        Of no subclass.
+
+    Raises
+    ------
+    MissingValueError
+        An entry is masked, or pandas' NA.
+
+    Examples
+    --------
+    >>> import numpy as np, ooc_chol as oc
+    >>> oc.plain_array("values", np.ma.masked_equal([4.0, -9999.0], -9999.0))
+    Traceback (most recent call last):
+    ooc_chol.errors.MissingValueError: values[1] is masked, and every value is needed: leave out what is missing, or fill it first
+    """
+    if hasattr(given, "__dlpack__") and not hasattr(given, "__array__"):
+        found: Any = np.from_dlpack(given)
+    elif isinstance(given, list | tuple):
+        found = given
+    else:
+        found = np.asanyarray(given)
+    if (gap := _first_gap(found)) is not None:
+        if not gaps_as_nan:
+            raise MissingValueError(name, *gap)
+        found = _with_nan(found)
+    return np.array(found, dtype=dtype, copy=True if copy else None)
+
+
+def _first_gap(given: Any) -> tuple[tuple[int, ...], str] | None:
+    """Where the first entry is masked or NA, and which of both; None where none is."""
+    if isinstance(given, list | tuple):
+        return _first_gap_of_items(given)
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        return tuple(map(int, np.argwhere(np.ma.getmaskarray(given))[0])), "masked"
+    if isinstance(given, np.ndarray) and given.dtype == object:
+        gaps = (place for place, item in np.ndenumerate(given) if _is_na(item))
+        return next(((place, "NA") for place in gaps), None)
+    return ((), "NA") if _is_na(given) else None
+
+
+def _first_gap_of_items(given: Sequence[Any]) -> tuple[tuple[int, ...], str] | None:
+    """The same of nested sequences, which may hold masked arrays."""
+    if {*map(type, given)} <= {int, float, complex, bool}:
+        return None
+    for at, item in enumerate(given):
+        if (gap := _first_gap(item)) is not None:
+            return (at, *gap[0]), gap[1]
+    return None
+
+
+def _with_nan(given: Any) -> Any:
+    """The same with NaN in place of gaps; whole numbers become float64."""
+    if isinstance(given, np.ma.MaskedArray):
+        return np.ma.filled(given if given.dtype.kind in "fcO" else given.astype(np.float64), math.nan)
+    if isinstance(given, list | tuple):
+        return [_with_nan(item) for item in given]
+    if isinstance(given, np.ndarray) and given.dtype == object:
+        return np.array([_with_nan(item) for item in given.flat], dtype=object).reshape(given.shape)
+    return math.nan if _is_na(given) else given
+
+
+def _is_na(item: object) -> bool:
+    """Whether something is pandas' NA."""
+    return type(item).__name__ == "NAType"
 
 
 def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:

@@ -24,6 +24,7 @@ from ooc_chol.errors import (
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, driver_errors_typed, handed_over, resolve_devices
+from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.registry import kind_of
@@ -83,7 +84,7 @@ def _as_array(a: Any) -> Any:
     if isinstance(a, np.ndarray):
         return a
     handed = handed_over(a)
-    return np.asarray(a) if handed is None else handed[1]
+    return plain_array("A", a) if handed is None else handed[1]
 
 
 def _refuse_options(options: FactorOptions, others: Mapping[str, bool]) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.diff.memory import Array, is_cupy
 from ooc_chol.errors import SparseInputError
+from ooc_chol.inputs import plain_array
 
 _MOST_COLUMNS = np.iinfo(np.int32).max
 
@@ -17,12 +18,16 @@ def check_floats(values: Array, what: str) -> None:
     """Refuse what is no array of float32 or float64."""
     if not (isinstance(values, np.ndarray) or is_cupy(values)):
         raise TypeError(f"{what} is a {type(values).__name__}: give an array of NumPy or CuPy")
+    if isinstance(values, np.ma.MaskedArray):
+        plain_array(what, values)
     if values.dtype not in (np.float32, np.float64):
         raise TypeError(f"{what} is of {values.dtype}: only real floating-point numbers are differentiated, float32 or float64")
 
 
 def check_places(places: NDArray[Any], n: int, what: str, *, least: int = 0) -> None:
     """Refuse what are no places among n values: compiled loops look at none of them."""
+    if isinstance(places, np.ma.MaskedArray):
+        plain_array(what, places)
     if places.dtype not in (np.int32, np.int64) or places.ndim != 1:
         raise TypeError(f"{what} is {places.ndim}-dimensional, of {places.dtype}: give a vector of int32 or int64")
     if places.size and (places.min() < least or places.max() >= n):
@@ -49,7 +54,7 @@ def counted(count: int, one: str, several: str) -> str:
 
 def whole(given: ArrayLike, what: str, name: str) -> NDArray[Any]:
     """An array of whole numbers in one dimension, on the host."""
-    array = given.get() if is_cupy(given) else np.asarray(given)  # type: ignore[union-attr]
+    array = given.get() if is_cupy(given) else plain_array(what, given)  # type: ignore[union-attr]
     if array.size == 0 and array.dtype == np.float64 and not hasattr(given, "dtype"):  # NumPy's type of an empty list
         array = array.astype(np.int32)
     if array.dtype.kind not in "iu" or array.ndim != 1:

@@ -11,6 +11,7 @@ from jax import Array
 
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import compute_type
+from ooc_chol.inputs import plain_array
 
 _SWITCH = "jax.config.update('jax_enable_x64', True)"
 
@@ -23,7 +24,7 @@ def array_of(given: Any, what: str) -> Array:
         raise TypeError(f"{what} is of {given.dtype}: only real floating-point numbers are differentiated, float32 or float64")
     if not isinstance(given, Array) and given.dtype == np.float64 and not _has_64_bits():
         raise TypeError(f"{what} is of float64, but JAX's 64-bit types are off: give float32, or turn them on by {_SWITCH}")
-    return given if isinstance(given, Array) else jnp.asarray(given)
+    return given if isinstance(given, Array) else jnp.asarray(plain_array(what, given))
 
 
 def panel_of(given: Any, what: str, height: int, matrix: Any) -> tuple[Array, bool]:

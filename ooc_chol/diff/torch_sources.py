@@ -17,6 +17,7 @@ from ooc_chol.diff.memory import IndexArray
 from ooc_chol.diff.ops import Gather
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.torch_function import apply
+from ooc_chol.inputs import plain_array
 
 _FLOATS = (torch.float32, torch.float64)
 
@@ -72,7 +73,7 @@ def entries_of(a: Any) -> Entries:
     if scipy.sparse.issparse(a):
         return _of_scipy(a)
     if isinstance(a, np.ndarray):
-        return _of_tensor(torch.from_numpy(np.array(a)))
+        return _of_tensor(torch.from_numpy(plain_array("the matrix", a, copy=True)))
     raise TypeError(f"the matrix is a {type(a).__name__}: give a tensor of torch, a sparse matrix of SciPy or an array of NumPy")
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import whole_number
 from ooc_chol.eigen.wanted import WHICH, Wanted, Which
+from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.planning import precision_of
 
@@ -176,7 +177,7 @@ def start_of(v0: Any, n: int, block: int) -> NDArray[np.float64] | None:
     """
     if v0 is None:
         return None
-    given = np.asarray(v0)
+    given = plain_array("v0", v0)
     if given.dtype.kind not in "biuf":
         raise TypeError(f"v0 holds {given.dtype}, but starting vectors are real numbers")
     columns = given.reshape(-1, 1) if given.ndim == 1 else given

@@ -21,6 +21,7 @@ from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.eigen.whole import whole_pairs
+from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
 #: Most columns that are solved for at once where the caller does not say: SuperLU takes them one by one.
@@ -194,7 +195,7 @@ def null_of(null: Any, n: int) -> NDArray[np.float64] | None:
     """
     if null is None:
         return None
-    given = np.asarray(null)
+    given = plain_array("null", null)
     if given.dtype.kind not in "biuf":
         raise TypeError(f"null holds {given.dtype}, but null vectors are real numbers")
     columns = (given.reshape(-1, 1) if given.ndim == 1 else given).astype(np.float64)

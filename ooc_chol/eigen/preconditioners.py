@@ -11,6 +11,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.errors import PreconditionerError
+from ooc_chol.inputs import plain_array
 
 _ADVICE = (
     "give an (n,) array for a diagonal, a LinearOperator((n, n), matvec=...), an n x n matrix, or a function of an (n, b) array"
@@ -67,7 +68,7 @@ class Preconditioner:
         PreconditionerError
             What M returns has another shape or holds NaN, or ``r.T @ M @ r`` is negative for a column.
         """
-        found = np.asarray(self._product(residuals.copy()))
+        found = plain_array("M @ x", self._product(residuals.copy()))
         if found.shape != residuals.shape:
             raise PreconditionerError(f"returned shape {found.shape} for an array of shape {residuals.shape}", _ADVICE)
         if found.dtype.kind not in "fiub":
@@ -93,7 +94,7 @@ class Preconditioner:
             return m  # type: ignore[no-any-return]
         if not isinstance(m, np.ndarray | list | tuple):
             raise TypeError(f"M is a {type(m).__name__}: {_ADVICE}")
-        given = np.asarray(m)
+        given = plain_array("M", m)
         if given.dtype.kind not in "fiubc":
             raise TypeError(f"M is an array of {given.dtype}: {_ADVICE}")
         self._check(given.shape, given.dtype)

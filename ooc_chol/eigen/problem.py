@@ -23,6 +23,7 @@ from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.inputs import plain_array
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
@@ -266,17 +267,19 @@ def _refuse_devices(devices: Devices, what: str) -> None:
 def _of_operator(a: LinearOperator) -> GivenProblem:
     _check_shape(a.shape)
     _check_real(a.dtype)
-    return GivenProblem(a.matmat, a.shape[0], np.dtype(np.float32 if a.dtype == np.float32 else np.float64))
+
+    def product(x: NDArray[Any]) -> NDArray[Any]:
+        return plain_array("A @ x", a.matmat(x))
+
+    return GivenProblem(product, a.shape[0], np.dtype(np.float32 if a.dtype == np.float32 else np.float64))
 
 
 def _of_array(given: Any) -> GivenProblem:
-    a = np.asarray(given)
+    a = plain_array("A", given)
     if a.ndim != 2:
         raise TypeError(f"A is a {type(given).__name__} of {a.ndim} dimensions: {_ADVICE}")
     _check_shape(a.shape)
     _check_real(a.dtype)
-    if np.ma.is_masked(given):
-        raise TypeError("A is a masked array with masked entries: fill them first, A.filled(0.0)")
     if not np.isfinite(a).all():
         row, column = np.argwhere(~np.isfinite(a))[0]
         raise NonFiniteError(int(row), int(column), None)

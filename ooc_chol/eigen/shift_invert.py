@@ -20,6 +20,7 @@ from ooc_chol.eigen.operator_space import OperatorSpace, Product
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import BudgetError, SingularMatrixError
 from ooc_chol.hardware.host import free_host_bytes
+from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
 #: Residuals of Lanczos on the inverse, relative to its largest Ritz value, one after the other until those in A are small enough:
@@ -162,10 +163,10 @@ def _given(op_inv: Any, n: int) -> Solve:
     if isinstance(op_inv, LinearOperator):
         if op_inv.shape != (n, n):
             raise ValueError(f"OPinv has shape {op_inv.shape}, but A is {n} x {n}")
-        return lambda rhs: np.asarray(op_inv.matmat(rhs), dtype=np.float64)
+        return lambda rhs: plain_array("OPinv @ x", op_inv.matmat(rhs), np.float64)
     if not callable(op_inv):
         raise TypeError(f"OPinv is a {type(op_inv).__name__}; give a LinearOperator, or a function of an (n, b) array")
-    return lambda rhs: np.asarray(op_inv(rhs.copy()), dtype=np.float64)
+    return lambda rhs: plain_array("OPinv @ x", op_inv(rhs.copy()), np.float64)
 
 
 def _try_given(inverse: Inverse, product: Product, n: int, sigma: float, scale: float) -> None:

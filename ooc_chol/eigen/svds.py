@@ -25,6 +25,7 @@ from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedT
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import UnsupportedTypeError
 from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.room import check_room
@@ -195,7 +196,7 @@ def _matrix(A: Any, store: Store, stack: ExitStack) -> BlockCSR | LinearOperator
     if isinstance(A, BlockCSR):
         return A
     if isinstance(A, np.ndarray | list | tuple):
-        dense = np.asarray(A)
+        dense = plain_array("A", A)
         if dense.ndim != 2:
             raise ValueError(f"A has {dense.ndim} dimensions, but a matrix has two")
         A = csr_array(dense)

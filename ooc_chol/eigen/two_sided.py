@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.config import parse_bytes
 from ooc_chol.hardware.registry import default_budget, resolve_devices
+from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.multiplier import Multiplier, multiplier
@@ -197,7 +198,7 @@ class OperatorTwoSided(AbstractTwoSided):
 
 
 def _real(y: Any) -> NDArray[Any]:
-    found = np.asarray(y)
+    found = plain_array("A @ x", y)
     if found.dtype.kind not in "fiub":
         raise TypeError(f"a product of A is {found.dtype}, but singular values are computed of real matrices only")
     return found

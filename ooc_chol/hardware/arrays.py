@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ooc_chol.hardware.registry import CUDA
 
@@ -18,13 +17,6 @@ def device_of(b: Any) -> str | None:
         return None
     memory, number = ask()
     return f"{CUDA.name}:{number}" if memory in CUDA.dlpack_types else None
-
-
-def numbers_of(b: Any) -> NDArray[Any]:
-    """``b``, of the host, as NumPy makes an array of it; what only hands its memory over, by DLPack, so."""
-    if hasattr(b, "__dlpack__") and not hasattr(b, "__array__"):
-        return np.from_dlpack(b)
-    return np.asarray(b)
 
 
 def like(x: Any, b: Any) -> Any:

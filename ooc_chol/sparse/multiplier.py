@@ -17,8 +17,9 @@ from scipy.sparse import issparse
 
 from ooc_chol.config import whole_number
 from ooc_chol.errors import ClosedError
-from ooc_chol.hardware.arrays import device_of, numbers_of
+from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.kernels.interfaces.products import ProductDevice
 from ooc_chol.kernels.registry import open_product_device
@@ -192,9 +193,7 @@ def checked(X: ArrayLike) -> NDArray[Any]:
         raise TypeError(f"X lies on {where}; give an array in host memory, from which every device gets its own copy")
     if issparse(X) or isinstance(X, BlockCSR):
         raise TypeError(f"X is a sparse {type(X).__name__}, but products are with dense vectors: give X.toarray()")
-    if np.ma.is_masked(X):
-        raise TypeError("X is a masked array with masked entries: fill them first, X.filled(0.0)")
-    x = numbers_of(X)
+    x = plain_array("X", X)
     if x.dtype.kind not in "fiub" or x.dtype.itemsize > 8:
         raise TypeError(f"X has dtype {x.dtype}, but real numbers up to float64 are needed: convert it")
     if x.ndim not in (1, 2):

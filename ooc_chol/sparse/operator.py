@@ -7,6 +7,7 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.inputs import plain_array
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.pack import block_csr
 
@@ -136,14 +137,13 @@ def _factor(name: str, value: float | NDArray[np.float64]) -> list[str]:
 
 def _diagonal(name: str, value: float | ArrayLike, length: int, what: str) -> float | NDArray[np.float64]:
     """A number, or a vector of that length."""
-    if np.ndim(value) == 0:
-        return float(_vector(name, np.reshape(value, 1), 1, what)[0])
-    return _vector(name, value, length, what)
+    given = plain_array(name, value)
+    return _vector(name, given, length, what) if given.ndim else float(_vector(name, given.reshape(1), 1, what)[0])
 
 
 def _vector(name: str, value: ArrayLike, length: int, what: str) -> NDArray[np.float64]:
     """A copy of its own, float64, contiguous and read-only."""
-    given: NDArray[Any] = np.asarray(value)
+    given = plain_array(name, value)
     if given.dtype.kind not in "biuf":
         raise TypeError(f"{name} holds {given.dtype}, but diagonals are real numbers")
     if given.shape != (length,):

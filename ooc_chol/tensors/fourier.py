@@ -14,6 +14,7 @@ from ooc_chol.config import whole_number
 from ooc_chol.eigen.solve import eigsh
 from ooc_chol.errors import BudgetError, SparseInputError
 from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
+from ooc_chol.inputs import plain_array
 from ooc_chol.kernels.registry import dense_eigenpairs, dense_eigenpairs_bytes
 from ooc_chol.prints import one_line
 from ooc_chol.room import check_room
@@ -175,7 +176,7 @@ class GraphFourier:
         return self._product(self.basis, Xh, "Xh", "components")
 
     def _product(self, left: NDArray[np.float64], given: Any, name: str, what: str) -> NDArray[Any]:
-        array = np.asarray(given)
+        array = plain_array(name, given)
         if array.dtype not in (np.float32, np.float64):
             raise TypeError(f"{name} holds {array.dtype}; give float32 or float64, such as {name}.astype(numpy.float32)")
         if array.ndim < 1 or len(array) != left.shape[1]:

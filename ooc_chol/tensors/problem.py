@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.room import check_room
 from ooc_chol.sparse.planning import precision_of
@@ -111,9 +112,7 @@ def given_of(X: Any, mask: Any, precision: Precision | str | None) -> Given:
 
 def real_tensor(name: str, given: Any) -> NDArray[Any]:
     """An array of float32 or float64 with three axes, none of which is empty."""
-    if isinstance(given, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array; give {name}.data, and mask=~{name}.mask")
-    tensor = np.asarray(given)
+    tensor = plain_array(name, given, gaps_as_nan=True)
     if tensor.dtype not in (np.float32, np.float64):
         raise TypeError(f"{name} holds {tensor.dtype}; give float32 or float64, such as {name}.astype(numpy.float32)")
     if tensor.ndim != 3 or not tensor.size:
@@ -150,7 +149,7 @@ def observed_mask(X: Any) -> NDArray[np.bool_]:
     >>> oc.observed_mask(x).tolist()
     [True, False, True]
     """
-    tensor = np.asarray(X)
+    tensor = plain_array("X", X, gaps_as_nan=True)
     if tensor.ndim != 3 or not tensor.size:
         raise ValueError(f"X has shape {tensor.shape}; give (N, m, n): an m x n slice for each of N vertices")
     if tensor.dtype.kind != "f":
@@ -165,7 +164,7 @@ def observed_mask(X: Any) -> NDArray[np.bool_]:
 
 def _mask_of(mask: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """A mask by slice or by entry."""
-    given = np.asarray(mask)
+    given = plain_array("mask", mask)
     if given.dtype != np.bool_:
         raise TypeError(f"mask holds {given.dtype}; give bool, True where observed, such as mask.astype(bool)")
     if given.shape not in {shape, shape[:1]}:

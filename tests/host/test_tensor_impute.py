@@ -476,7 +476,7 @@ BAD_CALLS = {
     "mask type": (lambda g: {"mask": g.mask.astype(int)}, TypeError, "mask holds int64; give bool"),
     "integers": (lambda g: {"X": g.x.astype(int)}, TypeError, "X holds int64; give float32"),
     "complex": (lambda g: {"X": g.x.astype(complex)}, TypeError, "X holds complex128"),
-    "masked array": (lambda g: {"X": np.ma.masked_invalid(g.x)}, TypeError, "masked array"),
+    "masked array": (lambda g: {"X": np.ma.masked_array(g.x, True)}, ValueError, "is nan; mend it, or set mask to False there"),
     "axes": (lambda g: {"X": g.x[0]}, ValueError, r"X has shape \(12, 12\); give \(N, m, n\)"),
     "empty": (lambda g: {"X": g.x[:, :0]}, ValueError, r"X has shape \(60, 0, 12\)"),
     "decay 1": (lambda g: {"decay": 1.0}, ValueError, "decay is 1, but lambda falls"),

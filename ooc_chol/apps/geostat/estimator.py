@@ -24,6 +24,7 @@ from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.posterior import kriging_weights, prediction_covariance
 from ooc_chol.apps.geostat.kriging.prediction import BATCH_BYTES, Kriging, Target, kriging
+from ooc_chol.apps.shared.estimators import refuse_gaps
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -205,6 +206,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             The correlation matrix is not positive definite in floating point.
         """
         # below two rows no range can be estimated
+        refuse_gaps(X=X, y=y)
         features, values = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
         sites, covariates = self._split(features)
         observations = make_observations(
@@ -363,11 +365,11 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _errors(self, given: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
         """Known variances of the errors, from ``fit`` or from ``alpha``; None where they are zero."""
-        own = np.asarray(self.alpha, dtype=np.float64)
+        own = oc.plain_array("alpha", self.alpha, np.float64)
         if given is not None:
             if np.any(own != 0.0):
                 raise ValueError("error_variances are given to fit, and alpha as well: leave one of them out")
-            return np.asarray(given, dtype=np.float64)
+            return oc.plain_array("error_variances", given, np.float64)
         if own.ndim == 0:
             return None if own == 0.0 else np.full(n, float(own))
         return own
@@ -410,6 +412,7 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _new_sites(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Sites and covariates of a prediction."""
         check_is_fitted(self, "alpha_")
+        refuse_gaps(X=X)
         return self._split(validate_data(self, X, dtype=np.float64, reset=False))
 
     def _mean(self, sites: NDArray[np.float64], covariates: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -145,8 +145,8 @@ def cross_validate(
     """
     if unfit := {"checkpoint", "callback", "start", "work_folder"} & set(options):
         raise TypeError(f"{sorted(unfit)[0]} is of one imputation, and cross-validation makes one for each fold: leave it out")
-    tensor = np.asarray(X)
-    seen = observed_mask(tensor) if mask is None else np.asarray(mask)
+    tensor = oc.plain_array("X", X, gaps_as_nan=True)
+    seen = observed_mask(tensor) if mask is None else oc.plain_array("mask", mask)
     if seen.shape not in (tensor.shape, tensor.shape[:1]) or seen.dtype != np.bool_:
         raise ValueError(f"mask holds {seen.dtype} of shape {seen.shape}; give bool, {tensor.shape[:1]} or {tensor.shape}")
     of_slice = _dealt(seen, folds, seed)

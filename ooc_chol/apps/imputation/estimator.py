@@ -190,7 +190,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
             raise NotFittedError("this ConvolutionalImputer is not fitted: call fit(X, mask) first")
         if X is None:
             return self.tensor_
-        given = np.asarray(X)
+        given = oc.plain_array("X", X, gaps_as_nan=True)
         if given.shape != self.tensor_.shape:
             raise ValueError(f"X has shape {given.shape}, but was {self.tensor_.shape} in the fit, which knows no other vertices")
         return np.where(np.isnan(given), self.tensor_, given).astype(self.tensor_.dtype)

@@ -201,6 +201,8 @@ def write_tensor(
     """
     file = Path(path)
     check_tensor_name(file)
+    tensor = oc.plain_array("tensor", tensor, gaps_as_nan=True)
+    mask = None if mask is None else oc.plain_array("mask", mask)
     source = TensorFile(tensor) if like is None else like
     with oc.output_file(file, kind=TENSORS, replace=replace) as part:
         if file.suffix.lower() == ".npy":

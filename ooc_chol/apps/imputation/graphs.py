@@ -100,7 +100,7 @@ def neighbour_graph(places: ArrayLike, n_neighbors: int = 8) -> csr_array:
     >>> neighbour_graph([[0.0], [1.0], [3.0]], 1).nnz
     4
     """
-    sites: NDArray[np.float64] = np.asarray(places, np.float64)
+    sites: NDArray[np.float64] = oc.plain_array("places", places, np.float64)
     if sites.ndim != 2 or not np.isfinite(sites).all():
         raise ValueError(f"places have shape {sites.shape}; give finite coordinates, a row for each vertex")
     n = len(sites)

@@ -39,7 +39,7 @@ def relative_error(estimate: Any, true: Any, where: NDArray[np.bool_] | None = N
     >>> relative_error([[[3.0, 5.0]]], [[[3.0, 4.0]]])
     0.2
     """
-    found, wanted = np.asarray(estimate), np.asarray(true)
+    found, wanted = oc.plain_array("estimate", estimate), oc.plain_array("true", true)
     if found.shape != wanted.shape or found.ndim != 3:
         raise ValueError(f"the estimate has shape {found.shape}, but the truth {wanted.shape}; give two tensors (N, m, n)")
     if where is not None and where.shape not in (wanted.shape, wanted.shape[:1]):
@@ -93,7 +93,7 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     >>> neighbour_means(x, np.array([True, False, True]), path)[1].item()
     2.0
     """
-    tensor, weights = np.asarray(X), csr_array(adjacency)
+    tensor, weights = oc.plain_array("X", X, gaps_as_nan=True), csr_array(adjacency)
     shape = tensor.shape
     by_slice = mask.reshape(len(mask), -1)
     seen = mask.reshape(len(mask), *((1, 1) if mask.ndim == 1 else shape[1:]))

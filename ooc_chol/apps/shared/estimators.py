@@ -8,7 +8,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BaseEstimator", "ClusterMixin", "NotFittedError"]
+import ooc_chol as oc
+
+__all__ = ["BaseEstimator", "ClusterMixin", "NotFittedError", "refuse_gaps"]
 
 try:
     from sklearn.base import BaseEstimator, ClusterMixin
@@ -46,6 +48,13 @@ except ImportError:  # what its users call, without what it checks
         def fit_predict(self, X: Any, y: None = None, **options: Any) -> NDArray[np.int32]:
             """Fit, and give the labels."""
             return np.asarray(self.fit(X, **options).labels_)  # type: ignore[attr-defined]
+
+
+def refuse_gaps(**given: Any) -> None:
+    """Refuse masked entries, of which scikit-learn takes what lies beneath."""
+    for name, each in given.items():
+        if isinstance(each, list | tuple) or hasattr(each, "__array__"):
+            oc.plain_array(name, each)
 
 
 def _is_same(value: Any, default: Any) -> bool:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 import ooc_chol as oc
-from ooc_chol.apps.shared.estimators import BaseEstimator, ClusterMixin
+from ooc_chol.apps.shared.estimators import BaseEstimator, ClusterMixin, refuse_gaps
 from ooc_chol.apps.spectral.arguments import whole_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.normalized import normalized_cut
@@ -33,6 +33,7 @@ except ImportError:
 def _checked(estimator: SpectralPartition, X: Any) -> Any:
     """An array or matrix as scikit-learn checks it, where that is installed; packed matrices, graphs and paths as they are."""
     is_matrix = not isinstance(X, Graph | oc.BlockCSR | str | PathLike) and type(X).__module__.partition(".")[0] != "networkx"
+    refuse_gaps(X=X)
     if validate_data is None or not is_matrix:
         return X
     of_samples = estimator.affinity == "precomputed"
@@ -44,7 +45,7 @@ def _checked(estimator: SpectralPartition, X: Any) -> Any:
 
 def neighbour_graph(sites: ArrayLike, n_neighbors: int) -> csr_array:
     """Samples joined where one is among the nearest of the other: by an edge of 2 where each is, of 1 else; (n, n)."""
-    sites = np.asarray(sites, np.float64)
+    sites = oc.plain_array("X", sites, np.float64)
     if sites.ndim != 2 or not len(sites) or not np.all(np.isfinite(sites)):
         raise ValueError(f"X has shape {sites.shape}; give finite numbers, a row for each sample")
     n = len(sites)

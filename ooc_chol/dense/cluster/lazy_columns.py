@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.dense.cluster.blocks import BlockGrid
 from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.formats import PrecisionFormat
+from ooc_chol.inputs import plain_array
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 
 
@@ -100,7 +101,7 @@ class LazyColumns:
 def _piece(chunk: Any, dtype: np.dtype[Any], flips: bool) -> NDArray[Any]:
     """A chunk as a piece."""
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
-        piece = np.asarray(chunk).astype(dtype, order="C", copy=False)
+        piece = plain_array("b", chunk, gaps_as_nan=True).astype(dtype, order="C", copy=False)
     return piece.conj() if flips else piece
 
 

@@ -29,6 +29,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.errors import BudgetError, ClusterError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.inputs import plain_array
 from ooc_chol.memory.shared import KEPT, has_room
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.prints import shortened
@@ -121,7 +122,7 @@ def _source_of(run: ClusterRun, window: Window, a: NDArray[Any] | None, diagonal
     if a is None:
         raise ValueError(f"neither the block of A at {window} is given, nor a source that the run reads it from")
     rows, columns = (_matrix_rows(run.grid, span) for span in window)
-    return WindowSource(np.asarray(a), rows, columns, diagonal=diagonal, n=run.grid.n)
+    return WindowSource(plain_array("A", a, gaps_as_nan=True), rows, columns, diagonal=diagonal, n=run.grid.n)
 
 
 def _matrix_rows(grid: TileGrid, span: range) -> range:

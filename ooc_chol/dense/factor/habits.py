@@ -15,6 +15,7 @@ from ooc_chol.dense.factor.conditioning import few_columns, one_norm_estimate
 from ooc_chol.dense.factor.operators import AbstractTriangular, TransposedFactor, block_of
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.inputs import plain_array
 
 
 class SignAndLogdet(NamedTuple):
@@ -187,6 +188,7 @@ class AbstractFactor(AbstractTriangular):
         """
         n = self.shape[0]
         shape = () if size is None else _shape_of(size)
+        mean = mean if mean is None or device_of(mean) is not None else plain_array("mean", mean)
         if mean is not None and np.shape(mean) not in ((), (n,)):
             raise ValueError(f"the mean has shape {np.shape(mean)}, but A is ({n}, {n}): it must be ({n},), or a number")
         if self.dtype.kind != "c" and mean is not None and _is_complex(mean):

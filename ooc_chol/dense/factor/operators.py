@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol.config import format_bytes
 from ooc_chol.hardware.arrays import device_of
+from ooc_chol.inputs import plain_array
 
 
 class AbstractTriangular(ABC):
@@ -83,7 +84,7 @@ class AbstractTriangular(ABC):
         return self._multiplied(other)
 
     def __rmatmul__(self, other: Any) -> NDArray[Any]:
-        left = other if device_of(other) is not None else np.asarray(other)
+        left = other if device_of(other) is not None else plain_array("the left-hand side", other)
         product = self._multiplied(left if left.ndim < 2 else left.T, transposed=True)  # b @ L = (L.T @ b.T).T
         return product if left.ndim < 2 else product.T
 

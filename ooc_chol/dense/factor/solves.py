@@ -16,7 +16,7 @@ from ooc_chol.dense.factor.team_sweeps import opened_team
 from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.hardware.arrays import numbers_of
+from ooc_chol.inputs import plain_array
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 from ooc_chol.runtime.passes import Pass
 
@@ -24,7 +24,7 @@ from ooc_chol.runtime.passes import Pass
 def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = FP64) -> tuple[NDArray[Any], tuple[int, ...]]:
     """Check right-hand sides of a matrix of order ``n``, and convert them to its format."""
     refuse_triangular(b)
-    raw = numbers_of(b)
+    raw = plain_array("the right-hand side", b)
     check_right_hand_side(raw.dtype, raw.shape, n, fmt)
     # What float32 cannot hold becomes infinite, and is refused as such.
     with np.errstate(over="ignore") if raw.itemsize > fmt.itemsize else nullcontext():

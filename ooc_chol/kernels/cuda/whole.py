@@ -14,6 +14,7 @@ from ooc_chol.errors import BudgetError, ScheduleError
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware import cuda
 from ooc_chol.hardware.arrays import device_of
+from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces.whole import (
@@ -125,7 +126,7 @@ class CudaWhole(AbstractWholeKernels, AbstractResidentKernels):
             tile.get(out=out)
 
     def right_hand_side(self, b: Any, n: int, *, copy: bool = True) -> Tile:
-        array = cuda.from_dlpack(b) if device_of(b) is not None else np.asarray(b)
+        array = cuda.from_dlpack(b) if device_of(b) is not None else plain_array("the right-hand side", b)
         check_right_hand_side(array.dtype, array.shape, n, self._fmt)
         if isinstance(array, cp.ndarray):
             with array.device:

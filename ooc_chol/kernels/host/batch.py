@@ -10,8 +10,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.hardware.arrays import device_of, numbers_of
+from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
+from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.host.tiles import MOST_ALONE, factor_tile
@@ -64,7 +65,11 @@ class HostBatch(AbstractBatchKernels):
         return factors, min(filter(None, found), default=None)
 
     def right_hand_sides(self, b: Any, shape: tuple[int, ...]) -> Tile:
-        raw = numbers_of(b) if (home := device_of(b)) is None else device_kind(home).to_host(device_kind(home).from_dlpack(b))
+        raw = (
+            plain_array("the right-hand side", b)
+            if (home := device_of(b)) is None
+            else device_kind(home).to_host(device_kind(home).from_dlpack(b))
+        )
         check_right_hand_sides(raw.dtype, raw.shape, shape)
         x = np.array(raw, np.float64, order="C")
         finite = np.isfinite(x)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.inputs import plain_array
 from ooc_chol.memory.sources.array import ArraySource, SliceSource
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.file import MatrixLayout, NpySource, memmap_layout, npy_layout
@@ -75,7 +76,7 @@ def converted(a: Any) -> NDArray[Any] | None:
         return np.asarray(to_numpy())
     if isinstance(a, list | tuple | memoryview) or hasattr(a, "__array__"):
         try:
-            return np.asarray(a)
+            return plain_array("A", a, gaps_as_nan=True)
         except ValueError as error:
             raise ValueError(f"A is a {type(a).__name__} that is no matrix ({error}); give rows of one length") from error
     return None

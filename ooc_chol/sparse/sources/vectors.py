@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import SparseInputError
 from ooc_chol.hardware.kinds import AbstractDeviceKind
 from ooc_chol.hardware.registry import handed_over
+from ooc_chol.inputs import plain_array
 
 #: What gives the next so many numbers of a vector.
 Take: TypeAlias = Callable[[int], NDArray[Any]]
@@ -37,7 +38,7 @@ class ArrayVector(AbstractVector):
     def __init__(self, array: Any, name: str, source: str) -> None:
         handed = handed_over(array)
         self._kind: AbstractDeviceKind | None = None if handed is None else handed[0]
-        self._array: Any = np.asarray(array) if handed is None else handed[1]
+        self._array: Any = plain_array(name, array) if handed is None else handed[1]
         if self._array.ndim != 1:
             problem = f"it has {self._array.ndim} dimensions"
             raise SparseInputError(source, name, problem, "the arrays of a sparse matrix are vectors: mend it, or make it anew")

@@ -126,14 +126,14 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
     -----
     CUDA devices evaluate the same tables as the host, a thread an entry.
     """
-    sites = np.ascontiguousarray(coordinates, dtype=np.float64)
+    sites = np.ascontiguousarray(oc.plain_array("coordinates", coordinates, np.float64))
     host = covariance_tiles(model, sites, noise)
     return oc.from_function(len(sites), host, cuda=_device_tiles(model, sites, noise))
 
 
 def derivative_source(model: AbstractCovariance, coordinates: ArrayLike, name: str) -> Any:
     """Make the source of ``dSigma / dname`` for the traces of a factor: on the host and on GPUs."""
-    sites = np.ascontiguousarray(coordinates, dtype=np.float64)
+    sites = np.ascontiguousarray(oc.plain_array("coordinates", coordinates, np.float64))
     host, form = derivative_tiles(model, sites, name), model.derivative_form(name, sites)
     return oc.from_function(len(sites), host, cuda=_cuda_tiles(form, form.variances))
 
@@ -171,7 +171,7 @@ def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArr
 
 def _axes(coordinates: ArrayLike) -> NDArray[np.float64]:
     """Coordinates by axis, checked."""
-    axes = np.ascontiguousarray(np.transpose(np.asarray(coordinates, dtype=np.float64)))
+    axes = np.ascontiguousarray(np.transpose(oc.plain_array("coordinates", coordinates, np.float64)))
     if axes.ndim != 2:
         raise ValueError(f"coordinates must be an (n, d) array, but they have shape {np.shape(coordinates)}")
     if not np.isfinite(axes).all():
@@ -183,7 +183,7 @@ def _noise(noise: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
     """Variances of errors, checked."""
     if noise is None:
         return None
-    errors = np.array(noise, dtype=np.float64)
+    errors = oc.plain_array("noise", noise, np.float64, copy=True)
     if errors.shape != (n,):
         raise ValueError(f"noise has shape {errors.shape}, but there are {n} observations, and it needs one variance for each")
     wrong = ~(np.isfinite(errors) & (errors >= 0))

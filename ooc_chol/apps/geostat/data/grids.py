@@ -112,7 +112,7 @@ def grid_over(lowest: ArrayLike, highest: ArrayLike, counts: Sequence[int]) -> G
     >>> grid_over([0.0, 0.0], [1.0, 2.0], (2, 2)).points(0, 4).tolist()
     [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]
     """
-    low, high = np.array(lowest, dtype=np.float64), np.array(highest, dtype=np.float64)
+    low, high = oc.plain_array("lowest", lowest, np.float64), oc.plain_array("highest", highest, np.float64)
     if low.shape != (len(counts),) or high.shape != low.shape:
         raise ValueError(f"a box with corners of shape {low.shape} and {high.shape} needs as many counts, not {len(counts)}")
     if not (np.isfinite(low).all() and np.isfinite(high).all()):

@@ -151,7 +151,7 @@ def make_observations(
     ('intercept',)
     """
     sites = as_sites(coordinates)
-    numbers = np.array(values, dtype=np.float64)
+    numbers = oc.plain_array("values", values, np.float64, copy=True)
     if numbers.shape != (len(sites),):
         raise ValueError(f"values have shape {numbers.shape}, but there are {len(sites)} sites: one value per site is needed")
     _check_finite("values", numbers)
@@ -169,7 +169,7 @@ def make_observations(
 
 def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64]:
     """Check known variances of errors."""
-    errors = np.array(error_variances, dtype=np.float64)
+    errors = oc.plain_array("error_variances", error_variances, np.float64, copy=True)
     if errors.shape != (n,):
         raise ValueError(f"error variances have shape {errors.shape}, but there are {n} observations, and each needs one")
     wrong = ~(np.isfinite(errors) & (errors >= 0))
@@ -184,7 +184,7 @@ def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64
 
 def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
     """Check coordinates and return them as an ``(n, d)`` float64 array."""
-    sites = np.array(coordinates, dtype=np.float64)
+    sites = oc.plain_array("coordinates", coordinates, np.float64, copy=True)
     sites = sites[:, np.newaxis] if sites.ndim == 1 else sites
     if sites.ndim != 2 or sites.size == 0:
         raise ValueError(f"coordinates have shape {sites.shape}, but (n, d) with n >= 1 and d >= 1 is needed")
@@ -198,7 +198,7 @@ def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[n
         raise ValueError(f"mean is {mean!r}, but there are 'constant' and 'zero'")
     columns = [np.ones((n, 1))] if mean == "constant" else []
     if covariates is not None:
-        extra = np.array(covariates, dtype=np.float64)
+        extra = oc.plain_array("covariates", covariates, np.float64, copy=True)
         extra = extra[:, np.newaxis] if extra.ndim == 1 else extra
         if extra.ndim != 2 or len(extra) != n:
             raise ValueError(f"covariates have shape {extra.shape}, but there are {n} sites")

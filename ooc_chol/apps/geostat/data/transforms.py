@@ -81,7 +81,7 @@ class Transform:
         TransformError
             A value with its shift is not positive; for a positive power it may be zero.
         """
-        shifted = np.asarray(values, dtype=np.float64) + self.shift
+        shifted = oc.plain_array("values", values, np.float64) + self.shift
         wrong = ~(shifted > 0) if self.power <= _LOGARITHM else ~(shifted >= 0)
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -93,7 +93,7 @@ class Transform:
 
     def threshold(self, values: Array) -> Array:
         """As :meth:`forward`, but minus infinity for values below all that can be transformed."""
-        shifted = np.maximum(np.asarray(values, dtype=np.float64) + self.shift, 0.0)
+        shifted = np.maximum(oc.plain_array("values", values, np.float64) + self.shift, 0.0)
         return np.asarray(self.offset + self.scale * _box_cox(shifted, 0.0 if self.is_log else self.power))
 
     def inverse(self, transformed: Array) -> Array:
@@ -110,7 +110,7 @@ class Transform:
             What :meth:`forward` takes to them. Below all that it can give, for a positive power, that is the smallest original
             value; above, for a negative power, infinity.
         """
-        y = (np.asarray(transformed, dtype=np.float64) - self.offset) / self.scale
+        y = (oc.plain_array("transformed", transformed, np.float64) - self.offset) / self.scale
         with np.errstate(over="ignore", divide="ignore"):
             if self.is_log:
                 return np.asarray(np.exp(y) - self.shift)
@@ -129,14 +129,14 @@ class Transform:
         float
             The sum.
         """
-        shifted = np.asarray(values, dtype=np.float64) + self.shift
+        shifted = oc.plain_array("values", values, np.float64) + self.shift
         return float(shifted.size * math.log(self.scale) + (self.power - 1.0) * np.sum(np.log(shifted)))
 
     def log_slope(self, values: Array) -> Array:
         """``log(dy / dz)`` at each of the original values."""
         with np.errstate(divide="ignore"):
             return np.asarray(
-                math.log(self.scale) + (self.power - 1.0) * np.log(np.asarray(values, dtype=np.float64) + self.shift)
+                math.log(self.scale) + (self.power - 1.0) * np.log(oc.plain_array("values", values, np.float64) + self.shift)
             )
 
 

@@ -127,7 +127,7 @@ def profile_likelihood(
     ValueError
         There is no such parameter, or a value is not finite and positive.
     """
-    grid = np.unique(np.asarray(values, dtype=np.float64))
+    grid = np.unique(oc.plain_array("values", values, np.float64))
     if grid.size == 0 or not (np.isfinite(grid).all() and grid[0] > 0):
         raise ValueError(f"values of {name} must be finite and positive, and at least one")
     names = checked_names(model, estimated)

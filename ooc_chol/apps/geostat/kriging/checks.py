@@ -97,7 +97,7 @@ def score(
     return HeldOutScores(
         n=len(values),
         rmse=_rms(errors),
-        rmse_of_mean=_rms(values - np.mean(np.asarray(fitted, dtype=np.float64))),
+        rmse_of_mean=_rms(values - np.mean(oc.plain_array("fitted", fitted, np.float64))),
         coverage=float(np.mean((lower <= values) & (values <= upper))),
         level=level,
         crps=float(np.mean(crps)),
@@ -137,7 +137,7 @@ def coverage(prediction: Prediction | BackTransformed, held_out: ArrayLike, leve
     independent, so it is larger.
     """
     values = _values_of(prediction, held_out)
-    intervals = [prediction.interval(float(level)) for level in np.array(levels, dtype=np.float64, ndmin=1)]
+    intervals = [prediction.interval(float(level)) for level in np.atleast_1d(oc.plain_array("levels", levels, np.float64))]
     return np.array([np.mean((lower <= values) & (values <= upper)) for lower, upper in intervals])
 
 
@@ -226,7 +226,7 @@ def _values_of(prediction: Prediction | BackTransformed, held_out: ArrayLike) ->
     """The held-out values, one per prediction of an observation."""
     if prediction.target != "observation":
         raise ValueError("held-out values are observations: predict with target='observation' before scoring")
-    values = np.array(held_out, dtype=np.float64)
+    values = oc.plain_array("held_out", held_out, np.float64, copy=True)
     if values.shape != prediction.mean.shape:
         raise ValueError(f"{len(prediction.mean)} predictions cannot be scored with held-out values of shape {values.shape}")
     if not np.isfinite(values).all():

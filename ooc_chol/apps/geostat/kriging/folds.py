@@ -251,7 +251,7 @@ def as_folds(observations: Observations, given: int | ArrayLike | Folds, how: Fo
         return given
     if isinstance(given, int | np.integer):
         return Folds(fold_labels(observations, int(given), how=how, seed=seed), observations.places)
-    labels = np.array(given)
+    labels = oc.plain_array("folds", given)
     if labels.shape != (observations.n,) or labels.dtype.kind not in "iu":
         raise ValueError(
             f"folds have shape {labels.shape} and type {labels.dtype}, but a number of folds, or a whole number for each of the "

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.data.grids import Grid
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -95,7 +96,7 @@ def simulate_grid(
     """
     check_target(target)
     check_numbers(draws, jitter)
-    level = np.asarray(mean, dtype=np.float64)
+    level = oc.plain_array("mean", mean, np.float64)
     if level.shape not in ((), (grid.size,)) or not np.isfinite(level).all():
         raise ValueError(f"mean has shape {level.shape}, but one finite number, or one for each of {grid.size} nodes, is needed")
     found = embed(model, grid, least=_least(model, target, jitter), clip=clip)

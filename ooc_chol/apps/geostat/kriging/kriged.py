@@ -371,7 +371,7 @@ def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coeffic
 
 def known_coefficients(observations: Observations, coefficients: ArrayLike) -> NDArray[np.float64]:
     """Check known coefficients of the mean."""
-    known, names = np.array(coefficients, dtype=np.float64), observations.mean_columns
+    known, names = oc.plain_array("coefficients", coefficients, np.float64, copy=True), observations.mean_columns
     if known.shape != (len(names),):
         raise ValueError(
             f"coefficients have shape {known.shape}, but the mean has {len(names)} columns ({', '.join(names) or 'none'}): "

@@ -131,7 +131,7 @@ def check_local_kriging(
     own = chosen if kriged.shares_neighbours else list(sample[:, np.newaxis])
     ours = kriged.predict_groups(own, places, design, target=target).take(sample)
     if count == kriged.observations.n:
-        columns = None if covariates is None else np.asarray(covariates)[sample]
+        columns = None if covariates is None else oc.plain_array("covariates", covariates)[sample]
         reference = _exact(kriged, places[sample], columns, target, settings)
     else:
         reference = larger.predict_groups(chosen, places, design, target=target).take(sample)

@@ -80,7 +80,7 @@ class Prediction:
         ValueError
             A probability is not between 0 and 1, or only the mean was predicted.
         """
-        p = np.asarray(probability, dtype=np.float64)
+        p = oc.plain_array("probability", probability, np.float64)
         if not np.all((p > 0) & (p < 1)):
             raise ValueError(f"probabilities {p.tolist()} are asked for, but numbers between 0 and 1 are needed")
         self._check_variance()
@@ -105,7 +105,7 @@ class Prediction:
             Only the mean was predicted, or a threshold is no number.
         """
         self._check_variance()
-        c = np.asarray(threshold, dtype=np.float64)[..., np.newaxis]
+        c = oc.plain_array("threshold", threshold, np.float64)[..., np.newaxis]
         if np.isnan(c).any():
             raise ValueError(f"thresholds {np.asarray(threshold).tolist()} are asked for, but numbers are needed")
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -122,7 +122,7 @@ class BackTransformed:
         (m,) or (k, m) array
             Probabilities.
         """
-        return self.gaussian.exceedance(self.transform.threshold(np.asarray(threshold, dtype=np.float64)))
+        return self.gaussian.exceedance(self.transform.threshold(oc.plain_array("threshold", threshold, np.float64)))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Central prediction interval.

@@ -74,7 +74,7 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike, *, azimuth: 
             f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern, "
             "PowerExponential and sums of these have one"
         )
-    h = np.asarray(distance, dtype=np.float64)
+    h = oc.plain_array("distance", distance, np.float64)
     return np.where(h > 0, model.sill - covariance(h), 0.0)
 
 
@@ -82,7 +82,7 @@ def _directional(model: AbstractCovariance, distance: ArrayLike, azimuth: float 
     """Semivariogram along a direction."""
     if azimuth is None:
         raise ValueError(f"a {type(model).__name__} has a semivariogram for each direction: give azimuth, in degrees from north")
-    h = np.asarray(distance, dtype=np.float64)
+    h = oc.plain_array("distance", distance, np.float64)
     return np.where(h > 0, model.sill - directional_covariance(model, h, azimuth), 0.0)
 
 

@@ -42,7 +42,7 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     oc.MissingFolderError
         There is no such folder.
     """
-    given = np.asarray(labels)
+    given = oc.plain_array("labels", labels)
     if given.dtype.kind not in "iu":
         raise TypeError(f"labels are {given.dtype}, but parts are whole numbers")
     if given.ndim != 1:

@@ -199,9 +199,7 @@ def _of_scipy(source: Any) -> csr_array:
 
 def _of_array(source: Any) -> csr_array:
     """Entries of an array that are not zero."""
-    if np.ma.isMaskedArray(source) and np.ma.is_masked(source):
-        raise TypeError("the array has masked entries: fill them first, with filled(0.0) where there are no edges")
-    array = np.asarray(source)
+    array = oc.plain_array("the array", source)
     _check_type(array.dtype, "the array")
     _check_square(array.shape, "the array")
     return csr_array(array)
@@ -289,7 +287,7 @@ def _symmetric(matrix: csr_array, found: _Found) -> csr_array:
 
 def _vertex_weights(given: Any, n: int, what: str) -> Floats:
     """Positive weights, one for each vertex."""
-    weights = np.asarray(given)
+    weights = oc.plain_array("vertex_weights", given)
     if weights.dtype.kind not in "biuf":
         raise TypeError(f"{what}: they are {weights.dtype}, but weights are real numbers")
     if weights.shape != (n,):

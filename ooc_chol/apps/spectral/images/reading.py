@@ -76,7 +76,7 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 def pixels_of(image: ArrayLike) -> Pixels:
     """An array as an image; ``TypeError`` or ``ValueError`` for what is none."""
-    array = np.ma.getdata(image) if np.ma.isMaskedArray(image) else np.asarray(image)
+    array = np.ma.getdata(image) if np.ma.isMaskedArray(image) else oc.plain_array("the image", image)
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or not _GREY <= array.shape[2] <= _RGBA:
@@ -149,7 +149,7 @@ def lab_of(pixels: Pixels) -> NDArray[np.float64]:
 
 def mask_of(mask: ArrayLike | str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Pixels to be kept, (h, w): where a mask is true or not zero; of colours where any is."""
-    array = np.asarray(read_image(mask) if isinstance(mask, str | os.PathLike) else mask)
+    array = oc.plain_array("mask", read_image(mask) if isinstance(mask, str | os.PathLike) else mask)
     if array.dtype.kind not in "biu":
         raise TypeError(f"the mask holds {array.dtype.name}; give truth values, true where a pixel takes part")
     if array.ndim == 3 and array.shape[2] in (_GREY_ALPHA, _RGBA):

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.spectral.cutting.target import Target
 from ooc_chol.apps.spectral.graphs.packing import grain, nearest_sum
 
@@ -119,7 +120,9 @@ def shares_of(weights: Weights, n_parts: int, target_sizes: ArrayLike | None, ba
 def _targets(target_sizes: ArrayLike, n_parts: int, total: float) -> Weights:
     """Target sizes as weights: given as shares of 1, or as weights."""
     try:
-        sizes = np.asarray(target_sizes, np.float64)
+        sizes = oc.plain_array("target_sizes", target_sizes, np.float64)
+    except oc.MissingValueError:
+        raise
     except ValueError:
         raise TypeError(f"target_sizes is {target_sizes!r:.40}; give {n_parts} numbers, one for each part") from None
     if sizes.shape != (n_parts,):

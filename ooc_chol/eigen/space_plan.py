@@ -202,7 +202,7 @@ def plan_space(
         precision,
         devices=devices,
         budget_bytes=default_budget(devices) if memory_budget is None else parse_bytes(memory_budget, "memory_budget"),
-        workspace=lambda room: needs.workspace_bytes(devices[0], blocks.shape[1]),
+        workspace=lambda room, threads: needs._replace(threads=threads).workspace_bytes(devices[0], blocks.shape[1]),
         tier=tier,
         diagonals=diagonals,
         rates=stored_pass_rates(tuple(devices)),

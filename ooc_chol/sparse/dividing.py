@@ -60,9 +60,10 @@ class _Problem(NamedTuple):
     budget_bytes: int
     tier: str
     diagonals: Diagonals
-    #: Bytes of workspace that the kernels of the devices take for panels of so many columns together.
-    workspace: Callable[[int], int]
+    #: Bytes of workspace that the kernels of the devices take for panels of so many columns together, with so many threads.
+    workspace: Callable[[int, int], int]
     beside: Beside
+    threads: int  #: Of each host device
 
 
 def plan_products(
@@ -72,7 +73,7 @@ def plan_products(
     *,
     devices: Sequence[str],
     budget_bytes: int,
-    workspace: Callable[[int], int],
+    workspace: Callable[[int, int], int],
     tier: str = "memory",
     diagonals: Diagonals = NO_DIAGONALS,
     rates: PassRates | None = None,
@@ -94,7 +95,7 @@ def plan_products(
     budget_bytes : int
         Most bytes on each.
     workspace : callable
-        ``workspace(columns)`` is what kernels take for panels of so many columns together, in bytes.
+        ``workspace(columns, threads)`` is what kernels take for panels of so many columns together, in bytes.
     tier : str
         ``"memory"`` or ``"file"``.
     diagonals : Diagonals
@@ -102,7 +103,7 @@ def plan_products(
     rates : PassRates, optional
         Measured rates.
     threads : int
-        Threads of each host device.
+        Threads of each host device; fewer where the budget does not hold room for each of them. Results do not depend on it.
     beside : Beside
         What is kept on the devices beside products.
 
@@ -116,10 +117,11 @@ def plan_products(
     BudgetError
         The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
     """
-    problem = _Problem(blocks, precision, budget_bytes, tier, diagonals, workspace, beside)
+    problem = _Problem(blocks, precision, budget_bytes, tier, diagonals, workspace, beside, threads)
     owned = [(name, span) for name, span in zip(devices, blocks.shares(len(devices)), strict=True) if len(span)]
     panels = panel_widths(columns)
     rooms = list(accumulate(panels))
+    problem = _with_fitting_threads(problem, owned, rooms[0])
     count = bisect_right(rooms, budget_bytes, lo=1, key=lambda room: _most_needed(problem, owned, room)[0])
     room = rooms[count - 1]
     needed, name = _most_needed(problem, owned, room)
@@ -128,7 +130,13 @@ def plan_products(
         advice = f"it must hold {blocks_text} blocks beside {beside.what}; give a larger memory_budget, or smaller blocks"
         raise BudgetError(f"products on {name}", needed, budget_bytes, advice)
     shares = tuple(_share(problem, name, span, room) for name, span in owned)
-    return MultiplyPlan(blocks, columns, precision, panels, room, shares, budget_bytes, tier, diagonals, rates, threads)
+    return MultiplyPlan(blocks, columns, precision, panels, room, shares, budget_bytes, tier, diagonals, rates, problem.threads)
+
+
+def _with_fitting_threads(problem: _Problem, owned: Sequence[tuple[str, range]], room: int) -> _Problem:
+    """The problem with as many threads as the budget has room for beside one panel, at least one."""
+    tried = (problem._replace(threads=count) for count in range(problem.threads, 1, -1))
+    return next((each for each in tried if _most_needed(each, owned, room)[0] <= each.budget_bytes), problem._replace(threads=1))
 
 
 def _most_needed(problem: _Problem, owned: Sequence[tuple[str, range]], room: int) -> tuple[int, str]:
@@ -178,7 +186,7 @@ def _slot_bytes(problem: _Problem, name: str, blocks: Sequence[RowBlock]) -> int
 def _fixed_bytes(problem: _Problem, blocks: Sequence[RowBlock], room: int) -> int:
     rows = _rows(blocks)
     arrays = (*_vector_arrays(problem, rows, room), *_diagonal_arrays(problem, rows), *problem.beside.arrays(rows))
-    return bytes_of(arrays) + problem.workspace(room)
+    return bytes_of(arrays) + problem.workspace(room, problem.threads)
 
 
 def _least_bytes(problem: _Problem, name: str, span: range, room: int) -> int:
@@ -213,7 +221,7 @@ def _share(problem: _Problem, name: str, span: range, room: int) -> DeviceShare:
         in_place,
         _vector_arrays(problem, rows, room),
         _diagonal_arrays(problem, rows),
-        problem.workspace(room),
+        problem.workspace(room, problem.threads),
         slot_bytes,
         ring_slots,
         n_kept,

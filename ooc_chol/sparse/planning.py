@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -98,14 +97,11 @@ def planned(
     if whole_number(columns, "columns") < 1:
         raise ValueError(f"columns is {columns}, but X has at least 1")
     threads = host_threads(len(names)) if device_kind(names[0]).is_in_host_memory else 1
-    workspace = partial(
-        product_workspace_bytes,
-        names[0],
-        precision,
-        most_segments=blocks.most_segments,
-        threads=threads,
-        nb=blocks.shape[1],
-    )
+    most_segments, nb = blocks.most_segments, blocks.shape[1]
+
+    def workspace(room: int, threads: int) -> int:
+        return product_workspace_bytes(names[0], precision, room, most_segments=most_segments, nb=nb, threads=threads)
+
     return plan_products(
         blocks,
         columns,

@@ -14,6 +14,7 @@ import ooc_chol as oc
 from ooc_chol import diff, tracing
 from ooc_chol.apps import geostat, imputation, spectral
 from ooc_chol.cli import main
+from ooc_chol.kernels.host import blas
 from tests.documents import ROOT, blocks, is_shown, pages, parse, read, run_command, run_document
 from tests.zarr_threads import start_zarr_threads
 
@@ -62,6 +63,27 @@ def zarr_threads(tmp_path_factory):
 def test_a_page_runs_and_prints_what_it_shows(one_blas_thread, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))
+    page = DOCS / f"{name}.md"
+    run_document(read(page), page, capsys)
+
+
+#: Pages that state a budget, with numbers of threads that machines have.
+BUDGETS = [
+    (path.stem, threads)
+    for path in sorted(DOCS.glob("*.md"))
+    for threads in (2, 16)
+    if any("memory_budget=" in block.content and block.is_run for block in blocks(read(path)))
+]
+
+
+@pytest.mark.parametrize(("name", "threads"), [case for case in BUDGETS if case != ("tutorial", 2)])
+def test_the_budgets_of_a_page_are_enough_with_any_number_of_threads(
+    one_blas_thread, name, threads, tmp_path, monkeypatch, capsys
+):
+    """What workspaces of all threads need together must not be what decides."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))
+    monkeypatch.setattr(blas, "current_threads", lambda: threads)
     page = DOCS / f"{name}.md"
     run_document(read(page), page, capsys)
 

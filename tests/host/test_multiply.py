@@ -17,6 +17,7 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 import ooc_chol as oc
+from ooc_chol.kernels.host import blas
 from ooc_chol.sparse.linear_operator import PackedLinearOperator
 from ooc_chol.sparse.pack import block_csr
 from tests.host.runs import ENVIRONMENT
@@ -161,6 +162,35 @@ def test_any_number_of_devices_gives_the_bits_of_one(packed, count):
             assert (m(x) == wanted).all()
             assert (m.apply(x, times=4) == power).all()
         assert m.report.executed_bytes == 0
+
+
+def bits_with_threads(threads, budget, call, monkeypatch):
+    """What ``call(budget)`` gives where BLAS has so many threads."""
+    monkeypatch.setattr(blas, "current_threads", lambda: threads)
+    return np.asarray(call(budget)).tobytes()
+
+
+@pytest.mark.parametrize("precision", ["DDD", "FDF", "FFF"])
+def test_a_budget_for_one_thread_is_enough_for_any_number_with_the_same_bits(a, packed, precision, monkeypatch):
+    bands = scipy.sparse.diags_array([8.0 / np.arange(1.0, 4001.0), np.full(3999, 0.01), np.full(3999, 0.01)], offsets=[0, 1, -1])
+    symmetric = block_csr(bands.tocsr())
+    x, how = vectors(a, 8), {"precision": precision, "devices": "host:0"}
+    monkeypatch.setattr(blas, "current_threads", lambda: 1)
+    least = {
+        "multiply": least_budget(packed, 8, precision=precision),
+        "eigsh": oc.plan_eigsh(symmetric, 4, **how, memory_budget="1 GB").peak_bytes,
+    }
+    calls = {
+        "multiply": lambda budget: oc.multiply(packed, x, **how, memory_budget=budget),
+        "eigsh": lambda budget: oc.eigsh(symmetric, 4, which="LA", tol=1e-3, **how, memory_budget=budget).eigenvectors,
+    }
+    for name, call in calls.items():
+        found = {bits_with_threads(threads, least[name], call, monkeypatch) for threads in (1, 2, 16)}
+        found |= {bits_with_threads(16, 1 << 30, call, monkeypatch)} if name == "multiply" else set()
+        assert len(found) == 1
+    with pytest.raises(oc.BudgetError) as told:
+        bits_with_threads(16, 1, calls["multiply"], monkeypatch)
+    assert told.value.needed_bytes == least["multiply"]
 
 
 @pytest.mark.parametrize("size", ["64 KiB", "1 MiB", "1 GiB"])

@@ -29,7 +29,7 @@ def even_blocks(count=40, entries=1_000_000, kind=ValueKind.PATTERN, shape=(N, N
 
 
 def planned(blocks, columns=1, precision=DDD, *, devices=("cuda:0",), budget=1 << 40, **others):
-    others["workspace"] = lambda room: 1000 * room
+    others.setdefault("workspace", lambda room, threads: 1000 * room)
     return plan_products(blocks, columns, precision, devices=devices, budget_bytes=budget, **others)
 
 
@@ -37,6 +37,22 @@ def least(*arguments, **others):
     with pytest.raises(oc.BudgetError) as told:
         planned(*arguments, budget=1, **others)
     return told.value.needed_bytes
+
+
+@pytest.mark.parametrize("tier", ["memory", "file"])
+@pytest.mark.parametrize("threads", [1, 2, 16])
+def test_fewer_threads_are_planned_where_the_budget_asks_for_it(threads, tier):
+    """What is needed at least is what one thread needs, and no more is taken than there is."""
+    given = {"devices": ("host:0",), "threads": threads, "tier": tier, "workspace": lambda room, count: 10_000_000 * count}
+    blocks = even_blocks()
+    needed = least(blocks, **given)
+    assert needed == least(blocks, **{**given, "threads": 1})
+    for spare in (0, 9_999_999, 10_000_000, 35_000_000, 1 << 34):
+        plan = planned(blocks, budget=needed + spare, **given)
+        assert plan.threads == min(threads, 1 + spare // 10_000_000)
+        assert plan.peak_bytes <= plan.budget_bytes
+    with pytest.raises(oc.BudgetError):
+        planned(blocks, budget=needed - 1, **given)
 
 
 def test_scale_27_is_planned_as_the_issue_counts_it():

@@ -130,11 +130,9 @@ def formats_beside(like: AbstractMixedPlan | None, norms: MatrixNorms, options: 
 
     With the threshold that its escalation came to, on which products in FP16 depend as well.
     """
-    threshold = options.precision_threshold
-    assert threshold is not None
-    chosen = choose_formats(norms, threshold, rule=options.precision_rule)
-    if like is None or like.precision is None or like.grid != chosen.grid:
-        return chosen
+    assert options.precision_threshold is not None
+    if like is None or like.precision is None or like.grid != norms.grid:
+        return choose_formats(norms, options.precision_threshold, rule=options.precision_rule)
     before = like.precision
     kept = choose_formats(norms, before.threshold, rule=options.precision_rule).holding(before)
     if (kept.formats, kept.moduli) == (before.formats, before.moduli):

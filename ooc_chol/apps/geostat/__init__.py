@@ -68,6 +68,7 @@ from ooc_chol.apps.geostat.data.transforms import TransformError as TransformErr
 from ooc_chol.apps.geostat.data.transforms import box_cox as box_cox
 from ooc_chol.apps.geostat.errors import MissingExtraError as MissingExtraError
 from ooc_chol.apps.geostat.errors import NeighbourhoodError as NeighbourhoodError
+from ooc_chol.apps.geostat.errors import SingularCovarianceError as SingularCovarianceError
 from ooc_chol.apps.geostat.errors import UnknownLevelError as UnknownLevelError
 from ooc_chol.apps.geostat.estimation.box_cox import BoxCoxFit as BoxCoxFit
 from ooc_chol.apps.geostat.estimation.box_cox import fit_box_cox as fit_box_cox

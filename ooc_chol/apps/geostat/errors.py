@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import ooc_chol as oc
 
 
 class MissingExtraError(oc.OocCholError, ImportError):
     """A part of the application needs a package that is not installed; the message names the extra that brings it."""
+
+
+class SingularCovarianceError(oc.NotPositiveDefiniteError):
+    """The covariance matrix of some observations is not positive definite in floating point, and these rows make it so.
+
+    Parameters
+    ----------
+    rows : tuple of int
+        Numbers of observations as the text calls them: rows of the caller's arrays counted from zero, or lines of a file. Two
+        whose places coincide; or the one that has no variance left, then the two that are most alike.
+    minor : int
+        Order of the first leading minor that is not positive definite, in the order of the matrix.
+    problem : str
+        The text.
+    """
+
+    def __init__(self, rows: tuple[int, ...], minor: int, problem: str) -> None:
+        super().__init__(minor, (0, 0))
+        self.rows, self.problem = rows, problem
+        self.args = (problem,)
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[int, ...], int, str]]:  # type: ignore[override]
+        return type(self), (self.rows, self.minor, self.problem)
 
 
 class NeighbourhoodError(oc.NotPositiveDefiniteError):
@@ -22,19 +45,26 @@ class NeighbourhoodError(oc.NotPositiveDefiniteError):
         Its coordinates.
     minor : int
         Order of the first leading minor that is not positive definite.
+    name : str, optional
+        What the caller calls it, such as a line of a file.
     """
 
-    def __init__(self, datum: int, place: tuple[float, ...], minor: int) -> None:
+    def __init__(self, datum: int, place: tuple[float, ...], minor: int, name: str | None = None) -> None:
         super().__init__(minor, (0, 0))
-        self.datum, self.place = datum, place
+        self.datum, self.place, self.name = datum, place, name or f"observation {datum} (counted from zero)"
         self.args = (
-            f"the covariance matrix of neighbouring data is not positive definite: observation {datum} (counted from zero), at "
-            f"({', '.join(f'{x:.10g}' for x in place)}), has no variance left given {minor - 1} others; is it there twice, or "
-            "the field too smooth for a nugget of zero? Fit with a nugget, or take fewer neighbours (--neighbours)",
+            f"the covariance matrix of neighbouring data is not positive definite: {self.name}, at {place_text(place)}, has no "
+            f"variance left given {minor - 1} others; is it there twice, or the field too smooth for a nugget of zero? Fit with "
+            "a nugget, or take fewer neighbours (--neighbours)",
         )
 
-    def __reduce__(self) -> tuple[type, tuple[int, tuple[float, ...], int]]:  # type: ignore[override]
-        return type(self), (self.datum, self.place, self.minor)
+    def __reduce__(self) -> tuple[type, tuple[int, tuple[float, ...], int, str]]:  # type: ignore[override]
+        return type(self), (self.datum, self.place, self.minor, self.name)
+
+
+def place_text(place: Iterable[float]) -> str:
+    """Coordinates for a message."""
+    return f"({', '.join(f'{x:.10g}' for x in place)})"
 
 
 class UnknownLevelError(oc.OocCholError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import check_places, least_pivot, unfactored
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern, covariance_source
+from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.kept_factor import KeptFactor, key_of
 
 #: ``callable(done, total, seconds)``, called while a factorization runs.
@@ -244,19 +246,44 @@ def factored(
     settings: FactorSettings,
     *,
     noise: NDArray[np.float64] | None = None,
+    rows: Rows | None = None,
+    is_solved_with: bool = True,
     progress: FactorProgress | None = None,
     trace: bool = False,
 ) -> Iterator[oc.CholeskyFactor]:
-    """Cholesky factor of the covariance matrix of ``model`` at ``coordinates``, open inside the ``with`` block."""
+    """Cholesky factor of the covariance matrix of ``model`` at ``coordinates``, open inside the ``with`` block.
+
+    ``rows`` are what errors call the rows of the matrix; they are sites in the order given where it is left out. Products with
+    the factor bear pivots of rounding errors; who solves with it (``is_solved_with``) does not.
+    """
     settings.check_store()
     source = covariance_source(model, coordinates, noise)
-    if settings.kept is not None and not settings.kept.is_lent and not trace:
-        key = key_of(model, coordinates, noise, settings.keywords())
-        with settings.kept.lent(key, lambda: settings.factor(source, progress, trace)) as factor:
-            yield factor
-        return
-    with settings.factor(source, progress, trace) as factor:
-        if settings.store is not None:
-            # The open factor reads it all the same, and a process that is killed leaves nothing that the next one would refuse.
-            Path(os.path.realpath(settings.store)).unlink(missing_ok=True)
+    named = counted_rows(len(coordinates), "site") if rows is None else rows
+    errors = model.nugget + (np.zeros(len(coordinates)) if noise is None else noise)
+    check_places(model, coordinates, errors, named)
+    kept = None if settings.kept is None or settings.kept.is_lent or trace else settings.kept
+    with ExitStack() as owned:
+        try:
+            if kept is not None:
+                key = key_of(model, coordinates, noise, settings.keywords())
+                factor = owned.enter_context(kept.lent(key, lambda: settings.factor(source, progress, trace)))
+            else:
+                factor = owned.enter_context(settings.factor(source, progress, trace))
+            if settings.store is not None:
+                # The open factor reads it all the same, and a process that is killed leaves nothing that the next would refuse.
+                Path(os.path.realpath(settings.store)).unlink(missing_ok=True)
+            if is_solved_with:
+                _check_pivots(factor, model.site_variances(coordinates), errors)
+        except oc.NotPositiveDefiniteError as error:
+            raise unfactored(model, coordinates, named, error.minor, "those before it in the matrix") from error
         yield factor
+
+
+def _check_pivots(factor: oc.CholeskyFactor, variances: NDArray[np.float64], errors: NDArray[np.float64]) -> None:
+    """Raise ``NotPositiveDefiniteError`` for the first pivot that is made of rounding errors."""
+    least = least_pivot(len(errors)) * variances
+    if errors.min() > least.max():
+        return  # no pivot is smaller than the error of its observation
+    weak = factor.diagonal() ** 2 <= least
+    if weak.any():
+        raise oc.NotPositiveDefiniteError(int(np.argmax(weak)) + 1, (0, 0))

@@ -121,7 +121,7 @@ def synthesize(
     """
     sites = synthetic_sites(n, seed=seed, dimension=dimension)
     normals = lapack_normals(n, seed=seed)
-    with factored(model, sites, settings or FactorSettings(), progress=progress) as factor:
+    with factored(model, sites, settings or FactorSettings(), is_solved_with=False, progress=progress) as factor:
         return Synthetic(sites, factor.matmul(normals), model, seed)
 
 

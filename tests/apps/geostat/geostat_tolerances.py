@@ -47,3 +47,6 @@ MONTE_CARLO_ERRORS = 4.0
 
 #: Standard errors by which an estimate may differ from the truth: by chance with one parameter in 370.
 ESTIMATE_ERRORS = 3.0
+
+#: Relative error of a log-likelihood whose smallest pivot is as small as is let pass: some roundings of it.
+LEAST_PIVOT = 0.2

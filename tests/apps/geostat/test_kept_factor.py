@@ -73,9 +73,9 @@ def test_closed_or_failed_it_holds_nothing(field):
     settings = FactorSettings(kept=kept)
     geostat.predict(field, MODEL, SITES, settings=settings)
     assert kept.memory.nbytes > 0 and "Matern" in repr(kept)
-    twice = make_observations(np.concatenate([field.coordinates, field.coordinates]), np.tile(field.values, 2))
-    with pytest.raises(oc.NotPositiveDefiniteError):
-        geostat.predict(twice, Matern(1.0, 0.2, 2.5, 0.0), SITES, settings=settings)
+    smooth = make_observations(np.linspace(0.0, 1e-4, 60), np.arange(60.0))
+    with pytest.raises(geostat.SingularCovarianceError, match="has no variance left"):
+        geostat.predict(smooth, Matern(1.0, 0.2, 2.5, 0.0), [0.5], settings=settings)
     geostat.predict(field, MODEL, SITES, settings=settings)
     assert kept.reused == 0
     kept.close()

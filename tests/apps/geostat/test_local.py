@@ -185,13 +185,24 @@ def test_neighbours_are_the_nearest_and_never_twice():
 
 def test_sites_of_a_singular_neighbourhood_are_refused():
     observations = example(60)
-    twice = observations.take(np.concatenate([np.arange(60), [5]]))
+    again = np.concatenate([np.arange(60), [5]])
+    twice = make_observations(observations.coordinates[again], observations.values[again])
     for method in METHODS:
-        local = local_kriging(twice, Matern(1.0, 0.3, 1.5, 0.0), method=method, coefficients=[7.0])
-        with pytest.raises(geostat.NeighbourhoodError, match=r"observation (5|60) \(counted from zero\), at") as caught:
-            local.predict([[0.5, 0.5]])
-        assert caught.value.datum in (5, 60) and caught.value.place == tuple(twice.coordinates[5])
-        assert isinstance(caught.value, oc.NotPositiveDefiniteError)
+        with pytest.raises(geostat.SingularCovarianceError, match=r"observations 5 and 60 \(counted from zero\) share a place"):
+            local_kriging(twice, Matern(1.0, 0.3, 1.5, 0.0), method=method, coefficients=[7.0])
+
+
+def test_data_of_too_smooth_a_field_are_refused():
+    """No two are at one place, but no third value on a line has any variance left."""
+    sites = np.linspace(0.0, 1e-4, 40)
+    observations = make_observations(sites, np.sin(sites), mean="zero")
+    for method in METHODS:
+        local = local_kriging(observations, Matern(1.0, 1.0, 2.5, 0.0), method=method)
+        with pytest.raises(geostat.NeighbourhoodError, match=r"observation \d+ \(counted from zero\), at") as caught:
+            local.predict([[5e-5]])
+        error = caught.value
+        assert error.place == tuple(observations.coordinates[error.datum])
+        assert isinstance(error, oc.NotPositiveDefiniteError) and error.minor > 2
 
 
 def test_wrong_arguments_are_named():
@@ -332,7 +343,9 @@ def test_modis_from_neighbours_predicts_as_well_as_the_best_of_the_comparison(da
 
 def test_solves_of_a_stack_are_those_of_each_matrix():
     observations, rng = example(500), np.random.default_rng(3)
-    systems = LocalSystems(MODEL, observations.coordinates, np.full(500, 0.05), np.ones((500, 2)), None)
+    systems = LocalSystems(
+        MODEL, observations.coordinates, np.full(500, 0.05), np.ones((500, 2)), rows=observations.named_rows, device=None
+    )
     neighbours = np.stack([rng.permutation(500)[:150] for _ in range(3)])
     with systems.factors(neighbours) as factors:
         for i, index in enumerate(neighbours):

@@ -107,6 +107,7 @@ def objects(observations, result, tmp_path_factory):
             "MissingExtraError": [geostat.MissingExtraError(HOSTILE * 9)],
             "Nested": [model + model, geostat.Nested((geostat.Matern(1e-300 / 3, 1e300 / 3, 1 / 3),) * 9, 1 / 3)],
             "NeighbourhoodError": [geostat.NeighbourhoodError(5, (1 / 3,) * 3, 7)],
+            "SingularCovarianceError": [geostat.SingularCovarianceError((5, 7), 7, HOSTILE * 9)],
             "Observations": [observations],
             "PowerExponential": [geostat.PowerExponential(*THIRDS, 1 / 3)],
             "NonstationaryMatern": [

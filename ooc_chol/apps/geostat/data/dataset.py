@@ -104,6 +104,7 @@ def load_dataset(spec: DataSpec) -> Dataset:
         error_variances=spec.errors(table.columns),
         space=told.space,
     )
+    observations = replace(observations, rows=table.rows)
     return _dataset(told, observations, positions, (*table.notes, *notes, *dropped_note(table)))
 
 

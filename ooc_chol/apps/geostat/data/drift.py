@@ -28,7 +28,9 @@ def drifted(spec: DataSpec, table: Table) -> tuple[DataSpec, Table, tuple[str, .
     if dropped := int(np.sum(~is_known)):
         notes += (f"{dropped} places of {table.source} have no value of {', '.join(rasters)} and were left out",)
     kept = {name: column[is_known] for name, column in whole.columns.items()}
-    return told, replace(whole, columns=kept, texts={name: text[is_known] for name, text in whole.texts.items()}), notes
+    texts = {name: text[is_known] for name, text in whole.texts.items()}
+    rows = None if whole.rows is None else whole.rows.take(np.flatnonzero(is_known))
+    return told, replace(whole, columns=kept, texts=texts, rows=rows), notes
 
 
 def with_rasters(spec: DataSpec, table: Table) -> Table:

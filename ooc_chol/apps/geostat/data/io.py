@@ -20,6 +20,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.data.crs import Crs
 from ooc_chol.apps.geostat.data.csv_words import Remembered, quoted_cells, worded
 from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
+from ooc_chol.apps.geostat.data.rows import Rows
 
 #: Cells, in lower case, that mean "no value"; a row with one in a column that is used is dropped and counted.
 MISSING = frozenset({"", "na", "nan", "n/a", "null", "none"})
@@ -69,6 +70,7 @@ class Table:
     crs: Crs | None = None
     notes: tuple[str, ...] = ()
     texts: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    rows: Rows | None = field(default=None, repr=False)  #: Where each row is in the file
 
     __repr__ = oc.brief_repr
 
@@ -169,7 +171,8 @@ def complete_rows(
         raise ValueError(_no_rows(source, names, dropped))
     kept = {name: column[complete] for name, column in columns.items()}
     told = {k: unit for k, unit in (units or {}).items() if k in kept and unit}
-    return Table(source, kept, dropped, told, crs, notes, {name: column[complete] for name, column in words.items()})
+    rows = Rows(np.flatnonzero(complete) + 1, "row", f"of {source}")
+    return Table(source, kept, dropped, told, crs, notes, {name: column[complete] for name, column in words.items()}, rows)
 
 
 def check_table_room(source: str, rows: int, columns: int) -> None:
@@ -239,9 +242,9 @@ def text_file(path: str | os.PathLike[str], *, kind: oc.FileKind | None = None, 
         yield stream
 
 
-def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequence[str], texts: Sequence[str]) -> Table:
+def _read(text: Iterator[str], source: str, names: list[str], optional: Sequence[str], texts: Sequence[str]) -> Table:
     """The table in an open file."""
-    head = next(lines, "")
+    head = next(text, "")
     if not head.strip():
         raise ValueError(f"{source} begins with an empty line; its first line must name the columns")
     delimiter = max(_DELIMITERS, key=head.count) if any(d in head for d in _DELIMITERS) else " "
@@ -250,10 +253,11 @@ def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequenc
     places = {name: _place(name, header, source) for name in wanted}
     numbers, words = ([name for name in wanted if (name in texts) == is_text] for is_text in (False, True))
     needed = len([name for name in numbers if name in names])
-    remembered = Remembered(lines)
+    remembered = Remembered(text)
     reader = csv.reader(remembered, delimiter=delimiter, skipinitialspace=True)
     rows: list[list[float]] = []
     told: list[list[str]] = []
+    lines: list[int] = []
     dropped, quoted = 0, [False] * len(header)
     for cells in reader:
         if any(cell.strip() for cell in cells):
@@ -266,6 +270,7 @@ def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequenc
             complete = not any(math.isnan(number) for number in row[:needed]) and all(word)
             rows += [row] * complete
             told += [word] * complete
+            lines += [reader.line_num + 1] * complete
             dropped += not complete
         remembered.take()
     if not rows:
@@ -276,7 +281,7 @@ def _read(lines: Iterator[str], source: str, names: list[str], optional: Sequenc
     marked = {name for name, place in places.items() if quoted[place]}
     found = worded(candidates, marked if not marked & set(numbers) else ())
     columns |= {name: np.array(cells, dtype=np.float64) for name, cells in candidates.items() if name not in found}
-    return Table(source, columns, dropped, texts=found)
+    return Table(source, columns, dropped, texts=found, rows=Rows(np.array(lines), "line", f"of {source}"))
 
 
 def _no_rows(source: str, names: Sequence[str], dropped: int) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
+
+#: Distances up to so many times the distance from the origin are none: what is left of 360 degrees of longitude, and of a pole's.
+ROUNDINGS = 16 * float(np.finfo(np.float64).eps)
 
 #: ``"constant"``: an unknown intercept; ``"zero"``: none. Covariates are added to either.
 Mean = Literal["constant", "zero"]
@@ -45,6 +49,8 @@ class Observations:
     mean: Mean
     error_variances: NDArray[np.float64] | None = None
     space: int | None = None
+    #: What messages call each observation; by its number when None
+    rows: Rows | None = field(default=None, repr=False)
 
     __repr__ = oc.brief_repr
 
@@ -65,16 +71,13 @@ class Observations:
 
     @property
     def duplicates(self) -> int:
-        """Observations at a place where another, earlier one already is."""
-        return self.n - len(np.unique(self.places, axis=0))
+        """Observations at a place where another, earlier one already is, as far as rounding can tell."""
+        return self.n - count_places(self.places)
 
     @property
-    def exact_duplicates(self) -> int:
-        """Those of :attr:`duplicates` among the observations without a known error: without a nugget they make ``S`` singular."""
-        if self.error_variances is None:
-            return self.duplicates
-        exact = self.places[self.error_variances == 0.0]
-        return len(exact) - len(np.unique(exact, axis=0))
+    def named_rows(self) -> Rows:
+        """What messages call the observations."""
+        return counted_rows(self.n) if self.rows is None else self.rows
 
     def take(self, indices: NDArray[np.intp]) -> Observations:
         """The observations at ``indices``, in that order.
@@ -87,15 +90,17 @@ class Observations:
         Returns
         -------
         Observations
-            A copy with ``m`` observations.
+            A copy with ``m`` observations, which messages call by their rows in the data that were given at first.
         """
         errors = None if self.error_variances is None else self.error_variances[indices]
+        rows = self.named_rows.take(np.asarray(indices))
         return replace(
             self,
             coordinates=self.coordinates[indices],
             values=self.values[indices],
             design=self.design[indices],
             error_variances=errors,
+            rows=rows,
         )
 
     def scaled_errors(self, variance: float) -> NDArray[np.float64] | None:
@@ -205,6 +210,21 @@ def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[n
         _check_finite("covariates", extra)
         columns.append(extra)
     return np.hstack(columns) if columns else np.empty((n, 0))
+
+
+def count_places(places: NDArray[np.float64]) -> int:
+    """How many places there are, those that rounding cannot tell apart counted once."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+    from scipy.spatial import cKDTree  # together 0.1 s
+
+    distinct = np.unique(places, axis=0)
+    lengths = np.linalg.norm(distinct, axis=1)
+    first, second = cKDTree(distinct).query_pairs(ROUNDINGS * float(lengths.max(initial=0.0)), output_type="ndarray").T
+    apart = np.linalg.norm(distinct[first] - distinct[second], axis=1)
+    is_one = apart <= ROUNDINGS * np.maximum(lengths[first], lengths[second])
+    joined = coo_array((np.ones(int(is_one.sum())), (first[is_one], second[is_one])), shape=(len(distinct), len(distinct)))
+    return int(connected_components(joined, directed=False, return_labels=False))
 
 
 def least_squares_residuals(design: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:

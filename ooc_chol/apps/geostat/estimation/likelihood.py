@@ -270,7 +270,7 @@ def evaluated(
     start = time.perf_counter()
     ordered = observations.take(morton_order(observations.places))
     how, noise = settings or FactorSettings(), None if variance is None else ordered.scaled_errors(variance)
-    with factored(correlation, ordered.coordinates, how, noise=noise, progress=progress) as factor:
+    with factored(correlation, ordered.coordinates, how, noise=noise, rows=ordered.named_rows, progress=progress) as factor:
         whitened, probed = (whiten(factor, ordered), None) if probes is None else whiten_with_probes(factor, ordered, *probes)
         likelihood = put_together(
             whitened, float(factor.logdet()), ordered, correlation, variance=variance, reml=reml, start=start

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.covariances.coincidence import check_places
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.model import kept_nugget
 from ooc_chol.apps.geostat.covariances.scales import Scale
@@ -39,11 +40,12 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     if observations.diameter == 0.0:
         raise ValueError("all observations are at one place, so no range can be estimated")
     variance = kept_nugget(nugget)
-    if variance == 0.0 and observations.exact_duplicates:
-        raise ValueError(
-            f"{observations.exact_duplicates} observations share a place with another, so without nugget the matrix is singular; "
-            "estimate the nugget, give it a value, or average the duplicates"
-        )
+    if variance == 0.0:
+        errors = observations.error_variances
+        known = np.zeros(observations.n) if errors is None else (errors > 0.0).astype(np.float64)
+        # what is only near may be apart enough at other ranges
+        unit = template.with_values(variance=1.0, nugget=0.0)
+        check_places(unit, observations.coordinates, known, observations.named_rows, near_too=False)
     _check_fixed(template, fixed)
     everything = template.scales(observations.coordinates)
     scales = {name: scale for name, scale in everything.items() if name not in fixed}

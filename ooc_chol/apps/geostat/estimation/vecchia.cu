@@ -9,13 +9,14 @@
 #define SUMS (1 + DIRECTIONS * (1 + DIRECTIONS + COLUMNS * COLUMNS))
 #define PACKED(i, j) ((i) * ((i) + 1) / 2 + (j))
 
-// The factor over the lower triangle `a` of order k; returns 0, or the order of the leading minor that is not positive definite.
-static __device__ int factor_packed(double* a, int k)
+// The factor over the lower triangle `a` of order k; returns 0, or the order of the leading minor that is not positive definite
+// but for rounding errors, which are up to `least` of each pivot.
+static __device__ int factor_packed(double* a, const double* least, int k)
 {
     const int lane = threadIdx.x, lanes = blockDim.x;
     for (int j = 0; j < k; ++j) {
         const double pivot = a[PACKED(j, j)];
-        if (!(pivot > 0.0 && pivot <= 1.7976931348623157e308)) return j + 1;  // NaN and infinite ones, too
+        if (!(pivot > least[j] && pivot <= 1.7976931348623157e308)) return j + 1;  // NaN and infinite ones, too
         const double root = sqrt(pivot);
         __syncwarp();  // all have read the pivot
         for (int i = j + lane; i < k; i += lanes) a[PACKED(i, j)] = i == j ? root : a[PACKED(i, j)] / root;
@@ -142,7 +143,9 @@ extern "C" __global__ void vecchia(const int* index, double* whitened, double* s
         __syncwarp();
         fill_matrix(factor, own, k, nugget, noise NAMES);
         __syncwarp();
-        if (const int minor = factor_packed(factor, k)) {
+        for (int i = lane; i < k; i += lanes) u[i] = LEAST * factor[PACKED(i, i)];
+        __syncwarp();
+        if (const int minor = factor_packed(factor, u, k)) {
             if (lane == 0) failed[blockIdx.x] = minor;
             break;
         }

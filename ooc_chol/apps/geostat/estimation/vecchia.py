@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import check_places
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.estimation.likelihood import (
@@ -131,7 +132,9 @@ def approximated(
     offset = np.linalg.lstsq(observations.design, observations.values - residuals, rcond=None)[0]
     table = np.column_stack([residuals, observations.design])
     noise = None if variance is None else observations.scaled_errors(variance)
-    problem = VecchiaProblem(correlation, observations.coordinates, table, noise, shape)
+    rows, errors = observations.named_rows, np.zeros(observations.n) if noise is None else noise
+    check_places(correlation, observations.coordinates, correlation.nugget + errors, rows)
+    problem = VecchiaProblem(correlation, observations.coordinates, table, noise, shape, rows)
     parts = _parts(problem, graph, settings or FactorSettings())
     whitened = estimate_mean(parts.whitened, targets)
     shifted = replace(whitened, coefficients=whitened.coefficients + offset)

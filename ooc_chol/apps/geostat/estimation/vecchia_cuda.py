@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import least_pivot
 from ooc_chol.apps.geostat.covariances.model import DeviceForm
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
 from ooc_chol.apps.geostat.estimation.vecchia_sums import Array, VecchiaParts, VecchiaProblem
@@ -63,6 +64,7 @@ class DeviceWork:
         """The text of the kernel for matrices of order ``k``."""
         numbers = {
             "K": k,
+            "LEAST": repr(least_pivot(k)),
             "RUN": _RUN,
             "COLUMNS": self.problem.table.shape[1],
             "FORMS": len(self.forms),
@@ -100,13 +102,29 @@ def parts_on_cuda(problem: VecchiaProblem, graph: Conditioning, settings: Factor
         shared_bytes=work.shared_bytes(k),
         **settings.here,
     )
-    return _gathered(work, whitened.reshape(-1, columns)[: len(rows)], sums, failed)
-
-
-def _gathered(work: DeviceWork, whitened: Array, sums: Array, failed: NDArray[np.int32]) -> VecchiaParts:
-    """Add up what the blocks give, in their order."""
     if failed.any():
-        raise oc.NotPositiveDefiniteError(int(failed[failed > 0].min()), (0, 0))
+        block = int(np.flatnonzero(failed)[0])
+        raise _refusal(problem, rows[block * _RUN : (block + 1) * _RUN], int(failed[block]))
+    return _gathered(work, whitened.reshape(-1, columns)[: len(rows)], sums)
+
+
+def _refusal(problem: VecchiaProblem, rows: NDArray[np.intp], minor: int) -> oc.NotPositiveDefiniteError:
+    """The error of a block of which a matrix has no minor of that order: that of the row whose last pivot is least."""
+    able = rows[rows[:, minor - 1] >= 0][:, :minor]
+    return problem.refusal(able[int(np.argmin([_pivot(problem, row) for row in able]))])
+
+
+def _pivot(problem: VecchiaProblem, row: NDArray[np.intp]) -> float:
+    """Variance of the last of some observations given the others."""
+    matrix, places = np.empty((len(row), len(row))), np.ascontiguousarray(problem.coordinates[row].T)
+    problem.correlation.fill(places, places, matrix)
+    matrix[np.diag_indices(len(row))] += problem.correlation.nugget + (0.0 if problem.noise is None else problem.noise[row])
+    known = np.linalg.lstsq(matrix[:-1, :-1], matrix[:-1, -1], rcond=None)[0]
+    return float(matrix[-1, -1] - known @ matrix[:-1, -1])
+
+
+def _gathered(work: DeviceWork, whitened: Array, sums: Array) -> VecchiaParts:
+    """Add up what the blocks give, in their order."""
     d, q = work.problem.directions, work.problem.table.shape[1]
     total = sums.sum(axis=0)
     traces, crossed, products = np.split(total[1:], [d, d + d * d])

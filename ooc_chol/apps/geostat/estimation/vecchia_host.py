@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import least_pivot
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
 from ooc_chol.apps.geostat.estimation.vecchia_sums import Array, VecchiaParts, VecchiaProblem, joined
@@ -62,7 +64,7 @@ class _HostWork:
         packed[pairs.diagonal] += problem.correlation.nugget
         if problem.noise is not None:
             packed[pairs.diagonal] += problem.noise[own]
-        factor = pairs.factored(packed)
+        factor = self._named(pairs.factored, packed, index)
         logdet, u = 2.0 * float(np.sum(np.log(factor[-1, -1]))), _last_of_inverse(factor)
         right, q = np.moveaxis(problem.table[own], 2, 1), problem.table.shape[1]
         if problem.shape is None:
@@ -84,7 +86,7 @@ class _HostWork:
     def leading(self, index: NDArray[np.intp], rows: NDArray[np.intp]) -> VecchiaParts:
         """Work on the first observations, all conditioned on all before them: one factor has all their densities."""
         matrices, d = self._with_derivatives(index), self.problem.directions
-        factor, right = _factored(matrices[:1])[0], self.problem.table[index]
+        factor, right = self._named(_factored, matrices[:1], index[np.newaxis])[0], self.problem.table[index]
         w = solve_triangular(factor, right, lower=True)
         logdet = 2.0 * float(np.sum(np.log(np.diag(factor)[rows])))
         # M = inv(L) D inv(L).T of each direction; row i up to its diagonal entry is the f of target i
@@ -94,6 +96,13 @@ class _HostWork:
         g = below @ w + 0.5 * diagonal[:, :, None] * w[rows]
         crossed = 2.0 * np.einsum("jrk,lrk->jl", below, below) + diagonal @ diagonal.T
         return VecchiaParts(w[rows], logdet, diagonal.sum(axis=1), crossed, np.einsum("jrq,rs->jqs", g, w[rows]))
+
+    def _named(self, factor: Callable[[Array], Array], matrices: Array, index: NDArray[np.intp]) -> Array:
+        """Factors of a stack; what has none is named by the observations of its row of ``index``."""
+        try:
+            return factor(matrices)
+        except oc.NotPositiveDefiniteError as error:
+            raise self.problem.refusal(index[error.matrix or 0, : error.minor]) from error
 
     def _with_derivatives(self, index: NDArray[np.intp]) -> Array:
         """The correlation matrix of some observations, and its directions if derivatives are asked for."""
@@ -169,10 +178,16 @@ class _Pairs:
 def _factored(matrices: Array) -> Array:
     """Cholesky factors of a stack, (s, k, k); the first that has none is named by its leading minor."""
     try:
-        return np.asarray(np.linalg.cholesky(matrices))
+        factors = np.asarray(np.linalg.cholesky(matrices))
     except np.linalg.LinAlgError:
         order = next(k for k in range(1, matrices.shape[1] + 1) if not _is_positive(matrices[:, :k, :k]))
-        raise oc.NotPositiveDefiniteError(order, (0, 0)) from None
+        first = next(s for s, matrix in enumerate(matrices) if not _is_positive(matrix[:order, :order]))
+        raise oc.NotPositiveDefiniteError(order, (0, 0), first) from None
+    pivots, diagonals = np.einsum("skk->sk", factors) ** 2, np.einsum("skk->sk", matrices)
+    if (weak := pivots <= least_pivot(matrices.shape[1]) * diagonals).any():
+        first, last = np.argwhere(weak)[0]
+        raise oc.NotPositiveDefiniteError(int(last) + 1, (0, 0), int(first))
+    return factors
 
 
 def _is_positive(matrices: Array) -> bool:

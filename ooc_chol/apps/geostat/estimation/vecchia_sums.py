@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import unfactored
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.estimation.likelihood import Whitened
 from ooc_chol.apps.geostat.estimation.scores import Sums
 
@@ -24,11 +27,18 @@ class VecchiaProblem:
     table: Array  #: (n, 1 + p): residuals and design
     noise: Array | None  #: (n,) known error variances over the variance, a direction of their own where there are any
     shape: Sequence[str] | None  #: Parameters to derive by; None for values alone
+    rows: Rows | None = None  #: What errors call the observations
 
     @property
     def directions(self) -> int:
         """Derivatives, known errors and the identity; none for values alone."""
         return 0 if self.shape is None else len(self.shape) + (self.noise is not None) + 1
+
+    def refusal(self, given: NDArray[np.intp]) -> oc.NotPositiveDefiniteError:
+        """The error where the last of some observations has no variance left given those before it."""
+        rows = counted_rows(len(self.table)) if self.rows is None else self.rows
+        own = rows.take(given)
+        return unfactored(self.correlation, self.coordinates[given], own, len(given), "its neighbours before it")
 
 
 @dataclass(frozen=True, eq=False)

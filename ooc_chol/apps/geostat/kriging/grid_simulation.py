@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.data.grids import Grid
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -174,6 +175,7 @@ def simulate_grid_conditional(
     check_numbers(draws, jitter)
     points = grid.points(0, grid.size)
     places, design = match_sites(observations, points, covariates)
+    check_observations(observations, model)
     least = jitter * model.variance
     found = embed(model, grid, least=least, clip=clip)
     data = _on_and_off(observations, model, grid, least)

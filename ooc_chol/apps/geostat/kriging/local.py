@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood
@@ -259,7 +260,8 @@ class LocalKriging:
         errors = 0.0 if data.error_variances is None else data.error_variances
         residuals = data.values - data.design @ self.coefficients
         table = np.column_stack([residuals, data.design])
-        return LocalSystems(self.model, data.coordinates, np.full(data.n, self.model.nugget) + errors, table, self.device)
+        diagonal = np.full(data.n, self.model.nugget) + errors
+        return LocalSystems(self.model, data.coordinates, diagonal, table, rows=data.named_rows, device=self.device)
 
     def _stack(
         self, systems: LocalSystems, neighbours: NDArray[np.intp], sites: _Array, design: _Array, *, variance: bool
@@ -355,6 +357,7 @@ def local_kriging(
     count = DEFAULT_NEIGHBOURS[method] if neighbours is None else neighbours
     if count < 1:
         raise ValueError(f"{count} neighbours are asked for, but each prediction needs at least 1 of the data")
+    check_observations(observations, model)
     p = observations.design.shape[1]
     if coefficients is not None:
         found, covariance = known_coefficients(observations, coefficients), np.zeros((p, p))

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import least_pivot
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.rows import Rows
 from ooc_chol.apps.geostat.errors import NeighbourhoodError
 
 #: Rows of a covariance matrix that are filled at once, up to the diagonal only.
@@ -41,14 +43,18 @@ class LocalSystems:
         Variance of the error of each of the data: the nugget, and its known one.
     table : (n, 1 + p) array
         Residuals of the data, and the columns of their mean.
+    rows : Rows
+        What errors call the data.
     device : str or None
         Where matrices are factored; the host when not given.
     """
 
     def __init__(
-        self, model: AbstractCovariance, coordinates: _Array, diagonal: _Array, table: _Array, device: str | None
+        self, model: AbstractCovariance, coordinates: _Array, diagonal: _Array, table: _Array, *, rows: Rows, device: str | None
     ) -> None:
+        self._rows = rows
         self._model, self._table, self._diagonal = model, table, diagonal
+        self._variances = model.site_variances(coordinates)
         self._axes = np.ascontiguousarray(coordinates.T)
         self._how: dict[str, Any] = {} if device is None else {"devices": device}
 
@@ -71,11 +77,22 @@ class LocalSystems:
         matrices[:, own, own] += self._diagonal[neighbours]
         try:
             factors: Any = oc.cholesky(matrices, lower=True, **self._how)
+            self._check_pivots(factors, neighbours)
         except oc.NotPositiveDefiniteError as error:
             datum = int(neighbours[error.matrix or 0, error.minor - 1])
-            raise NeighbourhoodError(datum, tuple(self._axes[:, datum].tolist()), error.minor) from error
+            raise NeighbourhoodError(datum, tuple(self._axes[:, datum].tolist()), error.minor, self._rows.named(datum)) from error
         made: oc.BatchFactor = factors
         return made
+
+    def _check_pivots(self, factors: oc.BatchFactor, neighbours: _Indices) -> None:
+        """Raise ``NotPositiveDefiniteError`` for a pivot that is made of rounding errors."""
+        least = least_pivot(neighbours.shape[1]) * self._variances[neighbours]
+        if self._diagonal.min() > least.max():
+            return  # no pivot is smaller than the error of its observation
+        if (weak := factors.diagonal() ** 2 <= least).any():
+            factors.close()
+            first, last = np.argwhere(weak)[0]
+            raise oc.NotPositiveDefiniteError(int(last) + 1, (0, 0), int(first))
 
     def solved(self, neighbours: _Indices, cross: _Array, *, variance: bool) -> Solved:
         """Factor, and solve for variances too, or for means alone."""

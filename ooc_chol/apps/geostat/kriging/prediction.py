@@ -63,7 +63,13 @@ def kriging(
     correlation = correlation_of(model)
     noise = ordered.scaled_errors(model.variance)
     with factored(
-        correlation, ordered.coordinates, settings or FactorSettings(), noise=noise, progress=progress, trace=trace
+        correlation,
+        ordered.coordinates,
+        settings or FactorSettings(),
+        noise=noise,
+        rows=ordered.named_rows,
+        progress=progress,
+        trace=trace,
     ) as factor:
         yield Kriging(factor, ordered, model, coefficients=coefficients, order=order)
 

@@ -10,9 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
+from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES, Kriging, match_sites
@@ -168,8 +170,12 @@ def simulate_conditional(
     check_numbers(draws, jitter)
     places, design = match_sites(observations, sites, covariates)
     errors = new_errors(error_variances, len(places), target)
+    check_observations(observations, model)
     together = np.vstack([observations.coordinates, places])
-    simulated = _draw(_with_error(model, target, jitter), together, draws, normals(seed, 0), settings=settings, progress=progress)
+    rows = Rows(np.arange(len(together)), "row", "(counted from zero, the observations first, then the sites)")
+    simulated = _draw(
+        _with_error(model, target, jitter), together, draws, normals(seed, 0), settings=settings, progress=progress, rows=rows
+    )
     data, field = simulated[:, : observations.n], simulated[:, observations.n :]
     if target == "field" and model.nugget > 0:
         data += math.sqrt(model.nugget) * normals(seed, 1)(draws, observations.n)
@@ -192,6 +198,7 @@ def _draw(
     *,
     settings: FactorSettings | None,
     progress: FactorProgress | None,
+    rows: Rows | None = None,
 ) -> NDArray[np.float64]:
     """``(draws, m)`` products ``L e`` for the covariance matrix of ``model``, nugget included, sites in the order given."""
     order = morton_order(sites)
@@ -200,7 +207,9 @@ def _draw(
     field = np.empty((draws, len(sites)))
     # normals, their row-major copy and the product
     step = max(1, BATCH_BYTES // (3 * 8 * len(sites)))
-    with factored(correlation, sites[order], settings or FactorSettings(), progress=progress) as factor:
+    rows = (counted_rows(len(sites), "site") if rows is None else rows).take(order)
+    how = settings or FactorSettings()
+    with factored(correlation, sites[order], how, rows=rows, is_solved_with=False, progress=progress) as factor:
         for start in range(0, draws, step):
             block = field[start : start + step]
             block[...] = factor.matmul(normals(len(block), len(sites)).T)[back].T

@@ -139,9 +139,8 @@ def variogram_envelope(
     used = observations.take(variogram.sites)
     normal = np.random.default_rng(seed).normal(size=(used.n, simulations))
     correlation = correlation_of(model)
-    with factored(
-        correlation, used.coordinates, settings or FactorSettings(), noise=used.scaled_errors(model.variance)
-    ) as factor:
+    how, noise = settings or FactorSettings(), used.scaled_errors(model.variance)
+    with factored(correlation, used.coordinates, how, noise=noise, rows=used.named_rows, is_solved_with=False) as factor:
         simulated = math.sqrt(model.variance) * np.asarray(factor.matmul(normal))
     sums = sum_bins(
         used.places,

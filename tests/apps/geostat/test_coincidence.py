@@ -412,7 +412,7 @@ def test_files_are_named_by_their_lines(table, tmp_path, capsys):
         ("predict", result, path, tmp_path / "new.csv", *out),
         ("predict", result, path, tmp_path / "new.csv", *out, "--method", "vecchia"),
         ("predict", result, path, tmp_path / "new.csv", *out, "--method", "nearest"),
-        ("simulate", result, "--sites", tmp_path / "new.csv", *out),
+        ("simulate", result, "--sites", tmp_path / "new.csv", "--conditional", *out),
         ("cv", result, path),
         ("loglik", path, "--model", result),
     ):

@@ -285,7 +285,7 @@ def test_duplicates_need_an_error_or_a_nugget():
     assert one.duplicates == 1
     assert math.isfinite(fit(one, smoothness=0.5, nugget="zero").loglik)
     errors[1] = 0.0
-    with pytest.raises(ValueError, match="observations 0 and 1 .* share a place"):
+    with pytest.raises(ValueError, match=r"observations 0 and 1 .* share a place"):
         fit(make_observations(sites, values, error_variances=errors), smoothness=0.5, nugget="zero")
 
 

@@ -176,7 +176,7 @@ def test_wrong_options_are_named(options, words):
 def test_data_that_cannot_carry_a_fit_are_refused():
     with pytest.raises(ValueError, match="one place"):
         fit(make_observations(np.ones((10, 2)), np.arange(10.0)))
-    with pytest.raises(ValueError, match="observations 0 and 1 .* share a place"):
+    with pytest.raises(ValueError, match=r"observations 0 and 1 .* share a place"):
         fit(make_observations([0.0, 0.0, 1.0, 2.0, 3.0], np.arange(5.0)), nugget="zero")
     with pytest.raises(ValueError, match="are all values equal"):
         fit(make_observations(np.arange(10.0), np.full(10, 2.0)))

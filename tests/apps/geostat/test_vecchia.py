@@ -143,7 +143,7 @@ def test_duplicates_need_a_nugget():
     sites = np.vstack([np.arange(20.0), np.arange(20.0)]).reshape(-1, 1)
     observations = make_observations(sites, np.sin(np.arange(40.0)))
     assert math.isfinite(vecchia_log_likelihood(observations, Matern(1.0, 2.0, 1.5, 0.1), neighbours=5).loglik)
-    with pytest.raises(oc.NotPositiveDefiniteError, match="observations 0 and 20 .* share a place"):
+    with pytest.raises(oc.NotPositiveDefiniteError, match=r"observations 0 and 20 .* share a place"):
         vecchia_log_likelihood(observations, Matern(1.0, 2.0, 1.5), neighbours=5)
 
 

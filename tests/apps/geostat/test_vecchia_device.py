@@ -55,7 +55,7 @@ def test_two_gpus_change_no_bit():
 def test_a_matrix_that_is_not_positive_definite_is_named():
     sites = np.vstack([np.arange(3000.0), np.arange(3000.0)]).reshape(-1, 1)
     observations = make_observations(sites, np.sin(np.arange(6000.0)))
-    with pytest.raises(oc.NotPositiveDefiniteError, match="observations 0 and 3000 .* share a place"):
+    with pytest.raises(oc.NotPositiveDefiniteError, match=r"observations 0 and 3000 .* share a place"):
         vecchia_log_likelihood(observations, Matern(1.0, 2.0, 1.5), neighbours=5, settings=GPU)
 
 

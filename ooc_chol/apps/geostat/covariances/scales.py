@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.data.extents import diameter, near_distance
 
-#: Bounds of a length as multiples of the diameter of the sites.
+#: Bounds of a length as multiples of the diameter of the sites, and of the usual distance between neighbours.
 LENGTH_FACTORS = (1e-4, 10.0)
+_NEAR_FACTOR = 0.1
 
 #: Bounds of a smoothness that is estimated: beyond them fields differ by less than data show.
 SEARCHED_SMOOTHNESS = (0.05, 10.0)
@@ -76,6 +78,7 @@ class Scale:
 
 
 def length_scale(sites: NDArray[np.float64]) -> Scale:
-    """The scale of a length over which sites are correlated."""
-    diameter = float(np.linalg.norm(np.ptp(sites, axis=0)))
-    return Scale(LENGTH_FACTORS[0] * diameter, LENGTH_FACTORS[1] * diameter, is_length=True)
+    """The scale of a length over which sites are correlated: from below the distances of neighbours to beyond all sites."""
+    whole = diameter(sites)
+    lower = min(LENGTH_FACTORS[0] * whole, _NEAR_FACTOR * near_distance(sites)[0])
+    return Scale(lower, LENGTH_FACTORS[1] * whole, is_length=True)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
@@ -146,7 +147,7 @@ class Search:
     def _start(self, space: SearchSpace[Any]) -> NDArray[np.float64]:
         """Best point of a coarse grid on the subset, improved there when the subset is not everything."""
         subset = neighbourhoods(self.observations)
-        starts = space.starts(subset.diameter)
+        starts = space.starts(search_extent(subset.places))
         if np.ptp(subset.values) == 0.0:
             return starts[len(starts) // 2]
         plain = self.options.settings.in_fp64()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.covariances.nested import RATIO
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
+from ooc_chol.apps.geostat.errors import place_text
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.nested_warnings import ratio_bound_text, structure_warnings
@@ -22,6 +23,9 @@ _LEAST_GAIN = 3.0
 
 #: Variances of independent values that are searched, in logarithms of shares of the mean square of their residuals.
 _LOG_SHARES = (-30.0, 1.0)
+
+#: A share of the sites, and how many times as far as these from the middle of all a site is far.
+_MOST, _FAR = 0.9, 100.0
 
 _BOUND_TEXTS = {
     ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
@@ -55,6 +59,7 @@ def warnings_of(
     """What a user should know about the searches of a fit."""
     texts = [bound_text(space, *found) for found in space.at_bounds(point)]
     texts += structure_warnings(space.correlation(point), observations.coordinates)
+    texts += far_sites(observations)
     gain = best.loglik - independent_loglik(observations, reml)
     if gain < _LEAST_GAIN:
         texts.append(
@@ -68,6 +73,22 @@ def warnings_of(
             f"{failed} evaluations met a matrix that is not positive definite in floating point and counted as minus infinity"
         )
     return tuple(texts)
+
+
+def far_sites(observations: Observations) -> list[str]:
+    """A note that names sites far from most of the others, whose coordinates may be wrong."""
+    places = observations.places
+    away = np.linalg.norm(places - np.median(places, axis=0), axis=1)
+    usual = float(np.quantile(away, _MOST))
+    far = np.flatnonzero(away > _FAR * usual)
+    if not len(far) or usual == 0.0:
+        return []
+    first = int(far[np.argmin(observations.named_rows.numbers[far])])
+    more = f" (and {len(far) - 1} more)" if len(far) > 1 else ""
+    return [
+        f"{observations.named_rows.named(first)}{more}, at {place_text(places[first])}, is {away[first]:.4g} from the middle of "
+        f"all sites, of which {100 * _MOST:.0f} % are within {usual:.4g}: is the place right?"
+    ]
 
 
 def bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:

@@ -28,7 +28,7 @@ VARIANCE = "variance"
 #: A coordinate is the logarithm of the nugget ratio over 4: factor for factor the nugget matters less than the range.
 NUGGET_SCALE = Scale(NUGGET_RATIO_FLOOR, NUGGET_RATIO_CEILING, step=4.0)
 
-#: Starting ranges as multiples of the diameter of the sites, starting smoothnesses and nugget ratios.
+#: Starting ranges as multiples of the extent of the sites, starting smoothnesses and nugget ratios.
 _START_RANGES = (0.01, 0.05, 0.2)
 START_SMOOTHNESS = (0.5, 1.5)
 _START_RATIOS = (1e-3, 3e-2, 0.5)
@@ -199,10 +199,10 @@ class SearchSpace(Generic[Model]):
         lowest[k] = self.lower[k]
         return lowest
 
-    def starts(self, diameter: float) -> list[NDArray[np.float64]]:
-        """A coarse grid of starting points for sites of the given diameter."""
+    def starts(self, extent: float) -> list[NDArray[np.float64]]:
+        """A coarse grid of starting points for sites of the given extent."""
         values = {
-            "range": [share * diameter for share in _START_RANGES],
+            "range": [share * extent for share in _START_RANGES],
             "smoothness": START_SMOOTHNESS,
             NUGGET_RATIO: _START_RATIOS,
             VARIANCE: [self._middle(VARIANCE)] if VARIANCE in self.names else [],

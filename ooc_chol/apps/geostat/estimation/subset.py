@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ooc_chol.apps.geostat.data.extents import closed_up
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.data.ordering import morton_order
 
@@ -15,7 +16,7 @@ def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100
 
     A fit of a thinned sample tells nothing about distances below its spacing, where smoothness and nugget show.
     """
-    order = morton_order(observations.places)
+    order = morton_order(closed_up(observations.places))
     if len(order) > runs * size:
         order = np.concatenate([order[start : start + size] for start in np.linspace(0, len(order) - size, runs).astype(int)])
     return without_mean(observations).take(order)

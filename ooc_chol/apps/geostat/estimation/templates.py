@@ -17,6 +17,7 @@ from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
+from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.estimation.nested_starts import best_start, combinations
@@ -203,8 +204,8 @@ def _radial(base: str, length: float, great_circle: bool, nugget: float = _NUGGE
 
 
 def _extent(sites: _Array) -> float:
-    """Diagonal of the bounding box; 1 where all sites are one place, as a length must be positive."""
-    return float(np.linalg.norm(np.ptp(sites, axis=0))) or 1.0
+    """Extent of most of the sites; 1 where all sites are one place, as a length must be positive."""
+    return search_extent(sites) or 1.0
 
 
 def _lengths(sites: _Array, great_circle: bool) -> list[float]:

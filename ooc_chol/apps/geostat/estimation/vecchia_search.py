@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
@@ -86,7 +87,7 @@ def approximate_start(
         data = observations if count >= observations.n else without_mean(observations)
         objective = Objective(data, space, options, SilentProgress(), evaluations=evaluations, graph=graph)
         if point is None:
-            point = min(space.starts(observations.diameter), key=objective)
+            point = min(space.starts(search_extent(observations.places)), key=objective)
         search_from(objective, point, "fisher", _START_LIMITS)
         point = objective.best_point
     assert point is not None, "search_from raises when no matrix is positive definite"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.data.extents import closed_up
+
 #: Bits of a whole coordinate: squares of differences then add up without rounding.
 _BITS = 25
 
@@ -29,7 +31,8 @@ def whole_places(sites: _Array) -> _Array:
     """Sites in whole multiples of a length, as float64.
 
     On a raster (with gaps, or not) they are multiples of its steps, whose ratio alone is rounded, so that neighbours on both
-    sides are equally far. Elsewhere the length is ``2**-25`` of the widest extent.
+    sides are equally far. Elsewhere the length is ``2**-25`` of the widest extent, of which empty gaps of sites of several scales
+    are left out.
 
     Parameters
     ----------
@@ -41,6 +44,7 @@ def whole_places(sites: _Array) -> _Array:
     (n, d) array
         Whole numbers from 0 to about ``2**25``.
     """
+    sites = closed_up(sites)
     lowest = sites.min(axis=0)
     extents = np.ptp(sites, axis=0)
     widest = float(extents.max())

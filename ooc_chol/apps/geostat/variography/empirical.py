@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.variography.pairs import Direction as Direction
 from ooc_chol.apps.geostat.variography.pairs import drawn_origins, near_pairs
@@ -261,7 +262,7 @@ def _chosen(observations: Observations, longest: float | None, *, max_sites: int
     """Sites and pairs that count, drawn where there are too many."""
     sites, notes = _subsample(observations.n, max_sites, seed)
     coordinates = observations.places[sites]
-    reach = LONGEST_SHARE * observations.diameter if longest is None else float(longest)
+    reach = LONGEST_SHARE * search_extent(observations.places) if longest is None else float(longest)
     if not (math.isfinite(reach) and reach > 0):
         raise ValueError(
             f"pairs up to a distance of {reach} are asked for, but it must be finite and positive (all at one place?)"

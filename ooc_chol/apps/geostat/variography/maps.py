@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.variography.empirical import LONGEST_SHARE, MAX_PAIRS
 from ooc_chol.apps.geostat.variography.pairs import drawn_origins, near_pairs
@@ -90,7 +91,7 @@ def variogram_map(
     """
     if observations.places.shape[1] != 2:
         raise ValueError(f"a variogram map needs two coordinates, but the sites have {observations.places.shape[1]}")
-    reach = LONGEST_SHARE * observations.diameter if longest is None else float(longest)
+    reach = LONGEST_SHARE * search_extent(observations.places) if longest is None else float(longest)
     step = reach / _CELLS if width is None else float(width)
     if not (math.isfinite(reach) and 0 < step <= reach):
         raise ValueError(f"lags up to {reach:g} in cells of {step:g} are asked for, but 0 < width <= longest is needed")

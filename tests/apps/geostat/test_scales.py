@@ -46,7 +46,7 @@ def test_a_distant_site_changes_no_estimate(plain, distance, method):
 @pytest.mark.parametrize("gap", [1e3, 1e8, 1e11])
 def test_two_clusters_are_fitted_as_one_would_be(plain, gap):
     other = simulate(TRUTH, SITES, seed=6, target="observation")[0]
-    o = make_observations(np.vstack([SITES, SITES + [gap, 0.0]]), np.r_[VALUES, other])
+    o = make_observations(np.vstack([SITES, SITES + np.array([gap, 0.0])]), np.r_[VALUES, other])
     result = fit(o, smoothness=1.5)
     assert result.converged and not named(result)
     assert result.loglik >= log_likelihood(o, TRUTH).loglik

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -14,6 +15,11 @@ from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 
 #: Distances up to so many times the distance from the origin are none: what is left of 360 degrees of longitude, and of a pole's.
 ROUNDINGS = 16 * float(np.finfo(np.float64).eps)
+
+#: Largest value, and least difference of values unless they are all equal: their squares, times what fits make of them, are
+#: numbers of float64. The largest coordinate and the least extent, likewise.
+_LARGEST, _LEAST = 2.0**502, 2.0**-480
+_LARGEST_COORDINATE, _LEAST_EXTENT = 2.0**400, 2.0**-400
 
 #: ``"constant"``: an unknown intercept; ``"zero"``: none. Covariates are added to either.
 Mean = Literal["constant", "zero"]
@@ -156,10 +162,12 @@ def make_observations(
     ('intercept',)
     """
     sites = as_sites(coordinates)
+    _check_extent(sites)
     numbers = oc.plain_array("values", values, np.float64, copy=True)
     if numbers.shape != (len(sites),):
         raise ValueError(f"values have shape {numbers.shape}, but there are {len(sites)} sites: one value per site is needed")
     _check_finite("values", numbers)
+    check_size(numbers, counted_rows(len(sites)))
     design = design_matrix(len(sites), covariates, mean)
     names = _column_names(design.shape[1], covariate_names, mean)
     if len(sites) < design.shape[1] + 3:
@@ -194,7 +202,23 @@ def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
     if sites.ndim != 2 or sites.size == 0:
         raise ValueError(f"coordinates have shape {sites.shape}, but (n, d) with n >= 1 and d >= 1 is needed")
     _check_finite("coordinates", sites)
+    if (largest := np.abs(sites).max()) > _LARGEST_COORDINATE:
+        row = int(np.argwhere(np.abs(sites) == largest)[0][0])
+        raise ValueError(
+            f"a coordinate of row {row} (counted from zero) is {largest:g}, whose square is no number of float64; mend it if it "
+            "stands for a gap, or give coordinates in a larger unit"
+        )
     return sites
+
+
+def _check_extent(sites: NDArray[np.float64]) -> None:
+    """Raise ``ValueError`` where squares of distances are too small for float64."""
+    extent = float(np.ptp(sites, axis=0).max())
+    if 0.0 < extent < _LEAST_EXTENT:
+        raise ValueError(
+            f"the sites are within {extent:g} of each other, and squares of such distances are no numbers of float64; give "
+            "coordinates in a smaller unit"
+        )
 
 
 def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[np.float64]:
@@ -240,6 +264,23 @@ def _column_names(p: int, covariate_names: Sequence[str] | None, mean: Mean) -> 
     if len(names) != q:
         raise ValueError(f"{len(names)} covariate names for {q} covariates")
     return intercept + names
+
+
+def check_size(values: NDArray[np.float64], rows: Rows) -> None:
+    """Raise ``ValueError`` where squares of the values' differences, which variances are, are no numbers of float64."""
+    largest = int(np.argmax(np.abs(values)))
+    if abs(values[largest]) > _LARGEST:
+        raise ValueError(
+            f"the value of {rows.named(largest)} is {values[largest]:g}, and sums of squares of such are no numbers of float64; "
+            "drop it if it stands for a gap, or divide all values by a power of ten"
+        )
+    spread = float(np.ptp(values))
+    if 0.0 < spread < _LEAST:
+        power = min(300, -math.floor(math.log10(spread)))
+        raise ValueError(
+            f"the values differ by {spread:g} at most, of {rows.named(int(np.argmin(values)), int(np.argmax(values)))}, and "
+            f"squares of that are no numbers of float64; multiply all values by 1e{power}"
+        )
 
 
 def _check_finite(what: str, array: NDArray[np.float64]) -> None:

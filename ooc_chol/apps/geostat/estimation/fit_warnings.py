@@ -27,6 +27,9 @@ _LOG_SHARES = (-30.0, 1.0)
 #: A share of the sites, and how many times as far as these from the middle of all a site is far.
 _MOST, _FAR = 0.9, 100.0
 
+#: Of so many values or more, one that has this share of the sum of squares carries the variance.
+_A_FEW, _CARRIES = 10, 0.5
+
 _BOUND_TEXTS = {
     ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
     ("range", "upper"): "the range is at its upper bound, ten times the extent of the sites: of variance and range only "
@@ -59,7 +62,7 @@ def warnings_of(
     """What a user should know about the searches of a fit."""
     texts = [bound_text(space, *found) for found in space.at_bounds(point)]
     texts += structure_warnings(space.correlation(point), observations.coordinates)
-    texts += far_sites(observations)
+    texts += far_sites(observations) + outliers(observations)
     gain = best.loglik - independent_loglik(observations, reml)
     if gain < _LEAST_GAIN:
         texts.append(
@@ -88,6 +91,18 @@ def far_sites(observations: Observations) -> list[str]:
     return [
         f"{observations.named_rows.named(first)}{more}, at {place_text(places[first])}, is {away[first]:.4g} from the middle of "
         f"all sites, of which {100 * _MOST:.0f} % are within {usual:.4g}: is the place right?"
+    ]
+
+
+def outliers(observations: Observations) -> list[str]:
+    """A note that names a value that has most of the sum of squares of all, where there are more than a few."""
+    squares = least_squares_residuals(observations.design, observations.values) ** 2
+    row, share = int(np.argmax(squares)), float(squares.max() / squares.sum())
+    if observations.n < _A_FEW or share < _CARRIES:
+        return []
+    return [
+        f"{observations.named_rows.named(row)} alone has {100 * share:.4g} % of the sum of squares of the values about their "
+        "mean, so that the estimate is of that value: is it a gap or an error? Drop or mend it, or transform the values"
     ]
 
 

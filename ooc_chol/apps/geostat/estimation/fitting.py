@@ -19,8 +19,10 @@ from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.fit_search import Search
+from ooc_chol.apps.geostat.estimation.fit_unit import FitUnit, ProgressInUnit
 from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
 from ooc_chol.apps.geostat.estimation.gradient import TraceSums
+from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
 from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import check_precision
@@ -30,6 +32,7 @@ from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.estimation.smoothness_choice import Chosen, choose_smoothness
 from ooc_chol.apps.geostat.estimation.stationary_search import stationary_search
 from ooc_chol.apps.geostat.estimation.structure_check import structure_warning
+from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia, check_warning
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts
@@ -169,6 +172,31 @@ def fit(
     >>> abs(result.model.angle - 0.5) < 0.1
     True
     """
+    unit = value_unit(observations)
+    if not unit.is_plain:
+        back = FitUnit(unit, degrees_of_freedom(observations, reml))
+        found = fit(
+            unit.observations(observations),
+            covariance=covariance,
+            fixed=fixed,
+            smoothness=smoothness,
+            nugget=nugget if isinstance(nugget, str) else unit.variance(nugget),
+            method=method,
+            reml=reml,
+            traces=traces,
+            tolerance=tolerance,
+            max_evaluations=max_evaluations,
+            neighbours=neighbours,
+            starts=starts,
+            exact_check=exact_check,
+            settings=settings,
+            progress=None if progress is None else ProgressInUnit(progress, back),
+            log=log,
+            resume=resume,
+            replace_log=replace_log,
+            on_estimate=back.told(on_estimate),
+        )
+        return back.result(found)
     start = time.perf_counter()
     options = FitOptions(
         covariance=covariance,

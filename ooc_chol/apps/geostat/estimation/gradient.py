@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Likelihood, correlation_of, evaluated, fixed_variance
+from ooc_chol.apps.geostat.estimation.likelihood import (
+    Evaluated,
+    Likelihood,
+    correlation_of,
+    evaluated,
+    fixed_variance,
+    likelihood_back,
+)
 from ooc_chol.apps.geostat.estimation.scores import Sums, dense_sums, exact_sums, probed_sums
+from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit, value_unit
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: How trace sums ``tr(P D)`` are found. ``"exact"``: with all of the inverse; ``"probes"``: Hutchinson's estimates; ``"auto"``:
@@ -109,11 +117,12 @@ def log_likelihood_gradient(
     """
     check_trace_sums(traces, probes)
     along = None if has_exact_gradient(traces, observations.n) else (probes, seed)
-    with evaluated(
-        observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings, probes=along
-    ) as found:
+    unit = value_unit(observations)
+    data, variance = unit.observations(observations), unit.variance(model.variance)
+    with evaluated(data, correlation_of(model), variance=variance, reml=reml, settings=settings, probes=along) as found:
         limit = INFORMATION_LIMIT if information else 0
-        return score(found, trace_sums=traces, information=limit, probes=probes, seed=seed)
+        full = score(found, trace_sums=traces, information=limit, probes=probes, seed=seed)
+    return _gradient_back(full, unit, data, model)
 
 
 def profile_log_likelihood_gradient(
@@ -155,15 +164,48 @@ def profile_log_likelihood_gradient(
         As :func:`~ooc_chol.apps.geostat.profile_log_likelihood` and :func:`log_likelihood_gradient`.
     """
     check_trace_sums(traces, probes)
-    variance = fixed_variance(correlation, nugget)
+    unit = value_unit(observations)
+    variance, data = (
+        fixed_variance(correlation, None if nugget is None else unit.variance(nugget)),
+        unit.observations(observations),
+    )
     along = None if has_exact_gradient(traces, observations.n) else (probes, seed)
-    with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings, probes=along) as found:
+    with evaluated(data, correlation, variance=variance, reml=reml, settings=settings, probes=along) as found:
         full = score(found, trace_sums=traces, probes=probes, seed=seed)
     jacobian = _profile_jacobian(full, nugget is not None)
     # at the profiled variance the derivative along it is zero, so that a step of it changes nothing
     names = (*full.names[:-2], "nugget_ratio")
     errors = np.abs(jacobian) @ full.standard_error
-    return LikelihoodGradient(full.likelihood, names, jacobian @ full.gradient, errors)
+    return LikelihoodGradient(likelihood_back(full.likelihood, unit, data), names, jacobian @ full.gradient, errors)
+
+
+def _gradient_back(
+    found: LikelihoodGradient, unit: ValueUnit, observations: Observations, model: AbstractCovariance
+) -> LikelihoodGradient:
+    """A gradient in the unit that the values came in: by variance and nugget, the last two, in one over its square."""
+    if unit.is_plain:
+        return found
+    powers = np.where(np.arange(len(found.names)) < len(found.names) - 2, 0, -2 * unit.exponent)
+    both = powers[:, np.newaxis] + powers
+    with np.errstate(over="ignore", under="ignore"):
+        result = replace(
+            found,
+            likelihood=likelihood_back(found.likelihood, unit, observations, model),
+            gradient=np.ldexp(found.gradient, powers),
+            standard_error=np.ldexp(found.standard_error, powers),
+            information=None if found.information is None else np.ldexp(found.information, both),
+            information_error=None if found.information_error is None else np.ldexp(found.information_error, both),
+        )
+    for name, before, after in (
+        ("gradient", found.gradient, result.gradient),
+        ("information", found.information, result.information),
+    ):
+        if before is not None and after is not None and np.any(~np.isfinite(after) | ((after == 0.0) & (before != 0.0))):
+            raise ValueError(
+                f"the {name} by variance and nugget is no number of float64 in the unit of these values: give them divided by "
+                "their standard deviation"
+            )
+    return result
 
 
 def _profile_jacobian(full: LikelihoodGradient, is_nugget_fixed: bool) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, score
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
+from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Standard deviation of a combination of logarithms, of powers of length one, above which the likelihood counts as flat along it:
@@ -218,9 +219,9 @@ def infer(
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
     plain = (settings or FactorSettings()).in_fp64()
     along = (max(count, 2), 0) if count else None
-    with evaluated(
-        observations, correlation_of(model), variance=model.variance, reml=reml, settings=plain, probes=along
-    ) as found:
+    unit = value_unit(observations)
+    data, scaled = unit.observations(observations), unit.model(model)
+    with evaluated(data, correlation_of(scaled), variance=scaled.variance, reml=reml, settings=plain, probes=along) as found:
         derived = score(
             found,
             shape,
@@ -232,7 +233,7 @@ def infer(
     # by logarithms of those parameters that were estimated, or by themselves
     kept = [derived.names.index(name) for name in names]
     linear = _linear(model, observations)
-    values = np.array([1.0 if name in linear else _values(model)[name] for name in names])
+    values = np.array([1.0 if name in linear else _values(scaled)[name] for name in names])
     scale = np.outer(values, values)
     information = derived.information[np.ix_(kept, kept)] * scale
     errors = derived.information_error[np.ix_(kept, kept)] * scale

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +17,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit, value_unit
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 
 _Covariance = TypeVar("_Covariance", bound=AbstractCovariance)
@@ -156,10 +157,10 @@ def log_likelihood(
     share it. The restricted one is Harville's (1974), the density of ``K' z`` for any ``K`` with orthonormal columns orthogonal
     to the design: ``logdet(X' X) / 2`` is in it, so that it does not depend on how the columns of the mean are scaled.
     """
-    with evaluated(
-        observations, correlation_of(model), variance=model.variance, reml=reml, settings=settings, progress=progress
-    ) as found:
-        return found.likelihood
+    unit = value_unit(observations)
+    data, variance = unit.observations(observations), unit.variance(model.variance)
+    with evaluated(data, correlation_of(model), variance=variance, reml=reml, settings=settings, progress=progress) as found:
+        return likelihood_back(found.likelihood, unit, data, model)
 
 
 def profile_log_likelihood(
@@ -201,9 +202,29 @@ def profile_log_likelihood(
     NotPositiveDefiniteError
         The correlation matrix is not positive definite in floating point.
     """
-    variance = fixed_variance(correlation, nugget)
-    with evaluated(observations, correlation, variance=variance, reml=reml, settings=settings, progress=progress) as found:
-        return found.likelihood
+    unit = value_unit(observations)
+    variance, data = (
+        fixed_variance(correlation, None if nugget is None else unit.variance(nugget)),
+        unit.observations(observations),
+    )
+    with evaluated(data, correlation, variance=variance, reml=reml, settings=settings, progress=progress) as found:
+        return likelihood_back(found.likelihood, unit, data)
+
+
+def likelihood_back(
+    found: Likelihood, unit: ValueUnit, observations: Observations, model: AbstractCovariance | None = None
+) -> Likelihood:
+    """A likelihood in the unit that the values came in; ``model`` is its covariance function where that was given."""
+    if unit.is_plain:
+        return found
+    return replace(
+        found,
+        loglik=unit.loglik_back(found.loglik, degrees_of_freedom(observations, found.reml)),
+        model=unit.model_back(found.model) if model is None else model,
+        coefficients=unit.coefficients_back(found.coefficients, observations.mean_columns),
+        coefficient_covariance=np.ldexp(found.coefficient_covariance, 2 * unit.exponent),
+        quadratic=unit.variance_back(found.quadratic),
+    )
 
 
 def correlation_of(model: _Covariance) -> _Covariance:
@@ -224,7 +245,12 @@ def fixed_variance(correlation: AbstractCovariance, nugget: float | None) -> flo
 
 def whiten(factor: oc.CholeskyFactor, observations: Observations) -> Whitened:
     """Multiply the observations by ``inv(L)`` and estimate the mean."""
-    return estimate_mean(factor.half_solve(np.column_stack([observations.values, observations.design])), observations)
+    unit = value_unit(observations)
+    near = replace(unit, exponent=0).observations(observations)  # which changes nothing but values far from zero
+    found = estimate_mean(factor.half_solve(np.column_stack([near.values, near.design])), near)
+    if not unit.shift:
+        return found
+    return replace(found, coefficients=replace(unit, exponent=0).coefficients_back(found.coefficients, near.mean_columns))
 
 
 def whiten_with_probes(factor: oc.CholeskyFactor, observations: Observations, probes: int, seed: int) -> tuple[Whitened, Probed]:

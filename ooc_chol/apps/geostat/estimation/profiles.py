@@ -15,12 +15,14 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.inference import checked_names
+from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import search_from
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, Nugget, SearchSpace
 from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.spaces import family_space
+from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 _LIMITS = SearchLimits(tolerance=1e-6, max_evaluations=60)
@@ -131,6 +133,8 @@ def profile_likelihood(
     if grid.size == 0 or not (np.isfinite(grid).all() and grid[0] > 0):
         raise ValueError(f"values of {name} must be finite and positive, and at least one")
     names = checked_names(model, estimated)
+    unit = value_unit(observations)
+    observations, model = unit.observations(observations), unit.model(model)
     kept = tuple(other for other in model.parameters if other not in names and other != name)
     # a nugget that was kept stays at its variance; of a profile of the ratio it is free
     nugget: Nugget = "free" if "nugget" in names or name == NUGGET_RATIO else model.nugget
@@ -141,7 +145,9 @@ def profile_likelihood(
         raise ValueError(f"name is {name!r}, but there are {', '.join(known)}")
     options = LikelihoodOptions(settings or FactorSettings(), reml=reml)
     found = _along(space, name, grid, model, _maximiser(observations, options), progress)
-    return ProfileLikelihood(name, grid, np.array([loglik for loglik, _ in found]), tuple(best for _, best in found))
+    logliks = [unit.loglik_back(loglik, degrees_of_freedom(observations, reml)) for loglik, _ in found]
+    models = tuple(None if best is None else unit.model_back(best) for _, best in found)
+    return ProfileLikelihood(name, grid, np.array(logliks), models)
 
 
 def _check_matern(model: AbstractCovariance) -> None:

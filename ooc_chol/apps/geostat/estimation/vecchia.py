@@ -18,9 +18,11 @@ from ooc_chol.apps.geostat.estimation.likelihood import (
     correlation_of,
     degrees_of_freedom,
     estimate_mean,
+    likelihood_back,
     put_together,
 )
 from ooc_chol.apps.geostat.estimation.scores import Sums
+from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 from ooc_chol.apps.geostat.estimation.vecchia_cuda import parts_on_cuda
 from ooc_chol.apps.geostat.estimation.vecchia_host import parts_on_host
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, Conditioning, conditioning
@@ -84,10 +86,11 @@ def vecchia_log_likelihood(
     >>> abs(vecchia_log_likelihood(observations, model).loglik - log_likelihood(observations, model).loglik) < 0.5
     True
     """
-    graph = graph_of(observations, model, neighbours)
-    return approximated(
-        observations, correlation_of(model), graph, variance=model.variance, reml=reml, settings=settings
-    ).likelihood
+    unit = value_unit(observations)
+    data, variance = unit.observations(observations), unit.variance(model.variance)
+    graph = graph_of(data, model, neighbours)
+    found = approximated(data, correlation_of(model), graph, variance=variance, reml=reml, settings=settings).likelihood
+    return likelihood_back(found, unit, data, model)
 
 
 def graph_of(observations: Observations, model: AbstractCovariance, neighbours: int, signs: Array | None = None) -> Conditioning:

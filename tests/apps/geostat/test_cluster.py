@@ -32,6 +32,26 @@ def test_the_likelihood_has_the_bits_of_one_machine(two_workers, one_blas_thread
     assert there.loglik == here.loglik and np.array_equal(there.coefficients, here.coefficients)
 
 
+def test_places_that_coincide_and_pivots_are_named_by_rows_as_on_one_machine(two_workers, one_blas_thread):
+    """Two places that are one; and a line too smooth for no nugget, which comes last in the matrix and first in the data."""
+    line = np.column_stack([np.linspace(9.0, 9.001, 32), np.full(32, 9.0)])
+    sites = np.vstack([line, observations(64).coordinates])
+    model, values = geostat.Matern(1.0, 1.0, 2.5), np.arange(96.0)
+    again = sites[32:].copy()
+    again[60] = again[3]
+    there, here = geostat.FactorSettings(client=two_workers, **HOW), geostat.FactorSettings(**HOW)
+    for data, rows in (
+        (geostat.make_observations(sites, values), range(32)),
+        (geostat.make_observations(again, values[32:]), (3, 60)),
+    ):
+        told = []
+        for settings in (there, here):
+            with pytest.raises(geostat.SingularCovarianceError) as caught:
+                geostat.log_likelihood(data, model, settings=settings)
+            told.append((caught.value.rows, caught.value.minor, str(caught.value)))
+        assert told[0] == told[1] and set(told[0][0]) <= set(rows)
+
+
 @pytest.mark.parametrize("traces", ["exact", "probes"])
 def test_gradient_and_prediction_are_those_of_one_machine(two_workers, one_blas_thread, traces):
     model, data = geostat.Matern(1.2, 0.3, 1.5, 0.05), observations()

@@ -227,6 +227,13 @@ def test_one_place_of_the_sphere_is_one(where, model):
             way(make_observations(sites, o.values), arcs)
 
 
+def test_a_pole_with_many_longitudes_is_one_place():
+    pole = chords(np.column_stack([np.linspace(-180.0, 180.0, 500), np.full(500, 90.0)]))
+    assert count_places(np.vstack([pole, -pole, chords(lonlat())])) == 2 + N
+    # a fill value far away joins nothing that is near the origin
+    assert count_places(np.vstack([places(2000), [[1e20, 1e20]]])) == 2001
+
+
 def test_neighbours_across_the_dateline_are_two_places():
     sites = with_pair(lonlat(), [179.99999, 45.0], [-179.99999, 45.0])
     o = make_observations(chords(sites), values(sites))

@@ -104,7 +104,8 @@ def singular_pairs(model: AbstractCovariance, sites: _Array, errors: _Array, *, 
         return np.empty((0, 2), dtype=np.intp)
     pairs = _near_pairs(model, sites[exact])
     if not near_too:
-        pairs = NearPairs(*(part[pairs.is_one_place] for part in (pairs.first, pairs.second, pairs.is_one_place)))
+        one = pairs.is_one_place
+        pairs = NearPairs(pairs.first[one], pairs.second[one], one[one])
     i, j = exact[pairs.first], exact[pairs.second]
     squares = _covariances(model, sites, NearPairs(i, j, pairs.is_one_place)) ** 2
     pivots = 1.0 - squares / ((variances + errors)[i] * (variances + errors)[j])
@@ -135,7 +136,7 @@ def _near_pairs(model: AbstractCovariance, sites: _Array) -> NearPairs:
 
 def _own_axes(points: _Array, sites: _Array) -> int:
     """How many of the coordinates, the last ones, are none of places: the number of a variable, or covariates."""
-    return max(0, sites.shape[1] - points.shape[1])
+    return max(0, int(sites.shape[1] - points.shape[1]))
 
 
 def _nearest(points: _Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

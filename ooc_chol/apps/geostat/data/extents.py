@@ -14,6 +14,9 @@ _GAP = 4.0
 #: Sites whose nearest neighbours tell how near neighbours are.
 _SAMPLE = 4000
 
+#: Nearest sites that are looked at for one at another place.
+_LOOKED_AT = 8
+
 _Array = NDArray[np.float64]
 
 
@@ -30,14 +33,17 @@ def search_extent(sites: _Array) -> float:
 
 
 def near_distance(sites: _Array) -> tuple[float, int]:
-    """Median distance of a place to the nearest other one, and how many places there are."""
+    """Median distance of a site to the nearest at another place, and of how many sites."""
     from scipy.spatial import cKDTree  # 0.03 s
 
+    sample = sites[np.linspace(0, len(sites) - 1, min(len(sites), _SAMPLE)).astype(np.intp)]
+    distances = cKDTree(sites).query(sample, k=np.arange(1, min(len(sites), _LOOKED_AT) + 1))[0]
+    near = float(np.median(np.where(distances > 0.0, distances, np.inf).min(axis=1)))
+    if np.isfinite(near):
+        return near, len(sites)
+    # more sites at most places than were looked at
     places = np.unique(sites, axis=0)
-    if len(places) < 2:
-        return 0.0, len(places)
-    sample = places[np.linspace(0, len(places) - 1, min(len(places), _SAMPLE)).astype(np.intp)]
-    return float(np.median(cKDTree(places).query(sample, k=2)[0][:, 1])), len(places)
+    return (0.0, 1) if len(places) < 2 else near_distance(places)
 
 
 def closed_up(sites: _Array) -> _Array:

@@ -16,6 +16,9 @@ from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 #: Distances up to so many times the distance from the origin are none: what is left of 360 degrees of longitude, and of a pole's.
 ROUNDINGS = 16 * float(np.finfo(np.float64).eps)
 
+#: Places that are joined to one at once.
+_JOINED = 8
+
 #: Largest value, and least difference of values unless they are all equal: their squares, times what fits make of them, are
 #: numbers of float64. The largest coordinate and the least extent, likewise.
 _LARGEST, _LEAST = 2.0**502, 2.0**-480
@@ -243,12 +246,16 @@ def count_places(places: NDArray[np.float64]) -> int:
     from scipy.spatial import cKDTree  # together 0.1 s
 
     distinct = np.unique(places, axis=0)
-    lengths = np.linalg.norm(distinct, axis=1)
-    first, second = cKDTree(distinct).query_pairs(ROUNDINGS * float(lengths.max(initial=0.0)), output_type="ndarray").T
-    apart = np.linalg.norm(distinct[first] - distinct[second], axis=1)
-    is_one = apart <= ROUNDINGS * np.maximum(lengths[first], lengths[second])
-    joined = coo_array((np.ones(int(is_one.sum())), (first[is_one], second[is_one])), shape=(len(distinct), len(distinct)))
-    return int(connected_components(joined, directed=False, return_labels=False))
+    while True:
+        n, lengths = len(distinct), np.linalg.norm(distinct, axis=1)
+        apart, near = cKDTree(distinct).query(distinct, k=np.arange(1, min(n, _JOINED) + 1))
+        first, which = np.nonzero(apart <= ROUNDINGS * np.maximum(lengths[:, np.newaxis], lengths[near]))
+        joined = coo_array((np.ones(len(first)), (first, near[first, which])), shape=(n, n))
+        count, labels = connected_components(joined, directed=False)
+        if count == n:
+            return n
+        # of more places than were joined at once some are left
+        distinct = distinct[np.unique(labels, return_index=True)[1]]
 
 
 def least_squares_residuals(design: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:

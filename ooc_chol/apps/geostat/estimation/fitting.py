@@ -175,7 +175,7 @@ def fit(
     unit = value_unit(observations)
     if not unit.is_plain:
         back = FitUnit(unit, degrees_of_freedom(observations, reml))
-        found = fit(
+        told = fit(
             unit.observations(observations),
             covariance=covariance,
             fixed=fixed,
@@ -196,7 +196,7 @@ def fit(
             replace_log=replace_log,
             on_estimate=back.told(on_estimate),
         )
-        return back.result(found)
+        return back.result(told)
     start = time.perf_counter()
     options = FitOptions(
         covariance=covariance,

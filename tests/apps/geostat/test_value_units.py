@@ -164,6 +164,20 @@ def test_what_is_made_of_an_estimate(a):
     assert gp.log_marginal_likelihood_value_ + N * math.log(a) == pytest.approx(expected.log_marginal_likelihood_value_, rel=1e-9)
 
 
+@pytest.mark.parametrize("a", FACTORS)
+@pytest.mark.parametrize("nugget", ["free", 0.05])
+def test_semivariograms_are_fitted_in_any_unit(a, nugget):
+    fits = [
+        geostat.fit_variogram(
+            geostat.empirical_variogram(make_observations(SITES, factor * VALUES)),
+            nugget=nugget if nugget == "free" else nugget * factor**2,
+        ).model
+        for factor in (a, 1.0)
+    ]
+    assert fits[0].range == pytest.approx(fits[1].range, rel=1e-5)
+    assert fits[0].sill / a / a == pytest.approx(fits[1].sill, rel=1e-5)
+
+
 @pytest.mark.parametrize("a", [1e-40, 1e40])
 def test_gradients_by_variances_are_in_one_over_their_unit(a):
     model = TRUTH.with_values(variance=TRUTH.variance * a * a, nugget=TRUTH.nugget * a * a)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -19,6 +20,9 @@ Weights = Literal["gstat", "pairs"]
 #: Effective ranges that are tried first, as shares of the longest distance, and how near the best is looked for.
 _SHARES = np.geomspace(1e-2, 1e2, 81)
 _CLOSE = 1e-10
+
+#: Semivariances beyond so many powers of two are fitted in a unit of their own.
+_POWERS = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +103,20 @@ def fit_variogram(
         raise ValueError("all semivariances are zero, so there is nothing to fit")
     roots = np.sqrt(pairs) / (distance if weights == "gstat" else 1.0)
     candidates = SMOOTHNESS if smoothness == "best" else (smoothness,)
-    fits = [_fitted(distance, values, roots, nu, kept=kept) for nu in candidates]
-    return min(fits, key=lambda found: found.loss)
+    power = math.frexp(float(values.max()))[1]
+    power = power if abs(power) > _POWERS else 0
+    values, kept = np.ldexp(values, -power), None if kept is None else math.ldexp(kept, -power)
+    best = min((_fitted(distance, values, roots, nu, kept=kept) for nu in candidates), key=lambda found: found.loss)
+    return best if power == 0 else _in_unit(best, power)
+
+
+def _in_unit(found: FittedVariogram, power: int) -> FittedVariogram:
+    """A fit of semivariances times a power of two; a loss beyond float64 is infinite."""
+    model = found.model
+    variance, nugget = (math.ldexp(value, power) for value in (model.variance, model.nugget))
+    with np.errstate(over="ignore"):
+        loss = float(np.ldexp(found.loss, 2 * power))
+    return replace(found, model=model.with_values(variance=variance, nugget=nugget), loss=loss)
 
 
 def _fitted(

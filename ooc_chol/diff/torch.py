@@ -11,6 +11,7 @@ except ImportError as failure:
 
 from ooc_chol.diff.ops import Sampled
 from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.torch_arrays import uncompiled
 from ooc_chol.diff.torch_csr import CSR, checked_matrix
 from ooc_chol.diff.torch_function import apply
 from ooc_chol.diff.torch_solves import Factorization, eigsh, factorize, solve, triangular_solve
@@ -78,6 +79,7 @@ def matmul(A: CSR, x: Tensor, *, precision: str | None = None) -> Tensor:
     return checked_matrix(A).matmul(x, precision=precision)
 
 
+@uncompiled
 def sampled(pattern: Pattern, g: Tensor, x: Tensor, *, precision: str | None = None) -> CSR:
     """The entries of ``g @ x.T`` that stand on a pattern.
 

@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
-from typing import Any
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_Class = TypeVar("_Class", bound=type)
+
+
+def uncompiled(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Keep ``torch.compile`` out of a function: it would take arrays of NumPy for tensors, and locks for its own.
+
+    ``torch.compiler.disable`` is asked for when a compiler comes by, since it imports the compiler, which takes a second.
+    """
+
+    @wraps(function)
+    def call(*args: _Given.args, **options: _Given.kwargs) -> _Result:
+        if torch.compiler.is_dynamo_compiling():  # never but in what the compiler reads
+            left_alone: Callable[_Given, _Result] = torch.compiler.disable(function)
+            return left_alone(*args, **options)
+        return function(*args, **options)
+
+    call.__code__ = call.__code__.replace(co_name=function.__name__)  # the compiler counts what it made of each code
+    return call
+
+
+def uncompiled_methods(of: _Class) -> _Class:
+    """The same for all methods of a class; properties that compute something say it themselves."""
+    for name, member in list(vars(of).items()):
+        if isinstance(member, classmethod | staticmethod):
+            setattr(of, name, type(member)(uncompiled(member.__func__)))
+        elif isinstance(member, FunctionType):
+            setattr(of, name, uncompiled(member))
+    return of
 
 
 def applied(function: Callable[..., Any], *tensors: Tensor) -> Any:
@@ -18,7 +51,7 @@ def applied(function: Callable[..., Any], *tensors: Tensor) -> Any:
     Arrays are views of the tensors' memory; only a tensor that is not laid out row by row is copied.
     """
     if tensors[0].device.type == "cpu":
-        arrays = [tensor.detach().contiguous().numpy() for tensor in tensors]
+        arrays = [_row_by_row(tensor).numpy() for tensor in tensors]
         return _each(function(*arrays), lambda array: torch.from_numpy(_own(array, arrays)))
     return _applied_on_gpu(function, tensors)
 
@@ -32,7 +65,7 @@ def _applied_on_gpu(function: Callable[..., Any], tensors: tuple[Tensor, ...]) -
         """A view of a tensor; nothing has no address, so that no entries are made anew."""
         if not tensor.numel():
             return exchange.empty(tuple(tensor.shape), np.dtype(str(tensor.dtype).removeprefix("torch.")))
-        return exchange.taken(tensor.detach().contiguous().__dlpack__(stream=exchange.ONE_STREAM))
+        return exchange.taken(_row_by_row(tensor).__dlpack__(stream=exchange.ONE_STREAM))
 
     def tensor_of(array: Any) -> Tensor:
         if not array.size:
@@ -45,6 +78,11 @@ def _applied_on_gpu(function: Callable[..., Any], tensors: tuple[Tensor, ...]) -
         return _each(function(*arrays), lambda array: tensor_of(array.copy() if _is_shared(array, arrays) else array))
 
 
+def _row_by_row(tensor: Tensor) -> Tensor:
+    """A tensor as its memory has it: in rows, and with its signs, which torch may keep apart."""
+    return tensor.detach().resolve_neg().contiguous()
+
+
 def _each(result: Any, tensor_of: Callable[[Any], Tensor]) -> Any:
     """Arrays as tensors, in tuples too."""
     if isinstance(result, tuple):
@@ -53,9 +91,13 @@ def _each(result: Any, tensor_of: Callable[[Any], Tensor]) -> Any:
 
 
 def _own(array: Any, arrays: list[Any]) -> Any:
-    """An array that shares no memory with those given, and may be written to: autograd takes results for new."""
+    """An array that torch takes, shares no memory with those given, and may be written to: autograd takes results for new.
+
+    torch has no strides below 0, which for NumPy are in order, row by row, along an axis of one number.
+    """
     made = np.asarray(array)
-    return made if made.flags.writeable and not any(np.may_share_memory(made, one) for one in arrays) else made.copy()
+    is_taken = made.flags.writeable and all(stride >= 0 for stride in made.strides)
+    return made if is_taken and not any(np.may_share_memory(made, one) for one in arrays) else made.copy()
 
 
 def _is_shared(array: Any, arrays: list[Any]) -> bool:

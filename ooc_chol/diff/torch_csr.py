@@ -15,11 +15,13 @@ from ooc_chol.diff import functions
 from ooc_chol.diff.memory import IndexArray
 from ooc_chol.diff.ops import MatMul, RowSums, Scatter, TransposedMatMul
 from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.torch_arrays import uncompiled, uncompiled_methods
 from ooc_chol.diff.torch_function import apply
 from ooc_chol.diff.torch_sources import canonical_entries, check_together, checked_tensor, checked_values, entries_of
 
 
 @final
+@uncompiled_methods
 class CSR:
     """A sparse matrix whose values are a tensor: operations on it are differentiable, and its gradient has its pattern.
 
@@ -211,6 +213,7 @@ class CSR:
         return self
 
     @property
+    @uncompiled
     def grad(self) -> CSR | None:
         """The gradient that ``backward`` has left, on the same pattern; None before."""
         grad = self._values.grad
@@ -307,6 +310,7 @@ class CSR:
         return CSR._made(*functions.add(self._pattern, a, other._pattern, b, apply=apply))
 
     @property
+    @uncompiled
     def T(self) -> CSR:
         """The transpose: a permutation of the values, whose order is made once for a pattern."""
         return CSR._made(*functions.transpose(self._pattern, self._values, apply=apply))

@@ -23,7 +23,7 @@ from ooc_chol.diff.ops import (
     Transpose,
     TransposedMatMul,
 )
-from ooc_chol.diff.torch_arrays import applied
+from ooc_chol.diff.torch_arrays import applied, uncompiled, uncompiled_methods
 
 #: Operations of one argument that are linear in it: nothing is kept for their derivatives.
 _LINEAR = (Gather, RowSums, Scatter, Spread, Transpose)
@@ -35,6 +35,7 @@ _BILINEAR = (Contract, MatMul, Sampled, TransposedMatMul)
 _OF_PANELS = (MatMul, TransposedMatMul, Solve, TriangularSolve)
 
 
+@uncompiled
 def apply(op: AbstractOp, *given: Tensor) -> Tensor:
     """Compute an operation of tensors of one type on one device, and record it."""
     if isinstance(op, Times):
@@ -44,6 +45,7 @@ def apply(op: AbstractOp, *given: Tensor) -> Tensor:
 
 
 @final
+@uncompiled_methods
 class SparseOperation(torch.autograd.Function):
     """Any operation of :mod:`ooc_chol.diff.functions`."""
 

@@ -11,7 +11,7 @@ from ooc_chol.diff import factors
 from ooc_chol.diff.eigenvalues import GAP
 from ooc_chol.diff.eigenvalues import eigsh as _eigsh
 from ooc_chol.diff.factors import Assume, Factor, Method
-from ooc_chol.diff.torch_arrays import applied
+from ooc_chol.diff.torch_arrays import applied, uncompiled, uncompiled_methods
 from ooc_chol.diff.torch_csr import CSR, checked_matrix
 from ooc_chol.diff.torch_function import apply
 from ooc_chol.diff.torch_sources import check_together, checked_tensor
@@ -20,6 +20,7 @@ from ooc_chol.sparse.planning import Devices
 
 
 @final
+@uncompiled_methods
 class Factorization:
     """A factored sparse matrix that solves for tensors, differentiably; made by :func:`ooc_chol.diff.torch.factorize`.
 
@@ -82,6 +83,7 @@ class Factorization:
         return f"Factorization({self.matrix!r}, {self.factor!r})"
 
 
+@uncompiled
 def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto") -> Factorization:
     """Factor a sparse matrix, to solve with it many times.
 
@@ -116,6 +118,7 @@ def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto") -> Fact
     return Factorization(matrix, factor)
 
 
+@uncompiled
 def solve(
     A: CSR,
     b: Tensor,
@@ -195,6 +198,7 @@ def solve(
     return x
 
 
+@uncompiled
 def triangular_solve(
     A: CSR,
     b: Tensor,
@@ -249,6 +253,7 @@ def triangular_solve(
     return x
 
 
+@uncompiled
 def eigsh(
     A: CSR, k: int = 6, *, which: Which = "LM", tol: float | None = None, gap: float = GAP, devices: Devices = None
 ) -> Tensor:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ooc_chol.diff.canonical import Canonical
-from ooc_chol.diff.checks import counted
+from ooc_chol.diff.checks import check_floats, counted
 from ooc_chol.diff.functions import transpose
 from ooc_chol.diff.memory import IndexArray
 from ooc_chol.diff.ops import Gather
@@ -73,7 +73,7 @@ def entries_of(a: Any) -> Entries:
     if scipy.sparse.issparse(a):
         return _of_scipy(a)
     if isinstance(a, np.ndarray):
-        return _of_tensor(torch.from_numpy(plain_array("the matrix", a, copy=True)))
+        return _of_tensor(_copied(plain_array("the matrix", a), "the matrix"))
     raise TypeError(f"the matrix is a {type(a).__name__}: give a tensor of torch, a sparse matrix of SciPy or an array of NumPy")
 
 
@@ -125,10 +125,17 @@ def _of_scipy(a: Any) -> Entries:
         raise ValueError(f"the matrix has shape {a.shape}: give one of two dimensions")
     if a.format != "coo":
         rows = a.tocsr()
-        return canonical_entries(rows.indptr, rows.indices, torch.from_numpy(np.array(rows.data)), rows.shape)
+        return canonical_entries(rows.indptr, rows.indices, _copied(rows.data, "the matrix"), rows.shape)
     order = np.argsort(a.row, kind="stable")
-    values = torch.from_numpy(np.asarray(a.data)[order])
+    values = _copied(a.data, "the matrix")[torch.from_numpy(order)]
     return canonical_entries(_starts(a.row, a.shape[0]), a.col[order], values, a.shape)
+
+
+def _copied(array: NDArray[Any], what: str) -> Tensor:
+    """A tensor of the numbers of an array of NumPy, in this machine's order of bytes."""
+    copy = array.astype(array.dtype.newbyteorder("="), order="C")
+    check_floats(copy, what)
+    return torch.from_numpy(np.asarray(copy))
 
 
 def _starts(rows: NDArray[Any], n_rows: int) -> NDArray[np.int64]:

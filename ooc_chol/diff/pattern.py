@@ -170,6 +170,11 @@ class Pattern:
         return found.pattern, found.values(rows.data)
 
     @property
+    def matrix_name(self) -> str:
+        """What errors call a matrix on the pattern, which may be named after one."""
+        return self.name if "the matrix" in self.name else f"the matrix of {self.name}"
+
+    @property
     def n_rows(self) -> int:
         """Rows."""
         return self.shape[0]

@@ -162,7 +162,7 @@ class HostSolver:
     def __init__(self, symbolic: HostSymbolic, values: Vectors, assume: str | None) -> None:
         self._symbolic, self._values, self._pattern = symbolic, values, symbolic.pattern
         if has_zero_line(self._pattern, values):
-            raise singular(f"the matrix of {self._pattern.name}", symbolic.by_columns(values))
+            raise singular(self._pattern.matrix_name, symbolic.by_columns(values))
         self._scales = scales_of(self._pattern, values)
         self._transposed: Vectors | None = None
         moved = scaled(self._pattern, values, self._scales)
@@ -198,7 +198,7 @@ class HostSolver:
                 found = self._symbolic.factored(values, ordering)
             except RuntimeError as error:  # a pivot that is exactly 0; elsewhere than on the diagonal there may be others
                 if last:
-                    raise singular(f"the matrix of {self._pattern.name}", self._symbolic.by_columns(values)) from error
+                    raise singular(self._pattern.matrix_name, self._symbolic.by_columns(values)) from error
                 continue
             except MemoryError as error:
                 self._no_memory(error)
@@ -223,7 +223,7 @@ class HostSolver:
         if not condition <= _MOST_CONDITION:
             column, pivot = smallest_pivot(found.factor, found.matrix)
             column = column if found.order is None else int(found.order[column])
-            raise depends(f"the matrix of {self._pattern.name}", column, pivot, float(condition))
+            raise depends(self._pattern.matrix_name, column, pivot, float(condition))
         return True
 
     # solving

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
@@ -27,11 +28,12 @@ def uncompiled(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]
     @wraps(function)
     def call(*args: _Given.args, **options: _Given.kwargs) -> _Result:
         if torch.compiler.is_dynamo_compiling():  # never but in what the compiler reads
-            left_alone: Callable[_Given, _Result] = torch.compiler.disable(function)
+            left_alone: Callable[_Given, _Result] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
             return left_alone(*args, **options)
         return function(*args, **options)
 
-    call.__code__ = call.__code__.replace(co_name=function.__name__)  # the compiler counts what it made of each code
+    own: Any = call
+    own.__code__ = own.__code__.replace(co_name=function.__name__)  # the compiler counts what it made of each code
     return call
 
 
@@ -76,6 +78,40 @@ def _applied_on_gpu(function: Callable[..., Any], tensors: tuple[Tensor, ...]) -
     with torch.cuda.device(device), exchange.on_stream(device.index, torch.cuda.current_stream(device).cuda_stream):
         arrays = [array_of(tensor) for tensor in tensors]
         return _each(function(*arrays), lambda array: tensor_of(array.copy() if _is_shared(array, arrays) else array))
+
+
+def on_host(tensor: Tensor) -> NDArray[Any]:
+    """The numbers of a tensor as an array of NumPy, which autograd does not follow; within ``torch.func``, too."""
+    found: list[NDArray[Any]] = []
+    _Read.apply(found.append, tensor.detach())  # type: ignore[no-untyped-call]
+    return found[0]
+
+
+@final
+@uncompiled_methods
+class _Read(torch.autograd.Function):
+    """Reads a tensor: torch hands it over without what its transforms have wrapped around."""
+
+    @staticmethod
+    def forward(take: Callable[[NDArray[Any]], None], tensor: Tensor) -> Tensor:
+        """Nothing; ``take`` gets the numbers."""
+        take(tensor.cpu().numpy())
+        return tensor.new_empty(0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], take: Any, tensor: Tensor) -> tuple[Tensor, None]:
+        """The same of what is not in the batch."""
+        if in_dims[1] is not None:
+            raise NotImplementedError(
+                "vmap gives a batch of matrices, each with places of its own: make the pattern outside, and vmap over "
+                "CSR(values, pattern)"
+            )
+        found: Tensor = _Read.apply(take, tensor)  # type: ignore[no-untyped-call]
+        return found, None
 
 
 def _row_by_row(tensor: Tensor) -> Tensor:

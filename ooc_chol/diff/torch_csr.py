@@ -16,7 +16,7 @@ from ooc_chol.diff.memory import IndexArray
 from ooc_chol.diff.ops import MatMul, RowSums, Scatter, TransposedMatMul
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.torch_arrays import uncompiled, uncompiled_methods
-from ooc_chol.diff.torch_function import apply
+from ooc_chol.diff.torch_function import apply, differentiated_once
 from ooc_chol.diff.torch_sources import canonical_entries, check_together, checked_tensor, checked_values, entries_of
 
 
@@ -247,12 +247,13 @@ class CSR:
     def __matmul__(self, other: object) -> Any:
         if isinstance(other, CSR):
             return self.spgemm(other)
-        return self.matmul(other) if isinstance(other, Tensor) else NotImplemented
+        return self.matmul(other) if isinstance(other, Tensor | np.ndarray) else NotImplemented
 
     def __rmatmul__(self, other: object) -> Any:
-        if not isinstance(other, Tensor):
+        if not isinstance(other, Tensor | np.ndarray):
             return NotImplemented
-        return self._transposed_matmul(other.mT).mT if other.ndim == 2 else self._transposed_matmul(other)
+        x = checked_tensor(other, "x")
+        return self._transposed_matmul(x.mT).mT if x.ndim == 2 else self._transposed_matmul(x)
 
     def __add__(self, other: object) -> CSR:
         return self.add(other) if isinstance(other, CSR) else NotImplemented
@@ -354,7 +355,8 @@ class CSR:
         """The same matrix as torch's own tensor in CSR layout, with indices of its own; gradients reach the values."""
         indptr, indices = (torch.from_numpy(np.array(each, np.int64)) for each in (self._pattern.indptr, self._pattern.indices))
         places = indptr.to(self.device), indices.to(self.device)
-        return torch.sparse_csr_tensor(*places, self._values, self.shape, check_invariants=False)
+        values = differentiated_once(self._values, "to_dense(), or this class's own operations")
+        return torch.sparse_csr_tensor(*places, values, self.shape, check_invariants=False)
 
     def to_scipy(self) -> scipy.sparse.csr_array:
         """A copy as SciPy's ``csr_array``, on the host, which autograd does not follow."""

@@ -99,6 +99,38 @@ class SparseOperation(torch.autograd.Function):
         return torch.stack(found), 0
 
 
+@final
+@uncompiled_methods
+class DifferentiatedOnce(torch.autograd.Function):
+    """Values that go in or out by a sparse tensor of torch, which cuts its first derivatives off from second ones in silence."""
+
+    @staticmethod
+    def forward(values: Tensor, instead: str) -> Tensor:
+        """The values."""
+        return values.view_as(values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what to take instead."""
+        ctx.instead = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        """The cotangent, where it is not to be differentiated again."""
+        if torch.is_grad_enabled():  # create_graph=True, which torch.func always sets
+            raise NotImplementedError(
+                "second derivatives through a sparse tensor of torch would be wrong: torch does not record how the gradient of "
+                f"its values was made; take {ctx.instead}, or backward() without create_graph where first derivatives are enough"
+            )
+        return cotangents[0], None
+
+
+def differentiated_once(values: Tensor, instead: str) -> Tensor:
+    """Values whose second derivatives are refused."""
+    found: Tensor = DifferentiatedOnce.apply(values, instead) if values.requires_grad else values  # type: ignore[no-untyped-call]
+    return found
+
+
 def _solved_change(op: Solve | TriangularSolve, v: Tensor, b: Tensor, dv: Tensor | None, db: Tensor | None) -> Tensor:
     """``dx = A^-1 (db - dA x)`` of ``x = A^-1 b``, with the factor that gave x."""
     again = replace(op, memo=Memo(op.memo.factor))

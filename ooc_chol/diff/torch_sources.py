@@ -16,7 +16,8 @@ from ooc_chol.diff.functions import transpose
 from ooc_chol.diff.memory import IndexArray
 from ooc_chol.diff.ops import Gather
 from ooc_chol.diff.pattern import Pattern
-from ooc_chol.diff.torch_function import apply
+from ooc_chol.diff.torch_arrays import on_host
+from ooc_chol.diff.torch_function import apply, differentiated_once
 from ooc_chol.inputs import plain_array
 
 _FLOATS = (torch.float32, torch.float64)
@@ -33,7 +34,8 @@ class Entries(NamedTuple):
 def checked_tensor(given: Any, what: str) -> Tensor:
     """A dense tensor of real floating-point numbers, as it is."""
     if not isinstance(given, Tensor):
-        raise TypeError(f"{what} is a {type(given).__name__}: give a tensor of torch")
+        advice = f", such as torch.from_numpy({what})" if isinstance(given, np.ndarray) else ""
+        raise TypeError(f"{what} is a {type(given).__name__}: give a tensor of torch{advice}")
     if given.layout != torch.strided:
         raise TypeError(f"{what} has the layout {given.layout}: give a dense tensor")
     if given.dtype not in _FLOATS:
@@ -96,24 +98,35 @@ def _of_tensor(a: Tensor) -> Entries:
         raise ValueError(f"the matrix has shape {tuple(a.shape)}: give one of two dimensions")
     shape = (int(a.shape[0]), int(a.shape[1]))
     if a.layout == torch.sparse_csr:
-        return canonical_entries(a.crow_indices(), a.col_indices(), a.values(), shape)
+        return canonical_entries(a.crow_indices(), a.col_indices(), _values_of(a), shape)
     if a.layout == torch.sparse_csc:
-        columns = canonical_entries(a.ccol_indices(), a.row_indices(), a.values(), shape[::-1])
+        columns = canonical_entries(a.ccol_indices(), a.row_indices(), _values_of(a), shape[::-1])
         return Entries(*transpose(columns.pattern, columns.values, apply=apply), columns.said)
-    if a.layout == torch.sparse_coo:
-        return _of_coo(a, shape)
+    if a.layout in (torch.sparse_coo, torch.sparse_bsr, torch.sparse_bsc):
+        return _of_coo(a.to_sparse_coo(), shape)  # type: ignore[no-untyped-call]
     tensor = checked_tensor(a, "the matrix")
     rows, columns = (_host(each) for each in torch.nonzero(tensor.detach(), as_tuple=True))
     pattern = Pattern(_starts(rows, shape[0]), columns, shape, name="the matrix")
     return Entries(pattern, apply(Gather(IndexArray(rows * shape[1] + columns), tensor.numel()), tensor.reshape(-1)))
 
 
+def _values_of(a: Tensor) -> Tensor:
+    """The values of a sparse tensor, which torch can differentiate once."""
+    return differentiated_once(
+        a.values(), "CSR.from_entries(indptr, indices, values, shape) of its values, or CSR.of a dense tensor"
+    )
+
+
 def _of_coo(a: Tensor, shape: tuple[int, int]) -> Entries:
     """The entries of a tensor in coordinates; torch adds those of one place."""
+    if a.sparse_dim() != 2:
+        raise ValueError(
+            f"the matrix has {a.sparse_dim()} sparse dimension and {a.dense_dim()} dense: give one with two sparse ones"
+        )
     given = a._nnz()
     together = a.coalesce()
     rows, columns = _host(together.indices())
-    found = canonical_entries(_starts(rows, shape[0]), columns, together.values(), shape)
+    found = canonical_entries(_starts(rows, shape[0]), columns, _values_of(together), shape)
     merged = given - found.pattern.nnz
     said = counted(merged, "entry was added to another", "entries were added to others") if merged else ""
     return found._replace(said=said)
@@ -145,4 +158,4 @@ def _starts(rows: NDArray[Any], n_rows: int) -> NDArray[np.int64]:
 
 def _host(numbers: Any) -> Any:
     """A tensor as NumPy's; anything else as it is."""
-    return numbers.detach().cpu().numpy() if isinstance(numbers, Tensor) else numbers
+    return on_host(numbers) if isinstance(numbers, Tensor) else numbers

@@ -114,4 +114,4 @@ def _check_numbers(pattern: Pattern, values: Array, unit_diagonal: bool) -> None
     if bool(zeros.any()):
         at = int(zeros.argmax())
         problem, advice = f"its entry ({at}, {at}) is 0", "mend the entry, or give unit_diagonal=True"
-        raise SingularMatrixError(f"the matrix of {pattern.name}", problem, advice, at)
+        raise SingularMatrixError(pattern.matrix_name, problem, advice, at)

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from ooc_chol.errors import DeviceError as DeviceError
     from ooc_chol.errors import DowndateError as DowndateError
     from ooc_chol.errors import ForkedError as ForkedError
+    from ooc_chol.errors import InputWarning as InputWarning
     from ooc_chol.errors import MissingFolderError as MissingFolderError
     from ooc_chol.errors import MissingPackageError as MissingPackageError
     from ooc_chol.errors import MissingValueError as MissingValueError
@@ -162,6 +163,7 @@ _NAMES = {
     "eigen.svds": ("svds",),
     "errors": (
         "AsymmetryWarning",
+        "InputWarning",
         "BudgetError",
         "BudgetWarning",
         "CheckpointError",

@@ -615,6 +615,12 @@ class ClosedError(TierError, ValueError):
     """A factor was used after it was closed; its ``closed`` says so beforehand."""
 
 
+class InputWarning(UserWarning):
+    """An input is probably not what was meant: the message says what was made of it, and what to give."""
+
+    __repr__ = _error_repr
+
+
 class RatesWarning(UserWarning):
     """Measured rates could not be used, so that a plan goes without predicted seconds; the message says why."""
 

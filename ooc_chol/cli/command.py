@@ -208,9 +208,15 @@ def _own_warnings_as_lines(names: Collection[str]) -> Iterator[None]:
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
-            if issubclass(
-                category, oc.AsymmetryWarning | oc.BudgetWarning | oc.ImputationWarning | oc.PrecisionWarning | oc.RatesWarning
-            ):
+            own = (
+                oc.AsymmetryWarning
+                | oc.BudgetWarning
+                | oc.ImputationWarning
+                | oc.InputWarning
+                | oc.PrecisionWarning
+                | oc.RatesWarning
+            )
+            if issubclass(category, own):
                 print(f"ooc-chol: warning: {oc.shell_words(str(message), names)}", file=sys.stderr)
             else:
                 others(message, category, *place)

@@ -183,6 +183,7 @@ def public_objects(factors):
         "PlanSizeError": [oc.PlanSizeError(f"a matrix of order {10**9}", 10**12, 10**7, 1000, 2048, 10**12)],
         "PrecisionError": [oc.PrecisionError(1e-3, 1e-9)],
         "PrecisionWarning": [oc.PrecisionWarning(HOSTILE * 9)],
+        "InputWarning": [oc.InputWarning(HOSTILE * 9)],
         "RatesWarning": [oc.RatesWarning(HOSTILE * 9)],
         "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
         "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],

@@ -7,6 +7,7 @@ import gzip
 import os
 import re
 import zipfile
+from contextlib import nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -393,6 +394,32 @@ def test_zeros_of_rows_that_were_made_before_are_dropped(tmp_path: Path) -> None
 def test_counting_begins_at_0_or_1(tmp_path: Path, base: Any) -> None:
     with pytest.raises(ValueError, match="vertices are counted from 0 or from 1"):
         oc.edge_list(tmp_path / "a.txt", base=base)
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "warns"),
+    [
+        ("1 2\n2 3\n", {}, True),
+        ("1,2,0.5\n3,2,1.5\n", {"directed": True}, True),
+        ("1 2\n", {"shape": (9, 9)}, True),
+        ("1 2\n2 3\n", {"base": 0}, False),
+        ("1 2\n2 3\n", {"base": 1}, False),
+        ("1 2\n2 0\n", {}, False),
+        ("5 2\n2 7\n", {}, False),
+        ("# none\n", {}, False),
+    ],
+)
+def test_lists_that_may_count_from_1_are_told(tmp_path: Path, lines: str, options: dict[str, Any], warns: bool) -> None:
+    (tmp_path / "a.txt").write_text(lines)
+    with pytest.warns(oc.InputWarning, match="give base=1") if warns else nullcontext():
+        oc.edge_list(tmp_path / "a.txt", **options)
+
+
+@pytest.mark.parametrize("name", ["a.graph", "a.graph.gz", "A.MTX", "a.npz", "a.npy", "a.oocsr"])
+def test_a_file_in_another_format_is_no_list_of_edges(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("2 1\n2\n1\n")
+    with pytest.raises(ValueError, match=r"is no list of edges, by the ending of its name"):
+        oc.edge_list(tmp_path / name, base=1)
 
 
 def test_an_infinite_weight_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import ooc_chol as oc
 _EDGES = (".txt", ".csv", ".tsv", ".edges", ".el")
 
 
-def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, base: int = 0) -> csr_array:
+def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, base: int | None = None) -> csr_array:
     """The adjacency matrix of a graph in a file.
 
     Parameters
@@ -27,7 +27,7 @@ def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, b
     n_vertices : int, optional
         How many vertices there are. A list of edges does not say so where the last ones have no edge.
     base : {0, 1}
-        Number of the first vertex in a list of edges.
+        Number of the first vertex in a list of edges; as for :func:`ooc_chol.edge_list`.
 
     Returns
     -------

@@ -78,7 +78,7 @@ def source_of(arguments: argparse.Namespace, source: Path) -> Any:
     if not source.exists():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
     if arguments.one_based or arguments.directed:
-        return oc.edge_list(source, base=int(arguments.one_based), directed=arguments.directed, zeros=arguments.zeros)
+        return oc.edge_list(source, base=1 if arguments.one_based else None, directed=arguments.directed, zeros=arguments.zeros)
     return rows_of(source, zeros=arguments.zeros)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.errors import SparseInputError
+from ooc_chol.errors import InputWarning, SparseInputError
 from ooc_chol.inputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows
@@ -18,6 +19,8 @@ from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
 
 #: Vertices up to this number are taken as they are; of more, one in so many must have an edge.
 _FREE_VERTICES, _MOST_UNUSED = 1 << 24, 256
+#: Endings of files in other formats.
+_OTHER_ENDINGS = (".graph", ".graph.gz", ".mtx", ".mtx.gz", ".npz", ".npy", ".oocsr")
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*$")
 _HEADLINE = re.compile(rb"[ \t]*[\"'A-Za-z_]")
 
@@ -32,7 +35,7 @@ class Edges(NamedTuple):
 def edge_list(
     path: AnyPath,
     *,
-    base: int = 0,
+    base: int | None = None,
     directed: bool = False,
     shape: tuple[int, int] | None = None,
     zeros: Zeros = "keep",
@@ -47,7 +50,7 @@ def edge_list(
         first line has one, between blanks, commas or semicolons. Lines that begin with ``#`` or ``%`` are comments; the first
         line of a ``.csv`` or ``.tsv`` may have names.
     base : {0, 1}
-        Number of the first vertex.
+        Number of the first vertex: 0 where it is not given, with a warning where the list has no vertex 0 but a vertex 1.
     directed : bool
         Whether a line is one entry, row then column; else it is two, one in each triangle (and one for a loop).
     shape : (int, int), optional
@@ -70,7 +73,12 @@ def edge_list(
     TierError
         The file cannot be read.
     ValueError
-        ``base`` is neither 0 nor 1.
+        ``base`` is neither 0 nor 1, or the ending of the name is that of another format.
+
+    Warns
+    -----
+    InputWarning
+        ``base`` was not given, and the list has no vertex 0 but a vertex 1.
 
     Examples
     --------
@@ -89,10 +97,20 @@ def edge_list(
     """
     path = Path(path)
     source = name or str(path)
-    if base not in (0, 1) or isinstance(base, bool):
+    if base not in (None, 0, 1) or isinstance(base, bool):
         raise ValueError(f"base is {base!r:.80}; vertices are counted from 0 or from 1")
+    if path.name.lower().endswith(_OTHER_ENDINGS):
+        raise ValueError(
+            f"{source} is no list of edges, by the ending of its name, and its format says how it counts: take block_csr of it, "
+            "without base or directed (--one-based, --directed), or rename it"
+        )
+    is_told, base = base is not None, base or 0
     edges = _read(path, source, base)
     vertices = edges.vertices
+    if not is_told and vertices.size and vertices.min() == 1:
+        advice = "if they count from 1, give base=1 (--one-based in the shell)"
+        text = f"{source}: vertices begin with 1, so that vertex 0 has no edges; {advice}"
+        warnings.warn(text, InputWarning, stacklevel=2)
     if shape is None:
         n = int(vertices.max()) + 1 if vertices.size else 0
         if n > max(_FREE_VERTICES, _MOST_UNUSED * len(vertices)):

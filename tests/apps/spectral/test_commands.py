@@ -55,6 +55,27 @@ def test_bisect_writes_what_the_call_finds(folder, capsys):
     assert len(answer["eigenvalues"]) == 3 and answer["report"]["method"]
 
 
+@pytest.mark.filterwarnings("always::ooc_chol.errors.InputWarning")
+def test_edges_that_count_from_one_are_told_so(folder, capsys):
+    np.savetxt("one.txt", np.loadtxt("grid.txt", dtype=int) + 1, fmt="%d")
+    zero, one = (told(capsys, "bisect", *words) for words in (["grid.txt"], ["one.txt", "--one-based"]))
+    assert (one["n"], one["cut"], one["sizes"]) == (zero["n"], zero["cut"], zero["sizes"])
+    assert len(told(capsys, "partition", "one.txt", 3, "--one-based")["sizes"]) == 3
+    assert main(["spectral", "bisect", "one.txt", "--quiet"]) == 0
+    assert "warning: one.txt: vertices begin with 1, so that vertex 0 has no edges" in capsys.readouterr().err
+    with pytest.warns(oc.InputWarning, match="give base=1"):
+        assert spectral.read_graph("one.txt").n == N + 1
+    assert "is no list of edges" in refused(capsys, "bisect", "image.npy", "--one-based")
+
+
+@pytest.mark.filterwarnings("always::ooc_chol.errors.InputWarning")
+def test_a_scale_of_other_units_is_a_line(folder, capsys):
+    np.save("floats.npy", np.load("image.npy") / 255)
+    assert main(["spectral", "segment", "floats.npy", "--sigma-i", "20", "--quiet"]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("ooc-chol: warning: ") and "image * 255" in said
+
+
 def test_options_of_the_search_reach_the_call(folder, capsys):
     answer = told(capsys, "bisect", "grid.txt", "--vectors", 1, "--search", 0, "--no-refine", "--balance", 0.2)
     assert len(answer["eigenvalues"]) == 1 and answer["report"]["refine_seconds"] == 0

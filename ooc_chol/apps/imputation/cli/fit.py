@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tensor", type=Path, metavar="TENSOR", help="(N, m, n) numbers: .npy, .npz or NetCDF (.nc)")
     graph = "a graph of N vertices: a list of edges (.txt, .csv, .tsv, .edges, .el), .graph, .npz, .mtx, .oocsr, .npy"
     parser.add_argument("--graph", type=Path, required=True, metavar="FILE", help=graph)
-    parser.add_argument("--base", type=int, choices=(0, 1), default=0, help="number of the first vertex in a list (default: 0)")
+    parser.add_argument("--base", type=int, choices=(0, 1), help="number of the first vertex in a list (default: 0)")
     mask = "what is observed, 1, and what is not, 0: .npy, or a line for each slice (default: what is not NaN)"
     parser.add_argument("--mask", type=Path, metavar="FILE", help=mask)
     parser.add_argument("--variable", metavar="NAME", help="array of an .npz or NetCDF file (default: the one with three axes)")

@@ -34,6 +34,7 @@ from ooc_chol.apps.spectral.results import Partition
 def add_graph(parser: argparse.ArgumentParser) -> None:
     """Add the graph that is read."""
     parser.add_argument("graph", type=Path, metavar="GRAPH", help=GRAPH_HELP)
+    parser.add_argument("--one-based", action="store_true", help="vertices of a list of edges are counted from 1")
 
 
 def add_partition_options(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +68,7 @@ def check_files(options: argparse.Namespace) -> None:
 
 def read(options: argparse.Namespace) -> Graph:
     """The graph, with the weights of vertices that were given."""
-    graph = read_graph(options.graph)
+    graph = as_graph(oc.edge_list(options.graph, base=1)) if options.one_based else read_graph(options.graph)
     if options.vertex_weights is None:
         return graph
     return as_graph(graph, vertex_weights=read_column(options.vertex_weights, graph.n, "weights of vertices"))
@@ -97,7 +98,7 @@ def _places(options: argparse.Namespace, graph: Graph) -> Any:
 
 def _title(options: argparse.Namespace, graph: Graph, partition: Partition) -> str:
     """What the picture says above."""
-    return f"{options.graph.name}: {graph.n:,} vertices in {partition.n_parts} parts, {partition.cut:,.10g} of edges cut"
+    return f"{options.graph.name}: {graph.n:,} vertices in {partition.n_parts} parts, edges of weight {partition.cut:,.10g} cut"
 
 
 def _figures(options: argparse.Namespace, graph: Graph, partition: Partition) -> dict[str, Any]:

@@ -184,7 +184,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    radius, sigma_i, sigma_x, max_ncut, max_depth, min_size, n_splits, vectors, search, features, seed
+    radius, sigma_i, sigma_x, max_ncut, max_depth, min_size, split_points, vectors, search, features, seed
         As of :func:`normalized_cut`.
     tol, preconditioner, devices, memory_budget, max_passes
         Of the eigenvectors, as of :func:`bisect`.
@@ -223,7 +223,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         max_ncut: float = 0.01,
         max_depth: int | None = None,
         min_size: int = 1,
-        n_splits: int | None = None,
+        split_points: int | None = None,
         vectors: int = 2,
         search: int | None = None,
         features: str | ArrayLike = "grey",
@@ -240,7 +240,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.max_ncut = max_ncut
         self.max_depth = max_depth
         self.min_size = min_size
-        self.n_splits = n_splits
+        self.split_points = split_points
         self.vectors = vectors
         self.search = search
         self.features = features

@@ -70,7 +70,7 @@ def test_the_published_algorithm_is_within_reach() -> None:
     grey = camera((80, 100))
     found = {
         name: normalized_cut(grey, sigma_i=20, max_ncut=0.1, max_depth=1, **options).ncut  # type: ignore[arg-type]
-        for name, options in {"few": {"vectors": 1, "n_splits": 30}, "one": {"vectors": 1}, "searched": {}}.items()
+        for name, options in {"few": {"vectors": 1, "split_points": 30}, "one": {"vectors": 1}, "searched": {}}.items()
     }
     assert found["searched"] < found["one"] <= found["few"] < 0.01
     assert found["one"] == pytest.approx(0.002038, abs=2e-5)  # SciPy's eigsh and the same split
@@ -260,7 +260,7 @@ def test_masked_pixels_have_no_segment() -> None:
 def test_islands_of_a_mask_are_segments_without_eigenvectors() -> None:
     rng = np.random.default_rng(0)
     mask = disc((30, 60), (15, 14), 9) | disc((30, 60), (15, 44), 10)
-    found = normalized_cut(rng.uniform(100, 110, mask.shape), sigma_i=50, mask=mask, max_depth=1)
+    found = normalized_cut(rng.uniform(100, 110, mask.shape), sigma_i=15, mask=mask, max_depth=1)
     assert found.ncut == 0
     assert found.n_segments == 2
     assert "nothing joins" in found.tree[0].reason
@@ -300,10 +300,51 @@ def test_an_image_of_one_value_is_one_segment() -> None:
     assert normalized_cut(np.arange(600.0).reshape(20, 30), sigma_i=2, mask=mask).labels.max() == 0
 
 
-def test_a_scale_in_other_units_is_told() -> None:
-    image, _ = two_discs()
-    assert any("sigma_i is 20, but features differ by" in note for note in normalized_cut(image / 255, sigma_i=20).report.notes)
-    assert not normalized_cut(image / 255, sigma_i=0.1, max_depth=1, max_ncut=1e-9).report.notes[:-1]
+#: Images and scales that do not go together, and what is said; or nothing, where they do.
+SCALES = {
+    "floats to 1": (lambda u8: u8 / 255, {"sigma_i": 20}, r"give image \* 255, or sigma_i=20 / 255"),
+    "colours to 1": (lambda u8: np.dstack([u8 / 255] * 3), {"sigma_i": 20}, r"give image \* 255"),
+    "two near grey levels": (lambda u8: 100 + (u8 > 100).astype(np.uint8), {"sigma_i": 20}, "such as sigma_i=0.1, a tenth"),
+    "a scale of nothing": (
+        lambda u8: u8 + _noise(u8.shape),
+        {"sigma_i": 1e-3},
+        "sigma_i is 0.001, .* affinities of about 0 alone",
+    ),
+    "hardly a pixel": (lambda u8: u8 + _noise(u8.shape), {"sigma_i": 20, "sigma_x": 0.01}, "sigma_x is 0.01 pixels"),
+    "bytes": (lambda u8: u8, {"sigma_i": 20}, None),
+    "wide integers": (lambda u8: u8.astype(np.int64), {"sigma_i": 20}, None),
+    "truth values": (lambda u8: u8 > 100, {"sigma_i": 20}, None),
+    "floats to 255": (lambda u8: u8.astype(float), {"sigma_i": 20}, None),
+    "floats to 1 by their scale": (lambda u8: u8 / 255, {"sigma_i": 20 / 255}, None),
+    "areas of one value": (lambda u8: u8.astype(float), {"sigma_i": 1e-3}, None),
+    "distances that hardly count": (lambda u8: u8.astype(float), {"sigma_i": 20, "sigma_x": 1e6}, None),
+    "one value": (lambda u8: np.full_like(u8, 7), {"sigma_i": 20}, None),
+}
+
+
+def _noise(shape: tuple[int, ...]) -> NDArray[np.float64]:
+    return np.random.default_rng(0).normal(0, 4, shape)
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_a_scale_in_other_units_is_warned_of(name: str) -> None:
+    make, options, said = SCALES[name]
+    image = make(np.where(disc((20, 30), (10, 10), 6), 190, 90).astype(np.uint8))
+    if said is None:
+        assert not any("sigma" in note for note in normalized_cut(image, max_ncut=0.05, **options).report.notes)
+        return
+    with pytest.warns(oc.InputWarning, match=said) as caught:
+        found = normalized_cut(image, max_ncut=0.05, **options)
+    assert caught[0].filename == __file__
+    assert str(caught[0].message) in found.report.notes
+
+
+@pytest.mark.parametrize("name", ["n_segments", "n_clusters", "k", "n_parts"])
+def test_a_number_of_segments_is_refused_with_what_says_it(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"no option '{name}': .*max_ncut.* found\.at"):
+        normalized_cut(np.eye(12) * 200, sigma_i=20, **{name: 3})
+    with pytest.raises(TypeError, match="n_splits is no number of segments, and is called split_points now"):
+        normalized_cut(np.eye(12) * 200, sigma_i=20, n_splits=2)
 
 
 # what pixels are compared by
@@ -403,7 +444,7 @@ def test_affinities_take_no_arguments_of_images(options: dict[str, object]) -> N
         ({"max_depth": -1}, ValueError, "max_depth is -1"),
         ({"max_depth": 1.5}, TypeError, "max_depth is 1.5"),
         ({"min_size": 0}, ValueError, "min_size is 0"),
-        ({"n_splits": 0}, ValueError, "n_splits is 0"),
+        ({"split_points": 9}, ValueError, "split_points is 9; give 10 or more"),
         ({"vectors": 0}, ValueError, "vectors is 0"),
         ({"search": True}, TypeError, "search is True"),
         ({"sigma_i": 0}, ValueError, "sigma_i is 0"),

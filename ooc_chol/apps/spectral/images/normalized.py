@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import numpy as np
@@ -14,7 +16,7 @@ import ooc_chol as oc
 from ooc_chol.apps.spectral.arguments import SolverWords, check_words, whole_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
-from ooc_chol.apps.spectral.images.affinity import check_scales, pixel_affinity
+from ooc_chol.apps.spectral.images.affinity import Scales, check_scales, pixel_affinity
 from ooc_chol.apps.spectral.images.features import Features, features_of
 from ooc_chol.apps.spectral.images.growth import Grown, Place, check_threshold, one_segment
 from ooc_chol.apps.spectral.images.regions import Regions
@@ -27,8 +29,12 @@ from ooc_chol.apps.spectral.solving.lowest import SolverOptions
 GPU_ENTRIES = 400_000
 #: Segments that are looked at together beside GPUs: while these find the eigenvectors of one, the host cuts others.
 _AT_ONCE = 2
-#: A spread of features below this share of sigma_i leaves all affinities above 0.99.
-_HARDLY_SEEN = 0.1
+#: A spread of features below this share of sigma_i leaves all affinities above 0.78 (for one feature).
+_HARDLY_SEEN = 0.5
+#: Sums of a pixel's affinities below this leave it to itself.
+_ALONE = 1e-6
+#: Fewest split points that say something of a vector.
+_FEWEST_POINTS = 10
 
 
 def normalized_cut(
@@ -40,7 +46,7 @@ def normalized_cut(
     max_ncut: float = 0.01,
     max_depth: int | None = None,
     min_size: int = 1,
-    n_splits: int | None = None,
+    split_points: int | None = None,
     vectors: int = 2,
     search: int | None = None,
     features: str | ArrayLike = "grey",
@@ -74,8 +80,9 @@ def normalized_cut(
         Splits one after another that lead to a segment, at most; by default as many as ``max_ncut`` allows.
     min_size : int
         Fewest pixels of a segment.
-    n_splits : int, optional
-        Split points of a vector that are looked at, evenly spaced in the order of its entries; by default all.
+    split_points : int, optional
+        Split points of a vector that are looked at, 10 or more, evenly spaced in the order of its entries; by default all. With
+        few of them cuts are missed: the number of segments follows from ``max_ncut``.
     vectors : int
         Eigenvectors whose span is searched for the best cut. With 1 it is the published algorithm.
     search : int, optional
@@ -112,6 +119,12 @@ def normalized_cut(
     oc.NoConvergenceError
         Eigenvectors of some segment have not converged.
 
+    Warns
+    -----
+    oc.InputWarning
+        ``sigma_i`` is more than twice the range of the features, so that affinities hardly differ; or it or ``sigma_x`` is so
+        small that most pixels have none.
+
     Notes
     -----
     The affinity is the paper's (Shi and Malik, 2000; both scales are squared), with pixels at the radius itself among the
@@ -138,9 +151,10 @@ def normalized_cut(
     """
     started = time.perf_counter()
     wanted = check_threshold(max_ncut, max_depth)
+    _refuse_other_names(solver)
     check_words(solver)
     vectors, seed = whole_number("vectors", vectors, 1), whole_number("seed", seed, 0)
-    sweep = _sweep_options(n_splits, min_size, search, seed)
+    sweep = _sweep_options(split_points, min_size, search, seed)
     # Eigenvalues of 1e-11 are common, and any vector of the space that they span falls at a good cut.
     options = SolverOptions(seed=seed, sharp=False, gpu_entries=GPU_ENTRIES, **solver)
     if _is_affinity(image_or_affinity):
@@ -151,14 +165,30 @@ def normalized_cut(
     else:
         scales = check_scales(radius, sigma_i, sigma_x)
         seen = features_of(image_or_affinity, features, mask)
-        place, notes = Place(seen.keep.shape, None if seen.keep.all() else seen.keep), _notes_on(seen, scales.sigma_i)
+        place, notes = Place(seen.keep.shape, None if seen.keep.all() else seen.keep), _notes_on(seen)
         # Where nothing differs there is nothing to compare, nor to compute.
         graph = pixel_affinity(seen, scales) if seen.spread else None
+        doubt = _doubt_of_scales(seen, scales, graph)
+        if doubt:
+            warnings.warn(doubt, oc.InputWarning, stacklevel=2)
+            notes = (*notes, doubt)
     if graph is None:
         return one_segment(place, notes, time.perf_counter() - started)
     built = time.perf_counter() - started
     at_once = _AT_ONCE if options.are_gpus and not options.progress else 1
     return Grown(Regions(graph, vectors, sweep, options, at_once), place, notes).segmentation(wanted, built, started)
+
+
+def _refuse_other_names(solver: Mapping[str, object]) -> None:
+    """Raise for what other packages, or this one before, call an argument."""
+    if "n_splits" in solver:
+        raise TypeError("n_splits is no number of segments, and is called split_points now: leave it out, and all are looked at")
+    for name in ("n_segments", "n_clusters", "n_parts", "k"):
+        if name in solver:
+            raise TypeError(
+                f"there is no option {name!r}: segments are split while their best cut is at most max_ncut; give a larger one "
+                "for more, or take found.at(max_ncut) of what was found"
+            )
 
 
 def _is_affinity(given: Any) -> bool:
@@ -184,27 +214,43 @@ def _of_affinity(given: Any) -> tuple[Graph | None, Place, tuple[str, ...]]:
     return (graph if graph.n > 1 else None), Place((graph.n,), None), (dropped,) if graph.loops else ()
 
 
-def _notes_on(features: Features, sigma_i: float) -> tuple[str, ...]:
+def _notes_on(features: Features) -> tuple[str, ...]:
     """What an image is found to be before anything is computed."""
     notes = []
     left_out = int(np.count_nonzero(~features.keep))
     if left_out:
         notes.append(f"{left_out} of {features.keep.size} pixels are left out by the mask")
-    spread = features.spread
-    if not spread:
+    if not features.spread:
         notes.append("the image has one value: there is nothing to split")
-    elif spread < _HARDLY_SEEN * sigma_i:
-        notes.append(
-            f"sigma_i is {sigma_i:g}, but features differ by {spread:.3g} at most, so that all affinities are about 1: give a "
-            "sigma_i in the units of the features, such as a tenth of their spread"
-        )
     return tuple(notes)
 
 
-def _sweep_options(n_splits: int | None, min_size: int, search: int | None, seed: int) -> SweepOptions:
+def _doubt_of_scales(features: Features, scales: Scales, graph: Graph | None) -> str:
+    """What is wrong with scales that make affinities of neighbours all alike, or leave hardly any."""
+    spread, sigma_i = features.spread, scales.sigma_i
+    if graph is None:
+        return ""
+    if spread < _HARDLY_SEEN * sigma_i:
+        values = features.values[features.keep]
+        of_bytes = values.min() >= 0 and values.max() <= 1 < sigma_i
+        advice = (
+            f"give image * 255, or sigma_i={sigma_i:g} / 255, if that was meant of 255 grey levels"
+            if of_bytes
+            else (f"give one in their units, such as sigma_i={spread / 10:.2g}, a tenth of that")
+        )
+        return f"sigma_i is {sigma_i:g}, but features differ by {spread:.3g} at most, so that affinities hardly differ: {advice}"
+    if 2 * np.count_nonzero(graph.degrees < _ALONE) <= graph.n:
+        return ""
+    few = "so that more than half of the pixels have affinities of about 0 alone"
+    if scales.sigma_x is not None and scales.sigma_x < 0.3:  # the next pixel has less than 2e-5
+        return f"sigma_x is {scales.sigma_x:g} pixels, {few}: give 1 or more, or leave it out"
+    return f"sigma_i is {sigma_i:g}, and features differ by {spread:.3g}, {few}: give a larger one, such as {spread / 10:.2g}"
+
+
+def _sweep_options(split_points: int | None, min_size: int, search: int | None, seed: int) -> SweepOptions:
     """What of a vector is looked at, if it makes sense."""
     return SweepOptions(
-        None if n_splits is None else whole_number("n_splits", n_splits, 1),
+        None if split_points is None else whole_number("split_points", split_points, _FEWEST_POINTS),
         whole_number("min_size", min_size, 1),
         None if search is None else whole_number("search", search, 1),
         seed,

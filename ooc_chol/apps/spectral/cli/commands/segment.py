@@ -19,7 +19,7 @@ from ooc_chol.apps.spectral.pictures import PICTURES, save_figure, segments_figu
 from ooc_chol.apps.spectral.results import Segmentation
 
 #: Arguments of the call that are passed on where they are given.
-_GIVEN = ("sigma_i", "sigma_x", "radius", "max_ncut", "max_depth", "min_size", "n_splits", "features")
+_GIVEN = ("sigma_i", "sigma_x", "radius", "max_ncut", "max_depth", "min_size", "split_points", "features")
 
 #: Shown below the help of the command.
 EXAMPLES = (
@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_trace(parser)
     add_force(parser)
     alike = parser.add_argument_group("which pixels are alike")
-    scale = "difference of values at which affinities have fallen to 1/e, such as 20 of 255 grey levels"
+    scale = "difference of values at which affinities have fallen to 1/e, 20 of 255 grey levels, 0.08 of floats from 0 to 1"
     alike.add_argument("--sigma-i", type=float, required=True, help=scale)
     alike.add_argument("--sigma-x", type=float, help="the same for distances, in pixels (default: they do not count)")
     alike.add_argument("--radius", type=float, help="pixels are compared within this distance (default: 5)")
@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     split.add_argument("--max-ncut", type=float, help="split no segment whose best normalized cut is larger (default: 0.01)")
     split.add_argument("--max-depth", type=int, help="splits one after another, at most (default: as many as that allows)")
     split.add_argument("--min-size", type=int, help="fewest pixels of a segment (default: 1)")
-    split.add_argument("--n-splits", type=int, help="thresholds of an eigenvector that are tried (default: all)")
+    split.add_argument("--split-points", type=int, help="thresholds of an eigenvector that are tried, 10 or more (default: all)")
     add_seed(split)
     add_solver(parser)
 

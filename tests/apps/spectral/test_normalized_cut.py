@@ -302,7 +302,7 @@ def test_an_image_of_one_value_is_one_segment() -> None:
 
 #: Images and scales that do not go together, and what is said; or nothing, where they do.
 SCALES = {
-    "floats to 1": (lambda u8: u8 / 255, {"sigma_i": 20}, r"give image \* 255, or sigma_i=20 / 255"),
+    "floats to 1": (lambda u8: u8 / 255, {"sigma_i": 20}, r"give image \* 255, or sigma_i=0\.078, if 20 of 255 grey"),
     "colours to 1": (lambda u8: np.dstack([u8 / 255] * 3), {"sigma_i": 20}, r"give image \* 255"),
     "two near grey levels": (lambda u8: 100 + (u8 > 100).astype(np.uint8), {"sigma_i": 20}, "such as sigma_i=0.1, a tenth"),
     "a scale of nothing": (

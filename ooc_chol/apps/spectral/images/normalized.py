@@ -234,9 +234,9 @@ def _doubt_of_scales(features: Features, scales: Scales, graph: Graph | None) ->
         values = features.values[features.keep]
         of_bytes = values.min() >= 0 and values.max() <= 1 < sigma_i
         advice = (
-            f"give image * 255, or sigma_i={sigma_i:g} / 255, if that was meant of 255 grey levels"
+            f"give image * 255, or sigma_i={sigma_i / 255:.2g}, if {sigma_i:g} of 255 grey levels were meant"
             if of_bytes
-            else (f"give one in their units, such as sigma_i={spread / 10:.2g}, a tenth of that")
+            else f"give one in their units, such as sigma_i={spread / 10:.2g}, a tenth of that"
         )
         return f"sigma_i is {sigma_i:g}, but features differ by {spread:.3g} at most, so that affinities hardly differ: {advice}"
     if 2 * np.count_nonzero(graph.degrees < _ALONE) <= graph.n:

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from ooc_chol.diff.checks import check_floats
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import compute_type
 from ooc_chol.inputs import plain_array
@@ -21,8 +20,6 @@ def array_of(given: Any, what: str) -> Array:
     """An array of JAX: what is one already, or a copy of NumPy's, in its own type."""
     if not hasattr(given, "dtype") or not hasattr(given, "shape"):
         raise TypeError(f"{what} is a {type(given).__name__}: give an array of JAX or NumPy")
-    if isinstance(given, np.ndarray):
-        check_floats(given, what)
     if np.dtype(given.dtype) not in (np.float32, np.float64):
         raise TypeError(f"{what} is of {given.dtype}: only real floating-point numbers are differentiated, float32 or float64")
     if not isinstance(given, Array) and given.dtype == np.float64 and not _has_64_bits():

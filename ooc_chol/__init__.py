@@ -163,7 +163,6 @@ _NAMES = {
     "eigen.svds": ("svds",),
     "errors": (
         "AsymmetryWarning",
-        "InputWarning",
         "BudgetError",
         "BudgetWarning",
         "CheckpointError",
@@ -173,6 +172,7 @@ _NAMES = {
         "DeviceError",
         "DowndateError",
         "ForkedError",
+        "InputWarning",
         "MissingFolderError",
         "MissingPackageError",
         "MissingValueError",

@@ -175,6 +175,7 @@ def public_objects(factors):
         "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
         "DowndateError": [oc.DowndateError(10**9, (10**6, 10**6))],
         "NotHermitianError": [oc.NotHermitianError(10**9, (10**6, 10**6))],
+        "MissingValueError": [oc.MissingValueError(HOSTILE, (10**9, 10**9))],
         "NonFiniteError": [oc.NonFiniteError(10**9, 10**9, (10**6, 10**6))],
         "NotPositiveDefiniteError": [oc.NotPositiveDefiniteError(10**9, (10**6, 10**6))],
         "OocCholError": [oc.OocCholError(HOSTILE * 9), oc.OocCholError()],

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, final
 
 from ooc_chol.errors import MissingPackageError, OocCholError, TierError
 from ooc_chol.installation import install_hint
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.access import drop_pages
 from ooc_chol.memory.files import file_errors_typed, read_up_to, write_error
+from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created
 from ooc_chol.memory.zarr_names import local_path
 
-#: Ending of a local file until it is complete: what a killed process leaves of one.
+#: Ending of a local file until it is complete, behind 16 digits that nobody else has: what a killed process leaves of one.
 _UNFINISHED = ".part"
+_LEFT = re.compile(r"(.+)\.[0-9a-f]{16}\.part")
+#: Name of the file by which a run locks a local folder, and what that is; empty, and there as long as the run writes.
+LOCK = ".ooc_chol.lock"
+_LOCKED = Unfinished(b"\0", "lock of a Zarr group", "", "group")
 #: Schemes that obstore reaches by itself, in whose place fsspec needs a package for each.
 _BY_OBSTORE = frozenset(("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"))
 
@@ -58,6 +66,13 @@ class AbstractObjectFolder(ABC):
     @abstractmethod
     def is_empty(self) -> bool:
         """Whether there is no object at all."""
+
+    def lock(self, owner: object, *, make: bool = False) -> Callable[[], object]:
+        """Keep other runs from writing here until what is returned is called, or ``owner`` goes; object storage cannot.
+
+        With ``make`` the folder is made if it is not there, else that is a ``FileNotFoundError``.
+        """
+        return _nothing
 
     def flush(self) -> None:  # noqa: B027 - object storage is durable at once
         """Make durable what this process wrote until now."""
@@ -145,13 +160,34 @@ class LocalFolder(AbstractObjectFolder):
         with file_errors_typed(path, "removing it"), suppress(FileNotFoundError):
             shutil.rmtree(path)
 
-    def remove_left(self) -> None:
-        """Remove what processes that were killed left of files that they were writing."""
-        for folder, _, files in os.walk(self.name):
+    def remove_left(self, keys: Iterable[str]) -> None:
+        """Remove what processes that were killed left of files that they were writing: of these objects, or of any below."""
+        own = set(keys)
+        for folder, folders, files in os.walk(self.name):
+            is_top = folder == self.name
+            if is_top:
+                folders[:] = own.intersection(folders)
             for file in files:
-                if file.endswith(_UNFINISHED):
+                if (left := _LEFT.fullmatch(file)) and (not is_top or left[1] in own):
                     with suppress(OSError):
                         os.unlink(os.path.join(folder, file))
+
+    def lock(self, owner: object, *, make: bool = False) -> Callable[[], object]:
+        """Lock the folder by a file in it, against all processes, and machines where its file system has locks for them."""
+        path = self._path(LOCK)
+        with HeldInterrupts(), file_errors_typed(self.name, "locking it"):
+            while True:
+                if make:
+                    os.makedirs(self.name, exist_ok=True)
+                try:
+                    descriptor = create_locked(path, None, _LOCKED)
+                except TierError as error:
+                    if not isinstance(error.__cause__, FileNotFoundError):
+                        raise
+                    if not make:
+                        raise FileNotFoundError(2, "there is no folder", self.name) from None
+                else:
+                    return weakref.finalize(owner, _unlock, descriptor, path, os.getpid())
 
     def remove_itself(self) -> None:
         """Remove the folder if nothing is in it."""
@@ -163,7 +199,7 @@ class LocalFolder(AbstractObjectFolder):
         with file_errors_typed(self.name, "looking at it"):
             try:
                 with os.scandir(self.name) as found:
-                    return next(found, None) is None
+                    return all(entry.name == LOCK for entry in found)
             except FileNotFoundError:
                 return True
 
@@ -186,6 +222,18 @@ class LocalFolder(AbstractObjectFolder):
 
     def _path(self, key: str) -> str:
         return f"{self.name}/{key}"
+
+
+def _nothing() -> None:
+    """Unlock what has no locks."""
+
+
+def _unlock(descriptor: int, path: str, process: int) -> None:
+    """Let go of a lock; a child of the process that took it leaves it there."""
+    if process == os.getpid():
+        forget_created(descriptor, path)
+    else:
+        os.close(descriptor)
 
 
 def _behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:

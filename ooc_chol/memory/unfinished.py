@@ -24,6 +24,7 @@ class Unfinished(NamedTuple):
     mark: bytes  #: First bytes of each, once it has any
     what: str  #: What such a file becomes, such as ``"factor"``
     opener: str  #: What opens it once it is complete, in words
+    written: str = "file"  #: What a run that holds the lock is writing
 
 
 def create_locked(path: str, mode: int | None, kind: Unfinished) -> int:
@@ -39,7 +40,7 @@ def create_locked(path: str, mode: int | None, kind: Unfinished) -> int:
                 f"{path}: cannot create the file: {error.strerror}; check that its folder exists and is writable"
             ) from error
         try:
-            if lock(descriptor, path):
+            if lock(descriptor, path, kind):
                 if mode is not None:
                     os.fchmod(descriptor, mode)
                 return descriptor
@@ -62,7 +63,7 @@ def open_locked(path: str, kind: Unfinished) -> int:
     """Open what a run that was ended left at ``path``, for reading and writing, and lock it against other runs."""
     descriptor = _opened(path, kind)
     try:
-        if not lock(descriptor, path):
+        if not lock(descriptor, path, kind):
             raise FileNotFoundError(errno.ENOENT, "another run has just completed or removed it", path)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _in_the_way(path, "no ordinary file", kind)
@@ -90,7 +91,7 @@ def _remove_unfinished(path: str, kind: Unfinished) -> None:
     except FileNotFoundError:
         return
     try:
-        if not lock(descriptor, path):
+        if not lock(descriptor, path, kind):
             return
         if not stat.S_ISREG(os.fstat(descriptor).st_mode) or read_up_to(descriptor, len(kind.mark), 0) not in (
             b"",
@@ -110,13 +111,15 @@ def _in_the_way(path: str, what: str, kind: Unfinished) -> TierError:
     )
 
 
-def lock(descriptor: int, path: str) -> bool:
+def lock(descriptor: int, path: str, kind: Unfinished) -> bool:
     """Lock the open file; False when ``path`` no longer names it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         who = f" (process {holder})" if (holder := lock_holder(descriptor)) else ""
-        raise TierError(f"{path}: another run is writing this file{who}; wait for it, or choose another name") from error
+        raise TierError(
+            f"{path}: another run is writing this {kind.written}{who}; wait for it, or choose another name"
+        ) from error
     except OSError as error:
         if error.errno not in _CANNOT:  # a file system without locks only loses this guard
             raise TierError(f"{path}: cannot lock the file: {error.strerror}; check the disk") from error

@@ -64,6 +64,7 @@ def made(run: ClusterRun) -> tuple[int, int]:
 def factor_in(run: ClusterRun) -> NDArray:
     """L of a group whose windows are all there."""
     store = ZarrStore.open_unfinished(run.store)
+    store.take_over()
     store.complete()
     store.close()
     with oc.load(run.store) as factor:

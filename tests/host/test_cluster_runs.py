@@ -486,6 +486,22 @@ def test_an_interrupted_run_goes_on_from_its_group(two_workers, tmp_path):
     assert again.tasks == 0 and again.resumed_blocks == report.plan.n_tasks
 
 
+@pytest.mark.parametrize("options", [{}, {"checkpoint": True}])
+def test_nobody_else_writes_the_group_of_a_run(options, two_workers, tmp_path):
+    place, refused = tmp_path / "L.zarr", []
+
+    def disturb(done: int, total: int, seconds: float) -> None:
+        if not refused:
+            for more in ({"client": two_workers}, {}, {"checkpoint": True}):
+                with pytest.raises(oc.TierError, match="another run is writing this group"):
+                    oc.cholesky(spd(seed=4), tile_size=NB, store=place, **more, replace_store=True)
+                refused.append(more)
+
+    check_bits(source(), two_workers, one_machine(source()), store=place, progress=disturb, **options)
+    assert len(refused) == 3
+    check_bits(spd(), two_workers, one_machine(spd()), store=place, replace_store=True, **options)
+
+
 def test_a_verdict_on_a_leaves_no_group(two_workers, tmp_path):
     a = spd()
     a[100, 100] = -1

@@ -299,6 +299,7 @@ def test_tiles_go_to_a_group_and_are_there_once_their_window_is(options, tmp_pat
     blocks = made_blocks(run, A, 3)
     assert all(block.tiles is None and block.nbytes == 0 for block in blocks.values())
     store = ZarrStore.open_unfinished(run.store)
+    store.take_over()
     assert set(store.finished_windows()) == {grid.window(place) for place in grid.places()}
     assert store.window_facts(Window(range(3, 6), range(3)))["link_bytes"] == list(blocks[BlockPlace(1, 0)].link_bytes)
     store.complete()

@@ -432,11 +432,22 @@ def test_a_damaged_tile_of_a_checkpoint_is_computed_again():
     there = [path for path in Path("L.zarr/L/c").rglob("*") if path.is_file()]
     assert there
     flip(there[0], 100)
-    Path("L.zarr/L/c/0/0.0123.part").write_bytes(b"of a process that was killed")
+    left = [Path("L.zarr", name + ".0123456789abcdef.part") for name in ("L/c/0/0", "zarr.json")]
+    others = (
+        "thesis.part",
+        "mine/video.part",
+        "mine/L.0123456789abcdef.part",
+        "L/c/0/0.0123.part",
+        "notes.0123456789abcdef.part",
+    )
+    strangers = [Path("L.zarr", name) for name in others]
+    Path("L.zarr/mine").mkdir()
+    for path in [*left, *strangers]:
+        path.write_bytes(b"of a process that was killed, or of somebody else")
     with oc.cholesky(stop_at(A, 0), checkpoint="L.zarr", **PLAIN):
         pass
     assert bits(oc.load("L.zarr")) == right
-    assert not list(Path("L.zarr").rglob("*.part"))
+    assert set(Path("L.zarr").rglob("*.part")) == set(strangers)
 
 
 def test_another_matrix_is_no_checkpoint_of_this_one():
@@ -466,6 +477,7 @@ def test_widened_tiles_are_in_one_array_alone():
     store.close()
     with closing(ZarrStore.open_unfinished("L.zarr")) as again:
         assert again.layout.widened == tuple(narrow) and again.checkpoint == {"who": "this test"}
+        again.take_over()
         assert all(again.format_of(index) == FP64 for index in narrow)
         filled(again)
         again.complete()

@@ -185,24 +185,28 @@ def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, a
         if asked.checkpoint:
             fingerprint = matrix.fingerprint(client, fmt, call.options.devices)
             found = found_group(asked, call.options, matrix, fmt, fingerprint)
-    facts = agreed_facts(client, matrix.n, call.options if found is None else found.options, fmt)
-    if asked is None:
-        from ooc_chol.dense.cluster.shared_blocks import shares_memory  # needs Dask
+    with ExitStack() as until_known:
+        if found is not None:
+            until_known.callback(found.store.close)
+        facts = agreed_facts(client, matrix.n, call.options if found is None else found.options, fmt)
+        if asked is None:
+            from ooc_chol.dense.cluster.shared_blocks import shares_memory  # needs Dask
 
-        facts = replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
-    plan = plan_of_call(
-        client,
-        facts,
-        matrix.n,
-        fmt,
-        store=None if asked is None else asked.place,
-        height=None if found is None else found.store.header.height,
-        a_is_sent=matrix.source is None,
-        asks_seconds=asks_seconds,
-    )
-    key = agreed_key(client, facts, plan.blocks, fmt)
-    if found is not None:
-        found.check_key(key)
+            facts = replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
+        plan = plan_of_call(
+            client,
+            facts,
+            matrix.n,
+            fmt,
+            store=None if asked is None else asked.place,
+            height=None if found is None else found.store.header.height,
+            a_is_sent=matrix.source is None,
+            asks_seconds=asks_seconds,
+        )
+        key = agreed_key(client, facts, plan.blocks, fmt)
+        if found is not None:
+            found.check_key(key)
+        until_known.pop_all()
     return Setting(matrix, fmt, facts, plan, key, asked, found, fingerprint)
 
 
@@ -224,10 +228,13 @@ def _group(client: Any, setting: Setting) -> Iterator[Group]:
         yield Group()
         return
     if found is not None:
-        group = Group(found.store, right_blocks(client, found.store))
+        group = Group(found.store)
     else:
         group = Group(new_group(asked, setting.plan.blocks, setting.fmt, setting.key, _record_of(setting.fingerprint, options)))
     with kept_group(group, keeps=asked.checkpoint):
+        if found is not None:
+            found.store.take_over()
+            group.done = right_blocks(client, found.store)
         yield group
 
 
@@ -272,6 +279,7 @@ def _job(client: Any, setting: Setting, group: Group) -> RunJob:
         setting.key,
         matrix.source,
         group.url,
+        group.writer,
         memory_bytes=facts.memory_bytes,
         shares_memory=facts.shares_memory,
     )

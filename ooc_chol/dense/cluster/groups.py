@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
@@ -75,6 +75,11 @@ class Group:
         """Its name, for workers."""
         return None if self.store is None else self.store.path
 
+    @property
+    def writer(self) -> str | None:
+        """The run that writes it, for workers."""
+        return None if self.store is None else self.store.header.writer
+
     def completed(self) -> ZarrStore | None:
         """The store of the group, complete now."""
         if self.store is not None:
@@ -97,20 +102,21 @@ def found_group(
     store = None if asked.replace else _opened(asked.place)
     if store is None:
         return None
-    record = _record(store)
-    if record is None:
-        store.close()
-        return None
-    differing = record.conflicts(options, store.grid.nb)
-    if store.grid.n != matrix.n:
-        differing = {"n": (str(store.grid.n), str(matrix.n)), **differing}
-    elif store.fmt != fmt:
-        differing = {"dtype": (store.fmt.dtype.name, fmt.dtype.name), **differing}
-    else:
-        differing = {**record.fingerprint.differences(fingerprint), **differing}
-    if differing:
-        store.close()
-        raise CheckpointError(store.path, differing)
+    with ExitStack() as until_known:
+        until_known.callback(store.close)
+        record = _record(store)
+        if record is None:
+            return None
+        differing = record.conflicts(options, store.grid.nb)
+        if store.grid.n != matrix.n:
+            differing = {"n": (str(store.grid.n), str(matrix.n)), **differing}
+        elif store.fmt != fmt:
+            differing = {"dtype": (store.fmt.dtype.name, fmt.dtype.name), **differing}
+        else:
+            differing = {**record.fingerprint.differences(fingerprint), **differing}
+        if differing:
+            raise CheckpointError(store.path, differing)
+        until_known.pop_all()
     return Found(store, record.pinned(options, store.grid.nb))
 
 

@@ -34,6 +34,8 @@ class ClusterRun:
         Zarr array); None where each task is given its block of A as an array.
     store : str or None
         URL or path of the Zarr group that L goes to; None where workers keep it in memory.
+    writer : str or None
+        What the group of this run is told by from those of other runs.
     memory_bytes : int
         With ``store``: bytes of a worker's memory for its task, where that runs on the host, and for tiles of L that it keeps
         for later tasks.
@@ -50,6 +52,7 @@ class ClusterRun:
     arithmetic_key: dict[str, str | int]
     source: Any = None
     store: str | None = None
+    writer: str | None = None
     memory_bytes: int = 0
     shares_memory: bool = False
     name: str = field(default_factory=lambda: uuid4().hex, compare=False)

@@ -88,7 +88,7 @@ def _opened(run: ClusterRun) -> OpenGroup:
     from ooc_chol.dense.stores.zarr_store import ZarrStore  # Zarr is an extra
 
     assert run.store is not None
-    return OpenGroup(run.name, ZarrStore.open_for_writing(run.store), KeptTiles(run.grid.nt))
+    return OpenGroup(run.name, ZarrStore.open_for_writing(run.store, run.writer), KeptTiles(run.grid.nt))
 
 
 #: Outside of a cluster the process is the worker.

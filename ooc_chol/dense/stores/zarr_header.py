@@ -46,6 +46,7 @@ class ZarrHeader:
     complete: bool = False  #: Whether all tiles are there: the last that is written
     index_hash: int | None = None  #: What signs all checksums of a complete group
     checkpoint: Mapping[str, Any] | None = None  #: A JSON object of whoever resumes an unfinished run
+    writer: str | None = None  #: The run that writes the group, by a token of its own; None once it is complete
     created_by: str = field(default_factory=package_version)  #: Version of the package that wrote the group
 
     @property
@@ -78,6 +79,7 @@ class ZarrHeader:
             "arithmetic_key": dict(self.arithmetic_key),
             "checkpoint": None if self.checkpoint is None else dict(self.checkpoint),
             "created_by": self.created_by,
+            **({} if self.writer is None else {"writer": self.writer}),
         }
         return group_document({OURS: {**fields, "signature": _signature(fields)}})
 
@@ -165,6 +167,7 @@ def _header_of(fields: Mapping[str, Any]) -> ZarrHeader:
         bool(fields["complete"]),
         None if signed is None else int(signed, 16),
         None if fields["checkpoint"] is None else dict(fields["checkpoint"]),
+        None if fields.get("writer") is None else str(fields["writer"]),
         str(fields["created_by"]),
     )
 

@@ -10,12 +10,12 @@ from dataclasses import replace as with_fields
 from ooc_chol.dense.stores.kept import AnyPlace
 from ooc_chol.dense.stores.zarr_header import is_ours, read_zarr_header
 from ooc_chol.dense.stores.zarr_layout import DOCUMENT, FORMAT_NAMES
-from ooc_chol.errors import DamagedFileError, MissingFolderError, OutputError, TierError
+from ooc_chol.errors import MissingFolderError, OutputError, TierError
 from ooc_chol.memory.object_folders import AbstractObjectFolder, LocalFolder, open_folder
 from ooc_chol.memory.zarr_names import is_zarr, local_path
 
 #: All that a group of ours has beside its own document: what is removed with it. Whatever else lies there is somebody else's.
-_PARTS = ("L", *(f"L_{name}" for name in FORMAT_NAMES), "checksums", "exponents", "norms", "formats", "windows")
+PARTS = ("L", *(f"L_{name}" for name in FORMAT_NAMES), "checksums", "exponents", "norms", "formats", "windows")
 
 
 def check_zarr_target(
@@ -36,7 +36,10 @@ def check_zarr_target(
         if _is_within(real, other) or _is_within(other, real) or (real is None and _is_same_url(place, given)):
             text = f"{option}: {os.fspath(place)} is, holds or lies in {os.fspath(given)}, which is read as {name}"
             raise OutputError(f"{text}, and would be lost; give another name", option, os.fspath(place), name)
-    check_free(open_folder(place), replace=replace, ask=ask, option=option)
+    folder = open_folder(place)
+    if _is_begun(folder):
+        folder.lock(folder)()  # raises where another run is writing
+    check_free(folder, replace=replace, ask=ask, option=option)
 
 
 def _is_within(path: str | None, folder: str | None) -> bool:
@@ -71,6 +74,14 @@ def check_free(folder: AbstractObjectFolder, *, replace: bool, ask: str = "repla
         raise OutputError(text, option, folder.name)
 
 
+def _is_begun(folder: AbstractObjectFolder) -> bool:
+    """Whether a folder has a factor that is not complete."""
+    try:
+        return not read_zarr_header(folder).complete
+    except (FileNotFoundError, TierError):  # of what cannot be read check_free says more
+        return False
+
+
 def _kind_of(folder: AbstractObjectFolder) -> str:
     """What there is of a group of ours, in words."""
     try:
@@ -82,21 +93,20 @@ def _kind_of(folder: AbstractObjectFolder) -> str:
     return "an unfinished factor" if header.checkpoint is None else "a checkpoint, from which checkpoint=True goes on"
 
 
-def make_way(folder: AbstractObjectFolder, *, replace: bool) -> None:
+def make_way(folder: AbstractObjectFolder, writer: str | None, *, replace: bool) -> None:
     """Remove an earlier factor where that was asked for; raise where something else is in the way."""
     check_free(folder, replace=replace)
     if is_ours(folder):
-        remove_group(folder)
+        remove_group(folder, writer)
 
 
-def remove_group(folder: AbstractObjectFolder) -> None:
-    """Remove what a group of ours has; whatever else lies in its folder stays, and the folder with it."""
-    with suppress(DamagedFileError, TierError, FileNotFoundError):  # what cannot be read claims nothing
-        # 1. It is complete no more, and no checkpoint. 2. Its parts go. 3. It is known for ours until all of them are gone.
-        header = with_fields(read_zarr_header(folder), complete=False, checkpoint=None)
+def remove_group(folder: AbstractObjectFolder, writer: str | None) -> None:
+    """Remove what a group of ours has, in behalf of the run ``writer``; whatever else lies in its folder stays."""
+    with suppress(TierError, FileNotFoundError):  # what cannot be read claims nothing
+        # 1. It is complete no more, no checkpoint, and no other run's. 2. Its parts go. 3. It is known for ours until all of
+        # them are gone.
+        header = with_fields(read_zarr_header(folder), complete=False, checkpoint=None, writer=writer)
         folder.write(DOCUMENT, [memoryview(header.document())])
-    for part in _PARTS:
+    for part in PARTS:
         folder.remove_below(part)
     folder.remove(DOCUMENT)
-    if isinstance(folder, LocalFolder):
-        folder.remove_itself()

@@ -19,14 +19,16 @@ from ooc_chol.dense.stores.checked_tiles import TileStates
 from ooc_chol.dense.stores.kept import AbstractKeptStore, AnyPlace
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.dense.stores.zarr_chunks import TileChunks
+from ooc_chol.dense.stores.zarr_claim import Claim
 from ooc_chol.dense.stores.zarr_header import ZarrHeader, layout_of, read_zarr_header
 from ooc_chol.dense.stores.zarr_index import GroupIndex
 from ooc_chol.dense.stores.zarr_layout import DOCUMENT, check_installed, chunk_parts, codes_of
-from ooc_chol.dense.stores.zarr_replacing import make_way, remove_group
+from ooc_chol.dense.stores.zarr_replacing import PARTS, check_free, make_way, remove_group
 from ooc_chol.dense.stores.zarr_windows import WindowRecords
 from ooc_chol.errors import TierError
 from ooc_chol.formats import FORMATS, FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
+from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.checksums import hash_bytes
 from ooc_chol.memory.files import tile_bytes
 from ooc_chol.memory.object_folders import AbstractObjectFolder, LocalFolder, open_folder
@@ -46,15 +48,16 @@ class ZarrStore(AbstractKeptStore):
     Each tile is a chunk of the array ``L``, or of that of its format, and appears with all of its bytes or not at all. Its
     checksum is the one that a file has, and lies in the array ``checksums``, of which a chunk holds those of a block of
     ``height`` tile rows and columns. Any number of threads and processes may read and write different tiles; two may write
-    the same tile where they write the same bytes. There is no lock, and no name of its own while the group is unfinished: it is
-    complete once its attributes say so, which are written last.
+    the same tile where they write the same bytes. One run writes it (:class:`Claim`). It has no name of its own while it is
+    unfinished: it is complete once its attributes say so, which are written last.
     """
 
     name = "zarr"
     ordered_by_events = True
 
-    def __init__(self, folder: AbstractObjectFolder, header: ZarrHeader, layout: TileLayout, *, is_own: bool) -> None:
-        self.folder, self.header = folder, header
+    def __init__(self, claim: Claim, header: ZarrHeader, layout: TileLayout, *, is_own: bool) -> None:
+        self._claim, self.header = claim, header
+        self.folder = folder = claim.folder
         self.path = folder.name
         self.grid, self.fmt = header.grid, header.fmt
         self._layout = layout
@@ -98,11 +101,15 @@ class ZarrStore(AbstractKeptStore):
         check_installed()
         layout = TileLayout(grid, formats=None if formats is None else tuple(formats), fmt=fmt)
         in_use = [] if layout.formats is None else [known for known in FORMATS.values() if known in set(layout.formats)]
-        header = ZarrHeader(grid, height or USUAL_HEIGHT, arithmetic_key or {}, fmt, tuple(in_use), checkpoint=checkpoint)
         folder = open_folder(url)
-        make_way(folder, replace=replace)
-        store = cls(folder, header, layout, is_own=True)
+        check_free(folder, replace=replace)  # before anything is put there
+        with HeldInterrupts():
+            claim = Claim.locked(folder, make=True)
+            shape, key = height or USUAL_HEIGHT, arithmetic_key or {}
+            header = ZarrHeader(grid, shape, key, fmt, tuple(in_use), checkpoint=checkpoint, writer=claim.token)
+            store = cls(claim, header, layout, is_own=True)
         try:
+            make_way(folder, header.writer, replace=replace)
             store._write_header(header)  # first: what a killed run leaves is known for an unfinished factor
             for array in header.shape.arrays():
                 folder.write(f"{array.name}/{DOCUMENT}", [memoryview(array.document())])
@@ -117,31 +124,53 @@ class ZarrStore(AbstractKeptStore):
     @classmethod
     def open(cls, url: AnyPlace | AbstractObjectFolder) -> ZarrStore:
         """Open a complete group for reading."""
-        store = cls._over(url, is_own=False)
+        store = cls._over(url)
         if not store.header.complete:
             raise TierError(f"{store.path} is unfinished; go on from it with the call that began it, or factor the matrix again")
         return store
 
     @classmethod
-    def open_for_writing(cls, url: AnyPlace | AbstractObjectFolder) -> ZarrStore:
-        """Open a group that another process made, to write tiles of some windows; it is left as it is when this one fails."""
-        return cls._over(url, is_own=False)
+    def open_for_writing(cls, url: AnyPlace | AbstractObjectFolder, writer: str | None = None) -> ZarrStore:
+        """Open a group that another process made, to write tiles of some windows; it is left as it is when this one fails.
+
+        ``writer`` is the token of the run that this is done for; ``TierError`` where that writes the group no more.
+        """
+        store = cls._over(url)
+        if writer is not None:
+            store._claim = Claim(store.folder, writer)
+            store._claim.check()
+        return store
 
     @classmethod
     def open_unfinished(cls, url: AnyPlace | AbstractObjectFolder) -> ZarrStore:
-        """Open the group of a run that was ended, to go on writing it; which tiles are there :meth:`verify_tiles` says.
+        """Open the group of a run that was ended, to go on writing it once it is known for the same; nothing is changed yet.
+
+        Which tiles are there :meth:`verify_tiles` says, and :meth:`take_over` lets it be written.
 
         Raises
         ------
         FileNotFoundError
             There is none, or it is complete.
+        TierError
+            Another run is writing it.
         """
-        store = cls._over(url, is_own=True)
-        if store.header.complete:
-            raise FileNotFoundError(2, "there is no unfinished Zarr group", store.path)
-        store._was_resumed = True
-        store._remove_widened()
+        check_installed()
+        folder = open_folder(url)
+        _unfinished_header(folder)
+        claim = Claim.locked(folder)
+        try:
+            header = with_fields(_unfinished_header(folder), writer=claim.token)  # another run may have completed it meanwhile
+            store = cls(claim, header, layout_of(folder, header), is_own=True)
+            store._was_resumed = True
+        except BaseException:
+            claim.release()
+            raise
         return store
+
+    def take_over(self) -> None:
+        """Let the group be this run's, of which an earlier one that is alive takes note."""
+        self._write_header(self.header)
+        self._remove_widened()
 
     @staticmethod
     def checkpoint_at(url: AnyPlace | AbstractObjectFolder) -> str | None:
@@ -154,16 +183,16 @@ class ZarrStore(AbstractKeptStore):
         return folder.name if header.checkpoint is not None and not header.complete else None
 
     @classmethod
-    def _over(cls, url: AnyPlace | AbstractObjectFolder, *, is_own: bool) -> ZarrStore:
-        """The store over a group that is there."""
+    def _over(cls, url: AnyPlace | AbstractObjectFolder) -> ZarrStore:
+        """The store over a group that is there, and that another run writes or has written."""
         check_installed()
         folder = open_folder(url)
         header = read_zarr_header(folder)
-        return cls(folder, header, layout_of(folder, header), is_own=is_own)
+        return cls(Claim(folder, header.writer), header, layout_of(folder, header), is_own=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the name of the group, which may be written by whoever opens it while it is unfinished."""
-        return ZarrStore.open_for_writing, (self.folder,)
+        return ZarrStore.open_for_writing, (self.folder, self.header.writer)
 
     @property
     def identity(self) -> str:
@@ -305,6 +334,7 @@ class ZarrStore(AbstractKeptStore):
         self._check_open()
         if self.header.complete:
             raise TierError(f"{self.path}: tile {tuple(index)} cannot be written, the factor in this group is complete")
+        self._claim.look()
         checksum = self._chunks.write(index, fmt, stored)
         self._index.note(index, checksum, None if fmt.top is None else int(stored[-8:].view(np.int64)[0]))
         if self.keeps_unfinished:
@@ -334,6 +364,7 @@ class ZarrStore(AbstractKeptStore):
         missing = next((index for index in window.tiles() if not self._index.checksum(index)), None)
         if missing is not None:
             raise TierError(f"{self.path}: tile {tuple(missing)} of a window that is to be finished was never written")
+        self._claim.check()
         self.folder.flush()
         if facts is not None:
             self._records.save(window, blocks, facts)
@@ -411,6 +442,8 @@ class ZarrStore(AbstractKeptStore):
         if not self.header.complete:
             self.keeps_unfinished = True
             self._index.withhold_pivots()
+            if self._was_resumed:
+                self.take_over()
 
     def confirm(self, index: BlockIndex) -> None:
         """Note that a diagonal tile is right, and may be gone on from."""
@@ -443,6 +476,7 @@ class ZarrStore(AbstractKeptStore):
         """Put a JSON object into the attributes, durably, and with it which tiles were widened."""
         if self.header.complete:
             raise TierError(f"{self.path}: no checkpoint can be written, the factor in this group is complete")
+        self._claim.check()
         self.header = with_fields(self.header, checkpoint=checkpoint)
         self._write_header(self.header)
         self._remove_widened()
@@ -456,6 +490,7 @@ class ZarrStore(AbstractKeptStore):
         """Make durable what was written until now, tiles before their checksums."""
         self.folder.flush()
         if self.keeps_unfinished:
+            self._claim.check()
             self._index.show_changed()
             self.folder.flush()
 
@@ -464,6 +499,7 @@ class ZarrStore(AbstractKeptStore):
         if self.header.complete:
             return
         refuse_in_child(self._process, f"the group {self.path}")
+        self._claim.check()
         self._index.withhold_nothing()
         for block in self._index.blocks():
             self._index.read_unfinished(block)
@@ -471,12 +507,14 @@ class ZarrStore(AbstractKeptStore):
         self._index.show_changed()
         self._remove_widened()
         if self._was_resumed and isinstance(self.folder, LocalFolder):
-            self.folder.remove_left()
+            self.folder.remove_left((DOCUMENT, *PARTS))
         # 1. All tiles are on the disk. 2. The attributes say so. A crash between the two leaves no false claim.
         self.folder.flush()
+        self._claim.check()
         self._write_header(header)
         self.folder.flush()
         self.header = header
+        self._claim.release()
 
     def _completed_header(self) -> ZarrHeader:
         """The header once the group is complete, all checksums signed; TierError while tiles are missing."""
@@ -484,7 +522,7 @@ class ZarrStore(AbstractKeptStore):
         if not packed.all():
             missing = next(index for index in self.grid.tiles() if not packed[self.grid.packed(*index)])
             raise TierError(f"{self.path}: tile {tuple(missing)} was never written; the factor is not complete")
-        return with_fields(self.header, complete=True, index_hash=self.index_hash(packed))
+        return with_fields(self.header, complete=True, index_hash=self.index_hash(packed), writer=None)
 
     def packed_checksums(self) -> NDArray[np.uint64]:
         """The checksums of all tiles, packed."""
@@ -503,17 +541,30 @@ class ZarrStore(AbstractKeptStore):
             self.folder.is_bounded = True
 
     def discard(self) -> None:
-        """Close the group; remove it unless it is complete, or another process made it."""
-        if self._is_own and not self._is_closed and not self.header.complete and self._process == os.getpid():
+        """Close the group; remove it unless it is complete, or another process made it or is writing it."""
+        is_removed = self._is_own and not self._is_closed and not self.header.complete and self._process == os.getpid()
+        if is_removed:
             with suppress(OSError):  # the error that led here goes on
-                remove_group(self.folder)
+                self._claim.check()
+                remove_group(self.folder, self._claim.token)
         self.close()
+        if is_removed and isinstance(self.folder, LocalFolder):
+            self.folder.remove_itself()
 
     def close(self) -> None:
         """Let go of the group; one that is not complete stays as it is. A second call does nothing."""
         self._is_closed, self._last = True, None
+        self._claim.release()
         self.folder.close()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise closed_error(self.name)
+
+
+def _unfinished_header(folder: AbstractObjectFolder) -> ZarrHeader:
+    """The header of a group that is not complete; ``FileNotFoundError`` where there is none."""
+    header = read_zarr_header(folder)
+    if header.complete:
+        raise FileNotFoundError(2, "there is no unfinished Zarr group", folder.name)
+    return header

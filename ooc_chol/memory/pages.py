@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES
-from ooc_chol.errors import BudgetError
+from ooc_chol.room import shortage
 from ooc_chol.team import ThreadTeam
 
 #: Bytes of a huge page of x86 and of most ARM systems. What is smaller than four of them gets ordinary pages.
@@ -50,8 +50,7 @@ def allocate_aligned(nbytes: int, purpose: Purpose = FOR_L) -> NDArray[np.uint8]
             return _mapped(nbytes)
         return _aligned(np.empty(nbytes + PAGE_BYTES, dtype=np.uint8), nbytes, PAGE_BYTES)
     except (MemoryError, OSError) as error:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        raise BudgetError(purpose.what, nbytes, free, purpose.advice) from error
+        raise shortage(nbytes, purpose.what, purpose.advice) from error
 
 
 def _mapped(nbytes: int) -> NDArray[np.uint8]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
+from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -14,11 +16,9 @@ from numpy.typing import NDArray
 from ooc_chol.errors import InputWarning, SparseInputError
 from ooc_chol.inputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
-from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows
-from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
+from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows, most_rows
+from ooc_chol.sparse.sources.text import Numbers, Piece, line_shapes, parsed, text_pieces
 
-#: Vertices up to this number are taken as they are; of more, one in so many must have an edge.
-_FREE_VERTICES, _MOST_UNUSED = 1 << 24, 256
 #: Endings of files in other formats.
 _OTHER_ENDINGS = (".graph", ".graph.gz", ".mtx", ".mtx.gz", ".npz", ".npy", ".oocsr")
 _COMMENT = re.compile(rb"(?m)^[ \t]*[#%].*$")
@@ -113,7 +113,7 @@ def edge_list(
         warnings.warn(text, InputWarning, stacklevel=2)
     if shape is None:
         n = int(vertices.max()) + 1 if vertices.size else 0
-        if n > max(_FREE_VERTICES, _MOST_UNUSED * len(vertices)):
+        if n > most_rows(len(vertices)):
             problem = f"vertices are numbered up to {n - 1 + base}, but there are only {len(vertices)} edges"
             raise SparseInputError(source, "", problem, "number them anew, or give shape=(n, n)")
         shape = n, n
@@ -149,6 +149,8 @@ def _read(path: Path, source: str, base: int) -> Edges:
         _check_widths(table, width, piece, source)
         rows = table.numbers.reshape(-1, width)
         vertices.append(_vertices(rows[:, :2], table, piece, base, source))
+        if table.numbers.dtype.kind == "f":
+            _check_digits(plain, source)
         if width == 3:
             weights.append(rows[:, 2].copy())
     found = np.concatenate(vertices) if vertices else np.empty((0, 2), np.int32)
@@ -208,3 +210,26 @@ def _vertices(
         problem = f"{worst:g} is no vertex: they are whole numbers from {base} to {MOST_COLUMNS - 1 + base}"
         raise SparseInputError(source, f"line {line}", problem, "mend the line, or say where counting begins (base=0 or 1)")
     return (numbers - base).astype(np.int32)
+
+
+def _check_digits(piece: Piece, source: str) -> None:
+    """Refuse vertices that only a rounding makes whole: 1e-400 is not 0."""
+    shapes = line_shapes(piece.data)
+    odd = {shape for shape in set(shapes) if not all(word == b"0" for word in shape.split()[:2])}
+    if not odd:
+        return
+    for at, line in enumerate(piece.data.split(b"\n")):
+        bad = next((word for word in line.split()[:2] if not _is_whole(word)), b"") if shapes[at] in odd else b""
+        if bad:
+            problem = f"{bad.decode('ascii')!r:.40} is no vertex: they are whole numbers"
+            raise SparseInputError(source, f"line {piece.first_line + at}", problem, "mend the line")
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_whole(word: bytes) -> bool:
+    """Whether all digits of a number, such as 1.000e+00, say a whole one."""
+    try:
+        number = Decimal(word.decode("ascii"))
+        return number == number.to_integral_value()
+    except ArithmeticError:  # of an exponent that no decimal number has
+        return False

@@ -13,8 +13,8 @@ from ooc_chol.errors import SparseInputError
 from ooc_chol.room import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.sources.coordinates import coordinate_rows
-from ooc_chol.sparse.sources.scattered import ScatteredRows
-from ooc_chol.sparse.sources.text import REAL, WHOLE, Piece, first_other, opened_text, text_pieces
+from ooc_chol.sparse.sources.scattered import ScatteredRows, check_declared
+from ooc_chol.sparse.sources.text import REAL, WHOLE, Piece, first_other, line_shapes, opened_text, text_pieces
 from ooc_chol.sparse.sources.vectors import ArrayVector
 
 #: Bytes in which the banner, comments and sizes stand.
@@ -26,6 +26,7 @@ _SYMMETRIES = ("general", "symmetric", "skew-symmetric")
 
 #: Characters of whole numbers, and of real ones (and of the words nan and infinity, which are refused by name).
 _WHOLE, _REAL = WHOLE + b"+-", REAL + b"nNaAiIfFtTyY"
+_ADVICE = "mend the line, or write it anew with scipy.io.mmwrite"
 _COMMENT = re.compile(rb"(?m)^[ \t]*%.*$")
 
 
@@ -70,6 +71,7 @@ def matrix_market_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = 
     with opened_text(path, source) as stream:
         header = _header(stream.read(_MOST_HEADER), source)
     _check_size(header, path, source)
+    check_declared(source, header.shape[0], header.n_entries)
     try:
         matrix = mmread(_Checked(path, header, source))
     except (ValueError, OverflowError) as error:
@@ -141,7 +143,7 @@ def _check_size(header: Header, path: Path, source: str) -> None:
 
 @final
 class _Checked:
-    """A file's text for SciPy's reader, which takes 1.5 for a whole number 1, and crashes where characters are no text."""
+    """A file's text for SciPy's reader, which takes 1.5 for 1 and .5, 1.5.5 for 1.5, and crashes where characters are no text."""
 
     def __init__(self, path: Path, header: Header, source: str) -> None:
         self._pieces = text_pieces(path, source)
@@ -175,4 +177,24 @@ class _Checked:
         if (at := first_other(body, self._allowed)) is not None:
             line = piece.first_line + head.count(b"\n") + body.count(b"\n", 0, at)
             problem = f"{body[at : at + 1]!r:.20} stands in no {self._header.field} number"
-            raise SparseInputError(self._source, f"line {line}", problem, "mend the line, or write it anew with scipy.io.mmwrite")
+            raise SparseInputError(self._source, f"line {line}", problem, _ADVICE)
+        self._check_lines(body, piece.first_line + head.count(b"\n"))
+
+    def _check_lines(self, data: bytes, first_line: int) -> None:
+        """Refuse lines that are no entry: row, column and, unless it is a pattern, one value."""
+        known, shapes = _PLACE if self._header.field == "pattern" else _ENTRY, line_shapes(data)
+        bad = {shape for shape in set(shapes) if not known.fullmatch(shape)}
+        if bad:
+            at = next(at for at, shape in enumerate(shapes) if shape in bad)
+            line = data.split(b"\n")[at].strip().decode("ascii", "backslashreplace")
+            wanted = "row and column" if known is _PLACE else f"row, column and a number of the field {self._header.field}"
+            raise SparseInputError(
+                self._source, f"line {first_line + at}", f"{line!r:.60} is no entry, which is {wanted}", _ADVICE
+            )
+
+
+#: Shapes of lines: empty ones, and those with whole numbers of row and column and a value.
+_BLANKS = rb"[ \t\r\v\f]"
+_NUMBER = rb"[+-]?(?:(?:0\.?0?|\.0)(?:[eE][+-]?0)?|[nN][aA][nN]|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)"
+_PLACE = re.compile(rb"%b*(?:0%b+0%b*)?" % (_BLANKS, _BLANKS, _BLANKS))
+_ENTRY = re.compile(rb"%b*(?:0%b+0%b+%b%b*)?" % (_BLANKS, _BLANKS, _BLANKS, _NUMBER, _BLANKS))

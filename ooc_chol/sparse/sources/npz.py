@@ -23,7 +23,7 @@ from ooc_chol.sparse.rows import AbstractRows
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.coordinates import column_rows, coordinate_rows
 from ooc_chol.sparse.sources.npy import MOST_HEADER, Header, header_of, vector_header
-from ooc_chol.sparse.sources.scattered import ScatteredRows
+from ooc_chol.sparse.sources.scattered import ScatteredRows, check_declared
 from ooc_chol.sparse.sources.vectors import AbstractVector, Take
 
 #: Most bytes that a byte of deflated data becomes.
@@ -43,6 +43,11 @@ class Archive:
             self._state = FileState.of(file.fileno())
         with self._zip() as archive:
             self.names = frozenset(archive.namelist())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return self._state.size
 
     @contextmanager
     def _zip(self) -> Iterator[zipfile.ZipFile]:
@@ -258,6 +263,7 @@ def npz_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) -> A
         vectors = (MemberVector(archive, _present(archive, each)) for each in ("indptr.npy", "indices.npy", "data.npy"))
         major = shape[0] if kind_name == "csr" else shape[1]
         compressed = Compressed(archive.source, major, *vectors)
+        check_declared(archive.source, shape[0], compressed.indices.size, archive.nbytes)
         return (
             CompressedRows(compressed, shape, zeros=zeros) if kind_name == "csr" else column_rows(compressed, shape, zeros=zeros)
         )
@@ -285,4 +291,5 @@ def _shape(archive: Archive) -> tuple[int, int]:
 def _coordinates(archive: Archive, shape: tuple[int, int], zeros: Zeros) -> ScatteredRows:
     """A matrix whose entries each have row and column."""
     rows, columns, data = (MemberVector(archive, _present(archive, each)) for each in ("row.npy", "col.npy", "data.npy"))
+    check_declared(archive.source, shape[0], rows.size, archive.nbytes)
     return coordinate_rows(archive.source, shape, (rows, columns, data), zeros=zeros)

@@ -22,6 +22,20 @@ _READINGS = 8
 _LEAST_ENTRIES, _LEAST_ROWS = 1 << 24, 1 << 22
 #: Parts of equal rows whose entries are counted.
 _BUCKETS = 1 << 16
+#: Rows of a file up to this number are taken as they are; of more, one in so many must have an entry.
+_FREE_ROWS, _MOST_UNUSED = 1 << 24, 256
+
+
+def most_rows(n_entries: int) -> int:
+    """Rows for which a file with so many entries gives reason."""
+    return max(_FREE_ROWS, _MOST_UNUSED * n_entries)
+
+
+def check_declared(source: str, n_rows: int, n_entries: int, nbytes: int = 0) -> None:
+    """Refuse rows that a file of ``nbytes`` declares and hardly has entries for: each takes memory."""
+    if n_rows > max(most_rows(n_entries), nbytes):
+        problem = f"it declares {n_rows} rows, but there are only {n_entries} entries"
+        raise SparseInputError(source, "", problem, "number its rows anew, or give a matrix of scipy.sparse of that shape")
 
 
 class Entries(NamedTuple):

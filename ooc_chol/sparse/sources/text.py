@@ -25,6 +25,7 @@ _MOST_SHOWN = 40
 #: Characters of whole numbers, and of real ones, with the blanks between them.
 WHOLE = b" \t\r\n\v\f0123456789"
 REAL = WHOLE + b"+-.eE"
+_ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 
 
 def first_other(data: bytes, characters: bytes) -> int | None:
@@ -149,6 +150,14 @@ def parsed(piece: Piece, source: str, *, real: bool = False) -> Numbers:
     if numbers.size != total:  # "1-2", which NumPy takes for two, or "1e"
         raise _no_number(piece, _first_bad(piece), source)
     return Numbers(numbers, counts)
+
+
+def line_shapes(data: bytes) -> list[bytes]:
+    """Lines with one 0 for each run of digits, of which a file has few different ones."""
+    codes = np.frombuffer(data.translate(_ONE_DIGIT), np.uint8)
+    is_kept = np.ones(codes.size, bool)
+    is_kept[1:] = (codes[1:] != ord("0")) | (codes[:-1] != ord("0"))
+    return codes[is_kept].tobytes().split(b"\n")
 
 
 def _first_bad(piece: Piece) -> int:

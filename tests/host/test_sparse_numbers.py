@@ -71,7 +71,7 @@ def test_a_line_that_is_no_entry_is_named(field, line, tmp_path):
 @pytest.mark.parametrize("value", ["5.", "-1.5E-03", "1e5", " 7 \r", "\t3.25"])
 def test_values_of_all_forms_are_read(value, tmp_path):
     path = tmp_path / "a.mtx"
-    path.write_text(f"%%MatrixMarket matrix coordinate real general\n\n2 2 2\n2 2 1\n% another\n1 1 {value}\n", newline="")
+    path.write_text(f"%%MatrixMarket matrix coordinate real general\n\n2 2 2\n2 2 1\n1 1 {value}\n", newline="")
     with oc.block_csr(path) as packed:
         assert packed.tocsr()[0, 0] == float(value)
 

@@ -169,6 +169,37 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
         raise
 
 
+def check_regular(path: AnyPath, most_bytes: int) -> None:
+    """Raise for a name that others are to open unless it is a regular file of at most so many bytes.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of the file, which may be a link.
+    most_bytes : int
+        Bytes that a file of its kind has at most.
+
+    Raises
+    ------
+    TierError
+        It is no regular file, or larger.
+    OSError
+        There is no such file, or it cannot be looked at.
+    """
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((kind for is_kind, kind in _OTHER_KINDS if is_kind(status.st_mode)), "a folder")
+        raise TierError(f"{os.fspath(path)} is {kind}, not a file: copy what is to be read into a file, and name that")
+    _check_size(path, status.st_size, most_bytes)
+
+
+def _check_size(path: AnyPath, size: int, most_bytes: int) -> None:
+    """Refuse a file that is larger than those of its kind."""
+    if size > most_bytes:
+        most = format_bytes(most_bytes)
+        raise TierError(f"{os.fspath(path)} has {format_bytes(size)}, but a file of its kind has at most {most}")
+
+
 def _pipe(descriptor: int, name: str) -> BinaryIO:
     """Read from a pipe that somebody writes to, waiting for more where that is slow."""
     try:
@@ -231,9 +262,7 @@ def input_bytes(path: AnyPath, most_bytes: int) -> bytes:
     """
     with input_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > most_bytes:
-            most = format_bytes(most_bytes)
-            raise TierError(f"{os.fspath(path)} has {format_bytes(size)}, but a file of its kind has at most {most}")
+        _check_size(path, size, most_bytes)
         return file.read(size)  # and not what another process writes behind it meanwhile
 
 

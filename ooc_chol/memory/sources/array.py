@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import TierError
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
+from ooc_chol.memory.sources.chunks import ChunkGrid, hdf5_chunks
 from ooc_chol.memory.sources.numbers import put_numbers, real_number, widened
 from ooc_chol.threads import users_code
 
@@ -141,6 +142,11 @@ class SliceSource(AbstractSource):
         put_numbers(block, out)
         if masked is not None:
             out[masked] = np.nan
+
+    def chunk_grid(self) -> ChunkGrid | None:
+        """Chunks of a data set of h5py."""
+        with users_code(), self._lock:
+            return hdf5_chunks(self._a)
 
     def describe(self, row: int, col: int) -> str | None:
         """Whether the entry is masked, or the object that stands there, where it is no real number."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ooc_chol.errors import NonFiniteError, OocCholError, ScheduleError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import Tile
+from ooc_chol.memory.sources.chunks import ChunkGrid
 from ooc_chol.prints import one_line
 from ooc_chol.team import ThreadTeam
 
@@ -107,6 +108,10 @@ class AbstractSource(ABC):
     def entries(self, rows: NDArray[np.intp], cols: NDArray[np.intp]) -> NDArray[Any]:
         """Single entries of either triangle, for sources that are ``sampled_by`` them."""
         raise ScheduleError(f"a source of kind {self.name!r} is read by rectangles, not by entries")
+
+    def chunk_grid(self) -> ChunkGrid | None:
+        """Which chunks were ever written; None where A is not stored in chunks, or nobody can tell."""
+        return None
 
     def describe(self, row: int, col: int) -> str | None:
         """What stands at an entry that was read as NaN without being a number, such as ``"masked"``; None for numbers."""

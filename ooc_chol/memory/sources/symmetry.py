@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.memory.sources.holes import find_hole
 
 #: Pairs beside the diagonal, and as many spread over the triangle; entries of the diagonal that tell the size of all.
 _PAIRS, _ON_DIAGONAL = 12, 4
@@ -41,9 +42,15 @@ class Asymmetry(NamedTuple):
 
 
 def find_asymmetry(source: AbstractSource) -> Asymmetry | None:
-    """The pair of a fixed sample of some forty entries that differs most; None where none does, or nothing may be read."""
+    """The pair of a fixed sample of some forty entries that differs most; None where none does, or nothing may be read.
+
+    Of a source in chunks a pair of which one entry is in a chunk that is missing goes before, and is a ``TierError`` where that
+    is the one that is read.
+    """
     if source.n < 2 or source.sampled_by is None:
         return None
+    if (hole := find_hole(source)) is not None:
+        return Asymmetry(hole.col, hole.row, hole.other, hole.filled)
     if source.sampled_by == "entries":
         rows, cols = _spread(source.n)
         below, above = source.entries(rows, cols), source.entries(cols, rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from copy import copy
 from typing import Any, final
 
@@ -11,15 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import MissingPackageError, OocCholError, TierError
+from ooc_chol.inputs import check_regular
 from ooc_chol.installation import install_hint
+from ooc_chol.memory.files import file_errors_typed
 from ooc_chol.memory.object_folders import first_line, object_address
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
+from ooc_chol.memory.sources.chunks import ChunkGrid
 from ooc_chol.memory.sources.numbers import put_numbers
 from ooc_chol.memory.zarr_names import is_zarr, local_path
 
 #: Names of arrays that a message lists at most.
 _MOST_NAMES = 12
+#: What describes arrays and groups, and the most bytes of it; the most bytes of a chunk for each of its entries', and beside.
+_DOCUMENTS, _MOST_DOCUMENT = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata"), 1 << 26
+_MOST_GROWTH, _MOST_BESIDE = 4, 1 << 20
 
 
 @final
@@ -40,6 +47,7 @@ class ZarrSource(AbstractSource):
         self.dtype = np.dtype(array.dtype)
         check_dtype(self.dtype, self._what)
         self.bytes_per_entry = self.dtype.itemsize
+        self._chunks = _chunk_shape(array)
         # Memory of this process is in no other one, whatever its pickle holds.
         self.is_shared = "Memory" not in type(array.store).__name__
 
@@ -59,8 +67,32 @@ class ZarrSource(AbstractSource):
         """Read one slice and copy it."""
         put_numbers(self._slice(cols, rows).T if self.is_transposed else self._slice(rows, cols), out)
 
+    def chunk_grid(self) -> ChunkGrid | None:
+        """Chunks whose keys the store lists; of those within a shard nothing is known."""
+        if self._chunks is None or (keys := _keys_of(self._array)) is None:
+            return None
+        counts = [-(-self.n // width) for width in self._chunks]
+        is_there = np.array([[self._key(i, j) in keys for j in range(counts[1])] for i in range(counts[0])], bool)
+        return ChunkGrid(self._chunks, is_there.reshape(counts), lambda i, j: f"the chunk {self._key(i, j)} of {self._what}")
+
+    def _key(self, i: int, j: int) -> str:
+        """Key of a chunk within the array."""
+        return str(self._array.metadata.encode_chunk_key((i, j)))
+
+    def _check_files(self, rows: range, cols: range) -> None:
+        """Refuse chunks of a local array that are devices or pipes, whose reading might never end, or far too large."""
+        folder = _local_folder(self._array)
+        if self._chunks is None or folder is None:
+            return
+        height, width = self._chunks
+        most = _MOST_GROWTH * height * width * self.dtype.itemsize + _MOST_BESIDE
+        for i in range(rows.start // height, -(-rows.stop // height)):
+            for j in range(cols.start // width, -(-cols.stop // width)):
+                _check_chunk(os.path.join(folder, self._key(i, j)), most)
+
     def _slice(self, rows: range, cols: range) -> NDArray[Any]:
         """One slice of the array itself."""
+        self._check_files(rows, cols)
         try:
             return np.asarray(self._array[rows.start : rows.stop, cols.start : cols.stop])
         except (OocCholError, MemoryError):
@@ -100,6 +132,8 @@ def _opened(place: str | os.PathLike[str]) -> Any:
     except ModuleNotFoundError as error:
         raise MissingPackageError(f"{name} is read by Zarr, which is not installed: {install_hint('cluster')}") from error
     store = _store(name)
+    if isinstance(store, str):
+        _check_documents(store)
     try:
         found = zarr.open(store=store, mode="r")
     except (FileNotFoundError, KeyError) as error:
@@ -110,6 +144,62 @@ def _opened(place: str | os.PathLike[str]) -> Any:
         text = f"{name} cannot be opened as Zarr ({first_line(error)}); check the name, and the way to it"
         raise TierError(text) from error
     return _only_matrix(found, name) if isinstance(found, zarr.Group) else found
+
+
+def _check_documents(folder: str) -> None:
+    """Refuse a local array, or a group and its members, of which a description is a device or a pipe, or far too large."""
+    with suppress(FileNotFoundError, NotADirectoryError), file_errors_typed(folder, "looking at it"):
+        folders = [folder, *(entry.path for entry in os.scandir(folder) if entry.is_dir())]
+        for path in (os.path.join(each, name) for each in folders for name in _DOCUMENTS):
+            with suppress(FileNotFoundError):
+                check_regular(path, _MOST_DOCUMENT)
+
+
+def _check_chunk(path: str, most_bytes: int) -> None:
+    """Refuse a chunk that is no regular file, or far too large; one that is missing has the fill value."""
+    try:
+        with file_errors_typed(path, "looking at it"):
+            check_regular(path, most_bytes)
+    except FileNotFoundError:
+        if os.path.lexists(path):
+            raise TierError(f"{path} is a link to nothing: bring back what it led to, or remove it") from None
+
+
+def _chunk_shape(array: Any) -> tuple[int, int] | None:
+    """Rows and columns of what the store has an object for; None where they are not all equal."""
+    try:
+        height, width = array.shards or array.chunks
+    except (AttributeError, NotImplementedError, TypeError, ValueError):
+        return None
+    return int(height), int(width)
+
+
+def _local_folder(array: Any) -> str | None:
+    """The folder of an array of a local store; None of any other."""
+    if type(array.store).__name__ != "LocalStore":
+        return None
+    return os.path.join(array.store.root, array.path)
+
+
+def _keys_of(array: Any) -> set[str] | None:
+    """The keys of all objects of an array; None where its store does not list them."""
+    if (folder := _local_folder(array)) is not None:
+        return {os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names}
+    if not array.store.supports_listing:
+        return None
+    from zarr.core.sync import sync  # the loop in which clients of object storage live
+
+    prefix = f"{array.path}/" if array.path else ""
+
+    async def listed() -> set[str]:
+        return {key.removeprefix(prefix) async for key in array.store.list_prefix(prefix)}
+
+    try:
+        return sync(listed())
+    except Exception as error:  # clients of object storage have errors of their own
+        text = f"the Zarr array {array.store_path} could not be listed ({first_line(error)})"
+        advice = "check the credentials, or give lower=True or lower=False, for which that is not needed"
+        raise TierError(f"{text}; {advice}") from error
 
 
 def _store(name: str) -> Any:

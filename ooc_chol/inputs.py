@@ -151,8 +151,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     ooc_chol.errors.TierError: /dev/zero is a device, not a file: copy what is to be read into a file, and name that
     """
     name = os.fspath(path)
-    if "\0" in name:
-        raise ValueError(f"{name!r:.80} is no name of a file: it holds a null character")
+    check_name(name)
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without waiting for a pipe's writer
     try:
         mode = os.fstat(descriptor).st_mode
@@ -167,6 +166,23 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def check_name(path: AnyPath) -> None:
+    """Raise ``ValueError`` for what no file can be called.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        Name of a file.
+
+    Raises
+    ------
+    ValueError
+        It holds a null character.
+    """
+    if "\0" in (name := os.fsdecode(path)):
+        raise ValueError(f"{name!r:.80} is no name of a file: it holds a null character")
 
 
 def check_regular(path: AnyPath, most_bytes: int) -> None:
@@ -266,7 +282,7 @@ def input_bytes(path: AnyPath, most_bytes: int) -> bytes:
         return file.read(size)  # and not what another process writes behind it meanwhile
 
 
-def input_lines(path: AnyPath, most_bytes: int) -> Iterator[bytes]:
+def input_lines(path: AnyPath, most_bytes: int, *, pipes: bool = False) -> Iterator[bytes]:
     """Lines of a regular file, each with its end.
 
     Parameters
@@ -275,6 +291,8 @@ def input_lines(path: AnyPath, most_bytes: int) -> Iterator[bytes]:
         Name of the file.
     most_bytes : int
         Bytes that a line has at most.
+    pipes : bool
+        Whether it may be a pipe, too, as for :func:`input_file`.
 
     Yields
     ------
@@ -290,7 +308,7 @@ def input_lines(path: AnyPath, most_bytes: int) -> Iterator[bytes]:
     ValueError
         Its name holds a null character.
     """
-    with input_file(path) as file:
+    with input_file(path, pipes=pipes) as file:
         number = 0
         while line := file.readline(most_bytes + 1):
             number += 1

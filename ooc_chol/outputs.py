@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TypeAlias, final
 
 from ooc_chol.errors import MissingFolderError, OutputError, TierError
-from ooc_chol.inputs import input_file
+from ooc_chol.inputs import check_name, input_file
 from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.prints import brief_repr
 
@@ -420,6 +420,7 @@ def _said(output: Output) -> str:
 
 def _identity(path: AnyPath) -> tuple[object, ...]:
     """Equal for two names of one file; of one that does not exist, by the folder that it would lie in, whatever its case."""
+    check_name(path)
     real = os.path.realpath(path)
     folder, name = os.path.split(real)
     for there, rest in ((real, ()), (folder, (_caseless(name),))):

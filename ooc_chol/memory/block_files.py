@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, format_bytes, whole_pages
 from ooc_chol.errors import ClosedError, DamagedFileError, TierError
-from ooc_chol.inputs import input_file, parse_json
+from ooc_chol.inputs import check_name, input_file, parse_json
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier
@@ -242,6 +242,7 @@ class BlockFile(AbstractBlockTier):
     name = "file"
 
     def __init__(self, path: AnyPath, kind: str, files: BlockFiles = PACKED) -> None:
+        check_name(path)
         self.path, self._kind = os.path.realpath(path), files
         #: What looks at a block that this opening reads for the first time, if it is to: it raises what is wrong with its bytes.
         self.check_block: Callable[[int, NDArray[np.uint8]], None] | None = None
@@ -329,6 +330,7 @@ class BlockFile(AbstractBlockTier):
 
 def is_packed_file(path: AnyPath) -> bool:
     """Whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
+    check_name(path)
     if os.path.isdir(path):
         return False
     if os.path.splitext(os.fspath(path))[1] in PACKED_FILES.endings or (os.path.isfile(path) and PACKED_FILES.has(path)):

@@ -19,6 +19,7 @@ from ooc_chol.memory.access import drop_pages
 from ooc_chol.memory.files import file_errors_typed, read_up_to, write_error
 from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created
 from ooc_chol.memory.zarr_names import local_path
+from ooc_chol.room import check_room
 
 #: Ending of a local file until it is complete, behind 16 digits that nobody else has: what a killed process leaves of one.
 _UNFINISHED = ".part"
@@ -97,7 +98,9 @@ class LocalFolder(AbstractObjectFolder):
         with file_errors_typed(path, "reading it"):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             try:
-                return read_up_to(descriptor, os.fstat(descriptor).st_size, 0)
+                size = os.fstat(descriptor).st_size
+                check_room(size, f"memory for {path}", "copy the group again")
+                return read_up_to(descriptor, size, 0)
             finally:
                 os.close(descriptor)
 

@@ -127,7 +127,7 @@ def _as_nobody(wanted: bool) -> Iterator[None]:
         os.seteuid(0)
 
 
-def _limit_memory() -> None:
+def limit_memory() -> None:
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     wanted = _status("VmSize") + _ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
@@ -138,7 +138,7 @@ def work(name: str, seed: int, first: int, stop: int, out: TextIO) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         os.chmod(folder, 0o755)
         cases = Cases(named(name), Path(folder), seed)
-        _limit_memory()
+        limit_memory()
         number = first
         while stop < 0 or number < stop + cases.fixed:
             if stop < 0 and number >= cases.fixed:

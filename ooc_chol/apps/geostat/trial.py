@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -162,14 +162,26 @@ def read_modis(path: str | os.PathLike[str]) -> HeldOut:
 
     Raises
     ------
-    KeyError, ValueError, OSError
-        The file lacks an array, holds other objects than arrays of numbers, or cannot be read.
+    ValueError
+        The file lacks an array.
+    OSError
+        It holds other objects than arrays of numbers, or cannot be read.
     """
-    with np.load(path, allow_pickle=False) as held:
-        lon, lat = held["lon_axis"], held["lat_axis"]
-        places = [np.column_stack([lon[held[f"{part}_ix"]], lat[held[f"{part}_iy"]]]) for part in ("train", "test")]
-        values = [held[f"{part}_dn"] * _DEGREES - _ZERO_CELSIUS for part in ("train", "test")]
+    parts = ("train", "test")
+    names = {"lon_axis", "lat_axis", *(f"{part}_{name}" for part in parts for name in ("ix", "iy", "dn"))}
+    held = oc.input_npz(path, lambda headers: _all_of(names, headers, path))
+    lon, lat = held["lon_axis"], held["lat_axis"]
+    places = [np.column_stack([lon[held[f"{part}_ix"]], lat[held[f"{part}_iy"]]]) for part in parts]
+    values = [held[f"{part}_dn"] * _DEGREES - _ZERO_CELSIUS for part in parts]
     return HeldOut("MODIS land-surface temperature", places[0], values[0], places[1], values[1])
+
+
+def _all_of(names: set[str], headers: Mapping[str, Any], path: str | os.PathLike[str]) -> set[str]:
+    """The arrays of these names, of vectors that a file has."""
+    missing = sorted(name for name in names if name not in headers or len(headers[name].shape) != 1)
+    if missing:
+        raise ValueError(f"{os.fspath(path)} has no vector {missing[0]}: give the data of the comparison, as they are")
+    return names
 
 
 def run_trial(

@@ -28,6 +28,7 @@ from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, OutputError, TierError
 from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode, encode
+from ooc_chol.inputs import check_name
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
@@ -95,6 +96,7 @@ class FileStore(AbstractKeptStore):
         ``checkpoint`` is a JSON object of at most 16 KiB that :meth:`open_unfinished` finds again. Interrupts wait until the
         store is made; who calls holds them (:class:`HeldInterrupts`) until it is somebody's to discard.
         """
+        check_name(path)
         final_path = os.path.realpath(path)
         tile_formats = None if formats is None else tuple(formats)
         header = FileHeader(grid, arithmetic_key or {}, formats=tile_formats, fmt=fmt, checkpoint=checkpoint)
@@ -122,6 +124,7 @@ class FileStore(AbstractKeptStore):
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> FileStore:
         """Open a complete file for reading."""
+        check_name(path)
         name = os.path.realpath(path)
         with file_errors_typed(name, "opening it"):
             descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)  # never waiting for the other end of a FIFO

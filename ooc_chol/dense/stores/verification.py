@@ -14,6 +14,7 @@ from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile
 from ooc_chol.dense.stores.header import PREFIX, SIGNATURE, FileHeader
 from ooc_chol.dense.stores.header_reading import check_copy, read_any_header
 from ooc_chol.errors import DamagedFileError, TierError
+from ooc_chol.inputs import check_name
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import read_up_to
 from ooc_chol.outputs import AnyPath
@@ -120,6 +121,7 @@ def verify_file(path: AnyPath) -> Verdict:
 
 def check_ordinary(path: AnyPath) -> None:
     """Raise FileNotFoundError or TierError unless ``path`` is a file, and neither a folder nor a device."""
+    check_name(path)
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise TierError(f"{os.fspath(path)}: no ordinary file; give the name of a file that save or store= wrote")
 

@@ -218,7 +218,12 @@ def _only_matrix(group: Any, name: str) -> Any:
     """The only array of two axes in a group."""
     if "ooc_chol" in group.attrs:
         raise ValueError(f"{name} is a factor of ooc_chol, not a matrix: open it with ooc_chol.load")
-    arrays = dict(group.arrays())
+    try:
+        arrays = dict(group.arrays())
+    except (OocCholError, MemoryError):
+        raise
+    except Exception as error:  # as above: what describes one of them makes no sense
+        raise TierError(f"{name}: the arrays of this group cannot be opened ({first_line(error)}); name one of them") from error
     matrices = [found for found, array in arrays.items() if array.ndim == 2]
     if len(matrices) == 1:
         return arrays[matrices[0]]

@@ -93,6 +93,10 @@ def text_pieces(path: Path, source: str) -> Iterator[Piece]:
                 begun = [chunk[end:]]
             else:
                 begun.append(chunk)
+                if b"\0" in chunk:
+                    raise SparseInputError(
+                        source, f"line {line}", "it holds a null character", "it is no text: get the file again"
+                    )
                 if len(begun) * _PIECE_BYTES > _MOST_LINE:
                     raise SparseInputError(
                         source, f"line {line}", "it has more than 1 GiB", "it is no text of lines with numbers"

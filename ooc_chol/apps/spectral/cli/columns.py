@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+
+#: Bytes of a line of text.
+_MOST_LINE = 1 << 16
 
 
 def read_coordinates(path: Path, n: int) -> NDArray[np.float64]:
@@ -29,11 +33,10 @@ def read_column(path: Path, n: int, what: str) -> NDArray[np.float64]:
 
 def _rows(path: Path, n: int, what: str) -> NDArray[np.float64]:
     """An array of ``n`` rows, of finite numbers."""
-    try:
-        found = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, ndmin=1, encoding="utf-8")
-        found = np.asarray(found, np.float64)
-    except ValueError as error:
-        raise _wrong(path, f"these are no {what} ({error})", "give numbers in columns with blanks between, or .npy") from error
+    found = oc.input_npy(path) if path.suffix == ".npy" else _text(path, what)
+    if found.dtype.kind not in "biuf":
+        raise _wrong(path, f"{what} are {found.dtype}", "give real numbers")
+    found = np.asarray(found, np.float64)
     if found.ndim not in (1, 2) or len(found) != n:
         problem = f"the graph has {n} vertices, but {what} are given for {len(found) if found.ndim else 1}"
         raise _wrong(path, problem, "give a row for each vertex")
@@ -41,6 +44,17 @@ def _rows(path: Path, n: int, what: str) -> NDArray[np.float64]:
         row = int(np.flatnonzero(~np.isfinite(found.reshape(n, -1)).all(axis=1))[0])
         raise _wrong(path, f"{what} have a number that is not finite", "give finite numbers", f"row {row + 1}")
     return found
+
+
+def _text(path: Path, what: str) -> NDArray[np.float64]:
+    """Numbers in columns; none of an empty file."""
+    lines = oc.input_lines(path, _MOST_LINE, pipes=True)
+    try:
+        if (first := next(lines, None)) is None:
+            return np.empty(0)
+        return np.loadtxt(chain((first,), lines), ndmin=1)
+    except ValueError as error:
+        raise _wrong(path, f"these are no {what} ({error})", "give numbers in columns with blanks between, or .npy") from error
 
 
 def _wrong(path: Path, problem: str, advice: str, place: str = "") -> oc.SparseInputError:

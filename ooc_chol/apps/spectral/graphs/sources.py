@@ -149,8 +149,9 @@ def _is_dense(source: Any) -> bool:
 
 def _of_file(path: AnyPath) -> _Found:
     """A file; the ending .graph means METIS's format, with weights of vertices."""
-    os.stat(path)  # raises what is wrong with its name
     name = os.fspath(path)
+    if not os.path.isdir(name):
+        oc.input_file(name).close()  # raises what is wrong with its name
     if not name.lower().endswith(_METIS) or Path(path).is_dir():
         with oc.block_csr(path) as packed:
             return _Found(packed.tocsr(), name, is_file=True)

@@ -56,14 +56,15 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
         raise ImportError(
             f"image files are read by scikit-image, which is not installed: {oc.install_hint('spectral')}"
         ) from error
-    with open(path, "rb"):  # says at once what is wrong with the path
-        pass
+    oc.input_file(path).close()  # says at once what is wrong with the path
     image, why_not = None, ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the readers that are tried will be one day
         try:
             image = np.asarray(imread(path))
-        except (OSError, ValueError, SyntaxError, TypeError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:  # each of the readers that are tried has errors of its own
             why_not = f"{error!s:.200}"
         if image is None:
             gc.collect()  # readers that were tried have left the file open

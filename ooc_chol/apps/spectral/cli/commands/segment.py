@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
@@ -78,10 +77,7 @@ def run(options: argparse.Namespace) -> int:
 def _pixels(path: Path) -> NDArray[Any]:
     """An image, or a mask, in a file."""
     if path.suffix.lower() == ".npy":
-        try:
-            return np.asarray(np.load(path, allow_pickle=False))
-        except ValueError as error:
-            raise ValueError(f"{path} is no array of numbers in NumPy's format: {error}") from error
+        return oc.input_npy(path)
     try:
         return read_image(path)
     except ImportError as error:  # which tells what to install

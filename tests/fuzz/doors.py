@@ -354,7 +354,7 @@ def _commands() -> Iterator[Door]:
     yield Door("eigsh checkpoint", "g.oocsr", ("eigsh", "ring.npz", "-k", "2", "--checkpoint", "{}"), _MADE, True)
     yield Door("impute checkpoint", "g.oocsr", ("impute", "fit", "x3.npz", "--graph", "g.txt", "--checkpoint", "{}"), _MADE, True)
     profile = ("geostat", "plot", "profile", "model.json", "--output", "out.png", "--force", "--values", "{}")
-    yield Door("profile values", "values.csv", profile, _MADE)
+    yield Door("profile values", "values.csv", profile, _MADE, True)  # it is of another fit
 
 
 #: All doors, in groups of a process each.

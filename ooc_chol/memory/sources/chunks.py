@@ -19,7 +19,8 @@ class ChunkGrid(NamedTuple):
 
 def hdf5_chunks(a: Any) -> ChunkGrid | None:
     """Chunks of a data set of h5py; None of anything else, and of one that is not stored in chunks."""
-    chunks, data = getattr(a, "chunks", None), getattr(a, "id", None)
+    chunks: Any = getattr(a, "chunks", None)
+    data: Any = getattr(a, "id", None)
     if not isinstance(chunks, tuple) or len(chunks) != 2 or not hasattr(data, "get_num_chunks"):
         return None
     counts = [-(-n // width) for n, width in zip(a.shape, chunks, strict=True)]

@@ -178,7 +178,7 @@ def _local_folder(array: Any) -> str | None:
     """The folder of an array of a local store; None of any other."""
     if type(array.store).__name__ != "LocalStore":
         return None
-    return os.path.join(array.store.root, array.path)
+    return os.path.join(os.fspath(array.store.root), str(array.path))
 
 
 def _keys_of(array: Any) -> set[str] | None:

@@ -25,6 +25,8 @@ _MAGIC_3, _MAGIC_4 = (b"CDF\x01", b"CDF\x02"), b"\x89HDF"
 _DAMAGED = (IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError)
 #: Most bytes of a compressed tensor for each byte of its file, and those that need no such reason.
 _MOST_GROWTH, _SMALL = 50, 64 << 20
+#: Most bytes of a line of a mask in text.
+_LINE_BYTES = 1 << 24
 #: Names of the axes of a tensor, where a file has none.
 _AXES = ("vertex", "row", "column")
 
@@ -158,9 +160,8 @@ def read_mask(path: str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[n
 
 def _numbers(file: Path) -> NDArray[Any]:
     """Numbers in text."""
-    oc.input_file(file).close()  # a pipe or a device is refused
     try:
-        return np.loadtxt(file, ndmin=1)
+        return np.loadtxt(oc.input_lines(file, _LINE_BYTES), ndmin=1)
     except ValueError as error:
         raise ValueError(f"{file} holds no mask ({error}); give .npy, or a line with 0 or 1 for each slice") from error
 

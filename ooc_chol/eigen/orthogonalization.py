@@ -7,11 +7,15 @@ from typing import final
 import numpy as np
 
 from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis, w_alone
+from ooc_chol.eigen.space_device import SpaceDevice
 from ooc_chol.eigen.space_log import Kept, KeptFactors
+from ooc_chol.interfaces import Tile
 from ooc_chol.precision.triples import Precision
 
 #: A pass of orthogonalization is done twice where a norm fell below this share.
 _SHARE = 0.5
+#: And of a column where less than this share of its norm stands out of the columns before it.
+_LEAST = 1 / 32
 #: Pivots of a Gram matrix below so many roundoffs of computing, times columns, are noise: what is left of a column then is seen
 #: once the column was divided by the root of that, in the second factor.
 _NOISE = 64
@@ -34,6 +38,7 @@ class Orthogonalizer:
         self._tolerance = _NOISE * group.block * float(np.finfo(precision.compute).eps)
         self._roundoff = float(np.finfo(precision.storage).eps)
         self.is_measured = False  #: Whether ``before`` holds what W's squared norms were
+        self._last: OfDevice = _before  # where they are, as the last pass of a projection found them
 
     def project(self, panels: range, kept: Kept, *, again: bool) -> None:
         """``C = V[panels].T @ W; W -= V[panels] @ C``; ``before`` stays what W was before the first call since it changed."""
@@ -42,17 +47,17 @@ class Orthogonalizer:
         section, norms = self._group.sections(panels)
         self._group.sum([section, norms], [own_basis(panels), w_alone])
         is_first, self.is_measured = not self.is_measured, True
+        self._last = _after if again else _before if is_first else _now
         for each in self._group.all():
             self._group.add(each, section, each.log(*kept))
-            self._group.add(each, norms, each.small.before if is_first else each.small.now)
+            self._group.add(each, norms, _before(each) if is_first else _now(each))
             each.kernels.subtract(each.computing, each.panels(panels), each.log(*kept), each.w)
         if again:
             self._group.sum([norms], [w_alone])
             for each in self._group.all():
-                small = each.small
-                self._group.add(each, norms, small.after)
-                now = small.before if is_first else small.now
-                each.kernels.fell(each.computing, now, small.after, each.flags.fell, share=_SHARE)
+                self._group.add(each, norms, _after(each))
+                now = _before(each) if is_first else _now(each)
+                each.kernels.fell(each.computing, now, _after(each), each.flags.fell, share=_SHARE)
             self._project_again(panels, lambda each: each.flags.fell, kept)
 
     def _project_again(self, panels: range, unless: OfDevice, kept: Kept | None = None) -> None:
@@ -69,17 +74,27 @@ class Orthogonalizer:
     def orthonormalize(self, panel: int, kept: KeptFactors, against: range, seed: int) -> None:
         """``W = V[panel] @ R``; columns that depend on others become random ones of this seed."""
         first, second, third = kept.factors
+        last = self._last if self.is_measured else _before
         self._group.gram_of_w(lambda each: each.small.gram)
         for each in self._group.all():
             small, flags, computing = each.small, each.flags, each.computing
             if not self.is_measured:
                 each.copy(small.gram, small.before)
             each.kernels.factor_clamped(
-                computing, small.gram, each.log(*first), small.inverse, flags.weak, tolerance=self._tolerance
+                computing,
+                small.gram,
+                each.log(*first),
+                small.inverse,
+                flags.weak,
+                tolerance=self._tolerance,
+                before=last(each),
+                share=_SHARE,
+                least=_LEAST,
+                fell=flags.fell,
             )
             each.kernels.multiply_right(computing, each.w, small.inverse, each.w)
         if against:
-            self._project_again(against, lambda each: each.flags.weak)
+            self._project_again(against, lambda each: each.flags.fell)
         self._group.gram_of_w(lambda each: each.small.gram)
         for each in self._group.all():
             small, flags, computing = each.small, each.flags, each.computing
@@ -93,6 +108,7 @@ class Orthogonalizer:
                 scale=each.log(*first),
                 before=small.before,
                 roundoff=self._roundoff,
+                share=_SHARE,
                 weak=flags.weak,
             )
         self._mend_weak(third, against, seed)
@@ -119,3 +135,15 @@ class Orthogonalizer:
                 last=each.flags.dependent,
                 unless=each.flags.weak,
             )
+
+
+def _before(each: SpaceDevice) -> Tile:
+    return each.small.before
+
+
+def _now(each: SpaceDevice) -> Tile:
+    return each.small.now
+
+
+def _after(each: SpaceDevice) -> Tile:
+    return each.small.after

@@ -62,7 +62,7 @@ def check_small(kernels: AbstractPanelKernels, **given: Tile | None) -> None:
             check_coefficients(kernels, name, each, (kernels.block, kernels.block))
 
 
-def check_together(scale: Tile | None, before: Tile | None) -> None:
+def check_together(**given: Tile | None) -> None:
     """Refuse one without the other."""
-    if (scale is None) != (before is None):
-        raise ValueError("scale and before are given together, or neither is")
+    if len({each is None for each in given.values()}) > 1:
+        raise ValueError(f"{' and '.join(given)} are given together, or neither is")

@@ -96,12 +96,13 @@ class CudaPanelKernels(AbstractPanelKernels):
         scale: Tile | None = None,
         before: Tile | None = None,
         roundoff: float = 0.0,
+        share: float = 0.0,
         weak: Tile | None = None,
     ) -> None:
         check_small(self, g=g, r=r, inverse=inverse, scale=scale, before=before)
-        check_together(scale, before)
+        check_together(scale=scale, before=before)
         arguments = (_at(g), _at(r), _at(inverse), _at(dependent), self._number(tolerance))
-        more = (_at(scale), _at(before), np.float64(roundoff**2), _at(weak))
+        more = (_at(scale), _at(before), np.float64(roundoff**2), self._number(share * share), _at(weak))
         self._launch("factor", stream, 1, (*arguments, *more), 32)
 
     def factor_clamped(
@@ -113,12 +114,18 @@ class CudaPanelKernels(AbstractPanelKernels):
         weak: Tile | None = None,
         *,
         tolerance: float,
+        before: Tile | None = None,
+        share: float = 0.0,
+        least: float = 0.0,
+        fell: Tile | None = None,
         last: Tile | None = None,
         unless: Tile | None = None,
     ) -> None:
-        check_small(self, g=g, r=r, inverse=inverse)
-        arguments = (_at(g), _at(r), _at(inverse), _at(weak), self._number(tolerance), _at(last), _at(unless))
-        self._launch("factor_clamped", stream, 1, arguments, 32)
+        check_small(self, g=g, r=r, inverse=inverse, before=before)
+        check_together(before=before, fell=fell)
+        arguments = (_at(g), _at(r), _at(inverse), _at(weak), self._number(tolerance))
+        more = (_at(before), self._number(share * share), self._number(least * least), _at(fell), _at(last), _at(unless))
+        self._launch("factor_clamped", stream, 1, (*arguments, *more), 32)
 
     def multiply_right(self, stream: AbstractStream, w: Tile, inverse: Tile, out: Tile, *, unless: Tile | None = None) -> None:
         check_panel(self, "w", w)

@@ -124,10 +124,11 @@ class HostPanelKernels(AbstractPanelKernels):
         scale: Tile | None = None,
         before: Tile | None = None,
         roundoff: float = 0.0,
+        share: float = 0.0,
         weak: Tile | None = None,
     ) -> None:
         check_small(self, g=g, r=r, inverse=inverse, scale=scale, before=before)
-        check_together(scale, before)
+        check_together(scale=scale, before=before)
 
         def run() -> None:
             floors = 0.0
@@ -135,7 +136,7 @@ class HostPanelKernels(AbstractPanelKernels):
                 squares = scale.diagonal().astype(np.float64) ** 2
                 floors = np.divide(roundoff**2 * before.diagonal().astype(np.float64), squares)
             _factor(g, r, inverse, dependent, tolerance, np.broadcast_to(floors, len(g)))
-            if weak is not None and dependent.any():
+            if weak is not None and (dependent.any() or np.any(r.diagonal() < share)):
                 weak[0] = 1
 
         self._enqueue(stream, run)
@@ -149,15 +150,23 @@ class HostPanelKernels(AbstractPanelKernels):
         weak: Tile | None = None,
         *,
         tolerance: float,
+        before: Tile | None = None,
+        share: float = 0.0,
+        least: float = 0.0,
+        fell: Tile | None = None,
         last: Tile | None = None,
         unless: Tile | None = None,
     ) -> None:
-        check_small(self, g=g, r=r, inverse=inverse)
+        check_small(self, g=g, r=r, inverse=inverse, before=before)
+        check_together(before=before, fell=fell)
 
         def run() -> None:
             clamped = _factor_clamped(g, r, inverse, tolerance, last)
             if weak is not None:
                 weak[0] = clamped
+            if before is not None and fell is not None:
+                squares, pivots = g.diagonal(), r.diagonal() ** 2
+                fell[0] = clamped or np.any(squares < share**2 * before.diagonal()) or np.any(pivots < least**2 * squares)
 
         self._enqueue(stream, run, unless)
 

@@ -61,6 +61,10 @@ class AbstractPanelKernels(ABC):
         weak: Tile | None = None,
         *,
         tolerance: float,
+        before: Tile | None = None,
+        share: float = 0.0,
+        least: float = 0.0,
+        fell: Tile | None = None,
         last: Tile | None = None,
         unless: Tile | None = None,
     ) -> None:
@@ -69,6 +73,9 @@ class AbstractPanelKernels(ABC):
         A pivot that is not above ``tolerance`` times its own entry of G's diagonal is taken for that: what is left of the column
         keeps its direction in ``W @ inverse``, though it is shorter than 1 there. ``weak`` (one uint32) becomes 1 where there is
         such a column, else 0. Where the entry of G is zero, or not finite, row and column j of ``inverse`` and row j of R are 0.
+
+        With ``before`` (b, b), ``fell`` (one uint32) becomes 1 where ``weak`` does, where an entry of G's diagonal is below
+        ``share**2 * before[j, j]``, and where a pivot is below ``least**2`` times its own entry; else 0.
 
         Columns j with ``last[j] != 0`` (uint32) come behind all others in the order in which columns are made orthogonal; R has
         its entries above the diagonal of that order.
@@ -87,6 +94,7 @@ class AbstractPanelKernels(ABC):
         scale: Tile | None = None,
         before: Tile | None = None,
         roundoff: float = 0.0,
+        share: float = 0.0,
         weak: Tile | None = None,
     ) -> None:
         """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it.
@@ -96,7 +104,8 @@ class AbstractPanelKernels(ABC):
 
         With ``scale`` and ``before``, both (b, b), it also does where the pivot times ``scale[j, j]**2`` is not above
         ``roundoff**2 * before[j, j]``: a column that was divided by the first, and had the second as squared norm in the
-        beginning. ``weak`` (one uint32) becomes 1 where any column depends, and stays as it is else.
+        beginning. ``weak`` (one uint32) becomes 1 where any column depends or has a pivot below ``share**2``, and else stays as
+        it is.
         """
 
     @abstractmethod

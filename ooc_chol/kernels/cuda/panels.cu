@@ -264,7 +264,7 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
         bool keeps = isfinite(pivot) && pivot > tolerance * g[diagonal_at];
         if (keeps && scale) {
             const double was = scale[diagonal_at];
-            keeps = !((double)pivot <= floor * (double)before[diagonal_at] / (was * was));
+            keeps = !(pivot <= tolerance && (double)pivot <= floor * (double)before[diagonal_at] / (was * was));
         }
         const SUM diagonal = keeps ? sqrt(pivot) : 1;
         if (lane < B) root[j][lane] = !keeps || lane < j ? 0 : lane == j ? diagonal : sum / diagonal;

@@ -355,7 +355,7 @@ def _factor(g: Floats, r: Floats, inverse: Floats, dependent: Floats, tolerance:
     root, inverted = np.zeros_like(g), np.zeros_like(g)
     for j in range(b):
         pivot = g[j, j] - root[:j, j] @ root[:j, j]
-        dependent[j] = not (np.isfinite(pivot) and pivot > tolerance * g[j, j] and not pivot <= floors[j])
+        dependent[j] = not (np.isfinite(pivot) and pivot > tolerance * g[j, j] and not pivot <= min(floors[j], tolerance))
         if dependent[j]:
             continue
         root[j, j] = np.sqrt(pivot)

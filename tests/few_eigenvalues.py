@@ -224,9 +224,8 @@ def check_case(case: Case, pairs: object, tol: float) -> None:
     wanted = np.sort(sizes(values[np.argsort(-keys, kind="stable")[: case.k]]))
     assert np.abs(np.sort(sizes(w)) - wanted).max() <= tol * scale
     # Of two with the same magnitude either may be there, but neither more often than theory has it.
-    for each in np.unique(w.round(3 + int(-np.log10(scale)))):
-        near = 1e-3 * scale
-        assert (np.abs(w - each) <= near).sum() <= (np.abs(values - each) <= 2 * near).sum()
+    for each in np.unique((w / scale).round(3)) * scale:
+        assert (np.abs(w - each) <= 1e-3 * scale).sum() <= (np.abs(values - each) <= 2e-3 * scale).sum()
     assert np.linalg.norm(case.made.a @ exact - exact * w, axis=0).max() <= 2 * tol * scale
     assert np.abs(exact.T @ exact - np.eye(case.k)).max() <= eigenvector_deviation(v.dtype, pairs.report.restarts)
 

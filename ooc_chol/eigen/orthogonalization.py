@@ -14,8 +14,9 @@ from ooc_chol.precision.triples import Precision
 
 #: A pass of orthogonalization is done twice where a norm fell below this share.
 _SHARE = 0.5
-#: And of a column where less than this share of its norm stands out of the columns before it.
-_LEAST = 1 / 32
+#: And once more with columns of norm 1 where the last pass did not leave this share of a norm, as it does unless what it was given
+#: was roundoff; or where less than the second stands out of the columns before it.
+_UNCHANGED, _LEAST = 0.9, 1 / 32
 #: Pivots of a Gram matrix below so many roundoffs of computing, times columns, are noise: what is left of a column then is seen
 #: once the column was divided by the root of that, in the second factor.
 _NOISE = 64
@@ -88,7 +89,7 @@ class Orthogonalizer:
                 flags.weak,
                 tolerance=self._tolerance,
                 before=last(each),
-                share=_SHARE,
+                share=_UNCHANGED,
                 least=_LEAST,
                 fell=flags.fell,
             )
@@ -108,7 +109,7 @@ class Orthogonalizer:
                 scale=each.log(*first),
                 before=small.before,
                 roundoff=self._roundoff,
-                share=_SHARE,
+                share=_UNCHANGED,
                 weak=flags.weak,
             )
         self._mend_weak(third, against, seed)

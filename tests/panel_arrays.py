@@ -123,7 +123,7 @@ def combined(machine, precision, basis, coefficients, *, in_place):
     return call(machine, precision, basis.shape[2], use)
 
 
-def factored(machine, precision, g, tolerance, scale=None, before=None, roundoff=0.0):
+def factored(machine, precision, g, tolerance, scale=None, before=None, roundoff=0.0, share=0.0):
     """R, its inverse, the flags of dependent columns, and with ``scale`` and ``before`` whether there is any."""
     b = len(g)
 
@@ -136,9 +136,24 @@ def factored(machine, precision, g, tolerance, scale=None, before=None, roundoff
             return machine.take(r), machine.take(inverse), machine.take(dependent)
         more = [machine.bring(each.astype(precision.compute)) for each in (scale, before)]
         weak = flag(machine, 0)
-        options = {"scale": more[0], "before": more[1], "roundoff": roundoff, "weak": weak}
+        options = {"scale": more[0], "before": more[1], "roundoff": roundoff, "share": share, "weak": weak}
         kernels.factor(stream, given, r, inverse, dependent, tolerance=tolerance, **options)
         return machine.take(r), machine.take(inverse), machine.take(dependent), int(machine.take(weak)[0])
+
+    return call(machine, precision, b, use)
+
+
+def fell_within(machine, precision, g, tolerance, before, share, least):
+    """Whether a pivot was clamped, or one or an entry of the diagonal is low beside what it was."""
+    b = len(g)
+
+    def use(kernels, stream):
+        r, inverse = (machine.bring(np.full((b, b), np.nan, precision.compute)) for _ in range(2))
+        given, was = (machine.bring(each.astype(precision.compute)) for each in (g, before))
+        fell = flag(machine, 7)
+        options = {"before": was, "share": share, "least": least, "fell": fell}
+        kernels.factor_clamped(stream, given, r, inverse, tolerance=tolerance, **options)
+        return int(machine.take(fell)[0])
 
     return call(machine, precision, b, use)
 

@@ -15,6 +15,7 @@ from tests.panel_arrays import (
     entries_multiplied,
     factored,
     fallen,
+    fell_within,
     filled,
     flag,
     multiplied,
@@ -225,14 +226,33 @@ def clamped_factors_of_nothing(machine, precision, block):
 
 
 def columns_by_what_they_were(machine, precision, block):
-    """A column depends whose pivot, times the square of what it was divided by, is below the roundoff of what it was."""
-    gram, scale, before = np.eye(block), np.diag(10.0 ** -np.arange(block)), np.eye(block)
-    for roundoff, count in ((0.05, min(2, block)), (1e-20, block), (2.0, 0)):
-        r, inverse, dependent, weak = factored(machine, precision, gram, 1e-5, scale, before, roundoff)
-        wanted = np.arange(block) >= count
-        assert dependent.tolist() == wanted.tolist()
-        assert weak == wanted.any()
-        assert not r[wanted].any() and not inverse[wanted].any() and not inverse[:, wanted].any()
+    """A short column depends whose pivot, times the square of what it was divided by, is below the roundoff of what it was."""
+    scale, before = np.diag(10.0 ** -np.arange(block)), np.eye(block)
+    for pivot, share in ((1.0, 0.0), (1.0, 0.9), (1e-4, 0.9), (1e-6, 0.0)):
+        for roundoff, count in ((0.05, min(2, block)), (1e-20, block), (2.0, 0)):
+            found = factored(machine, precision, pivot * np.eye(block), 1e-5, scale, before, roundoff * pivot**0.5, share)
+            r, inverse, dependent, weak = found
+            wanted = np.arange(block) >= (count if pivot < 1e-5 else block)
+            assert dependent.tolist() == wanted.tolist()
+            assert weak == (wanted.any() or pivot < share**2)
+            assert not r[wanted].any() and not inverse[wanted].any() and not inverse[:, wanted].any()
+
+
+def columns_that_fell(machine, precision, block):
+    """By what a pass was given, or beside the columns before them."""
+    before, gram = 4.0 * np.eye(block), 4.0 * np.eye(block)
+    assert fell_within(machine, precision, gram, 1e-5, before, 0.9, 0.03) == 0
+    gram[-1, -1] = 4 * 0.89**2
+    assert fell_within(machine, precision, gram, 1e-5, before, 0.9, 0.03) == 1
+    assert fell_within(machine, precision, gram, 1e-5, before, 0.88, 0.03) == 0
+    gram[-1, -1] = 0.0
+    assert fell_within(machine, precision, gram, 1e-5, before, 0.9, 0.03) == 1
+    assert fell_within(machine, precision, gram, 1e-5, 0 * before, 0.9, 0.03) == 0
+    if block > 1:
+        for left, fell in ((0.04, 0), (0.02, 1), (1e-3, 1)):  # of norm 2; the last one is clamped
+            gram = 4.0 * np.eye(block)
+            gram[0, 1] = gram[1, 0] = 4 * (1 - left**2) ** 0.5
+            assert fell_within(machine, precision, gram, 1e-5, before, 0.9, 0.03) == fell
 
 
 def wide_panels(machine, precision, block):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.lanczos import Lanczos
+from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, Lanczos
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosState
 from ooc_chol.errors import CheckpointError, DamagedFileError
@@ -106,7 +106,10 @@ class Checkpoint:
             return False
         with closing(BlockFile(self.path, _KIND, CHECKPOINTS)) as file:
             saved = self._read_header(file, run.space)
-            run.resume(saved.state, _panels(file, saved))
+            deviation = run.resume(saved.state, _panels(file, saved))
+            if not deviation <= MOST_ASYMMETRY[run.space.precision]:
+                what = f"its vectors and numbers are those of no run on this matrix, by {deviation:.2g}"
+                raise DamagedFileError(f"{file.path}: {what}; {file.advice}", file.path)
         self.resumed_passes = saved.state.counts.passes
         return True
 
@@ -125,7 +128,7 @@ class Checkpoint:
             state = LanczosState.from_dict(file.facts["state"], space.block)
             saved = _Saved(key, space.block, space.n, space.precision.storage, state)
             expected = [saved.n * saved.block * saved.storage.itemsize] * state.panels(saved.block)
-            if file.sizes != expected or len(expected) > space.capacity:
+            if file.sizes != expected or len(expected) >= space.capacity:
                 raise ValueError(f"{len(file.sizes)} panels instead of {len(expected)}")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             what = f"{file.path}: its header is not that of a checkpoint ({error}); {file.advice}"

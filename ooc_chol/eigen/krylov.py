@@ -126,6 +126,43 @@ class KrylovBasis:
         largest = float(np.abs(t).max(initial=0.0))
         return float(np.abs(t - t.T).max(initial=0.0)) / largest if largest else 0.0
 
+    def is_symmetric(self, most: float) -> bool:
+        """Whether A is, up to ``most`` of H, where H is the least symmetric: by products of these two panels, orthogonal or not.
+
+        Two products, and W is spoilt. Only while all panels that were multiplied are those of H.
+        """
+        t, block = self._projected(), self.space.block
+        i, j = np.unravel_index(int(np.abs(t - t.T).argmax()), t.shape)
+        one, other = self.done[i // block], self.done[j // block]
+        for panel, against, name in ((one, other, "one"), (other, one, "other")):
+            self.space.product(panel)
+            self.space.inner(range(against, against + 1), name)
+        found = self.space.read()
+        return bool(np.abs(found["one"] - found["other"].T).max() <= most * np.abs(t).max())
+
+    def deviation(self, seed: int) -> float:
+        """How far a basis is from ``V.T V = I`` and, relative to H, from ``A V = V H``, only just after a restart.
+
+        By random combinations of its columns, one product. W and the panel behind those in use are spoilt.
+        """
+        space, block, panels, spare = self.space, self.space.block, range(self.used), range(self.used, self.used + 1)
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], (self.used * block, block))
+        space.rotate(panels, signs, spare)
+        space.load(spare.start)
+        space.inner(panels, "V.T V")
+        done = np.zeros_like(signs)
+        done[_columns(self.done, block)] = signs[_columns(self.done, block)]
+        space.rotate(panels, done, spare)
+        space.product(spare.start)
+        space.project(panels, "V.T A V", again=False)
+        space.store(spare.start)
+        space.inner(spare, "left")
+        found, largest = space.read(), float(np.abs(self._h).max(initial=0.0))
+        off = found["V.T A V"] - self._h[: len(signs), : len(signs)] @ done
+        products = float(np.sqrt(np.square(off).sum(axis=0) + np.diag(found["left"])).max())
+        vectors = float(np.abs(found["V.T V"] - signs).max())
+        return vectors + (products / largest if largest else products)
+
     def _projected(self) -> NDArray[np.float64]:
         """``V.T A V`` of panels that were multiplied, in that order."""
         at = _columns(self.done, self.space.block)

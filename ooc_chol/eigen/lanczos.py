@@ -134,6 +134,7 @@ class Lanczos:
         self.scale = 0.0  #: Largest magnitude of a Ritz value until now
         self._least, self._stuck = np.inf, 0
         self._settled: _Settled | None = None  # what the last restart has left
+        self._lost = ""  # why the basis is none
 
     def run(self, v0: NDArray[np.float64] | None = None) -> Found:
         """Run until all wanted pairs have converged and passed the check, or it cannot go on.
@@ -213,11 +214,13 @@ class Lanczos:
         """Where the run ends, after a restart; None where it goes on."""
         goal = self.wanted.tol * self.scale
         is_last = self.counts.passes + self._least_passes > self._max_passes
-        if settled.estimates.max() > goal and not is_last:
+        if settled.estimates.max() > goal and not is_last and not self._lost:
             if self.filter is not None and self._is_stuck(float(settled.estimates.max())):
                 self._give_filter_up()
             return None
         residuals = self._certify(settled)
+        if self._lost:
+            return self._found(settled, residuals, self._lost)
         if residuals.max() > goal:
             is_stuck = self._is_stuck(float(residuals.max()))
             if is_stuck and self.filter is not None and not is_last:
@@ -242,7 +245,7 @@ class Lanczos:
         stuck, filters = self._stuck, (self.filter, self._next)
         return LanczosState(basis, frontier, estimates, self.scale, self._least, stuck, self.space.passes, counts, *filters)
 
-    def resume(self, state: LanczosState, panels: Iterable[NDArray[np.float64]]) -> None:
+    def resume(self, state: LanczosState, panels: Iterable[NDArray[np.float64]]) -> float:
         """Become, before :meth:`run`, the run that :meth:`state` told of.
 
         Parameters
@@ -251,23 +254,30 @@ class Lanczos:
             What the run was.
         panels : iterable of (n, block) array
             Vectors of its panels, as ``space.take`` gave them.
+
+        Returns
+        -------
+        float
+            How far these are from such a run, as :meth:`KrylovBasis.deviation` tells: roundoff, or they are not what they were.
         """
         self.filter, self._next = state.filter, state.next_filter
         if self.filter is not None:
             self.basis = KrylovBasis(FilteredSpace(self.space, self.filter))
         self.basis.resume(state.basis, panels, list(state.frontier))
+        deviation = self.basis.deviation(CHECK_SEED)
         self.space.passes = state.space_passes
         self.counts = deepcopy(state.counts)
         self.scale, self._least, self._stuck = state.scale, state.least, state.stuck
         values = state.basis.values if self.filter is None else self.filter.values(state.basis.values)
         self._settled = _Settled(values, state.estimates)
+        return deviation
 
     def _found(self, settled: _Settled, residuals: NDArray[np.float64], why_not: str) -> Found:
         return Found(settled.values[: self.wanted.k], residuals, self.scale, why_not, self.counts)
 
     def _cycle(self) -> Ritz:
         """Fill the basis, and solve the projected problem; behind the first cycle only until residuals will do."""
-        basis, counts, each, forecast = self.basis, self.counts, self._passes_a_step, self._forecast()
+        basis, counts, each, forecast = self.basis, self.counts, self.passes_a_step, self._forecast()
         # Fewer pairs than are wanted are none.
         while not basis.is_full and (counts.passes + each <= self._max_passes or len(basis.done) < self._panels):
             basis.multiply(basis.frontier[0])
@@ -301,21 +311,23 @@ class Lanczos:
         return self.basis.ritz(self.wanted.which if self.filter is None else "LA")
 
     @property
-    def _passes_a_step(self) -> int:
+    def passes_a_step(self) -> int:
         """Products with A for a new panel of the basis."""
         return 1 if self.filter is None else self.filter.degree
 
     @property
     def _least_passes(self) -> int:
         """Products with A that the next cycle takes at least: a basis that is new needs as many columns as pairs are wanted."""
-        return self._passes_a_step if self._next is None else self._next.degree * self._panels
+        return self.passes_a_step if self._next is None else self._next.degree * self._panels
 
     def _look_at_symmetry(self) -> None:
         check_magnitude(self.basis.largest(), self.space.precision)
         self.counts.asymmetry = self.basis.asymmetry()
         most = MOST_ASYMMETRY[self.space.precision]
         if self.counts.asymmetry > most:
-            raise ValueError(asymmetry_text(self.counts.asymmetry))
+            if not self.basis.is_symmetric(most):
+                raise ValueError(asymmetry_text(self.counts.asymmetry))
+            self._lost = f"vectors of the basis lost their orthogonality, of which the projected matrix is off by {self.counts.asymmetry:.2g}"
 
     def _restart(self, ritz: Ritz) -> None:
         """Keep ``k + (ncv - k) / 2`` columns, in whole panels, and leave room for a product with each panel of the frontier."""
@@ -344,7 +356,7 @@ class Lanczos:
     def _look_further(self, settled: _Settled) -> bool:
         """A check sweep; whether it found that pairs are missing, so that the run must go on."""
         wanted, values, margin = self.wanted, settled.values, np.full(self.wanted.k, self.wanted.tol * self.scale)
-        steps, each = PASSES, self._passes_a_step
+        steps, each = PASSES, self.passes_a_step
         if self.filter is not None:
             wanted, values = replace(wanted, which="LA"), self.basis.state().values
             margin *= self.filter.slopes(values[: wanted.k])

@@ -57,7 +57,7 @@ class Session:
         """Let the run go on from a checkpoint that is there."""
         since = time.perf_counter()
         if self.checkpoint is not None and self.checkpoint.resume(run):
-            self._first_scan = run.space.passes
+            self._first_scan = run.space.passes - run.passes_a_step  # one looked at what was kept
         self._checkpoint_seconds += time.perf_counter() - since
 
     @contextmanager

@@ -93,6 +93,7 @@ def test_clamped_factors_give_no_column_up(precision, block):
     check.clamped_factors(Gpu(), precision, block)
     check.clamped_factors_of_nothing(Gpu(), precision, block)
     check.columns_by_what_they_were(Gpu(), precision, block)
+    check.columns_that_fell(Gpu(), precision, block)
 
 
 @every_precision

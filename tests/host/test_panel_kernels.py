@@ -88,6 +88,7 @@ def test_clamped_factors_give_no_column_up(precision, block):
     check.clamped_factors(HOST, precision, block)
     check.clamped_factors_of_nothing(HOST, precision, block)
     check.columns_by_what_they_were(HOST, precision, block)
+    check.columns_that_fell(HOST, precision, block)
 
 
 @every_precision

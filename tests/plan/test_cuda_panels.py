@@ -15,7 +15,7 @@ from ooc_chol.tasks.random_panels import panel_key, random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from tests.cuda_threads import ON_THE_HOST
 from tests.kernel_calls import calls, types_of
-from tests.panel_arrays import Host, as_matrix, clamped, vectors
+from tests.panel_arrays import Host, as_matrix, clamped, fell_within, vectors
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
 
@@ -94,8 +94,8 @@ template <class T> T sum_of(const T*, int strip, int at) {
 PANEL_KERNELS = {
     "gram": "S*S*C*liiu*",
     "add_partials": "C*C*luiu*",
-    "factor": "C*C*C*u*CC*C*du*",
-    "factor_clamped": "C*C*C*u*Cu*u*",
+    "factor": "C*C*C*u*CC*C*dCu*",
+    "factor_clamped": "C*C*C*u*CC*CCu*u*u*",
     "fell": "C*C*u*C",
     "multiply_right": "S*C*S*lu*",
     "fill_random": "S*lllu*",
@@ -264,7 +264,7 @@ def test_small_matrices_and_random_panels(case, tmp_path):
     w[:, 2], w[:, 5] = w[:, 1], np.nan
     w[:, 6] *= 1e-20
     g, r, inverse, dependent = w.T @ w, np.empty((8, 8)), np.empty((8, 8)), np.empty(8, np.uint32)
-    kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, None, None, 0.0, None)
+    kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, None, None, 0.0, 0.0, None)
     assert dependent.tolist() == [0, 0, 1, 0, 0, 1, 0, 0]
     kept = np.flatnonzero(dependent == 0)
     stored = w.astype(np.float32)
@@ -303,25 +303,33 @@ def test_clamped_factors_are_those_of_the_host(case, tmp_path):
             np.full((block, block), np.nan, compute),
             np.array([7], np.uint32),
         )
-        kernels.launch("factor_clamped", (1, 32), g, r, inverse, weak, tolerance, behind, np.zeros(1, np.uint32))
+        fell, before = np.array([7], np.uint32), np.diag(g.diagonal())
+        given = g, r, inverse, weak, tolerance, None, 0.0, 0.0, None, behind
+        kernels.launch("factor_clamped", (1, 32), *given, np.zeros(1, np.uint32))
         assert weak[0] == 7 and np.isnan(r).all()
-        kernels.launch("factor_clamped", (1, 32), g, r, inverse, weak, tolerance, behind, None)
+        kernels.launch("factor_clamped", (1, 32), *given, None)
         assert weak[0] == wanted[2] == (block > 2)
         noise = 20 * np.finfo(compute).eps * len(w) ** 0.5 / tolerance**0.5  # of rows whose pivot was clamped
         assert np.allclose(r, wanted[0], rtol=1e-3, atol=noise)
         assert np.allclose(inverse @ r, wanted[1] @ wanted[0], atol=1e-4)
+        for factor in (1.0, 2.0):
+            more = factor * before, 0.81, 1e-3, fell
+            kernels.launch("factor_clamped", (1, 32), g, r, inverse, weak, tolerance, *more, behind, None)
+            assert fell[0] == fell_within(Host(), precision, g, tolerance, factor * before, 0.9, 1e-3**0.5)
+            assert fell[0] == (block > 2 or factor == 2)
 
 
 @pytest.mark.nvcc
 def test_columns_are_measured_by_what_they_were(tmp_path):
     kernels = OnTheHost(tmp_path, DDD, 4, OLD)
-    scale, before, g = np.diag(10.0 ** -np.arange(4)), np.eye(4), np.eye(4)
-    for roundoff, expected in ((0.05, [0, 0, 1, 1]), (1e-20, [0, 0, 0, 0])):
+    scale, before = np.diag(10.0 ** -np.arange(4)), np.eye(4)
+    for pivot, roundoff, expected in ((1e-14, 0.05, [0, 0, 1, 1]), (1.0, 0.05, [0] * 4), (1e-14, 1e-20, [0] * 4)):
+        g = pivot * np.eye(4)
         r, inverse, dependent, weak = np.empty((4, 4)), np.empty((4, 4)), np.empty(4, np.uint32), np.zeros(1, np.uint32)
-        kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, scale, before, roundoff**2, weak)
+        kernels.launch("factor", (1, 32), g, r, inverse, dependent, 1e-13, scale, before, pivot * roundoff**2, 0.5, weak)
         assert dependent.tolist() == expected
-        assert weak[0] == any(expected)
-        assert np.array_equal(np.diag(r), 1.0 - np.array(expected))
+        assert weak[0] == (pivot < 0.5)
+        assert np.allclose(np.diag(r), pivot**0.5 * (1.0 - np.array(expected)))
 
 
 def test_thread_blocks_of_inner_products():

@@ -246,8 +246,8 @@ extern "C" __global__ void add_partials(const SUM* __restrict__ partial, SUM* ou
 }
 
 // G = R.T R by one warp: lane j has column j. A row of R that a dependent column would have is 0, as is its row of the inverse.
-// A column also depends whose pivot times scale^2 is not above floor times what it was before. Where one depends, or has a pivot
-// below a share, weak becomes 1.
+// A column also depends whose pivot is not above tolerance, nor times scale^2 above floor times what it was before. Where one
+// depends, or has a pivot below a share, weak becomes 1.
 extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* dependent, SUM tolerance, const SUM* scale,
                                   const SUM* before, double floor, SUM share, u32* weak) {
     __shared__ SUM root[B][B], solved[B][B];
@@ -290,8 +290,7 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
 // diagonal; weak = whether there was one; fell = weak, or whether an entry of the diagonal is below a share of what it was before,
 // or a pivot below `least` of its entry.
 extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u32* weak, SUM tolerance, const SUM* before,
-                                          SUM share, SUM least_share, u32* fell, const u32* last,
-                                          const u32* unless) {
+                                          SUM share, SUM least_share, u32* fell, const u32* last, const u32* unless) {
     if (unless && !*unless) return;
     __shared__ SUM root[B][B], solved[B][B];
     __shared__ int order[B], is_good[B];
@@ -308,7 +307,7 @@ extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u3
         is_good[lane] = isfinite(diagonal) && diagonal > 0;
     }
     __syncwarp();
-    bool is_clamped = false, has_fallen = false;
+    bool is_clamped = false, is_low = false;
     for (int j = 0; j < B; ++j) {
         SUM sum = 0;
         if (lane < B && is_good[j] && is_good[lane]) {
@@ -318,13 +317,15 @@ extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u3
         const SUM pivot = __shfl_sync(0xffffffffu, sum, j), least = tolerance * g[order[j] * (B + 1)];
         is_clamped |= is_good[j] && !(pivot > least);
         const SUM diagonal = is_good[j] ? sqrt(pivot > least ? pivot : least) : 1;
-        const SUM square = g[order[j] * (B + 1)];
-        has_fallen |= before && (square < share * before[order[j] * (B + 1)] || (is_good[j] && diagonal * diagonal < least_share * square));
+        if (before) {
+            const SUM square = g[order[j] * (B + 1)];
+            is_low |= square < share * before[order[j] * (B + 1)] || (is_good[j] && diagonal * diagonal < least_share * square);
+        }
         if (lane < B) root[j][lane] = !is_good[j] || lane < j ? 0 : lane == j ? diagonal : sum / diagonal;
         __syncwarp();
     }
     if (lane == 0 && weak) *weak = is_clamped;
-    if (lane == 0 && fell) *fell = is_clamped || has_fallen;
+    if (lane == 0 && fell) *fell = is_clamped || is_low;
     if (lane >= B) return;
     for (int i = B - 1; i >= 0; --i) {
         SUM sum = i == lane ? 1 : 0;

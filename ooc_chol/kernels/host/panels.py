@@ -166,7 +166,8 @@ class HostPanelKernels(AbstractPanelKernels):
                 weak[0] = clamped
             if before is not None and fell is not None:
                 squares, pivots = g.diagonal(), r.diagonal() ** 2
-                fell[0] = clamped or np.any(squares < share**2 * before.diagonal()) or np.any(pivots < least**2 * squares)
+                is_low = (squares < share**2 * before.diagonal()) | (pivots > 0) & (pivots < least**2 * squares)
+                fell[0] = clamped or is_low.any()
 
         self._enqueue(stream, run, unless)
 

@@ -153,6 +153,26 @@ def columns_in_the_span(space: DeviceSpace) -> None:
     assert np.abs(q.T @ q - np.eye(3 * b)).max() <= roundoff(space)
 
 
+def spaces_that_end(space: DeviceSpace) -> None:
+    """Where the first, the last or all columns are in the span of the basis, roundoff that is left is orthogonal to it."""
+    b = space.block
+    rng = np.random.default_rng(10)
+    for inside in (range(b), range(b // 2), range(b // 2, b)):
+        cycle(space, 3)
+        v = space.take(range(3))
+        x = rng.standard_normal((space.n, b))
+        x[:, inside] = v @ rng.standard_normal((3 * b, len(inside)))
+        space.bring(x)
+        space.store(4)
+        space.project(range(3), "C")
+        space.orthonormalize(3, "R", range(3))
+        found = space.read()
+        x, q = space.take(range(4, 5)), space.take(range(4))
+        assert np.abs(q.T @ q - np.eye(4 * b)).max() <= roundoff(space)
+        told = q @ np.concatenate([found["C"], found["R"]])
+        assert (np.linalg.norm(told - x, axis=0) <= roundoff(space) * np.linalg.norm(x, axis=0)).all()
+
+
 def nearly_dependent_columns(space: DeviceSpace) -> None:
     """Columns that differ by 1e-5, or 1e-9, or 1e-12 of their norm where storage knows that, lose nothing."""
     b = space.block

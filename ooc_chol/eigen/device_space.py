@@ -256,15 +256,17 @@ class DeviceSpace(AbstractSpace):
     def orthonormalize(self, panel: int, name: str, against: range) -> None:
         """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``.
 
-        A column that depends on those before it (of a norm below the roundoff of what it was) has a zero row in R, and becomes a
-        random vector orthonormal to all else, ``against`` included; zeros where there is no such vector. W has been projected
-        against these before, and is spoilt.
+        A column of which nothing is left beside those before it has a zero row in R, and becomes a random vector orthonormal to
+        all else, ``against`` included; zeros where there is no such vector. W has been projected against these before, and is
+        spoilt.
 
         Notes
         -----
         The first factor clamps small pivots, so that no column is given up before the second one has seen what is left of it.
-        What a column was is its norm before the last :meth:`project` where W has not changed since. Where a column is weak,
-        vectors are orthogonalized against the basis once more, and factored a third time.
+        What a column was is its norm before the last :meth:`project` where W has not changed since. Roundoff that two passes left
+        is as large in all columns, and not orthogonal to the basis: where the last pass took a tenth of a norm, or a column is
+        nearly in the span of the others, vectors of norm 1 are projected once more. Where that takes a tenth, or a column is
+        weak, they are projected twice again and factored a third time.
         """
         with self._working(f"orthonormalize {panel}"):
             self._reserve(3 * self.block)

@@ -307,7 +307,10 @@ class Lanczos:
         """Wait, and solve the projected problem."""
         self.basis.read()
         if not self.counts.restarts:
-            self._look_at_symmetry()
+            check_magnitude(self.basis.largest(), self.space.precision)
+            self.counts.asymmetry = self.basis.asymmetry()
+        if self.filter is None:
+            self._look_at_symmetry(self.basis.asymmetry())
         return self.basis.ritz(self.wanted.which if self.filter is None else "LA")
 
     @property
@@ -320,14 +323,13 @@ class Lanczos:
         """Products with A that the next cycle takes at least: a basis that is new needs as many columns as pairs are wanted."""
         return self.passes_a_step if self._next is None else self._next.degree * self._panels
 
-    def _look_at_symmetry(self) -> None:
-        check_magnitude(self.basis.largest(), self.space.precision)
-        self.counts.asymmetry = self.basis.asymmetry()
+    def _look_at_symmetry(self, asymmetry: float) -> None:
+        """Tell an A that is not symmetric from a basis that is not orthogonal."""
         most = MOST_ASYMMETRY[self.space.precision]
-        if self.counts.asymmetry > most:
+        if asymmetry > most:
             if not self.basis.is_symmetric(most):
-                raise ValueError(asymmetry_text(self.counts.asymmetry))
-            self._lost = f"vectors of the basis lost their orthogonality, of which the projected matrix is off by {self.counts.asymmetry:.2g}"
+                raise ValueError(asymmetry_text(asymmetry))
+            self._lost = f"vectors of the basis lost their orthogonality, by {asymmetry:.2g} of the projected matrix"
 
     def _restart(self, ritz: Ritz) -> None:
         """Keep ``k + (ncv - k) / 2`` columns, in whole panels, and leave room for a product with each panel of the frontier."""

@@ -14,8 +14,8 @@ from ooc_chol.precision.triples import Precision
 
 #: A pass of orthogonalization is done twice where a norm fell below this share.
 _SHARE = 0.5
-#: And once more with columns of norm 1 where the last pass did not leave this share of a norm, as it does unless what it was given
-#: was roundoff; or where less than the second stands out of the columns before it.
+#: And once more with columns of norm 1 where the last pass did not leave this share of a norm, as it does unless it was given
+#: roundoff; or where less than the second stands out of the columns before it.
 _UNCHANGED, _LEAST = 0.9, 1 / 32
 #: Pivots of a Gram matrix below so many roundoffs of computing, times columns, are noise: what is left of a column then is seen
 #: once the column was divided by the root of that, in the second factor.

@@ -87,8 +87,8 @@ class AbstractSpace(ABC):
     def orthonormalize(self, panel: int, name: str, against: range) -> None:
         """``W = V[panel] @ R`` by Cholesky-QR twice, R (block, block) kept under ``name``.
 
-        A column that depends on those before it (of a norm below the roundoff of what it was) has a zero row in R, and becomes a
-        random vector orthonormal to all else, ``against`` included.
+        A column of which nothing is left beside those before it has a zero row in R, and becomes a random vector orthonormal to
+        all else, ``against`` included; where roundoff is left of it, that is made orthogonal as the others are.
         """
 
     @abstractmethod

@@ -42,6 +42,7 @@ def test_what_a_space_promises(a, packed, precision, block):
         check.sums_are_numpys(space)
         check.dependent_columns(space)
         check.columns_in_the_span(space)
+        check.spaces_that_end(space)
         check.nearly_dependent_columns(space)
         check.residuals(a, space)
 

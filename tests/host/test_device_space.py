@@ -74,6 +74,7 @@ def test_columns_that_depend_or_nearly_do(packed, precision, block):
     with check.opened(packed, block, precision, HOSTS[:2]) as space:
         check.dependent_columns(space)
         check.columns_in_the_span(space)
+        check.spaces_that_end(space)
         check.nearly_dependent_columns(space)
 
 

@@ -102,10 +102,10 @@ class AbstractPanelKernels(ABC):
         A column depends on those before it where its pivot is not above ``tolerance`` times its own entry of G's diagonal, or not
         finite: ``dependent[j]`` (uint32) becomes 1, and row and column j of ``inverse`` and row j of R are 0. Else it becomes 0.
 
-        With ``scale`` and ``before``, both (b, b), it also does where the pivot is not above ``tolerance``, and times
-        ``scale[j, j]**2`` not above ``roundoff**2 * before[j, j]``: a column that was divided by the first, and had the second as
-        squared norm in the beginning. What others have along a longer column may be more than roundoff. ``weak`` (one uint32) becomes 1 where any column depends or has a pivot below ``share**2``, and else stays as
-        it is.
+        With ``scale`` and ``before``, both (b, b), it also does where the pivot is not above ``tolerance``, and times ``scale[j,
+        j]**2`` not above ``roundoff**2 * before[j, j]``: a column that was divided by the first, and had the second as squared
+        norm in the beginning. What others have along a longer column may be more than roundoff. ``weak`` (one uint32) becomes 1
+        where any column depends or has a pivot below ``share**2``, and else stays as it is.
         """
 
     @abstractmethod

@@ -164,7 +164,13 @@ def main() -> None:
     from distributed import Client, LocalCluster
 
     lines = []
-    cluster = LocalCluster(n_workers=asked.workers, threads_per_worker=1, dashboard_address=":0", memory_limit=asked.memory_limit)
+    cluster = LocalCluster(
+        n_workers=asked.workers,
+        threads_per_worker=1,
+        dashboard_address="127.0.0.1:0",
+        memory_limit=asked.memory_limit,
+        security=True,
+    )
     with cluster, Client(cluster) as client:
         for n in asked.n:
             runs = Runs(n, client, {"tile_size": asked.tile_size, "memory_budget": asked.memory_budget}, asked.parts)

@@ -269,7 +269,8 @@ def client_of(asked: argparse.Namespace, count: int) -> Iterator[Any]:
                 n_workers=count,
                 threads_per_worker=1,
                 resources={"GPU": 1},
-                dashboard_address=":0",
+                dashboard_address="127.0.0.1:0",
+                security=True,
                 # Dask's own "auto" goes by threads: of 16 cores a worker with one thread would get a sixteenth.
                 memory_limit=psutil.virtual_memory().total // count if asked.memory_limit == "auto" else asked.memory_limit,
             )

@@ -70,12 +70,13 @@ def cluster_of(workers: int, **options: Any) -> Iterator[Any]:
     from distributed.utils import offload
 
     given: dict[str, Any] = {"memory_limit": "1 GiB", "threads_per_worker": 1, "processes": True, **options}
+    given.setdefault("security", True if given["processes"] else None)  # threads need no port
     silenced = {name: logging.getLogger(name).level for name in LOGGERS}
     with dask.config.set(SETTINGS), warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # what a killed worker leaves open
         cluster = LocalCluster(
             n_workers=workers,
-            dashboard_address=":0",
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
             **given,
         )

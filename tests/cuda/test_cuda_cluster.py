@@ -270,17 +270,21 @@ def test_a_worker_that_is_killed_changes_no_bit():
 
 def test_a_worker_without_a_gpu_beside_one_with_is_refused():
     import dask
-    from distributed import Client, Nanny, Scheduler, SpecCluster
+    from distributed import Client, Nanny, Scheduler, Security, SpecCluster
 
     from tests.cluster_machines import SETTINGS
 
-    def spec(gpus: str) -> dict:
-        return {"cls": Nanny, "options": {"nthreads": 1, "memory_limit": MEMORY_LIMIT, "env": {"CUDA_VISIBLE_DEVICES": gpus}}}
+    security = Security.temporary()
+    closed = {"host": "127.0.0.1", "protocol": "tls://", "security": security}
 
-    scheduler = {"cls": Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}}
+    def spec(gpus: str) -> dict:
+        each = {**closed, "nthreads": 1, "memory_limit": MEMORY_LIMIT, "env": {"CUDA_VISIBLE_DEVICES": gpus}}
+        return {"cls": Nanny, "options": each}
+
+    scheduler = {"cls": Scheduler, "options": {**closed, "dashboard_address": "127.0.0.1:0"}}
     with (
         dask.config.set(SETTINGS),
-        SpecCluster({0: spec("0"), 1: spec("")}, scheduler) as cluster,
+        SpecCluster({0: spec("0"), 1: spec("")}, scheduler, security=security) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         client.wait_for_workers(2, timeout=120)

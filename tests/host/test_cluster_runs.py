@@ -432,7 +432,7 @@ def _grow_then_retire(client) -> None:
 def test_a_connection_that_is_lost_is_an_error_with_advice(two_workers):
     from distributed import Client
 
-    with Client(two_workers.scheduler.address, set_as_default=False) as client:
+    with Client(two_workers.scheduler.address, security=two_workers.security, set_as_default=False) as client:
         closing = []
 
         def close(done: int, total: int, seconds: float) -> None:

@@ -307,7 +307,7 @@ def test_a_worker_that_dies_in_a_solve_changes_no_bit(tmp_path):
 def test_a_closed_connection_is_told(two_workers):
     from distributed import Client
 
-    with Client(two_workers.scheduler.address, set_as_default=False) as client:
+    with Client(two_workers.scheduler.address, security=two_workers.security, set_as_default=False) as client:
         factor = factored(spd(), client)
     with pytest.raises(oc.ClusterError, match="make a new client"):
         factor.solve(columns(1))

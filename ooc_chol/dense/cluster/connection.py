@@ -50,10 +50,13 @@ def connected(client: Any) -> Iterator[Any]:
         own = distributed.Client.__new__(distributed.Client)
         try:
             own.__init__(client, timeout=WAIT_SECONDS, set_as_default=False)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, RuntimeError) as error:  # the last two where certificates are missing
             own.close(timeout=1)  # its thread would stay, which nobody else has a name for
+            own._loop_runner.stop()  # and does where the scheduler hung up: then there is nothing to close
             raise ClusterError(
-                f"no scheduler answers at {client!r} ({error})", "start one with `dask scheduler`, or correct the address"
+                f"no scheduler answers at {client!r} ({error})",
+                "start one with `dask scheduler`, or correct the address; for one that asks for certificates give a client that "
+                "has them: distributed.Client(address, security=...)",
             ) from error
         with own:
             yield own

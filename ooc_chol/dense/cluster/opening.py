@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +17,10 @@ from ooc_chol.errors import ClusterError, MissingPackageError
 from ooc_chol.kernels.cuda.blocks import cuda_names
 from ooc_chol.kernels.host.blas import host_threads
 
+#: Where everything listens that no other machine needs to reach.
+_LOOPBACK = "127.0.0.1"
+#: The address of pages, by a port that is free: they are neither encrypted nor locked.
+_PAGES = f"{_LOOPBACK}:0"
 #: What names a cluster: a word, and how many workers or jobs; anything else is the address of a scheduler.
 _WORDS = re.compile(r"(local|slurm)(?::(\d+))?")
 
@@ -41,14 +46,15 @@ def open_cluster(where: str) -> Iterator[Any]:
     ClusterError
         No scheduler answers at the address, or no worker comes.
     MissingPackageError
-        Dask's ``distributed``, or for Slurm ``dask-jobqueue``, is not installed.
+        Dask's ``distributed``, its ``cryptography``, or for Slurm ``dask-jobqueue``, is not installed.
     ValueError
         The number of workers is 0.
 
     Notes
     -----
     Workers on this machine are processes with a thread each, which share what memory is free; the first GPU that a worker sees is
-    its own.
+    its own. Whoever reaches a scheduler of Dask runs code as its owner: what is started here takes nobody without the
+    certificate that is made for it, which the client has. On this machine nothing listens beyond loopback.
 
     Examples
     --------
@@ -71,18 +77,38 @@ def open_cluster(where: str) -> Iterator[Any]:
         yield client
 
 
+def _certificates() -> Any:
+    """Dask's security with a key and a certificate of its own, without which nobody connects."""
+    try:
+        return distributed_package().Security.temporary()
+    except ImportError as error:
+        from ooc_chol.installation import install_hint
+
+        raise MissingPackageError(
+            "a cluster that is started here takes nobody without a certificate, which Dask makes with the package cryptography; "
+            f"that cannot be imported: {install_hint('cluster')}"
+        ) from error
+
+
 def _local(count: int | None, opened: ExitStack) -> Any:
     """Workers on this machine, a process each: one for each GPU, which it alone sees, or one for each core."""
-    distributed, gpus = distributed_package(), cuda_names(None)
+    distributed, gpus, security = distributed_package(), cuda_names(None), _certificates()
     if not gpus:
         cluster = distributed.LocalCluster(
-            n_workers=count or host_threads(1), threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=ERROR
+            n_workers=count or host_threads(1),
+            threads_per_worker=1,
+            processes=True,
+            host=_LOOPBACK,
+            dashboard_address=_PAGES,
+            security=security,
+            silence_logs=ERROR,
         )
         return opened.enter_context(cluster)
     seen = visible_gpus(len(gpus))
     count = count or len(seen)
+    closed = {"host": _LOOPBACK, "protocol": "tls://", "security": security}
     # By itself Dask gives a worker as large a part of the memory as it has of the cores: with one thread hardly any.
-    each = {"nthreads": 1, "resources": {GPU_RESOURCE: 1}, "memory_limit": distributed.system.MEMORY_LIMIT // count}
+    each = {**closed, "nthreads": 1, "resources": {GPU_RESOURCE: 1}, "memory_limit": distributed.system.MEMORY_LIMIT // count}
     workers = {
         number: {
             "cls": distributed.Nanny,
@@ -90,12 +116,12 @@ def _local(count: int | None, opened: ExitStack) -> Any:
         }
         for number in range(count)
     }
-    scheduler = {"cls": distributed.Scheduler, "options": {"host": "127.0.0.1", "dashboard_address": ":0"}}
-    return opened.enter_context(distributed.SpecCluster(workers, scheduler, silence_logs=ERROR))
+    scheduler = {"cls": distributed.Scheduler, "options": {**closed, "dashboard_address": _PAGES}}
+    return opened.enter_context(distributed.SpecCluster(workers, scheduler, security=security, silence_logs=ERROR))
 
 
 def _slurm(jobs: int, opened: ExitStack) -> Any:
-    """Workers in jobs of Slurm."""
+    """Workers in jobs of Slurm; what ``jobqueue.yaml`` and Dask's own configuration say of certificates and pages holds."""
     try:
         jobqueue = import_module("dask_jobqueue")
     except ImportError as error:
@@ -103,8 +129,16 @@ def _slurm(jobs: int, opened: ExitStack) -> Any:
             f"workers as jobs of Slurm need the package dask-jobqueue, which cannot be imported ({error}): "
             "python3 -m pip install dask-jobqueue"
         ) from error
-    cluster = opened.enter_context(jobqueue.SLURMCluster())
-    cluster.scale(jobs=jobs)
+    told = import_module("dask").config.get("jobqueue.slurm", {})
+    has_certificates = distributed_package().Security().require_encryption
+    cluster = jobqueue.SLURMCluster(
+        security=None if has_certificates else _certificates(),
+        # Jobs read the certificate in a file that the owner alone may read.
+        shared_temp_directory=told.get("shared-temp-directory") or os.getcwd(),
+        scheduler_options={"dashboard_address": _PAGES, **(told.get("scheduler-options") or {})},
+        worker_extra_args=["--dashboard-address", _PAGES, *(told.get("worker-extra-args") or told.get("extra") or [])],
+    )
+    opened.enter_context(cluster).scale(jobs=jobs)
     return cluster
 
 

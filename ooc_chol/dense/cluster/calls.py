@@ -26,6 +26,7 @@ from ooc_chol.dense.cluster.run import BlockRun, RunJob
 from ooc_chol.dense.cluster.solving import ClusterSolver
 from ooc_chol.dense.cluster.store import ClusterStore
 from ooc_chol.dense.cluster.traffic import sent_bytes
+from ooc_chol.dense.cluster.waiting import asked_anew, losses_named
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.fingerprint import Fingerprint
 from ooc_chol.dense.options import FactorOptions
@@ -144,7 +145,7 @@ def factor_on_cluster(call: ClusterCall) -> CholeskyFactor:
     with ExitStack() as owned:
         connection = owned.enter_context(ExitStack())
         client = connection.enter_context(connected(call.client))
-        with client.as_current():
+        with client.as_current(), losses_named():
             factor, needs_cluster = _factored(call, client, connection, began)
         if needs_cluster:
             owned.pop_all()  # closed with the factor
@@ -185,29 +186,49 @@ def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, a
         if asked.checkpoint:
             fingerprint = matrix.fingerprint(client, fmt, call.options.devices)
             found = found_group(asked, call.options, matrix, fmt, fingerprint)
+    options = call.options if found is None else found.options
+
+    def planned() -> tuple[ClusterFacts, ClusterPlan]:
+        return _planned(client, matrix, fmt, options, (asked, found), asks_seconds=asks_seconds)
+
     with ExitStack() as until_known:
         if found is not None:
             until_known.callback(found.store.close)
-        facts = agreed_facts(client, matrix.n, call.options if found is None else found.options, fmt)
-        if asked is None:
-            from ooc_chol.dense.cluster.shared_blocks import shares_memory  # needs Dask
-
-            facts = replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
-        plan = plan_of_call(
-            client,
-            facts,
-            matrix.n,
-            fmt,
-            store=None if asked is None else asked.place,
-            height=None if found is None else found.store.header.height,
-            a_is_sent=matrix.source is None,
-            asks_seconds=asks_seconds,
-        )
+        facts, plan = asked_anew(planned)
         key = agreed_key(client, facts, plan.blocks, fmt)
         if found is not None:
             found.check_key(key)
         until_known.pop_all()
     return Setting(matrix, fmt, facts, plan, key, asked, found, fingerprint)
+
+
+def _planned(
+    client: Any,
+    matrix: AbstractClusterMatrix,
+    fmt: PrecisionFormat,
+    options: FactorOptions,
+    group: tuple[Asked | None, Found | None],
+    *,
+    asks_seconds: bool,
+) -> tuple[ClusterFacts, ClusterPlan]:
+    """What the workers are that are there now, and a plan for them; ``WorkersLeftError`` where one leaves meanwhile."""
+    asked, found = group
+    facts = agreed_facts(client, matrix.n, options, fmt)
+    if asked is None:
+        from ooc_chol.dense.cluster.shared_blocks import shares_memory  # needs Dask
+
+        facts = replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
+    plan = plan_of_call(
+        client,
+        facts,
+        matrix.n,
+        fmt,
+        store=None if asked is None else asked.place,
+        height=None if found is None else found.store.header.height,
+        a_is_sent=matrix.source is None,
+        asks_seconds=asks_seconds,
+    )
+    return facts, plan
 
 
 def opened_matrix(call: ClusterCall) -> AbstractClusterMatrix:
@@ -378,7 +399,7 @@ def plan_on_cluster(call: ClusterCall) -> ClusterPlan:
     Exception
         Whatever :func:`ooc_chol.plan` raises.
     """
-    with connected(call.client) as client, client.as_current():
+    with connected(call.client) as client, client.as_current(), losses_named():
         if isinstance(call.a, int | np.integer) and not isinstance(call.a, bool):
             call = replace(call, a=from_function(int(call.a), _no_entries, dtype=call.options.dtype or "float64"))
         with closing(opened_matrix(call)) as matrix:

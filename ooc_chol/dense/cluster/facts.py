@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from ooc_chol.config import format_bytes
-from ooc_chol.dense.cluster.asking import asked_of_all, machine_of
+from ooc_chol.dense.cluster.asking import asked_of_all, asked_of_one, machine_of
 from ooc_chol.dense.cluster.blocks import BlockGrid
 from ooc_chol.dense.cluster.choosing import settled
 from ooc_chol.dense.cluster.connection import worker_addresses
@@ -104,7 +104,10 @@ def state_here(options: FactorOptions, fmt: PrecisionFormat, sharing: int) -> Wo
 
 
 def agreed_facts(client: Any, n: int, options: FactorOptions, fmt: PrecisionFormat) -> ClusterFacts:
-    """Ask every worker, one small task each; ``ClusterError`` where they differ in what bits depend on, or lack room."""
+    """Ask every worker, one small task each; ``ClusterError`` where they differ in what bits depend on, or lack room.
+
+    ``WorkersLeftError`` where one leaves meanwhile.
+    """
     addresses = worker_addresses(client)
     machines = Counter(map(machine_of, addresses))
     states = asked_of_all(client, {each: (state_here, (options, fmt, machines[machine_of(each)])) for each in addresses})
@@ -116,8 +119,7 @@ def agreed_facts(client: Any, n: int, options: FactorOptions, fmt: PrecisionForm
     check_room(states)
     memory = _memory_bytes(options, states)
     options = replace(options, memory_budget=min(state.budget_bytes for state in states.values()))
-    choice = asked_of_all(client, {addresses[0]: (settled, (n, options, fmt))})
-    return ClusterFacts(states, choice[addresses[0]], memory)
+    return ClusterFacts(states, asked_of_one(client, states, settled, n, options, fmt), memory)
 
 
 def _memory_bytes(options: FactorOptions, states: Mapping[str, WorkerState]) -> int:
@@ -200,6 +202,5 @@ def check_room(states: Mapping[str, WorkerState]) -> None:
 
 def agreed_key(client: Any, facts: ClusterFacts, blocks: BlockGrid, fmt: PrecisionFormat) -> dict[str, str | int]:
     """The arithmetic key of all tasks, by a worker's devices and the plan of the first block."""
-    address = next(iter(facts.workers))
-    key: dict[str, str | int] = asked_of_all(client, {address: (key_here, (facts.options, blocks, fmt))})[address]
+    key: dict[str, str | int] = asked_of_one(client, facts.workers, key_here, facts.options, blocks, fmt)
     return key

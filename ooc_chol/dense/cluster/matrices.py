@@ -80,7 +80,7 @@ class ReadMatrix(AbstractClusterMatrix):
 
     def fingerprint(self, client: Any, fmt: PrecisionFormat, devices: Devices) -> Fingerprint:
         """Read, or make, the sample on a worker, as tiles are."""
-        found: Fingerprint = client.submit(_fingerprint_here, packed(self.source), fmt, devices, pure=False).result()
+        found: Fingerprint = gathered(client, client.submit(_fingerprint_here, packed(self.source), fmt, devices, pure=False))
         return found
 
 

@@ -18,6 +18,7 @@ from ooc_chol.dense.cluster.report import ClusterReport
 from ooc_chol.dense.cluster.solving import ClusterSolver
 from ooc_chol.dense.cluster.store import ClusterStore
 from ooc_chol.dense.cluster.traffic import sent_bytes
+from ooc_chol.dense.cluster.waiting import asked_anew, losses_named
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.mixed import doubts, factor_mixed
 from ooc_chol.dense.mixed_ground import MixedResult
@@ -46,12 +47,12 @@ def factor_mixed_on_cluster(call: ClusterCall) -> CholeskyFactor:
         Whatever :func:`ooc_chol.cholesky` raises.
     """
     began = time.perf_counter()
-    with ExitStack() as owned:
+    with ExitStack() as owned, losses_named():
         connection = owned.enter_context(ExitStack())
         client = connection.enter_context(connected(call.client))
         matrix = owned.enter_context(closing(opened_matrix(call)))
         fmt = format_asked(call.options, matrix.dtype)
-        facts = agreed_facts(client, matrix.n, call.options, fmt)
+        facts = asked_anew(lambda: agreed_facts(client, matrix.n, call.options, fmt))
         workers = Workers(client, facts, 0 if matrix.source is None else RETRIES)
         work = DaskWork(workers, matrix, call.progress)
         work.released_by(connection.close)

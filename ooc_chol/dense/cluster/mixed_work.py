@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.cluster.asking import asked_of_all
+from ooc_chol.dense.cluster.asking import asked_of_one
 from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.dense.cluster.choosing import block_height
 from ooc_chol.dense.cluster.facts import ClusterFacts
@@ -100,9 +100,9 @@ class DaskWork(AbstractBlockWork):
 
     def engine(self, options: FactorOptions) -> MixedEngine:
         """Ask a worker; all agree in what the answer depends on."""
-        first = next(iter(self._workers.facts.workers))
-        options = replace(options, memory_budget=self._workers.facts.options.memory_budget)
-        answer: MixedEngine = asked_of_all(self._workers.client, {first: (engine_here, (self.n, options))})[first]
+        facts = self._workers.facts
+        options = replace(options, memory_budget=facts.options.memory_budget)
+        answer: MixedEngine = asked_of_one(self._workers.client, facts.workers, engine_here, self.n, options)
         return answer
 
     def cut(self, grid: TileGrid) -> BlockGrid:
@@ -111,8 +111,8 @@ class DaskWork(AbstractBlockWork):
 
     def key(self, run: ClusterRun, blocks: BlockGrid) -> dict[str, str | int]:
         """Ask a worker; all agree in what the answer depends on."""
-        first = next(iter(self._workers.facts.workers))
-        answer: dict[str, str | int] = asked_of_all(self._workers.client, {first: (key_of_run, (packed(run), blocks))})[first]
+        workers = self._workers
+        answer: dict[str, str | int] = asked_of_one(workers.client, workers.facts.workers, key_of_run, packed(run), blocks)
         return answer
 
     def measure(self, run: ClusterRun, blocks: BlockGrid, asked: Measuring) -> Iterator[tuple[BlockPlace, BlockNorms]]:
@@ -171,7 +171,7 @@ class DaskWork(AbstractBlockWork):
                 )
                 for place in places
             ]
-            yield client.submit(column_square, parts, pure=False, **placing.hints(places[-1])).result()
+            yield gathered(client, client.submit(column_square, parts, pure=False, **placing.hints(places[-1])))
 
     def discard(self) -> None:
         """Take L back from Dask."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -82,7 +82,7 @@ def _dask_rates(client: Any, workers: tuple[str, ...], *, shares_memory: bool) -
     known = _KNOWN.get(client)
     if known is not None and known[0] == (workers, shares_memory):
         return known[1]
-    taken = min(_seconds_of(client, lambda: _empty_tasks(client, workers)) for _ in range(_TRIES))
+    taken = min(_seconds_of(client, lambda: _empty_tasks(client, workers), workers) for _ in range(_TRIES))
     each = taken / _TASKS_OF_A_WORKER
     pair = _far_pair(workers)
     is_mapped = shares_memory and machine_of(pair[0]) == machine_of(pair[1])
@@ -123,21 +123,22 @@ def _rate_one_way(client: Any, sender: str, receiver: str, make: Callable[[int],
 def _transfer_seconds(client: Any, sender: str, receiver: str, make: Callable[[], object]) -> float:
     """Seconds of a task that another worker's bytes are sent to."""
     sent = client.submit(make, workers=[sender], pure=False, priority=1)
-    _waited(client, [sent])
-    return _seconds_of(client, lambda: [client.submit(_nothing, sent, workers=[receiver], pure=False, priority=1)])
+    both = (sender, receiver)
+    _waited(client, [sent], both)
+    return _seconds_of(client, lambda: [client.submit(_nothing, sent, workers=[receiver], pure=False, priority=1)], both)
 
 
-def _seconds_of(client: Any, submit: Callable[[], list[Any]]) -> float:
+def _seconds_of(client: Any, submit: Callable[[], list[Any]], workers: Sequence[str]) -> float:
     """Seconds from the first task submitted to the last one ended."""
     began = time.perf_counter()
-    _waited(client, submit())
+    _waited(client, submit(), workers)
     return time.perf_counter() - began
 
 
-def _waited(client: Any, futures: list[Any]) -> None:
-    """Wait for tasks, which have no errors of their own."""
+def _waited(client: Any, futures: list[Any], workers: Sequence[str]) -> None:
+    """Wait for tasks of workers, which have no errors of their own."""
     try:
-        wait_for(client, futures, FACTS_SECONDS)
+        wait_for(client, futures, FACTS_SECONDS, asked=workers)
     except TimeoutError:
         problem = f"workers did not end empty tasks within {FACTS_SECONDS:.0f} seconds"
         raise ClusterError(problem, "look at their logs, or retire them: they are busy or unreachable") from None

@@ -17,7 +17,7 @@ from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.dense.cluster.placing import Placing
 from ooc_chol.dense.cluster.tasks import Verdict, block_task, packed, unpacked
-from ooc_chol.dense.cluster.waiting import ended, wait_for
+from ooc_chol.dense.cluster.waiting import ended, gathered, wait_for
 from ooc_chol.dense.cluster.worker_state import end_run
 from ooc_chol.errors import ClusterError, NotPositiveDefiniteError, OocCholError
 
@@ -183,7 +183,7 @@ class BlockRun:
         """The error that ends the run: of minors that are not positive definite the smallest one that is known by now."""
         ended = [each for each in self.futures.values() if each.status == "finished"]
         verdicts = [each for each in ended if getattr(each.type, "__name__", "") == Verdict.__name__]
-        errors = [each.error for each in self._job.client.gather([future, *verdicts], errors="skip")]
+        errors = [each.error for each in gathered(self._job.client, [future, *verdicts], errors="skip")]
         minors = [error for error in errors if isinstance(error, NotPositiveDefiniteError)]
         first: OocCholError = min(minors, key=lambda error: error.minor) if minors else errors[0]
         return first

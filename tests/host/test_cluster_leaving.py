@@ -1,0 +1,198 @@
+"""Workers that leave while a call asks them, in every phase: the right bits within seconds, or an error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+import ooc_chol as oc
+from ooc_chol.dense.cluster import asking, facts, mixed_work, planning, rates, shared_blocks, waiting
+from ooc_chol.dense.cluster.waiting import WorkersLeftError, gathered
+from tests.cluster_machines import cluster_of
+
+pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
+
+N, NB = 240, 40
+#: Seconds in which Dask starts a worker again, on a busy machine too.
+AGAIN_SECONDS = 60
+
+
+def near_one(rows: range, cols: range, out: np.ndarray, stream: object) -> None:
+    """``exp(-|i - j| / 20)``, and one more on the diagonal."""
+    out[:] = np.exp(-np.abs(np.subtract.outer(rows, cols)) / 20.0) + np.equal.outer(rows, cols)
+
+
+def source() -> object:
+    return oc.from_function(N, near_one)
+
+
+@pytest.fixture
+def client(monkeypatch):
+    """Two workers, of which tests end some: their nannies start others, with threads of this process."""
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
+    with cluster_of(2) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def bits():
+    """L of one machine, by the options that a call has beside its client."""
+    made: dict[str, np.ndarray] = {}
+
+    def of(options: dict[str, object]) -> np.ndarray:
+        if (name := str(options)) not in made:
+            with oc.cholesky(source(), tile_size=NB, **options) as factor:
+                made[name] = np.asarray(factor)
+        return made[name]
+
+    return of
+
+
+def kill(client, count: int = 1) -> None:
+    """End workers as the system does for lack of memory, and wait until the scheduler knows."""
+    victims = list(client.run(os.getpid).items())[:count]
+    for _, pid in victims:
+        os.kill(pid, signal.SIGKILL)
+    until = time.monotonic() + AGAIN_SECONDS
+    while set(client.nthreads()) & {address for address, _ in victims}:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+#: What a call asks workers for, by the names under which it does: facts, the settled options and the key, rates, shared memory.
+PHASES = {
+    "facts": (facts, "asked_of_all"),
+    "one": (asking, "asked_of_all"),
+    "shared": (shared_blocks, "asked_of_all"),
+    "rates": (planning, "measured_rates"),
+    "engine": (mixed_work, "asked_of_one"),
+}
+#: Options of calls that ask for it.
+OPTIONS = {"engine": {"precision_threshold": 1e-6}}
+
+
+def check(client, bits, options: dict[str, object]) -> None:
+    with oc.cholesky(source(), tile_size=NB, client=client, **options) as factor:
+        assert np.array_equal(np.asarray(factor), bits(options))
+
+
+def once(happen, ask, moment: str):
+    """``ask``, before or after whose first call something happens; and the list of what happened."""
+    told: list[str] = []
+
+    def asked(*given, **options):
+        if not told and moment == "before":
+            told.append(moment)
+            happen()
+        answers = ask(*given, **options)
+        if not told:
+            told.append(moment)
+            happen()
+        return answers
+
+    return asked, told
+
+
+def test_a_worker_that_dies_while_it_is_asked_changes_no_bit(client, bits, monkeypatch):
+    monkeypatch.setattr(planning, "LEAST_MEASURED_FLOPS", 0)
+    for phase, (module, name) in PHASES.items():
+        for moment in ("before", "after"):
+            client.wait_for_workers(2, timeout=AGAIN_SECONDS)
+            with pytest.MonkeyPatch.context() as patched:
+                ask, told = once(lambda: kill(client), getattr(module, name), moment)
+                patched.setattr(module, name, ask)
+                check(client, bits, OPTIONS.get(phase, {}))
+                assert told, phase
+
+
+def test_workers_that_die_after_they_have_answered_are_asked_for_no_longer(client, bits):
+    """Their answers went with them: tasks that are for them alone would be there for ever."""
+    for count in (1, 2):
+        client.wait_for_workers(2, timeout=AGAIN_SECONDS)
+        with pytest.MonkeyPatch.context() as patched:
+            waits, told = once(partial(kill, client, count), asking.wait_for, "after")
+            patched.setattr(asking, "wait_for", waits)
+            check(client, bits, {})
+            assert told
+
+
+def test_others_that_are_there_answer_for_those_that_left(client, bits):
+    for leave in (lambda: kill(client, 2), lambda: client.retire_workers(list(client.nthreads())[:1])):
+        client.wait_for_workers(2, timeout=AGAIN_SECONDS)
+        with pytest.MonkeyPatch.context() as patched:
+            ask, told = once(leave, facts.asked_of_all, "before")
+            patched.setattr(facts, "asked_of_all", ask)
+            check(client, bits, {})
+            assert told
+
+
+def test_a_worker_that_dies_at_some_moment_changes_no_bit(client, bits):
+    for seconds in (0.0, 0.05, 0.3, 0.54):
+        client.wait_for_workers(2, timeout=AGAIN_SECONDS)
+        dying = threading.Timer(seconds, os.kill, (next(iter(client.run(os.getpid).values())), signal.SIGKILL))
+        dying.start()
+        check(client, bits, {})
+        dying.join()
+
+
+def test_rates_of_workers_that_left_are_asked_for_no_longer(client, monkeypatch):
+    monkeypatch.setattr(rates, "_KNOWN", {})
+    for name in ("_empty_tasks", "_transfer_seconds"):
+        client.wait_for_workers(2, timeout=AGAIN_SECONDS)
+        with pytest.MonkeyPatch.context() as patched:
+            submit, told = once(lambda: kill(client), getattr(rates, name), "before")
+            patched.setattr(rates, name, submit)
+            assert oc.plan(source(), tile_size=NB, client=client).n_tasks
+            assert told
+
+
+def deadly() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_that_die_of_every_question_end_the_call(client, monkeypatch):
+    monkeypatch.setattr(facts, "state_here", lambda *_: deadly())
+    with pytest.raises(oc.ClusterError, match=r"workers? left while they were asked"):
+        oc.cholesky(source(), tile_size=NB, client=client)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "STALLED_SECONDS", 0.5)
+    monkeypatch.setattr(waiting, "WAIT_SECONDS", 0.5)
+
+
+def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient):
+    with cluster_of(1, processes=False) as client:
+        with pytest.raises(oc.ClusterError, match="none of what is left"):
+            gathered(client, client.submit(abs, -1, resources={"GPU": 1}, pure=False))
+        (there,) = client.nthreads()
+        with pytest.raises(WorkersLeftError, match=r"1 of 2 workers left") as raised:
+            gathered(
+                client, client.submit(abs, -1, workers=["tcp://127.0.0.1:1"], pure=False), asked=["tcp://127.0.0.1:1", there]
+            )
+        assert set(raised.value.workers) == {"tcp://127.0.0.1:1"}
+        client.cluster.scale(0)
+        with pytest.raises(oc.ClusterError, match="no worker any more"):
+            gathered(client, client.submit(abs, -2, pure=False))
+
+
+def test_what_is_fetched_for_long_is_no_stall(impatient, monkeypatch):
+    with cluster_of(1, processes=False) as client:
+        future = client.submit(abs, -3, pure=False)
+        gather = client._gather
+
+        async def slowly(*given, **options):
+            await asyncio.sleep(1.5)
+            return await gather(*given, **options)
+
+        monkeypatch.setattr(client, "_gather", slowly)
+        assert gathered(client, future) == 3

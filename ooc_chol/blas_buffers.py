@@ -7,7 +7,6 @@ are threads that call, none is ever mapped inside of a call.
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from functools import cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from weakref import WeakSet
 import numpy as np
 import threadpoolctl
 
+from ooc_chol.forked import new_lock, renewed_in_child
 from ooc_chol.room import check_room
 
 #: Bytes of a buffer: as the wheels of NumPy and SciPy are built, and as OpenBLAS is built by default.
@@ -84,7 +84,7 @@ class _Buffers:
     """The buffers of all libraries of the process."""
 
     def __init__(self) -> None:
-        self._taking = threading.Lock()
+        self._taking = new_lock()
         self._admitted = threading.local()
         self._has_forked = False
 
@@ -99,13 +99,12 @@ class _Buffers:
         self._admitted.caller, self._admitted.level = caller, level
 
     def after_fork(self) -> None:
-        """Begin anew in a child, which has one thread: no other lets go of the lock."""
-        self._taking, self._admitted, self._has_forked = threading.Lock(), threading.local(), True
+        """Begin anew in a child, which has one thread."""
+        self._admitted, self._has_forked = threading.local(), True
 
 
 _BUFFERS = _Buffers()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_BUFFERS.after_fork)
+renewed_in_child(_BUFFERS.after_fork)
 
 
 @cache

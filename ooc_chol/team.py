@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import queue
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -13,6 +12,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from ooc_chol import blas_buffers
+from ooc_chol.forked import new_lock
 from ooc_chol.threads import OwnThread, start, take, wait_out
 
 #: Bytes of a copy that are worth a thread.
@@ -30,7 +30,7 @@ class _Batch:
         self._jobs = jobs
         self._next = itertools.count()  # next() is atomic
         self._left = len(jobs)
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.error: BaseException | None = None
 
@@ -76,7 +76,7 @@ class ThreadTeam:
         self.size = size
         self._batches: _Batches = queue.SimpleQueue()
         self._helpers: list[OwnThread] = []
-        self._starting = threading.Lock()  # several streams may run their first batches at once
+        self._starting = new_lock()  # several streams may run their first batches at once
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run all jobs, in any order and at once; return when all have run."""

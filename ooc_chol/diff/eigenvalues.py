@@ -20,6 +20,7 @@ from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_symmetric
 from ooc_chol.eigen.solve import eigsh as _eigsh
 from ooc_chol.eigen.wanted import Which
+from ooc_chol.forked import new_lock
 from ooc_chol.sparse.planning import Devices
 
 #: How far apart eigenvalues are that count as simple, relative to the largest magnitude seen.
@@ -38,7 +39,7 @@ class Spectrum:
     gap: float
     devices: Devices = None
     _kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
+    _lock: threading.Lock = field(default_factory=new_lock, compare=False, repr=False)
 
     def pairs(self, values: Array) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Eigenvalues (k,), vectors (n, k), and the eigenvalues with the next one, all ascending."""

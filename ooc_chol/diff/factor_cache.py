@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from importlib import import_module
 from types import TracebackType
@@ -15,6 +14,7 @@ from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import matmul, matmul_transposed
 from ooc_chol.diff.solve_checks import check_matrix, check_right_hand_sides
 from ooc_chol.errors import OocCholError
+from ooc_chol.forked import new_lock, new_rlock
 
 Assume: TypeAlias = Literal["symmetric", "spd"] | None
 Method: TypeAlias = Literal["auto", "superlu", "cudss"]
@@ -86,7 +86,7 @@ class Factor:
         self.copies = copies
         self._solver = solver
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def solve(self, b: Array, *, trans: bool = False) -> Array:
         """Solve ``A x = b``, or ``A.T x = b``.
@@ -186,7 +186,7 @@ class FactorCache:
         self._kept: OrderedDict[tuple[Pattern, Assume, str, int | None], Factor] = OrderedDict()
         self._symbolic: OrderedDict[Pattern, Any] = OrderedDict()
         self._plans: Any = None  # of cuDSS, once it was asked
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self.factored = 0  #: Matrices that were factored
         self.found = 0  #: Times a kept factor was of equal values
 

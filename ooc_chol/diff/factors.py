@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -12,6 +11,7 @@ from ooc_chol.diff.memory import Array, device_of
 from ooc_chol.diff.ops import AbstractOp, Apply, Gather, Sampled, Scatter, run
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_right_hand_sides
+from ooc_chol.forked import new_lock
 
 __all__ = [
     "CACHE",
@@ -37,7 +37,7 @@ class Memo:
     def __init__(self, factor: Factor | None = None) -> None:
         self.factor = factor
         self._last: tuple[Array, Array, Array] | None = None
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def recall(self, values: Array, b: Array) -> Array | None:
         """The solution, if it was of these values and right-hand sides."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -24,6 +23,7 @@ from ooc_chol.diff.checks import (
 )
 from ooc_chol.diff.memory import Array, IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, frozen
+from ooc_chol.forked import new_lock, new_rlock
 
 if TYPE_CHECKING:
     from ooc_chol.diff.canonical import Canonical
@@ -306,9 +306,9 @@ class Pattern:
         self._transposed: Pattern | None = None
         #: What this was made of as the transpose. It holds this one; not the other way round, so that both go at once.
         self._origin: ReferenceType[Pattern] | None = None
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         #: Held while the other pattern's arrays are made under its own lock, by a thread that never holds two of these.
-        self._making = threading.Lock()
+        self._making = new_lock()
 
     def with_other(self, other: Pattern, what: str, make: Callable[[Pattern, Pattern], Any]) -> Any:
         """What is made of this pattern and another one, such as their product's structure: made once, kept with both.

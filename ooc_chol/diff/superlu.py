@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple, NoReturn, final
 
 import numpy as np
@@ -14,6 +13,7 @@ from ooc_chol.diff import primitives
 from ooc_chol.diff.dependent_columns import depends, singular, smallest_pivot
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.scaling import has_zero_line, norms_of, scaled, scales_of
+from ooc_chol.forked import new_lock
 
 Vectors = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ class HostSymbolic:
         self._natural = _Arranged(pattern.transposing, other.indices, other.indptr.astype(np.int32, copy=False))
         self._orders: dict[Ordering, NDArray[np.intp]] = {}
         self._arranged: dict[Ordering, _Arranged] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     def factored(self, values: Vectors, ordering: Ordering) -> _Factored:
         """SuperLU's factors of the matrix, in an order that is found at the first time and taken again afterwards."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -13,6 +12,7 @@ from ooc_chol.diff.host import segment_sums
 from ooc_chol.diff.memory import IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, sorting, taken
 from ooc_chol.diff.pattern import Pattern, trusted
+from ooc_chol.forked import new_lock
 
 #: Bytes that a triple takes while its chunk is made: places, columns and orders, in both counting sorts.
 _TRIPLE_BYTES = 56
@@ -51,7 +51,7 @@ class Triples:
         self.sizes = {"a": p.nnz, "b": q.nnz, "product": pattern.nnz}
         self.product = Face(IndexArray(ends), IndexArray(of_a), IndexArray(of_b))
         self._faces: dict[str, Face] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def count(self) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import os
 import queue
-import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError
+from ooc_chol.forked import new_lock
 from ooc_chol.hardware.memory_limits import host_limit, total_bytes
 from ooc_chol.interfaces import (
     AbstractArena,
@@ -47,7 +47,7 @@ class AbortedError(OocCholError):
 
 
 #: Guards the hand-over of callbacks of all host events; held for nanoseconds only.
-_HAND_OVER = threading.Lock()
+_HAND_OVER = new_lock()
 
 
 class HostEvent(AbstractEvent):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import OocCholError, TierError
+from ooc_chol.forked import new_condition
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, LockState
 from ooc_chol.memory.pages import touch
 from ooc_chol.team import ThreadTeam, cores
@@ -112,7 +112,7 @@ class PieceLocks(AbstractLocking):
         self._piece_bytes = PIECE_BYTES if piece_bytes is None else piece_bytes
         self._base = memory.ctypes.data
         self._process = os.getpid()
-        self._changed = threading.Condition()
+        self._changed = new_condition()
         self._pieces: list[Piece] = []
         self._lows: list[int] = []
         self._waiting = 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
-import threading
 import time
 from bisect import insort
 from collections.abc import Callable
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
+from ooc_chol.forked import new_condition, renewed_in_child
 from ooc_chol.memory.locking import PAUSE, PieceLocks
 from ooc_chol.memory.pages import forget
 from ooc_chol.threads import LOOK_SECONDS, OwnThread, start
@@ -90,7 +89,7 @@ class Releaser:
     def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
         self.grace_seconds = grace_seconds
         # One thread may take it twice: a factor that nobody holds any more is given up wherever Python collects garbage.
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = new_condition()
         self._pending: list[MemoryBlock] = []
         self._releasing: list[MemoryBlock] = []
         self._thread: OwnThread | None = None
@@ -265,15 +264,7 @@ class Releaser:
         if thread is not None:
             thread.wait(_EXIT_SECONDS)
 
-    def before_fork(self) -> None:
-        """Let nobody be in the middle of a change."""
-        self._changed.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._changed.release()
-
-    def after_fork_in_child(self) -> None:
+    def renew(self) -> None:
         """Forget what is the parent's: a child has no part in what its parent locked, and no thread of it."""
         self.__init__(self.grace_seconds)
 
@@ -281,7 +272,4 @@ class Releaser:
 #: All memory of the process that waits to be released.
 RELEASER = Releaser()
 atexit.register(RELEASER.end)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=RELEASER.before_fork, after_in_parent=RELEASER.after_fork_in_parent, after_in_child=RELEASER.after_fork_in_child
-    )
+renewed_in_child(RELEASER.renew, lambda: RELEASER._changed)

@@ -6,17 +6,22 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from ooc_chol.forked import RESTING
+
 
 @contextmanager
 def collector_off() -> Iterator[None]:
     """Keep Python's garbage collector off inside the block, on all threads."""
     # One full collection stops the thread that feeds all devices for 50 to 150 ms. And it runs on whichever thread comes next: a
     # function that a CUDA stream calls on the host may make no CUDA call, so that freeing device memory fails there.
-    was_enabled = gc.isenabled()
+    was_enabled, call = gc.isenabled(), object()
     try:
+        if was_enabled:
+            RESTING.add(call)
         gc.disable()
         yield
     finally:
+        RESTING.discard(call)
         if was_enabled:
             try:
                 _let_grow_old()

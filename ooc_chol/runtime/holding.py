@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import final
 
 from ooc_chol.errors import ClosedError
+from ooc_chol.forked import new_rlock
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.shutdown import close_when_forgotten
 
@@ -30,7 +30,7 @@ class Holding:
 
     def __init__(self, owner: object, stack: ExitStack, what: str) -> None:
         self._stack: ExitStack | None = stack
-        self._what, self._process, self._lock = what, os.getpid(), threading.RLock()
+        self._what, self._process, self._lock = what, os.getpid(), new_rlock()
         close_when_forgotten(owner, stack)
 
     @property

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, TypeAlias, TypeVar, final
 
 from ooc_chol.config import format_bytes
+from ooc_chol.forked import new_rlock, renewed_in_child
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AnyDevice, BlockIndex, BlockKey, KernelSetT
 from ooc_chol.prints import one_line
@@ -27,9 +26,8 @@ Moment: TypeAlias = AbstractEvent | int
 
 #: Guards the sums and records of all matrices; held for microseconds, once a pass. No part of them, which may be pickled. One
 #: thread may take it twice: a generator of panels that nobody holds any more ends wherever Python collects garbage.
-_ADDING = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_ADDING.acquire, after_in_parent=_ADDING.release, after_in_child=_ADDING.release)
+_ADDING = new_rlock()
+renewed_in_child(lambda: None, lambda: _ADDING)
 
 
 @contextmanager

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import final
 from weakref import WeakKeyDictionary
 
+from ooc_chol.forked import new_rlock, renewed_in_child
 from ooc_chol.memory.pages import resident_bytes
 
 
@@ -21,7 +20,7 @@ class Promises:
 
     def __init__(self) -> None:
         # A call may take it twice: a garbage collector's work may begin anywhere.
-        self._lock = threading.RLock()
+        self._lock = new_rlock()
         self._calls = 0
         self._bytes: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._resident_before = 0
@@ -65,24 +64,11 @@ class Promises:
             promised = sum(self._bytes.values())
             return max(0, promised - max(0, resident_bytes(own=True) - self._resident_before)) if promised else 0
 
-    def before_fork(self) -> None:
-        """Let nobody be in the middle of a change."""
-        self._lock.acquire()
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-        self._lock.release()
-
-    def after_fork_in_child(self) -> None:
-        """Begin anew: no call of the parent goes on here."""
+    def renew(self) -> None:
+        """Begin anew in a child: no call of the parent goes on here."""
         self.__init__()
 
 
 #: Those of host memory.
 HOST_PROMISES = Promises()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=HOST_PROMISES.before_fork,
-        after_in_parent=HOST_PROMISES.after_fork_in_parent,
-        after_in_child=HOST_PROMISES.after_fork_in_child,
-    )
+renewed_in_child(HOST_PROMISES.renew, lambda: HOST_PROMISES._lock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
+from ooc_chol.forked import new_lock
 from ooc_chol.kernels.host import graphs
 from ooc_chol.sparse.order import Vertices, by_degree, inverse
 from ooc_chol.sparse.rows import RowCounts, Rows
@@ -91,7 +91,7 @@ def _pieces(draw: EdgeDraw, threads: int, memory_bytes: int) -> list[range]:
 
 def numbers_by_degree(draw: EdgeDraw, team: ThreadTeam, pieces: Sequence[range]) -> Vertices:
     """The number of each vertex where they are numbered by degree: all edges are drawn once."""
-    degrees, lock = np.zeros(draw.n_vertices, np.int64), threading.Lock()
+    degrees, lock = np.zeros(draw.n_vertices, np.int64), new_lock()
 
     def count(numbers: range) -> None:
         ends = graphs.read_ends(draw, numbers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from scipy.sparse import issparse
 
 from ooc_chol.config import whole_number
 from ooc_chol.errors import ClosedError
+from ooc_chol.forked import new_rlock
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.inputs import plain_array
@@ -227,7 +227,7 @@ class Multiplier:
         self, operator: Operator, plan: MultiplyPlan, stack: ExitStack, *, trace: bool = False, progress: Progress = None
     ) -> None:
         self._operator, self._plan, self._progress = operator, plan, progress
-        self._is_traced, self._process, self._lock = trace, os.getpid(), threading.RLock()
+        self._is_traced, self._process, self._lock = trace, os.getpid(), new_rlock()
         self._run = Pass("multiply", plan.columns, is_traced=trace)
         self._seconds: list[float] = []  # of each product, by its events
         self._columns_done = 0

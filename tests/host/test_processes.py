@@ -244,8 +244,7 @@ def test_promises_of_a_parent_do_not_bind_its_child():
     promises.promise(owner, 1 << 30)
     with promises.call(), promises.call():
         assert promises.calls == 2 and promises.nbytes > 1 << 29
-        promises.before_fork()
-        promises.after_fork_in_child()
+        promises.renew()
         assert (promises.calls, promises.nbytes) == (1, 0)
     assert promises.calls == 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, final
@@ -14,6 +13,7 @@ from ooc_chol.dense.cluster.kept_tiles import KeptTiles, Stored
 from ooc_chol.dense.stores.base import AbstractStore, check_stored, check_tile
 from ooc_chol.dense.stores.zarr_store import ZarrStore
 from ooc_chol.errors import ScheduleError
+from ooc_chol.forked import new_lock
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.files import tile_bytes
@@ -48,7 +48,7 @@ class GroupWindow(AbstractStore):
         self.grid, self.fmt = group.grid, group.fmt
         self._group, self._kept, self._window = group, kept, window
         self._made: dict[Index, Stored] = {}
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         #: Bytes that were read from the group.
         self.read_bytes = 0
         kept.begin(window, kept_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from typing import final
@@ -10,6 +9,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.forked import new_condition
 from ooc_chol.tasks.tiling import Index
 from ooc_chol.tasks.windows import Window
 
@@ -36,7 +36,7 @@ class KeptTiles:
         self._nt = nt
         self._window = Window(range(1), range(1))
         self._limit_bytes = self._bytes = 0
-        self._changed = threading.Condition()
+        self._changed = new_condition()
         self._rows: dict[int, dict[int, Stored]] = defaultdict(dict)
         self._held: set[Index] = set()  # places that are counted, for tiles that come
         self._coming: set[Index] = set()  # those of them that a thread reads

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
@@ -16,6 +15,7 @@ from ooc_chol.dense.cluster.tasks import Verdict
 from ooc_chol.dense.cluster.waiting import gathered
 from ooc_chol.dense.stores.base import AbstractStore, check_tile, closed_error
 from ooc_chol.errors import ClusterError, ScheduleError
+from ooc_chol.forked import new_lock
 from ooc_chol.formats import Floats, PrecisionFormat, decode
 from ooc_chol.interfaces import BlockIndex
 
@@ -68,7 +68,7 @@ class ClusterStore(AbstractStore):
         self.futures: dict[BlockPlace, Any] | None = dict(futures)
         self._release, self._shares_memory = release, shares_memory
         self._kept: OrderedDict[BlockPlace, LBlock] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = new_lock()
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:

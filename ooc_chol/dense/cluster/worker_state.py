@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import time
 import weakref
 from collections import deque
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.kept_tiles import KeptTiles
+from ooc_chol.forked import new_lock
 
 if TYPE_CHECKING:
     from ooc_chol.dense.stores.zarr_store import ZarrStore
@@ -39,7 +39,7 @@ class TaskRoom:
 
     def __init__(self) -> None:
         #: Held by the task that runs.
-        self.turn = threading.Lock()
+        self.turn = new_lock()
         self._open: OpenGroup | None = None
         self._ended: deque[str] = deque(maxlen=RUNS_REMEMBERED)
 
@@ -94,7 +94,7 @@ def _opened(run: ClusterRun) -> OpenGroup:
 #: Outside of a cluster the process is the worker.
 _ALONE = TaskRoom()
 _ROOMS: weakref.WeakKeyDictionary[Any, TaskRoom] = weakref.WeakKeyDictionary()
-_ROOMS_LOCK = threading.Lock()
+_ROOMS_LOCK = new_lock()
 
 
 def task_room() -> TaskRoom:

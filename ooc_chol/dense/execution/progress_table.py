@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from ooc_chol.errors import ScheduleError
+from ooc_chol.forked import new_lock
 from ooc_chol.interfaces import AbstractEvent, BlockKey
 
 
@@ -28,7 +28,7 @@ class ProgressTable:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._progress: dict[BlockKey, Progress] = {}
         self._events: dict[BlockKey, AbstractEvent] = {}
         self._waiting: dict[tuple[BlockKey, Progress], list[Callable[[], None]]] = {}

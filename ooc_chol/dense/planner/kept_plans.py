@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from threading import Lock
 from typing import final
 
 import numpy as np
@@ -18,6 +17,7 @@ from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
 from ooc_chol.dense.planner.residues import NARROW_WIDTH, narrow_products_of
 from ooc_chol.dense.planner.shifted_windows import common_window, shifted_plan
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.forked import new_lock, renewed_in_child
 from ooc_chol.formats import FORMATS
 from ooc_chol.precision.products import NarrowProducts
 from ooc_chol.tasks.tiling import TileGrid
@@ -72,7 +72,7 @@ class KeptPlans:
         self._most_steps, self._most_plans = most_steps, most_plans
         self._plans: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._steps = 0  # of all plans
-        self._lock = Lock()
+        self._lock = new_lock()
 
     def find(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: AskedRates) -> Plan | None:
         """A plan made for the same before, or None."""
@@ -113,6 +113,8 @@ class KeptPlans:
 KEPT_PLANS = KeptPlans()
 #: Its plans of windows: they are small, and many belong to one factorization.
 KEPT_WINDOW_PLANS = KeptPlans(most_plans=MOST_KEPT_WINDOW_PLANS)
+for _plans in (KEPT_PLANS, KEPT_WINDOW_PLANS):
+    renewed_in_child(_plans.clear)
 
 
 def _is_rest(problem: Problem) -> bool:

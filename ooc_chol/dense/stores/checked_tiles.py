@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple, final
@@ -14,6 +13,7 @@ from ooc_chol.dense.stores.checksums import NOT_WRITTEN, ChecksumTables, combine
 from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, TierError
+from ooc_chol.forked import new_lock
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.access import AbstractAccess, CachedAccess
 from ooc_chol.memory.checksums import PIECE_BYTES, hash_bytes, pieces
@@ -71,7 +71,7 @@ class Withheld:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = new_lock()
         self._written: set[int] = set()
         self._confirmed: set[int] = set()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar, final
 
+from ooc_chol.forked import new_condition, new_lock
 from ooc_chol.threads import LOOK_SECONDS, OwnThread, start, wait_out
 
 Item = TypeVar("Item")
@@ -18,7 +18,7 @@ class _Shared(Generic[Item]):
 
     def __init__(self, write: Callable[[Item], None]) -> None:
         self.write = write
-        self.changed = threading.Condition()
+        self.changed = new_condition()
         self.waiting: deque[Item] = deque()
         self.running: list[Item] = []
         self.error: BaseException | None = None
@@ -75,7 +75,7 @@ class WriteBehind(Generic[Item]):
         self._shared: _Shared[Item] = _Shared(write)
         self._most, self._count = most_waiting, threads
         self._threads: list[OwnThread] = []
-        self._starting = threading.Lock()
+        self._starting = new_lock()
         weakref.finalize(self, self._shared.end).atexit = False
 
     @property

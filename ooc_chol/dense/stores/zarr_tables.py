@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from typing import Any, final
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.stores.zarr_layout import ArrayShape, chunk_parts, tile_part, unpacked_chunk
 from ooc_chol.errors import DamagedFileError
+from ooc_chol.forked import new_lock, new_rlock
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.memory.object_folders import AbstractObjectFolder
 
@@ -28,7 +28,7 @@ class BlockTable:
     def __init__(self, folder: AbstractObjectFolder, shape: ArrayShape) -> None:
         self._folder, self.shape = folder, shape
         self._height = shape.chunks[0]
-        self._lock, self._writing = threading.RLock(), threading.Lock()
+        self._lock, self._writing = new_rlock(), new_lock()
         self._blocks: dict[BlockOf, NDArray[Any]] = {}
         self._changed: set[BlockOf] = set()
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from ctypes import CFUNCTYPE, PYFUNCTYPE, byref, c_char, c_char_p, c_double, c_float, c_int, c_void_p, py_object, pythonapi
 from functools import cache, lru_cache
 from pathlib import Path
-from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +21,7 @@ import scipy
 
 from ooc_chol import blas_buffers
 from ooc_chol.blas_buffers import blas_controllers
+from ooc_chol.forked import new_lock, renewed_in_child
 from ooc_chol.formats import Floats
 from ooc_chol.scipy_modules import linalg_module
 
@@ -259,7 +259,7 @@ class _SharedLimit:
     """The number of threads that all runs of the process agree on: the least that any of them asked for."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = new_lock()
         self._counts: dict[object, int] = {}
         self._before: list[tuple[Any, int]] = []
         self._is_restored = True
@@ -281,6 +281,13 @@ class _SharedLimit:
                 self._apply()
                 self._is_restored = not self._counts
 
+    def renew(self) -> None:
+        """Begin anew in a child: no run of the parent goes on here, whose number of threads would stay."""
+        self._counts.clear()
+        if not self._is_restored:
+            self._apply()
+            self._is_restored = True
+
     def _apply(self) -> None:
         for library, before in self._before:
             # From threadpoolctl 3.8 on, set_num_threads does nothing in any thread but the first that called it.
@@ -290,6 +297,7 @@ class _SharedLimit:
 
 # The number belongs to the library, hence to the process: two runs at once must not restore each other's.
 _limit = _SharedLimit()
+renewed_in_child(_limit.renew, lambda: _limit._lock)
 
 
 @contextmanager

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from copy import copy
-from threading import Lock
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
+from ooc_chol.forked import new_lock
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
 from ooc_chol.memory.sources.chunks import ChunkGrid, hdf5_chunks
@@ -98,7 +98,7 @@ class SliceSource(AbstractSource):
         self._what = f"the {type(a).__module__}.{type(a).__qualname__}"
         self.n = check_shape(tuple(a.shape), self._what)
         self._a = a
-        self._lock = Lock()
+        self._lock = new_lock()
         self.dtype = self._slice(range(min(1, self.n)), range(min(1, self.n)))[0].dtype
         self.bytes_per_entry = self.dtype.itemsize
 

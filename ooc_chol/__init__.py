@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from ooc_chol.prints import brief_repr as brief_repr
     from ooc_chol.prints import one_line as one_line
     from ooc_chol.room import check_room as check_room
+    from ooc_chol.room import guarded_imports as guarded_imports
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
@@ -204,7 +205,7 @@ _NAMES = {
     "precision.certified": ("CertifiedBound",),
     "precision.triples": ("Precision",),
     "prints": ("brief_repr", "one_line"),
-    "room": ("check_room",),
+    "room": ("check_room", "guarded_imports"),
     "sparse.block_csr": ("BlockCSR",),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
@@ -235,15 +236,22 @@ _NAMES = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULE_OF]
+#: Modules that import ``scipy.linalg``; others load its BLAS when they first call it.
+_WITH_LINALG = ("diff", "eigen.", "tensors.")
 
 
 def __getattr__(name: str) -> object:
     """Import a public name."""
-    if name == "diff":
-        return import_module(f"{__name__}.diff")
-    if name not in _MODULE_OF:
+    if name != "diff" and name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    from ooc_chol.room import guarded_imports
+
+    module = _MODULE_OF.get(name, name)
+    with guarded_imports(blas=module.startswith(_WITH_LINALG)):
+        found = import_module(f"{__name__}.{module}")
+    if name == "diff":
+        return found
+    value = globals()[name] = getattr(found, name)
     return value
 
 

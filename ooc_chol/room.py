@@ -89,6 +89,49 @@ def stack_bytes() -> int:
     return _STACK_BYTES if most == resource.RLIM_INFINITY else most
 
 
+#: What the system's loader says where it gets no memory for a library.
+_UNLOADED = ("map segment", "allocate memory", "memory protection", "static TLS", "shared object descriptor")
+
+
+@contextmanager
+def guarded_imports(*, blas: bool = True) -> Iterator[None]:
+    """Import packages inside the block: memory that is refused for them is a ``BudgetError``, whatever they make of it.
+
+    Parameters
+    ----------
+    blas : bool
+        Whether they load SciPy's BLAS, which asks without end for memory that it does not get: it is looked for before.
+
+    Raises
+    ------
+    BudgetError
+        The process may not map the memory for a package.
+    """
+    if blas:
+        from ooc_chol.scipy_modules import check_blas_room
+
+        check_blas_room()
+    try:
+        yield
+    except (ImportError, MemoryError, OSError, SystemError) as error:
+        if isinstance(error, BudgetError | TierError) or not _lacks_memory(error):
+            raise
+        raise shortage(SLACK_BYTES, "memory for a package that is imported", "leave more memory to the process") from error
+
+
+def _lacks_memory(error: BaseException | None) -> bool:
+    """Whether an import has failed for lack of memory, by the error or by those behind it."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if isinstance(error, SystemError) and tightest_limit() is not None:  # of an extension that did not look
+            return True
+        if isinstance(error, ImportError) and any(words in str(error) for words in _UNLOADED):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextmanager
 def memory_errors_typed(what: str) -> Iterator[None]:
     """Raise memory that is refused inside the block as a ``BudgetError``; what the user's own code raises stays as it is."""

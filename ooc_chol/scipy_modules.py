@@ -14,7 +14,7 @@ from types import ModuleType
 import scipy
 
 from ooc_chol.config import blas_threads_asked
-from ooc_chol.room import check_room, stack_bytes
+from ooc_chol.room import check_room, guarded_imports, stack_bytes
 
 #: Bytes of the library behind them, and of the buffer that each of its threads maps when it starts.
 _LIBRARY_BYTES, _BUFFER_BYTES = 64 << 20, 32 << 20
@@ -32,15 +32,16 @@ def linalg_module(name: str) -> ModuleType:
     BudgetError
         The process may not map enough memory for the library: OpenBLAS would ask for ever.
     """
-    if "scipy.linalg" not in sys.modules:
-        _check_room()
-    return _module("linalg", name)
+    check_blas_room()
+    with guarded_imports(blas=False):
+        return _module("linalg", name)
 
 
 @cache
 def sparse_tools() -> ModuleType:
     """The compiled module ``scipy.sparse._sparsetools``, by itself as :func:`linalg_module`; it uses no BLAS."""
-    return _module("sparse", "_sparsetools")
+    with guarded_imports(blas=False):
+        return _module("sparse", "_sparsetools")
 
 
 def _module(package: str, name: str) -> ModuleType:
@@ -57,9 +58,14 @@ def _module(package: str, name: str) -> ModuleType:
     return module
 
 
+def check_blas_room() -> None:
+    """Refuse to load SciPy's BLAS where its threads would not get their buffers; asked until it is loaded."""
+    if "scipy.linalg" not in sys.modules:
+        _check_room()
+
+
 @cache
 def _check_room() -> None:
-    """Refuse to load the library where its threads would not get their buffers; asked until it is loaded."""
     threads = blas_threads_asked() or os.cpu_count() or 1
     advice = "compute on fewer cores (OPENBLAS_NUM_THREADS)"
     check_room(_LIBRARY_BYTES + threads * (_BUFFER_BYTES + stack_bytes()), "SciPy's BLAS", advice)

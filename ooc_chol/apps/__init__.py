@@ -1,1 +1,16 @@
 """Applications: each uses the public names of ``ooc_chol`` only."""
+
+from importlib import import_module
+from types import ModuleType
+
+import ooc_chol as oc
+
+_NAMES = ("geostat", "imputation", "spectral")
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import an application."""
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with oc.guarded_imports():
+        return import_module(f"{__name__}.{name}")

@@ -139,25 +139,29 @@ def _bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _heaton(parser: argparse.ArgumentParser) -> None:
-    from ooc_chol.apps.geostat.cli.heaton import add_options
+    with oc.guarded_imports():
+        from ooc_chol.apps.geostat.cli.heaton import add_options
 
     add_options(parser)
 
 
 def _geostat(parser: argparse.ArgumentParser) -> None:
-    from ooc_chol.apps.geostat.cli.commands import add_commands
+    with oc.guarded_imports():
+        from ooc_chol.apps.geostat.cli.commands import add_commands
 
     add_commands(parser)
 
 
 def _spectral(parser: argparse.ArgumentParser) -> None:
-    from ooc_chol.apps.spectral.cli.commands import add_commands
+    with oc.guarded_imports():
+        from ooc_chol.apps.spectral.cli.commands import add_commands
 
     add_commands(parser)
 
 
 def _impute(parser: argparse.ArgumentParser) -> None:
-    from ooc_chol.apps.imputation.cli import add_commands
+    with oc.guarded_imports():
+        from ooc_chol.apps.imputation.cli import add_commands
 
     add_commands(parser)
 

@@ -6,6 +6,8 @@ This module needs NumPy and SciPy alone. Adapters are imported by name: ``ooc_ch
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ooc_chol.room import guarded_imports
+
 if TYPE_CHECKING:
     from ooc_chol.diff.eigenvalues import eigsh as eigsh
     from ooc_chol.diff.factor_cache import forget_factors as forget_factors
@@ -45,7 +47,8 @@ def __getattr__(name: str) -> object:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    with guarded_imports():
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value
 
 

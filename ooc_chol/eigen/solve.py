@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol import blas_buffers
 from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, start_of, wanted_of
 from ooc_chol.eigen.checkpoint import CHECKPOINTS, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
@@ -226,6 +227,7 @@ def eigsh(
         refuse_in_paper_mode(**options, **asked_else)
     check_reorthogonalization(reorthogonalize)
     max_products = passes_of(max_passes)
+    blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
         problem = problem_of(A, devices, memory_budget, store, stack)
         triple = precision_for(precision, np.dtype(np.float64) if sigma is not None else problem.dtype)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator
 
+from ooc_chol import blas_buffers
 from ooc_chol.config import PAGE_BYTES, whole_number
 from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, sizes_of, start_of
 from ooc_chol.eigen.errors import NoConvergenceError
@@ -129,6 +130,7 @@ def svds(
     """
     began = time.perf_counter()
     asked = _asked(A, k, which, precision, tol, max_passes)
+    blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
         matrix = _matrix(A, store, stack)
         shape = int(matrix.shape[0]), int(matrix.shape[1])

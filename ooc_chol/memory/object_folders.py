@@ -19,7 +19,7 @@ from ooc_chol.memory.access import drop_pages
 from ooc_chol.memory.files import file_errors_typed, read_up_to, write_error
 from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created
 from ooc_chol.memory.zarr_names import local_path
-from ooc_chol.room import check_room
+from ooc_chol.room import check_room, guarded_imports
 
 #: Ending of a local file until it is complete, behind 16 digits that nobody else has: what a killed process leaves of one.
 _UNFINISHED = ".part"
@@ -341,12 +341,14 @@ def object_address(url: str) -> ObjectAddress:
     scheme = url.partition("://")[0]
     if scheme in _BY_OBSTORE:
         with suppress(ModuleNotFoundError):
-            import obstore.store
+            with guarded_imports(blas=False):
+                import obstore.store
 
             with _errors_typed(url, "opening it"):
                 return ObjectAddress(obstore.store.from_url(url), None, "")
     try:
-        import fsspec
+        with guarded_imports(blas=False):
+            import fsspec
     except ModuleNotFoundError as error:
         text = f"{url} is object storage, which fsspec or obstore reaches, and neither is installed: {install_hint('cluster')}"
         raise MissingPackageError(text) from error

@@ -306,7 +306,8 @@ class _Clock:
 
 def _by_distance(data: HeldOut, prediction: Prediction) -> list[dict[str, float]]:
     """Errors by the distance of a site from the nearest datum, at its sextiles."""
-    from scipy.spatial import cKDTree
+    with oc.guarded_imports():
+        from scipy.spatial import cKDTree
 
     away = cKDTree(data.sites).query(data.test_sites)[0]
     rows = []

@@ -14,6 +14,8 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import ooc_chol as oc
+
 if TYPE_CHECKING:
     from ooc_chol.apps.imputation.crossvalidation import CrossValidation as CrossValidation
     from ooc_chol.apps.imputation.crossvalidation import cross_validate as cross_validate
@@ -44,5 +46,6 @@ def __getattr__(name: str) -> object:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    with oc.guarded_imports():
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value

@@ -276,7 +276,8 @@ def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
     elif magic == _MAGIC_4:
         if find_spec("netCDF4") is None:
             raise oc.OocCholError(f"{file}: NetCDF 4 is read by netCDF4, which is not installed: {oc.install_hint('io')}")
-        import netCDF4
+        with oc.guarded_imports(blas=False):
+            import netCDF4
 
         try:
             content = netCDF4.Dataset(file)

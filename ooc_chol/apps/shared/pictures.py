@@ -46,7 +46,8 @@ def require_matplotlib(error: type[oc.OocCholError] = oc.OocCholError) -> None:
 
 def picture_endings() -> tuple[str, ...]:
     """Endings of the formats that Matplotlib, which is there, writes."""
-    from matplotlib.backend_bases import FigureCanvasBase
+    with oc.guarded_imports(blas=False):
+        from matplotlib.backend_bases import FigureCanvasBase
 
     return tuple(f".{name}" for name in FigureCanvasBase.get_supported_filetypes())
 
@@ -61,6 +62,7 @@ def check_picture(path: str | os.PathLike[str]) -> None:
 
 def new_figure(size: tuple[float, float]) -> Any:
     """An empty figure that pyplot does not know, so that the user's own figures and backend are left alone."""
-    from matplotlib.figure import Figure
+    with oc.guarded_imports(blas=False):
+        from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained")

@@ -11,6 +11,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+import ooc_chol as oc
+
 if TYPE_CHECKING:
     from ooc_chol.apps.spectral.estimators import NormalizedCut as NormalizedCut
     from ooc_chol.apps.spectral.estimators import SpectralPartition as SpectralPartition
@@ -47,5 +49,6 @@ def __getattr__(name: str) -> object:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    with oc.guarded_imports():
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value

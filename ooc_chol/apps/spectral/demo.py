@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
+import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
 
@@ -50,7 +51,8 @@ def wing_mesh(points: int, *, seed: int = 0) -> Mesh:
     Mesh
         Its vertices that have an edge: inside the wing there are neither.
     """
-    from scipy.spatial import Delaunay
+    with oc.guarded_imports():
+        from scipy.spatial import Delaunay
 
     random = np.random.default_rng(seed)
     drawn = round(points / _OUTSIDE)
@@ -75,8 +77,9 @@ def wing_mesh(points: int, *, seed: int = 0) -> Mesh:
 def demo_image() -> tuple[NDArray[np.uint8], str]:
     """An image of about 100 x 130 pixels in grey: coins of scikit-image where that is installed, else two discs on noise."""
     if importlib.util.find_spec("skimage") is not None:
-        from skimage.data import coins
-        from skimage.transform import resize
+        with oc.guarded_imports():
+            from skimage.data import coins
+            from skimage.transform import resize
 
         some = coins()[160:280, 15:185]  # type: ignore[no-untyped-call]
         small = resize(some, (84, 119), anti_aliasing=True, preserve_range=True)  # type: ignore[no-untyped-call]
@@ -92,7 +95,8 @@ def metis(graph: Graph, n_parts: int) -> Peer | None:
     """What METIS finds with the least imbalance that it takes; None where pymetis is not installed."""
     if importlib.util.find_spec("pymetis") is None:
         return None
-    import pymetis
+    with oc.guarded_imports(blas=False):
+        import pymetis
 
     neighbours = pymetis.CSRAdjacency(graph.adjacency.indptr.tolist(), graph.adjacency.indices.tolist())
     since = time.perf_counter()

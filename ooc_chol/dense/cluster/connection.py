@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from ooc_chol.errors import ClusterError, MissingPackageError
+from ooc_chol.room import guarded_imports
 
 #: Seconds in which a scheduler answers, and in which a first worker comes.
 WAIT_SECONDS = 30.0
@@ -17,7 +18,8 @@ WAIT_SECONDS = 30.0
 def distributed_package() -> Any:
     """The package ``distributed``; ``MissingPackageError`` says how it is installed."""
     try:
-        return import_module("distributed")
+        with guarded_imports(blas=False):
+            return import_module("distributed")
     except ImportError as error:
         from ooc_chol.installation import install_hint  # every factorization imports this module
 

@@ -25,6 +25,7 @@ from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
 from ooc_chol.kernels.kinds import KernelFacts
 from ooc_chol.kernels.registry import kernel_facts
 from ooc_chol.memory.files import package_version
+from ooc_chol.room import guarded_imports
 
 #: Part of what Dask lets a worker on the host have that a budget takes unless told: blocks of L lie beside it.
 LIMIT_SHARE = 4
@@ -83,7 +84,8 @@ class ClusterFacts:
 
 def state_here(options: FactorOptions, fmt: PrecisionFormat, sharing: int) -> WorkerState | Exception:
     """What the worker that runs this has, one of ``sharing`` on its machine; an error is a result, so that all are known."""
-    from distributed import get_worker
+    with guarded_imports(blas=False):
+        from distributed import get_worker
 
     worker = get_worker()
     limit = worker.memory_manager.memory_limit or 0

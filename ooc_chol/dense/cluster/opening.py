@@ -16,6 +16,7 @@ from ooc_chol.dense.cluster.placing import GPU_RESOURCE
 from ooc_chol.errors import ClusterError, MissingPackageError
 from ooc_chol.kernels.cuda.blocks import cuda_names
 from ooc_chol.kernels.host.blas import host_threads
+from ooc_chol.room import guarded_imports
 
 #: Where everything listens that no other machine needs to reach.
 _LOOPBACK = "127.0.0.1"
@@ -123,7 +124,8 @@ def _local(count: int | None, opened: ExitStack) -> Any:
 def _slurm(jobs: int, opened: ExitStack) -> Any:
     """Workers in jobs of Slurm; what ``jobqueue.yaml`` and Dask's own configuration say of certificates and pages holds."""
     try:
-        jobqueue = import_module("dask_jobqueue")
+        with guarded_imports(blas=False):
+            jobqueue = import_module("dask_jobqueue")
     except ImportError as error:
         raise MissingPackageError(
             f"workers as jobs of Slurm need the package dask-jobqueue, which cannot be imported ({error}): "

@@ -15,6 +15,7 @@ from ooc_chol.dense.cluster.connection import distributed_package
 from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.making import make_block
 from ooc_chol.errors import OocCholError, TierError
+from ooc_chol.room import guarded_imports
 from ooc_chol.tasks.windows import Window
 
 T = TypeVar("T")
@@ -70,7 +71,8 @@ def block_task(
 
 def _tell(topic: str, window: Window, block: LBlock, began: float) -> None:
     """Send the client, through the scheduler, what the task did."""
-    from distributed import get_worker
+    with guarded_imports(blas=False):
+        from distributed import get_worker
 
     told = {
         "row": window.rows.start,

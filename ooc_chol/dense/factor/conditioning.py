@@ -19,6 +19,7 @@ from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import blas_threads
+from ooc_chol.room import guarded_imports
 from ooc_chol.runtime.passes import Pass
 
 Vectors: TypeAlias = NDArray[np.float64]
@@ -153,7 +154,8 @@ def expected_error(norms: Vectors, solve: Apply, fmt: PrecisionFormat) -> float:
 
 def warn_of_condition(error: float, fmt: PrecisionFormat) -> None:
     """Say what SciPy says of ill-conditioned matrices, by its own warning, of the line that called this package."""
-    from scipy.linalg import LinAlgWarning  # 130 ms that nearly no solve need take
+    with guarded_imports():
+        from scipy.linalg import LinAlgWarning  # 130 ms that nearly no solve need take
 
     digits = max(0, math.floor(-math.log10(error))) if math.isfinite(error) else 0
     norm = error / fmt.unit_roundoff

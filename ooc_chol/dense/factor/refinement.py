@@ -26,6 +26,7 @@ from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, RefinementError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.room import guarded_imports
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 if TYPE_CHECKING:
@@ -239,7 +240,8 @@ def _cycle(
 
 def _restarted_gmres(system: _ScaledSystem, column: _Column, b: Vectors, most_iterations: int) -> None:
     """Improve ``column.best`` by GMRES until its error is below the bound, or a cycle no longer halves it."""
-    from scipy.sparse.linalg import LinearOperator  # 35 ms that importing this package need not take
+    with guarded_imports():
+        from scipy.sparse.linalg import LinearOperator  # 35 ms that importing this package need not take
 
     n, bound = len(b), _bound(len(b))
 
@@ -269,7 +271,8 @@ def _restarted_gmres(system: _ScaledSystem, column: _Column, b: Vectors, most_it
 
 def _gmres_cycle(a: LinearOperator, inverse: LinearOperator, r: Vectors, *, residual: float, vectors: int) -> tuple[Vectors, int]:
     """``A step = r`` by one cycle of SciPy's GMRES, and its iterations."""
-    from scipy.sparse.linalg import gmres
+    with guarded_imports():
+        from scipy.sparse.linalg import gmres
 
     norms: list[float] = []
     step, _ = gmres(

@@ -21,6 +21,7 @@ from ooc_chol.formats import FORMATS, PrecisionFormat
 from ooc_chol.installation import install_hint
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.kernels.interfaces import NORM_COLUMNS
+from ooc_chol.room import guarded_imports
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Key of what describes a group or an array.
@@ -183,7 +184,8 @@ def crc32c(data: NDArray[np.uint8], before: bytes = bytes(CRC_BYTES)) -> bytes:
 def _crc_module() -> ModuleType:
     """The module that computes CRC-32C, which Zarr brings."""
     try:
-        import google_crc32c
+        with guarded_imports(blas=False):
+            import google_crc32c
     except ModuleNotFoundError as error:
         raise MissingPackageError(f"L in a Zarr group needs Zarr, which is not installed: {install_hint('cluster')}") from error
     module: ModuleType = google_crc32c

@@ -21,6 +21,7 @@ from ooc_chol.memory.sources.behind import files_behind
 from ooc_chol.memory.sources.chunks import ChunkGrid
 from ooc_chol.memory.sources.numbers import put_numbers
 from ooc_chol.memory.zarr_names import is_zarr, local_path
+from ooc_chol.room import guarded_imports
 
 #: Names of arrays that a message lists at most.
 _MOST_NAMES = 12
@@ -128,7 +129,8 @@ def _opened(place: str | os.PathLike[str]) -> Any:
     """The array of that name, or the only matrix of the group of that name."""
     name = os.fspath(place)
     try:
-        import zarr
+        with guarded_imports(blas=False):
+            import zarr
     except ModuleNotFoundError as error:
         raise MissingPackageError(f"{name} is read by Zarr, which is not installed: {install_hint('cluster')}") from error
     store = _store(name)
@@ -207,7 +209,8 @@ def _store(name: str) -> Any:
     if (path := local_path(name)) is not None:
         return path
     address = object_address(name.rstrip("/"))
-    import zarr.storage
+    with guarded_imports(blas=False):
+        import zarr.storage
 
     if address.obstore is not None:
         return zarr.storage.ObjectStore(address.obstore, read_only=True)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.cli.cluster import on_cluster
 
 
@@ -52,7 +53,8 @@ class CommandParser(SpellingParser):
         """Add the options of the command, unless they are there."""
         module, self._module = self._module, None
         if module is not None:
-            command = importlib.import_module(module)
+            with oc.guarded_imports():
+                command = importlib.import_module(module)
             command.add_options(self)
             self.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])
             self.add_argument("--json", action="store_true", help="print one JSON object; the rest goes to standard error")

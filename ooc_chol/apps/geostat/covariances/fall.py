@@ -8,6 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
+
 #: Correlation at which the effective range is read.
 EFFECTIVE_CORRELATION = 0.05
 
@@ -32,7 +34,8 @@ def distance_of_fall(correlation: _Function, *, start: float) -> float:
     float
         The distance, relative error 1e-13.
     """
-    from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
+    with oc.guarded_imports():
+        from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
 
     def excess(log_distance: float) -> float:
         return float(correlation(np.array([math.exp(log_distance)]))[0]) - EFFECTIVE_CORRELATION

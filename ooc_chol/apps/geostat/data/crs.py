@@ -133,7 +133,8 @@ def _system(definition: str) -> Any:
 @lru_cache(maxsize=64)
 def _parsed(definition: str) -> Any:
     """The same: PROJ takes some 15 ms for it."""
-    import pyproj
+    with oc.guarded_imports(blas=False):
+        import pyproj
 
     try:
         system = pyproj.CRS(definition)

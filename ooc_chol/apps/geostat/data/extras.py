@@ -16,7 +16,8 @@ Extra = Literal["io", "raster"]
 def imported(module: str, what: str, extra: Extra = "io") -> Any:
     """A module of an extra; ``what`` is done by it, such as ``"GeoPackages are read"``."""
     try:
-        return importlib.import_module(module)
+        with oc.guarded_imports(blas=False):
+            return importlib.import_module(module)
     except ImportError as error:
         raise _missing(module, what, extra) from error
 

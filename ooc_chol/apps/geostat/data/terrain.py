@@ -90,7 +90,8 @@ def jacksboro() -> Terrain:
         Matplotlib is not installed.
     """
     try:
-        from matplotlib import cbook
+        with oc.guarded_imports(blas=False):
+            from matplotlib import cbook
     except ImportError as error:
         raise MissingExtraError(
             f"the built-in terrain comes with Matplotlib, which is not installed: {oc.install_hint('plots')}"

@@ -199,7 +199,8 @@ def _approximate(observations: Observations, result: FitResult[Any], neighbours:
 
 def _largest(profile: _Profile, powers: tuple[float, float], known: float) -> float:
     """The best power: ``known`` or one by a bounded search, whichever is better."""
-    from scipy.optimize import minimize_scalar  # 0.2 s, which only this needs
+    with oc.guarded_imports():
+        from scipy.optimize import minimize_scalar  # 0.2 s, which only this needs
 
     found = minimize_scalar(lambda power: -profile(power), bounds=powers, method="bounded", options={"xatol": _CLOSE})
     return float(found.x) if -found.fun > profile(known) else known
@@ -207,7 +208,8 @@ def _largest(profile: _Profile, powers: tuple[float, float], known: float) -> fl
 
 def _interval(profile: _Profile, best: float, powers: tuple[float, float]) -> tuple[float, float]:
     """Powers about the best where the profile has fallen by half of chi-squared's 95 % point, or the ends of what is tried."""
-    from scipy.optimize import brentq
+    with oc.guarded_imports():
+        from scipy.optimize import brentq
 
     lowest = profile(best) - _FALL
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.covariances.nested import RATIO
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
@@ -121,7 +122,8 @@ def independent_loglik(observations: Observations, reml: bool) -> float:
 
     ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p; with known errors there is no such form, and ``s2`` is searched for.
     """
-    from scipy.optimize import minimize_scalar  # 0.1 s, which only a fit needs
+    with oc.guarded_imports():
+        from scipy.optimize import minimize_scalar  # 0.1 s, which only a fit needs
 
     m = degrees_of_freedom(observations, reml)
     variance = float(np.sum(least_squares_residuals(observations.design, observations.values) ** 2)) / m

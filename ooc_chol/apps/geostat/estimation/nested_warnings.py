@@ -7,6 +7,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.covariances.nested import RATIO, Nested
 
@@ -62,7 +63,8 @@ def _correlation(component: AbstractCovariance) -> AbstractCovariance:
 
 def _neighbour_correlations(component: AbstractCovariance, sites: NDArray[np.float64]) -> NDArray[np.float64]:
     """Correlation of each site with the one that compares nearest."""
-    from scipy.spatial import cKDTree  # 0.1 s, which only fits of sums need
+    with oc.guarded_imports():
+        from scipy.spatial import cKDTree  # 0.1 s, which only fits of sums need
 
     places = component.comparable_sites(sites)
     nearest = cKDTree(places).query(places, k=2)[1][:, 1]

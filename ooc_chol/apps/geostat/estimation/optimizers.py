@@ -73,7 +73,8 @@ def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Se
 
 def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
     """Models of second order in a trust region; ends too when ten evaluations gain less than the tolerance."""
-    from scipy.optimize import minimize
+    with oc.guarded_imports():
+        from scipy.optimize import minimize
 
     space, last = objective.space, limits.last_radius(objective.observations.n)
     # COBYQA's first 2 k + 1 evaluations, of which the start was one, only make its model
@@ -103,7 +104,8 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
 def nlopt_module() -> Any:
     """The module of NLopt, or ``MissingExtraError`` with the way to install it."""
     try:
-        import nlopt
+        with oc.guarded_imports(blas=False):
+            import nlopt
     except ImportError as error:
         raise MissingExtraError(
             f"BOBYQA is NLopt's, which is not installed; search by cobyqa, its successor, or: {oc.install_hint('nlopt')}"
@@ -160,7 +162,8 @@ def _has_settled(objective: Objective, gain: float, since: int) -> bool:
 
 def _lbfgs(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
     """L-BFGS-B in coordinates whose unit is a standard error at the start."""
-    from scipy.optimize import minimize
+    with oc.guarded_imports():
+        from scipy.optimize import minimize
 
     space, start = objective.space, objective.at(point, gradient=True, information=True)
     assert start.information is not None

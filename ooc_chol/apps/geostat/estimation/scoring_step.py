@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.estimation.objective import Known
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, NUGGET_SCALE, SearchSpace
 
@@ -152,7 +153,8 @@ def _corrected(information: _Array, step: _Array, taken: _Array, expected: float
 
 def _boxed(information: _Array, gradient: _Array, down: _Array, up: _Array) -> _Array:
     """The maximum of the quadratic model between bounds, as bounded least squares; near the one without where that is inside."""
-    from scipy.optimize import lsq_linear  # 0.1 s, which only a fit needs
+    with oc.guarded_imports():
+        from scipy.optimize import lsq_linear  # 0.1 s, which only a fit needs
 
     step = _solved(information, gradient)
     if np.all((down <= step) & (step <= up)):

@@ -130,7 +130,8 @@ def coarse_to_fine_order(sites: NDArray[np.float64]) -> _Indices:
 
 def nearest_earlier(sites: NDArray[np.float64], m: int) -> _Indices:
     """Nearest neighbours of each site among those before it, ``(n, m)``; -1 where fewer than ``m`` come before."""
-    from scipy.spatial import cKDTree
+    with oc.guarded_imports():
+        from scipy.spatial import cKDTree
 
     n = len(sites)
     found = np.full((n, m), -1, dtype=np.intp)

@@ -93,7 +93,8 @@ class Embedding:
         (size,) array
             Values in the order of the grid's points.
         """
-        from scipy.fft import fftn
+        with oc.guarded_imports():
+            from scipy.fft import fftn
 
         roots = np.sqrt(np.maximum(self.eigenvalues + self.least, 0.0) / self.eigenvalues.size)
         window = tuple(slice(0, n) for n in self.grid.shape)
@@ -122,7 +123,8 @@ class Embedding:
         (size,) array
             ``C @ weights`` by two transforms.
         """
-        from scipy.fft import irfftn, rfftn
+        with oc.guarded_imports():
+            from scipy.fft import irfftn, rfftn
 
         torus = np.zeros(self.eigenvalues.shape)
         np.add.at(torus, np.unravel_index(nodes, self.grid.shape), weights)
@@ -214,14 +216,16 @@ def lattice_steps(grid: Grid) -> tuple[float, ...]:
 
 def _sides(shape: tuple[int, ...], growth: float) -> tuple[int, ...]:
     """Sides of a torus on which no lag of the grid meets another, of lengths that transforms are fast at."""
-    from scipy.fft import next_fast_len
+    with oc.guarded_imports():
+        from scipy.fft import next_fast_len
 
     return tuple(1 if n == 1 else next_fast_len(math.ceil(growth * (2 * n - 1)), real=True) for n in shape)
 
 
 def _eigenvalues(model: AbstractCovariance, sides: tuple[int, ...], steps: tuple[float, ...]) -> NDArray[np.float64]:
     """Eigenvalues of the circulant matrix whose first row has the covariances of the shortest lags around the torus."""
-    from scipy.fft import fftn
+    with oc.guarded_imports():
+        from scipy.fft import fftn
 
     # the last axis of the array is the first of the grid
     lags = [step * ((np.arange(side) + side // 2) % side - side // 2) for side, step in zip(sides, reversed(steps), strict=True)]

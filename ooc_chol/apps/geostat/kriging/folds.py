@@ -231,7 +231,8 @@ def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random",
 
 def _clusters(observations: Observations, k: int, seed: int) -> NDArray[np.intp]:
     """Labels by k-means of the sites."""
-    from scipy.cluster.vq import ClusterError, kmeans2  # 0.02 s, which only such folds need
+    with oc.guarded_imports():
+        from scipy.cluster.vq import ClusterError, kmeans2  # 0.02 s, which only such folds need
 
     sites, problem = observations.places, f"k-means finds fewer than {k} clusters of these sites; ask for fewer folds"
     if observations.n - observations.duplicates < k:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import coarse_to_fine_order
 
@@ -120,7 +121,8 @@ class NeighbourSearch:
 
 def _levels(sites: _Array, count: int, spread: bool) -> list[_Level]:
     """Thinned data from coarse to fine, then all of them."""
-    from scipy.spatial import cKDTree
+    with oc.guarded_imports():
+        from scipy.spatial import cKDTree
 
     levels, left = [], count
     if spread and count < len(sites):

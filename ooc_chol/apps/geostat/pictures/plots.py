@@ -207,7 +207,8 @@ def _range(*shown: NDArray[np.float64]) -> tuple[float, float]:
 
 def _hatched(axes: Any, data: MapData) -> str:
     """Hatches where a map extrapolates, outside the convex hull of the observations, and the words for them."""
-    from scipy.spatial import ConvexHull, QhullError  # which takes a while to import
+    with oc.guarded_imports():
+        from scipy.spatial import ConvexHull, QhullError  # which takes a while to import
 
     try:
         hull = data.sites[ConvexHull(data.sites).vertices]
@@ -218,8 +219,9 @@ def _hatched(axes: Any, data: MapData) -> str:
     inside = 0.5 * abs(float(np.sum(hull[:, 0] * np.roll(hull[:, 1], 1) - hull[:, 1] * np.roll(hull[:, 0], 1))))
     if whole - inside < _LEAST_OUTSIDE * whole:
         return ""
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Outline
+    with oc.guarded_imports(blas=False):
+        from matplotlib.patches import PathPatch
+        from matplotlib.path import Path as Outline
 
     box = np.array([[x0, y0], [x1, y0], [x1, y1], [x0, y1]])
     outline = Outline.make_compound_path(Outline(box, closed=False), Outline(hull[::-1], closed=False))

@@ -128,7 +128,8 @@ def _fitted(
     kept: float | None,
 ) -> FittedVariogram:
     """The best range, with the variance and nugget that belong to it."""
-    from scipy.optimize import minimize_scalar, nnls  # 0.2 s, which only this needs
+    with oc.guarded_imports():
+        from scipy.optimize import minimize_scalar, nnls  # 0.2 s, which only this needs
 
     unit = Matern(1.0, 1.0, smoothness, 0.0)
     right = roots * (values - (kept or 0.0))

@@ -116,6 +116,7 @@ def _portions(tree: Any, starts: NDArray[np.intp], reach: float, norm: float) ->
 
 def _tree(coordinates: NDArray[np.float64]) -> Any:
     """A tree of sites."""
-    from scipy.spatial import cKDTree  # 0.1 s, which only variograms need
+    with oc.guarded_imports():
+        from scipy.spatial import cKDTree  # 0.1 s, which only variograms need
 
     return cKDTree(coordinates)

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+import ooc_chol as oc
+
 #: What ``ooc-chol impute --help`` says of each command.
 COMMANDS = {
     "fit": "impute a tensor in a file",
@@ -32,7 +34,8 @@ def _adder(name: str) -> Callable[[argparse.ArgumentParser], None]:
     def add(parser: argparse.ArgumentParser) -> None:
         from importlib import import_module
 
-        command = import_module(f"{__name__}.{name}")
+        with oc.guarded_imports():
+            command = import_module(f"{__name__}.{name}")
         command.add_options(parser)
         parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])
         parser.set_defaults(run=command.run)

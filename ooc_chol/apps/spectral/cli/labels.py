@@ -37,7 +37,8 @@ def write_labels(path: Path, labels: NDArray[np.int32], *, replace: bool) -> Non
 
 def _write_png(file: Any, labels: NDArray[np.int32]) -> None:
     """Grey values from 1, with the mark by which the file is known again."""
-    from PIL import Image, PngImagePlugin  # which scikit-image and Matplotlib bring
+    with oc.guarded_imports(blas=False):
+        from PIL import Image, PngImagePlugin  # which scikit-image and Matplotlib bring
 
     greys = labels + 1
     most = int(greys.max(initial=0))

@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
+import ooc_chol as oc
+
 
 class CommandParser(argparse.ArgumentParser):
     """Takes options and action from the command's module when it first reads words, so that others are not imported."""
@@ -25,7 +27,8 @@ class CommandParser(argparse.ArgumentParser):
         module, self._module = self._module, None
         if module is None:
             return
-        command = importlib.import_module(module)
+        with oc.guarded_imports():
+            command = importlib.import_module(module)
         command.add_options(self)
         self.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])
         self.add_argument("--json", action="store_true", help="print one JSON object; the rest goes to standard error")

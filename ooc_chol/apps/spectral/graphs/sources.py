@@ -172,7 +172,8 @@ def _is_networkx(source: Any) -> bool:
 
 def _of_networkx(source: Any) -> _Found:
     """Its weights, 1 where there are none."""
-    import networkx
+    with oc.guarded_imports(blas=False):
+        import networkx
 
     name = "the graph of NetworkX"
     if not len(source):

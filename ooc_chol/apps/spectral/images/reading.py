@@ -51,7 +51,8 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
         It is no image that scikit-image reads, or holds several.
     """
     try:
-        from skimage.io import imread
+        with oc.guarded_imports():
+            from skimage.io import imread
     except ImportError as error:
         raise ImportError(
             f"image files are read by scikit-image, which is not installed: {oc.install_hint('spectral')}"
@@ -132,7 +133,8 @@ def grey_of(pixels: Pixels) -> NDArray[np.float64]:
 def lab_of(pixels: Pixels) -> NDArray[np.float64]:
     """CIE Lab by scikit-image, (h, w, 3)."""
     try:
-        from skimage.color import rgb2lab
+        with oc.guarded_imports():
+            from skimage.color import rgb2lab
     except ImportError as error:
         hint = oc.install_hint("spectral")
         raise ImportError(f"features='lab' are computed by scikit-image, which is not installed: {hint}") from error

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
+import ooc_chol as oc
 from ooc_chol.apps.spectral.graphs.runs import RowRuns
 
 Vectors = NDArray[np.float64]
@@ -125,7 +126,8 @@ class TooDenseError(Exception):
 def has_pyamg() -> bool:
     """Whether PyAMG can be imported."""
     try:
-        import pyamg  # noqa: F401
+        with oc.guarded_imports():
+            import pyamg  # noqa: F401
     except ImportError:
         return False
     return True
@@ -133,8 +135,9 @@ def has_pyamg() -> bool:
 
 def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: float) -> _Coarsening:
     """A level, and the Galerkin matrix of its smoothed aggregates."""
-    from pyamg.aggregation import standard_aggregation
-    from scipy.sparse import csr_matrix
+    with oc.guarded_imports():
+        from pyamg.aggregation import standard_aggregation
+        from scipy.sparse import csr_matrix
 
     runs = RowRuns(matrix)
     bound = float((np.concatenate(runs.map(_absolute_sums)) * inverse).max())

@@ -69,7 +69,7 @@ def ours(a: csr_array, make: Callable[[], Any], k: int, tol: float, device: str)
     options = {"which": "SA", "null": np.ones(a.shape[0]), "tol": tol, "devices": device, "max_passes": MOST_PASSES}
     with oc.block_csr(a) as packed:
         try:
-            pairs, seconds = timed(lambda: oc.eigsh(packed, k, M=make(), **options))
+            pairs, seconds = timed(lambda: oc.eigsh(packed, k, preconditioner=make(), **options))
         except oc.NoConvergenceError as error:
             return {"failed": str(error)[:200]}
     checks = sum(each.passes for each in pairs.report.counts.checks)

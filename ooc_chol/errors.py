@@ -183,7 +183,7 @@ class PreconditionerError(OocCholError, ValueError):
     def __init__(self, problem: str, advice: str) -> None:
         self.problem = problem
         self.advice = advice
-        super().__init__(f"the preconditioner M {problem}; {advice}")
+        super().__init__(f"the preconditioner {problem}; {advice}")
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.problem, self.advice)

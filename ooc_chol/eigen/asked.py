@@ -26,7 +26,7 @@ CHOSEN_PANELS = 12
 #: Products that build the basis, where the caller does not say how many.
 _DEFAULT_PASSES = 10_000
 _OTHER_WHICH = {
-    "SM": "those of smallest magnitude are the ends of no spectrum: take sigma=0, which='SA' with a preconditioner M where A is "
+    "SM": "those of smallest magnitude are the ends of no spectrum: take sigma=0, which='SA' with a preconditioner where A is "
     "positive semidefinite, or which='LA' of c I - A, c being at least the largest",
     "BE": "take which='LA' and which='SA', half of them each",
 }
@@ -160,7 +160,7 @@ def degree_of(degree: object, which: object, solver: str) -> int | None:
     if found > 1 and (solver != "lanczos" or which == "LM"):
         raise ValueError(
             "degree is for block Lanczos at one end of the spectrum, whose other end it damps: leave it out, or give which='LA' "
-            "or 'SA' without M, null and sigma"
+            "or 'SA' without preconditioner, null and sigma"
         )
     return found
 

@@ -143,7 +143,7 @@ class Lobpcg:
         ValueError
             A is not symmetric, a product holds NaN, or null vectors are none.
         PreconditionerError
-            M is not positive definite, or returns what it should not.
+            The preconditioner is not positive definite, or returns what it should not.
         """
         self._bring_null()
         self._bring_diagonal()
@@ -240,7 +240,7 @@ class Lobpcg:
         self._null_norm = max(float(np.sqrt(np.diag(found[f"Z{panel}"]).max())) for panel in range(self.basis.first))
 
     def _bring_diagonal(self) -> None:
-        """A diagonal M becomes the last panel, the same in each of its columns."""
+        """A diagonal preconditioner becomes the last panel, the same in each of its columns."""
         if self._preconditioner is not None and self._preconditioner.diagonal is not None:
             self.space.bring(np.repeat(self._preconditioner.diagonal[:, None], self.space.block, axis=1))
             self.space.store(self.space.capacity - 1)
@@ -250,7 +250,7 @@ class Lobpcg:
         return None if self._preconditioner is None else self._precondition
 
     def _precondition(self, panel: int) -> None:
-        """W becomes M times a panel: where the vectors are if M is a diagonal, else on the host."""
+        """W becomes the preconditioner times a panel: where the vectors are if that is a diagonal, else on the host."""
         assert self._preconditioner is not None
         if self._preconditioner.diagonal is None:
             self.space.bring(self._preconditioner(self.space.take(range(panel, panel + 1))))

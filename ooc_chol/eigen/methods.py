@@ -54,40 +54,40 @@ class Asked(NamedTuple):
     trace: bool = False
 
 
-def method_of(method: str, *, M: Any, null: Any, sigma: float | None, OPinv: Any, checkpoint: Any = None) -> str:
+def method_of(method: str, *, preconditioner: Any, null: Any, sigma: float | None, OPinv: Any, checkpoint: Any = None) -> str:
     """The method that is meant.
 
     Parameters
     ----------
     method : {"auto", "lanczos", "lobpcg"}
         As the caller gave it.
-    M, null, sigma, OPinv, checkpoint
+    preconditioner, null, sigma, OPinv, checkpoint
         As :func:`ooc_chol.eigsh` takes them.
 
     Returns
     -------
     {"lanczos", "lobpcg", "sigma"}
-        LOBPCG where M or null vectors are given, and Lanczos on the inverse where sigma is.
+        LOBPCG where a preconditioner or null vectors are given, and Lanczos on the inverse where sigma is.
 
     Raises
     ------
     ValueError
         They contradict each other.
     """
-    if checkpoint is not None and (sigma is not None or method == "lobpcg" or M is not None or null is not None):
+    is_lobpcg = method == "lobpcg" or preconditioner is not None or null is not None
+    if checkpoint is not None and (sigma is not None or is_lobpcg):
         raise ValueError("checkpoint keeps runs of Lanczos on A itself: leave it out where LOBPCG or sigma is asked for")
     if sigma is not None:
-        if method == "lobpcg" or M is not None or null is not None:
-            raise ValueError("sigma is for Lanczos on the inverse, which takes neither M nor null: leave them out, or sigma")
+        if is_lobpcg:
+            raise ValueError(
+                "sigma is for Lanczos on the inverse, which takes neither preconditioner nor null: leave them out, or sigma"
+            )
         return "sigma"
     if OPinv is not None:
         raise ValueError("OPinv solves with A - sigma I: say which sigma")
-    if method == "lanczos" and (M is not None or null is not None):
-        raise ValueError(
-            "Lanczos takes neither M, a preconditioner, nor null vectors: leave method out, or give 'lobpcg'. A mass matrix of a "
-            "generalized problem A v = w M v is not there: give the LinearOperator of L^-1 A L^-T, M = L L^T"
-        )
-    return "lobpcg" if method == "lobpcg" or M is not None or null is not None else "lanczos"
+    if method == "lanczos" and is_lobpcg:
+        raise ValueError("Lanczos takes neither a preconditioner nor null vectors: leave method out, or give 'lobpcg'")
+    return "lobpcg" if is_lobpcg else "lanczos"
 
 
 # LOBPCG
@@ -100,7 +100,7 @@ def solved_by_lobpcg(
     asked: Asked,
     stack: ExitStack,
     *,
-    M: Any = None,
+    preconditioner: Any = None,
     null: Any = None,
     at_step: Callable[[Lobpcg, float], None] | None = None,
 ) -> Solved:
@@ -118,7 +118,7 @@ def solved_by_lobpcg(
         What else the caller asked for.
     stack : ExitStack
         Closes what is opened.
-    M, null
+    preconditioner, null
         As :func:`ooc_chol.eigsh` takes them.
     at_step : callable, optional
         As :class:`Lobpcg` takes it.
@@ -133,13 +133,13 @@ def solved_by_lobpcg(
     ValueError
         An argument makes no sense, or A is not symmetric.
     PreconditionerError
-        M is not what it should be.
+        The preconditioner is not what it should be.
     """
     if asked.ncv is not None:
         raise ValueError("ncv is the size of a basis of Lanczos, but that of LOBPCG follows from k and block: leave it out")
     if wanted.which == "LM":
         raise ValueError('LOBPCG looks at one end of the spectrum: give which="SA" or "LA", or method="lanczos" for "LM"')
-    preconditioner = None if M is None else Preconditioner(M, problem.n)
+    inverse = None if preconditioner is None else Preconditioner(preconditioner, problem.n)
     vectors = null_of(null, problem.n)
     count = 0 if vectors is None else vectors.shape[1]
     if wanted.k > problem.n - count:
@@ -149,14 +149,14 @@ def solved_by_lobpcg(
     start = start_of(asked.v0, problem.n, panels * block)
     if (-(-count // block) + 3 * panels) * block > problem.n:
         return _whole(problem, wanted, precision, vectors, stack)
-    is_diagonal = preconditioner is not None and preconditioner.diagonal is not None
+    is_diagonal = inverse is not None and inverse.diagonal is not None
     capacity = lobpcg_capacity(wanted.k, block, count, diagonal=is_diagonal, check=asked.check)
     space = problem.space(block, capacity, precision, stack, trace=asked.trace)
     run = Lobpcg(
         space,
         wanted,
         max_passes=asked.max_passes,
-        preconditioner=preconditioner,
+        preconditioner=inverse,
         null=vectors,
         check=asked.check,
         at_step=at_step,

@@ -20,21 +20,21 @@ _ADVICE = (
 
 @final
 class Preconditioner:
-    """A symmetric positive definite M, an approximation of the inverse of A.
+    """A symmetric positive definite matrix, an approximation of the inverse of A.
 
     Parameters
     ----------
-    M : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable
-        A diagonal, what multiplies, or a function that takes an (n, b) float64 array and returns M times it.
+    given : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable
+        A diagonal, what multiplies, or a function that takes an (n, b) float64 array and returns the matrix times it.
     n : int
         Rows of A.
 
     Raises
     ------
     PreconditionerError
-        M has another shape than A, is complex, or its diagonal is not positive and finite.
+        It has another shape than A, is complex, or its diagonal is not positive and finite.
     TypeError
-        M is none of these.
+        It is none of these.
 
     Examples
     --------
@@ -45,18 +45,18 @@ class Preconditioner:
            [1.]])
     """
 
-    def __init__(self, M: Any, n: int) -> None:
+    def __init__(self, given: Any, n: int) -> None:
         self.n = n
-        self.diagonal: NDArray[np.float64] | None = None  #: Where M is one
-        self._product = self._product_of(M)
+        self.diagonal: NDArray[np.float64] | None = None  #: Where it is one
+        self._product = self._product_of(given)
 
     def __call__(self, residuals: NDArray[np.float64]) -> NDArray[np.float64]:
-        """M times an (n, b) array.
+        """The preconditioner times an (n, b) array.
 
         Parameters
         ----------
         residuals : (n, b) array
-            Residuals, of which M may do with a copy what it likes.
+            Residuals, with a copy of which it may do what it likes.
 
         Returns
         -------
@@ -66,9 +66,9 @@ class Preconditioner:
         Raises
         ------
         PreconditionerError
-            What M returns has another shape or holds NaN, or ``r.T @ M @ r`` is negative for a column.
+            What it returns has another shape or holds NaN, or ``r.T @ P @ r`` is negative for a column.
         """
-        found = plain_array("M @ x", self._product(residuals.copy()))
+        found = plain_array("preconditioner @ x", self._product(residuals.copy()))
         if found.shape != residuals.shape:
             raise PreconditionerError(f"returned shape {found.shape} for an array of shape {residuals.shape}", _ADVICE)
         if found.dtype.kind not in "fiub":
@@ -80,8 +80,8 @@ class Preconditioner:
         worst = int(np.argmin(forms))
         if forms[worst] < -1e-10 * sizes[worst]:
             raise PreconditionerError(
-                f"r.T @ M @ r is {forms[worst]:.3g} for a residual r",
-                "LOBPCG needs a positive definite M: take one of A shifted until it is positive definite, or method='lanczos'",
+                f"makes of a residual r a vector P r with r.T P r = {forms[worst]:.3g}",
+                "LOBPCG needs a positive definite one: take that of A shifted until it is positive definite, or method='lanczos'",
             )
         return np.ascontiguousarray(found, dtype=np.float64)
 
@@ -93,10 +93,10 @@ class Preconditioner:
         if callable(m):
             return m  # type: ignore[no-any-return]
         if not isinstance(m, np.ndarray | list | tuple):
-            raise TypeError(f"M is a {type(m).__name__}: {_ADVICE}")
-        given = plain_array("M", m)
+            raise TypeError(f"preconditioner is a {type(m).__name__}: {_ADVICE}")
+        given = plain_array("preconditioner", m)
         if given.dtype.kind not in "fiubc":
-            raise TypeError(f"M is an array of {given.dtype}: {_ADVICE}")
+            raise TypeError(f"preconditioner is an array of {given.dtype}: {_ADVICE}")
         self._check(given.shape, given.dtype)
         if given.ndim == 2:
             return lambda x: given @ x
@@ -113,10 +113,10 @@ class Preconditioner:
         diagonal = given.astype(np.float64)
         bad = np.flatnonzero(~(np.isfinite(diagonal) & (diagonal > 0)))
         if bad.size:
-            first = f"M[{bad[0]}] = {diagonal[bad[0]]:g}"
+            first = f"[{bad[0]}] = {diagonal[bad[0]]:g}"
             raise PreconditionerError(
                 f"is a diagonal that is not positive and finite in {bad.size} places, the first {first}",
-                "LOBPCG needs a positive definite M: for Jacobi's, 1 / abs(A.diagonal()) with 1 where that is 0",
+                "LOBPCG needs a positive definite one: for Jacobi's, 1 / abs(A.diagonal()) with 1 where that is 0",
             )
         self.diagonal = diagonal
         return lambda x: diagonal[:, None] * x

@@ -129,7 +129,7 @@ def _superlu(shifted: csc_array, threshold: float, sigma: float) -> SuperLU:
 
 
 #: What to do where the factor is too large.
-_ADVICE = "give OPinv, a LinearOperator that solves with A - sigma I, or which='SA' with a preconditioner M"
+_ADVICE = "give OPinv, a LinearOperator that solves with A - sigma I, or which='SA' with a preconditioner"
 
 
 def _sizes(needed: int) -> tuple[int, int]:

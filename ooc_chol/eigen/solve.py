@@ -38,7 +38,7 @@ from ooc_chol.tracing.trace import Trace
 _METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart", "paper")
 #: What to give where pairs have not converged, by method; Lanczos has another.
 _MORE = {
-    "lobpcg": "a better preconditioner M, or a larger block, tol or max_passes",
+    "lobpcg": "a better preconditioner, or a larger block, tol or max_passes",
     "shift-invert": "a sigma nearer to the eigenvalues or a more accurate OPinv, or a larger ncv, tol or max_passes",
 }
 
@@ -58,7 +58,7 @@ class _Options(TypedDict, total=False):
     mode: str
     reorthogonalize: Reorthogonalization
     check: bool
-    M: Any
+    preconditioner: Any
     null: ArrayLike | None
     sigma: float | None
     OPinv: Any
@@ -90,10 +90,11 @@ def eigsh(
     mode: str = "restart",
     reorthogonalize: Reorthogonalization = "full",
     check: bool = True,
-    M: Any = None,
+    preconditioner: Any = None,
     null: ArrayLike | None = None,
     sigma: float | None = None,
     OPinv: Any = None,
+    M: None = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
     store: Store = None,
@@ -118,8 +119,8 @@ def eigsh(
         Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
         for an A of float32, DDD for any other.
     method : {"auto", "lanczos", "lobpcg"}
-        Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where ``M`` or
-        ``null`` is given.
+        Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where
+        ``preconditioner`` or ``null`` is given.
     tol : float, optional
         Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
         1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF.
@@ -143,9 +144,9 @@ def eigsh(
         With ``mode="paper"``, against what a new vector is made orthogonal: all before it, every second one, or two.
     check : bool
         Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
-    M : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
-        Preconditioner of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a
-        diagonal, a callable takes an (n, b) float64 array and returns M times it, on the host.
+    preconditioner : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
+        Of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a diagonal, a callable
+        takes an (n, b) float64 array and returns the preconditioner times it, on the host.
     null : (n,) or (n, m) array_like, optional
         Known null vectors of A, such as one of ones for each component of a graph whose Laplacian A is. They are left out of
         what LOBPCG looks for.
@@ -155,6 +156,8 @@ def eigsh(
         must not be a ``LinearOperator`` then, unless ``OPinv`` is given. ``memory_budget`` holds for the factor too.
     OPinv : LinearOperator or callable, optional
         Solves with ``A - sigma I`` in place of a factor.
+    M : None
+        Refused: what SciPy calls so is the mass matrix of ``A v = w M v``, and generalized problems are not solved.
     devices : str, sequence of str, or int, optional
         Devices as for :func:`multiply`.
     memory_budget : int or str, optional
@@ -195,7 +198,7 @@ def eigsh(
     CheckpointError
         The checkpoint is of another problem; the message says what differs.
     PreconditionerError
-        M has another shape, or is not positive definite and it shows.
+        The preconditioner has another shape, or is not positive definite and it shows.
     SingularMatrixError
         sigma is an eigenvalue of A, to working precision.
 
@@ -217,14 +220,21 @@ def eigsh(
     >>> bool(pairs.residuals.max() < 1e-10)
     True
     """
-    _refuse_what_is_not_there(method, mode)
-    solver = method_of(method, M=M, null=null, sigma=sigma, OPinv=OPinv, checkpoint=checkpoint)
+    _refuse_what_is_not_there(method, mode, M)
+    solver = method_of(method, preconditioner=preconditioner, null=null, sigma=sigma, OPinv=OPinv, checkpoint=checkpoint)
     degree = degree_of(degree, which, solver)
     if mode == "paper":
-        options = {"which": which, "block": block, "ncv": ncv, "tol": tol, "max_passes": max_passes, "checkpoint": checkpoint}
+        options: dict[str, Any] = {
+            "which": which,
+            "block": block,
+            "ncv": ncv,
+            "tol": tol,
+            "max_passes": max_passes,
+            "checkpoint": checkpoint,
+        }
         options["degree"] = None if degree == 1 else degree
-        asked_else = {"M": M, "null": null, "sigma": sigma, "OPinv": OPinv, "method": None if solver == "lanczos" else method}
-        refuse_in_paper_mode(**options, **asked_else)
+        options |= {"preconditioner": preconditioner, "null": null, "sigma": sigma, "OPinv": OPinv}
+        refuse_in_paper_mode(**options, method=None if solver == "lanczos" else method)
     check_reorthogonalization(reorthogonalize)
     max_products = passes_of(max_passes)
     blas_buffers.ensure(numpys=True)
@@ -240,7 +250,9 @@ def eigsh(
         if solver != "lanczos":
             asked = Asked(block, ncv, v0, max_products, check, trace)
             given = (
-                {"M": M, "null": null} if solver == "lobpcg" else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
+                {"preconditioner": preconditioner, "null": null}
+                if solver == "lobpcg"
+                else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
             )
             pairs = _otherwise(solver, problem, wanted, triple, asked, show, stack, given)
             return pairs if return_eigenvectors else pairs.eigenvalues
@@ -263,8 +275,13 @@ def eigsh(
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
-def _refuse_what_is_not_there(method: str, mode: str) -> None:
-    """Raise for methods and modes that do not exist."""
+def _refuse_what_is_not_there(method: str, mode: str, mass: object) -> None:
+    """Raise for methods and modes that do not exist, and for generalized problems."""
+    if mass is not None:
+        raise TypeError(
+            "generalized problems A v = w M v are not solved: give the LinearOperator of L^-1 A L^-T, M = L L^T, whose eigenvalues "
+            "they have. A preconditioner of LOBPCG is preconditioner=..."
+        )
     if method not in _METHODS:
         raise ValueError(f"method is {method!r:.40}; give one of {', '.join(repr(each) for each in _METHODS)}")
     if mode not in _MODES:

@@ -140,7 +140,11 @@ BAD = [
     ({"v0": np.zeros(200)}, ValueError, "v0 is zero"),
     ({"v0": np.full(200, np.nan)}, ValueError, "v0 holds nan"),
     ({"v0": np.ones(200, dtype=complex)}, TypeError, "v0 holds complex128"),
-    ({"M": scipy.sparse.eye_array(100)}, ValueError, None),
+    ({"preconditioner": scipy.sparse.eye_array(100)}, ValueError, "one end"),
+    *(
+        ({"M": scipy.sparse.eye_array(200), **others}, TypeError, "A v = w M v are not solved.*preconditioner=")
+        for others in ({}, {"which": "SA"}, {"sigma": 0.5}, {"method": "lobpcg"}, {"mode": "paper"}, {"method": "lanczos"})
+    ),
     ({"method": "power"}, ValueError, "method is 'power'"),
     ({"mode": "fast"}, ValueError, "mode is 'fast'"),
 ]

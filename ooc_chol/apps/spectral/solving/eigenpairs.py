@@ -291,7 +291,7 @@ class _Call(NamedTuple):
                     tol=tol,
                     v0=start,
                     degree=None if way.method == _LANCZOS else 1,
-                    M=way.preconditioner,
+                    preconditioner=way.preconditioner,
                     null=None if way.method == _LANCZOS else self.null,
                     check=options.sharp,
                     precision=options.precision,

@@ -8,6 +8,7 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.powers import RangeError
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.wanted import Which, in_wanted_order
 from ooc_chol.kernels.host.blas import blas_threads
@@ -108,7 +109,7 @@ class KrylovBasis:
             column = _columns([panel], block)
             c, r = found[f"C{panel}"], found[f"R{panel}"]
             if not (np.isfinite(c).all() and np.isfinite(r).all()):
-                raise ValueError(
+                raise RangeError(
                     "a product with A holds NaN or infinite numbers: look for such entries of A (or of what its LinearOperator "
                     "returns), and scale A down where products overflow"
                 )

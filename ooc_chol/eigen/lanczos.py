@@ -14,6 +14,7 @@ from ooc_chol.eigen.chebyshev import ChebyshevFilter, FilteredSpace, chosen_filt
 from ooc_chol.eigen.check import PASSES, sweep
 from ooc_chol.eigen.forecast import Forecast
 from ooc_chol.eigen.krylov import KrylovBasis, Ritz
+from ooc_chol.eigen.powers import check_magnitude
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import CheckRound, LanczosCounts, LanczosState
 from ooc_chol.eigen.wanted import Wanted
@@ -21,8 +22,6 @@ from ooc_chol.precision.triples import Precision
 
 #: Largest asymmetry of the projected matrix that roundoff explains, by precision.
 MOST_ASYMMETRY = {Precision.FFF: 1e-3, Precision.FDF: 1e-4, Precision.DDD: 1e-8}
-#: Between which magnitudes the largest eigenvalue must be.
-_MAGNITUDES = {Precision.FFF: (1e-12, 1e16), Precision.FDF: (1e-24, 1e34), Precision.DDD: (1e-130, 1e150)}
 #: How much smaller the largest residual must be for a further restart to count as progress, and how often it may be less.
 _PROGRESS, _PATIENCE = 0.7, 3
 #: Products with a polynomial after which residuals are looked at first, and the share of the goal that their bounds must reach
@@ -369,16 +368,6 @@ class Lanczos:
             self._least, self._stuck = np.inf, 0
             self._restart(done.ritz)
         return done.missed > 0
-
-
-def check_magnitude(largest: float, precision: Precision) -> None:
-    """Raise where squares of numbers such as the largest overflow, or those of what roundoff leaves of it underflow."""
-    least, most = _MAGNITUDES[precision]
-    if largest and not least < largest < most:
-        raise ValueError(
-            f"A has eigenvalues of about {largest:.2g}, but squares of residuals only fit {precision.value} where they are "
-            f"between {least:g} and {most:g}: divide A by {largest:.0e}, and multiply the eigenvalues by it"
-        )
 
 
 def asymmetry_text(asymmetry: float) -> str:

@@ -8,6 +8,7 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.powers import RangeError
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.wanted import Which, in_wanted_order
 
@@ -240,7 +241,7 @@ def _difference(columns: NDArray[np.float64], at: int, factor: NDArray[np.float6
 
 def _finite(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     if not np.isfinite(numbers).all():
-        raise ValueError(
+        raise RangeError(
             "a product with A holds NaN or infinite numbers: look for such entries of A (or of what its LinearOperator returns), "
             "and scale A down where products overflow"
         )

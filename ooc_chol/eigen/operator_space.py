@@ -19,6 +19,8 @@ Product = Callable[[NDArray[Any]], NDArray[Any]]
 _SHARE = 0.5
 #: Of how many unit roundoffs of its norm may a column be all that projections left of it, to count as dependent.
 _DEPENDENT = 16.0
+#: Numbers that overflow show in what is read, and are not warned of beside.
+_SILENT = np.errstate(over="ignore", invalid="ignore")
 #: Seeds of columns that replace dependent ones.
 _REPLACEMENT_SEED = 1 << 32
 
@@ -91,6 +93,11 @@ class OperatorSpace(AbstractSpace):
         """W becomes an (n, block) array."""
         self._w[:] = x.T
 
+    @_SILENT
+    def _put(self, x: NDArray[Any]) -> None:
+        """W becomes an (n, block) array, rounded."""
+        self._w[:] = x.T
+
     def load(self, panel: int) -> None:
         """W becomes a copy of a panel."""
         self._w[:] = self._vectors(range(panel, panel + 1))
@@ -116,7 +123,7 @@ class OperatorSpace(AbstractSpace):
     def product(self, panel: int) -> None:
         """``W = A V[panel]``."""
         x = self._vectors(range(panel, panel + 1)).T
-        self._w[:] = self._multiplied(self._product, x, self.precision.compute).T
+        self._put(self._multiplied(self._product, x, self.precision.compute))
         self.passes += 1
 
     def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
@@ -229,6 +236,7 @@ class OperatorSpace(AbstractSpace):
     def _chunks(self) -> list[slice]:
         return [slice(first, min(first + CHUNK_ROWS, self.n)) for first in range(0, self.n, CHUNK_ROWS)]
 
+    @_SILENT
     def _gram(self, basis: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
         """``V.T W``, by chunks."""
         compute = self.precision.compute
@@ -245,6 +253,7 @@ class OperatorSpace(AbstractSpace):
             total += np.einsum("ij,ij->i", part, part)
         return total
 
+    @_SILENT
     def _subtract(self, basis: NDArray[Any], c: NDArray[Any], w: NDArray[Any]) -> None:
         """``W -= V C``, rounded once."""
         compute = self.precision.compute

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.jacobi import jacobi
 from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.powers import check_magnitude
 from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import normalize
 from ooc_chol.eigen.space import AbstractSpace
@@ -85,7 +86,9 @@ def paper_pairs(space: AbstractSpace, k: int, *, reorthogonalize: Reorthogonaliz
             f"{k} single Lanczos steps need {k} panels of one column, but the space has {space.capacity} of {space.block}"
         )
     _steps(space, k, reorthogonalize)
-    values, s = jacobi(_tridiagonal(space.read(), k, space.precision.accumulate))
+    t = _tridiagonal(space.read(), k)
+    check_magnitude(float(np.abs(t).max()), space.precision)
+    values, s = jacobi(t.astype(space.precision.accumulate))
     basis = _gram(space, k)
     space.rotate(range(k), s.astype(np.float64), range(k))
     ascending = values.astype(np.float64)
@@ -133,11 +136,11 @@ def _steps(space: AbstractSpace, k: int, reorthogonalize: Reorthogonalization) -
             space.orthonormalize(i + 1, f"beta {i}", range(i + 1 if reorthogonalize == "full" else 0))
 
 
-def _tridiagonal(kept: dict[str, NDArray[np.float64]], k: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _tridiagonal(kept: dict[str, NDArray[np.float64]], k: int) -> NDArray[np.float64]:
     """T of the coefficients that were kept."""
     alpha = [kept[f"alpha {i}"].reshape(-1)[-1] for i in range(k)]
     beta = [kept[f"beta {i}"].reshape(-1)[0] for i in range(k - 1)]
-    return (np.diag(alpha) + np.diag(beta, 1) + np.diag(beta, -1)).astype(dtype)
+    return np.diag(alpha) + np.diag(beta, 1) + np.diag(beta, -1)
 
 
 def _gram(space: AbstractSpace, k: int) -> NDArray[np.float64]:

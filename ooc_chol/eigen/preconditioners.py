@@ -16,6 +16,8 @@ from ooc_chol.inputs import plain_array
 _ADVICE = (
     "give an (n,) array for a diagonal, a LinearOperator((n, n), matvec=...), an n x n matrix, or a function of an (n, b) array"
 )
+#: Between which magnitudes the largest number of a preconditioner is left as it is: it counts up to a factor.
+_ORDINARY = 1e-15, 1e15
 
 
 @final
@@ -75,6 +77,7 @@ class Preconditioner:
             raise PreconditionerError(f"returned {found.dtype} for real numbers", "only real preconditioners of real A are taken")
         if not np.isfinite(found).all():
             raise PreconditionerError("returned NaN or infinite numbers for finite residuals", "look at how it was made")
+        found = _ordinary(found.astype(np.float64, copy=False))
         forms = np.einsum("ij,ij->j", residuals, found)
         sizes = np.linalg.norm(residuals, axis=0) * np.linalg.norm(found, axis=0)
         worst = int(np.argmin(forms))
@@ -83,7 +86,7 @@ class Preconditioner:
                 f"makes of a residual r a vector P r with r.T P r = {forms[worst]:.3g}",
                 "LOBPCG needs a positive definite one: take that of A shifted until it is positive definite, or method='lanczos'",
             )
-        return np.ascontiguousarray(found, dtype=np.float64)
+        return np.ascontiguousarray(found)
 
     def _product_of(self, m: Any) -> Callable[[NDArray[np.float64]], Any]:
         """What multiplies an (n, b) array."""
@@ -118,5 +121,13 @@ class Preconditioner:
                 f"is a diagonal that is not positive and finite in {bad.size} places, the first {first}",
                 "LOBPCG needs a positive definite one: for Jacobi's, 1 / abs(A.diagonal()) with 1 where that is 0",
             )
-        self.diagonal = diagonal
+        self.diagonal = diagonal = _ordinary(diagonal)
         return lambda x: diagonal[:, None] * x
+
+
+def _ordinary(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The numbers times a power of two, where their squares might underflow or overflow."""
+    largest = float(np.abs(numbers).max(initial=0.0))
+    if not largest or _ORDINARY[0] < largest < _ORDINARY[1]:
+        return numbers
+    return np.asarray(np.ldexp(numbers, -int(np.frexp(largest)[1])))

@@ -17,6 +17,7 @@ from ooc_chol.eigen.key import packed_key, product_key
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
 from ooc_chol.eigen.plan import EigshPlan, EigshProblem
 from ooc_chol.eigen.planning import planned_eigsh
+from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.eigen.wanted import Wanted
@@ -56,6 +57,7 @@ class AbstractProblem(ABC):
 
     n: int  #: Rows and columns
     dtype: np.dtype[Any]  #: float32 or float64: type of its entries, or of what it returns
+    power = 0  #: A is the caller's times this power of two
 
     @abstractmethod
     def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
@@ -85,6 +87,10 @@ class AbstractProblem(ABC):
     @abstractmethod
     def key(self) -> dict[str, Any]:
         """What the matrix is known again by, in an arithmetic key."""
+
+    @abstractmethod
+    def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
+        """``2^power A``, for numbers whose squares underflow or overflow; ``stack`` closes what it opens."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -136,6 +142,15 @@ class GivenProblem(AbstractProblem):
         """Entries of an array that are not zero."""
         return None if self._array is None else csc_array(self._array, dtype=np.float64)
 
+    def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
+        """Another array, or the same products between two powers of two."""
+        if self._array is None:
+            found = GivenProblem(scaled_product(self._product, power), self.n, self.dtype)
+        else:
+            found = _of_array(np.ldexp(self._array, power))
+        found.power = power
+        return found
+
     def key(self) -> dict[str, Any]:
         """By what it makes of random vectors."""
         return product_key(self._product, self.n, self.dtype)
@@ -149,6 +164,15 @@ class PackedProblem(AbstractProblem):
         self._operator, self._memory_budget = operator, memory_budget
         self._names = resolve_devices(devices)
         self.n, self.dtype = operator.shape[0], operator.matrix.dtype
+
+    def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
+        """Packed once more, in host memory, with the diagonals of the operator."""
+        nbytes = 16 * self._operator.matrix.nnz
+        check_room(nbytes, f"a copy of A times 2^{power}", f"multiply A by that first, and eigenvalues by 2^{-power}")
+        packed = stack.enter_context(block_csr(self._times_power(power).tocsr().astype(self.dtype)))
+        found = PackedProblem(Operator(packed), self._names, self._memory_budget)
+        found.power = power
+        return found
 
     def key(self) -> dict[str, Any]:
         """By all its contents."""
@@ -197,13 +221,18 @@ class PackedProblem(AbstractProblem):
 
     def csc(self) -> csc_array:
         """Its blocks, with the diagonals of the operator."""
+        return self._times_power(0)
+
+    def _times_power(self, power: int) -> csc_array:
+        """``2^power A`` in float64."""
         operator = self._operator
         a = csc_array(operator.matrix.tocsr(), dtype=np.float64)
+        a.data = np.ldexp(a.data, power)
         left = np.broadcast_to(np.asarray(operator.left), self.n)
         a = diags_array(left) @ a
         if operator.right is not None:
             a = a @ diags_array(operator.right)
-        return csc_array(a + diags_array(np.broadcast_to(np.asarray(operator.shift), self.n)))
+        return csc_array(a + diags_array(np.broadcast_to(np.ldexp(operator.shift, power), self.n)))
 
 
 def problem_of(A: Any, devices: Devices, memory_budget: int | str | None, store: Store, stack: ExitStack) -> AbstractProblem:
@@ -286,6 +315,7 @@ def _of_array(given: Any) -> GivenProblem:
     dtype = np.dtype(np.float32 if a.dtype.kind == "f" and a.dtype.itemsize <= 4 else np.float64)
     kept = np.ascontiguousarray(a, dtype=dtype)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is too large for float32 is found where products are read
     def product(x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(kept.astype(x.dtype, copy=False) @ x)
 

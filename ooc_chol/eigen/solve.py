@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
@@ -19,6 +21,7 @@ from ooc_chol.eigen.lanczos import Found, Lanczos
 from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
+from ooc_chol.eigen.powers import RangeError, is_ordinary, power_of, unscaled
 from ooc_chol.eigen.problem import AbstractProblem, problem_of
 from ooc_chol.eigen.report import EigshReport
 from ooc_chol.eigen.returned import ascending, returned
@@ -224,55 +227,102 @@ def eigsh(
     solver = method_of(method, preconditioner=preconditioner, null=null, sigma=sigma, OPinv=OPinv, checkpoint=checkpoint)
     degree = degree_of(degree, which, solver)
     if mode == "paper":
-        options: dict[str, Any] = {
-            "which": which,
-            "block": block,
-            "ncv": ncv,
-            "tol": tol,
-            "max_passes": max_passes,
-            "checkpoint": checkpoint,
-        }
-        options["degree"] = None if degree == 1 else degree
-        options |= {"preconditioner": preconditioner, "null": null, "sigma": sigma, "OPinv": OPinv}
-        refuse_in_paper_mode(**options, method=None if solver == "lanczos" else method)
+        options: dict[str, Any] = {"which": which, "block": block, "ncv": ncv, "tol": tol, "max_passes": max_passes}
+        options |= {"preconditioner": preconditioner, "null": null, "sigma": sigma, "OPinv": OPinv, "checkpoint": checkpoint}
+        options |= {"degree": None if degree == 1 else degree, "method": None if solver == "lanczos" else method}
+        refuse_in_paper_mode(**options)
     check_reorthogonalization(reorthogonalize)
-    max_products = passes_of(max_passes)
+    asked = Asked(block, ncv, v0, passes_of(max_passes), check, trace)
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
         problem = problem_of(A, devices, memory_budget, store, stack)
         triple = precision_for(precision, np.dtype(np.float64) if sigma is not None else problem.dtype)
         wanted = wanted_of(k, which, tol, triple, problem.n)
-        if mode == "paper":
-            start = start_of(v0, problem.n, 1)
-            pairs = paper_eigenpairs(problem, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
-            return pairs if return_eigenvectors else pairs.eigenvalues
-        show = stack.enter_context(open_reporter(progress, max_products, "eigsh", "pass"))
-        if solver != "lanczos":
-            asked = Asked(block, ncv, v0, max_products, check, trace)
-            given = (
-                {"preconditioner": preconditioner, "null": null}
-                if solver == "lobpcg"
-                else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
-            )
-            pairs = _otherwise(solver, problem, wanted, triple, asked, show, stack, given)
-            return pairs if return_eigenvectors else pairs.eigenvalues
-        layout = problem.layout(wanted, triple, ncv, block)
-        if layout is None:
-            start_of(v0, problem.n, BLOCKS[0])
-            session = Session(wanted, triple, show=show)
-            found, vectors, records = *_all_of_it(problem, wanted, triple, stack), None
-            report = session.report(found, None, n=problem.n)
-        else:
-            start, sizes = start_of(v0, problem.n, layout.sizes.block), layout.sizes
-            plan = None if layout.plan is None else layout.plan.space
-            kept = None if checkpoint is None else _kept(checkpoint, problem, wanted, triple, sizes, check, degree, start)
-            space = problem.space(sizes.block, sizes.panels + 1, triple, stack, plan=plan, trace=trace)
-            session = Session(wanted, triple, plan=layout.plan, checkpoint=kept, show=show)
-            found, vectors = _restarted(space, wanted, start, max_products, check, degree, session)
-            report = session.report(found, space, n=problem.n)
-            records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
-    pairs = _checked(found, vectors, wanted, triple, report, records)
+        show = None
+        if mode != "paper":
+            show = stack.enter_context(open_reporter(progress, asked.max_passes, "eigsh", "pass"))
+
+        def solve(posed: AbstractProblem, stack: ExitStack) -> Eigenpairs:
+            if mode == "paper":
+                start = start_of(v0, posed.n, 1)
+                return paper_eigenpairs(posed, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
+            if solver == "lanczos":
+                return _by_lanczos(posed, wanted, triple, asked, degree, checkpoint, show, stack)
+            lobpcg = {"preconditioner": preconditioner, "null": null}
+            given = lobpcg if solver == "lobpcg" else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
+            return _otherwise(solver, posed, wanted, triple, asked, show, stack, given)
+
+        pairs = _in_range(solve, problem, triple, checkpoint)
     return pairs if return_eigenvectors else pairs.eigenvalues
+
+
+def _in_range(
+    solve: Callable[[AbstractProblem, ExitStack], Eigenpairs],
+    problem: AbstractProblem,
+    precision: Precision,
+    checkpoint: str | os.PathLike[str] | None,
+) -> Eigenpairs:
+    """Pairs of A, by way of a power of two times A where squares of its numbers underflow or overflow."""
+    error: RangeError | None = None
+    try:
+        with ExitStack() as stack:
+            pairs = solve(problem, stack)
+        if getattr(pairs.report, "scale", bool(pairs.eigenvalues.any())):
+            return pairs
+    except RangeError as raised:
+        error = raised
+    with ExitStack() as stack:
+        power = power_of(problem.exact(stack), problem.n)
+    if error is None and (power is None or is_ordinary(float(np.ldexp(1.0, -power)), precision)):
+        return pairs  # zeros indeed
+    if power is None:
+        raise error or AssertionError
+    if checkpoint is not None:
+        raise RangeError(
+            f"A has products of about 2^{-power} with vectors of about 1, of which checkpoints are not kept: give A times 2^{power}, "
+            f"as numpy.ldexp makes it, and multiply eigenvalues by 2^{-power}"
+        ) from error
+    with ExitStack() as stack:
+        try:
+            pairs = solve(problem.scaled(power, stack), stack)
+        except NoConvergenceError as told:
+            told.eigenvalues = unscaled(told.eigenvalues, power)
+            raise
+    values, report = unscaled(pairs.eigenvalues, power), pairs.report
+    if isinstance(report, EigshReport):
+        report = replace(report, eigenvalues=values, scale=float(unscaled(np.array(report.scale), power)))
+    return Eigenpairs(values, pairs.eigenvectors, pairs.residuals, report, pairs.trace)
+
+
+def _by_lanczos(
+    problem: AbstractProblem,
+    wanted: Wanted,
+    precision: Precision,
+    asked: Asked,
+    degree: int | None,
+    checkpoint: str | os.PathLike[str] | None,
+    show: OpenReporter,
+    stack: ExitStack,
+) -> Eigenpairs:
+    """Pairs by block Lanczos, or by LAPACK where its basis would be the whole space."""
+    layout = problem.layout(wanted, precision, asked.ncv, asked.block)
+    if layout is None:
+        start_of(asked.v0, problem.n, BLOCKS[0])
+        session = Session(wanted, precision, show=show)
+        found, vectors, records = *_all_of_it(problem, wanted, precision, stack), None
+        report = session.report(found, None, n=problem.n)
+    else:
+        start, sizes = start_of(asked.v0, problem.n, layout.sizes.block), layout.sizes
+        plan = None if layout.plan is None else layout.plan.space
+        kept = None
+        if checkpoint is not None:
+            kept = _kept(checkpoint, problem, wanted, precision, sizes, asked.check, degree, start)
+        space = problem.space(sizes.block, sizes.panels + 1, precision, stack, plan=plan, trace=asked.trace)
+        session = Session(wanted, precision, plan=layout.plan, checkpoint=kept, show=show)
+        found, vectors = _restarted(space, wanted, start, asked.max_passes, asked.check, degree, session)
+        report = session.report(found, space, n=problem.n)
+        records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
+    return _checked(found, vectors, wanted, precision, report, records)
 
 
 def _refuse_what_is_not_there(method: str, mode: str, mass: object) -> None:

@@ -20,6 +20,7 @@ from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, sizes_of
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.lanczos import AtRestart, Lanczos
 from ooc_chol.eigen.operator_space import OperatorSpace
+from ooc_chol.eigen.powers import RangeError, power_of, unscaled
 from ooc_chol.eigen.singular import SingularTriplets, SvdsReport
 from ooc_chol.eigen.triplets import Triplets, dense_triplets, triplets_of
 from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided, Where
@@ -140,10 +141,7 @@ def svds(
         began = time.perf_counter()
         with progress_reporter(progress, "svds", "pass") as report:
             tell = None if report is None else lambda run, _: report(run.counts.passes, asked.most, time.perf_counter() - began)
-            if sizes.columns + sizes.block > sides.n:
-                run = _whole(sides, asked, sizes)
-            else:
-                run = _iterated(sides, asked, sizes, start, check, tell)
+            run = _in_range(sides, lambda: _run(sides, asked, sizes, start, check, tell))
         sides.close()
         return _given_back(run, sides, asked, shape, sizes, began, return_singular_vectors)
 
@@ -243,6 +241,38 @@ def _beside(store: Store) -> Path | None:
     return path.with_name(f"{path.stem}.transposed{path.suffix}")
 
 
+def _in_range(sides: AbstractTwoSided, solve: Callable[[], _Run]) -> _Run:
+    """Triplets of A, or of a power of two times A where squares of its values underflow or overflow: ``sides.power``."""
+    error: RangeError | None = None
+    try:
+        run = solve()
+        if run.triplets.s[0]:
+            return run
+    except RangeError as raised:
+        error = raised
+    power = power_of(lambda x: sides.times(x, exact=True), sides.n)
+    if power is None:
+        if error is not None:
+            raise error
+        return run  # zeros indeed
+    sides.power = power
+    return solve()
+
+
+def _run(
+    sides: AbstractTwoSided,
+    asked: _Asked,
+    sizes: Sizes,
+    start: NDArray[np.float64] | None,
+    check: bool,
+    tell: AtRestart | None,
+) -> _Run:
+    """Triplets by LAPACK where a basis would be as large as A, by Lanczos elsewhere."""
+    if sizes.columns + sizes.block > sides.n:
+        return _whole(sides, asked, sizes)
+    return _iterated(sides, asked, sizes, start, check, tell)
+
+
 def _whole(sides: AbstractTwoSided, asked: _Asked, sizes: Sizes) -> _Run:
     """LAPACK's triplets, where a basis would be as large as A."""
     check_room(3 * 8 * sides.m * sides.n, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
@@ -271,6 +301,8 @@ def _iterated(
         vectors = space.take(range(-(-asked.k // block)), asked.k)
         triplets = triplets_of(sides, vectors)
         largest, smallest = float(triplets.s[0]), float(triplets.s[-1])
+        if largest and not found.scale:
+            raise RangeError(f"A has values of about {largest:.2g}, whose squares are zero in {asked.precision.value}")
         counts = run.counts
         reached = _Run(triplets, counts.passes, counts.restarts, sum(each.missed for each in counts.checks), found.why_not)
         if largest == 0.0 or triplets.residuals.max() <= asked.tol * largest:
@@ -308,7 +340,7 @@ def _given_back(
     left, right = (side[::-1] / largest if largest else side[::-1] for side in (found.forward, found.backward))
     if shape[0] < shape[1]:
         u, v, left, right = v, u, right, left
-    residuals = np.maximum(left, right)
+    residuals, s = np.maximum(left, right), unscaled(s, sides.power)
     if run.why_not:
         good = residuals <= asked.tol
         is_double = asked.precision is Precision.DDD

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.eigen.powers import check_magnitude
 from ooc_chol.eigen.two_sided import AbstractTwoSided
+from ooc_chol.precision.triples import Precision
 
 
 class Triplets(NamedTuple):
@@ -59,6 +61,7 @@ def dense_triplets(b: AbstractTwoSided, k: int, block: int) -> Triplets:
     """The k largest triplets of a matrix of few columns, by LAPACK's SVD of all of it."""
     columns = [b.times(np.eye(b.n)[:, first : first + block], exact=True) for first in range(0, b.n, block)]
     whole = np.concatenate(columns, axis=1)
+    check_magnitude(float(np.abs(whole).max()), Precision.DDD)
     u, s, vt = np.linalg.svd(whole, full_matrices=False)
     u, s, v = u[:, :k], s[:k], vt[:k].T
     forward = np.linalg.norm(whole @ v - u * s, axis=0)

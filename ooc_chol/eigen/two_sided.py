@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple, final
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.config import parse_bytes
+from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.hardware.registry import default_budget, resolve_devices
 from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
@@ -30,6 +32,7 @@ class AbstractTwoSided(ABC):
     n: int  #: Columns of B: the smaller side
     m: int  #: Rows of B
     passes: int  #: Products with B or its transpose until now
+    power = 0  #: B is the caller's times this power of two: for numbers whose squares underflow or overflow
 
     @abstractmethod
     def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
@@ -46,6 +49,10 @@ class AbstractTwoSided(ABC):
     def exact_gram(self, x: NDArray[Any]) -> NDArray[Any]:
         """``B.T (B x)`` in float64."""
         return self.adjoint(self.times(x, exact=True), exact=True)
+
+    def _times_power(self, product: Callable[[NDArray[Any]], NDArray[Any]], x: NDArray[Any]) -> NDArray[Any]:
+        """The product with the caller's matrix, times the power of two."""
+        return scaled_product(product, self.power)(x) if self.power else product(x)
 
     def __enter__(self) -> AbstractTwoSided:
         return self
@@ -108,8 +115,8 @@ class PackedTwoSided(AbstractTwoSided):
 
     def _multiply(self, side: int, x: NDArray[Any], exact: bool) -> NDArray[Any]:
         """By as many columns at a time as were planned for."""
-        product, width = self._opened(Precision.DDD if exact else self._precision)[side], self._where.block
-        parts = [product(x[:, first : first + width]) for first in range(0, x.shape[1], width)]
+        product, width = self._opened(Precision.DDD if exact or self.power else self._precision)[side], self._where.block
+        parts = [self._times_power(product, x[:, first : first + width]) for first in range(0, x.shape[1], width)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _opened(self, precision: Precision) -> tuple[Multiplier, Multiplier]:
@@ -186,12 +193,12 @@ class OperatorTwoSided(AbstractTwoSided):
     def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
         """``B x``, as exact as the operator makes it."""
         self.passes += 1
-        return _real(self._times(x))
+        return self._times_power(lambda each: _real(self._times(each)), x)
 
     def adjoint(self, y: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
         """``B.T y``, as exact as the operator makes it."""
         self.passes += 1
-        return _real(self._adjoint(y))
+        return self._times_power(lambda each: _real(self._adjoint(each)), y)
 
     def close(self) -> None:
         """The operator is the caller's."""

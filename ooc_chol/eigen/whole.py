@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, asymmetry_text, check_magnitude
+from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, asymmetry_text
+from ooc_chol.eigen.powers import RangeError, check_magnitude
 from ooc_chol.eigen.wanted import Wanted, in_wanted_order
 from ooc_chol.precision.triples import Precision
 from ooc_chol.room import check_room
@@ -65,7 +66,7 @@ def whole_pairs(
         count += 1
     largest = float(np.abs(a).max())
     if not np.isfinite(largest):
-        raise ValueError(
+        raise RangeError(
             "a product with A holds NaN or infinite numbers: look for such entries of what its LinearOperator returns"
         )
     check_magnitude(largest, precision)

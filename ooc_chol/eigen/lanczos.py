@@ -339,6 +339,9 @@ class Lanczos:
         columns = (capacity - width) * block
         keep = -(-(k + max(0, columns - k) // 2) // block)
         keep = max(self._panels, min(keep, capacity - 2 * width))
+        low, room = sorted(panel for panel in self.basis.frontier if panel < keep), capacity - self.basis.used
+        if len(low) > room:  # after a sweep: these stay where they are, since there is no room to move them to
+            keep = max(self._panels, low[room])
         self.basis.restart(ritz, min(keep, len(self.basis.done)))
         self.counts.restarts += 1
 
@@ -370,9 +373,9 @@ class Lanczos:
         return done.missed > 0
 
 
-def asymmetry_text(asymmetry: float) -> str:
+def asymmetry_text(asymmetry: float, what: str = "the projected matrix") -> str:
     """What is said of an A that is not symmetric."""
     return (
-        f"A is not symmetric: the projected matrix differs from its transpose by {asymmetry:.2g} of its largest entry; take "
+        f"A is not symmetric: {what} differs from its transpose by {asymmetry:.2g} of its largest entry; take "
         "(A + A.T) / 2, or oc.svds for singular triplets of A"
     )

@@ -68,42 +68,41 @@ def _check_panels(panels: int, block: int) -> int:
 class Lobpcg:
     """Locally optimal block preconditioned conjugate gradients on a space, with an orthonormal basis [X, P, R].
 
-        Parameters
-        ----------
-        space : AbstractSpace
-            With room for :func:`lobpcg_capacity` panels.
-        wanted : Wanted
-            What is looked for, ``"LA"`` or ``"SA"``.
-        max_passes : int
-            Most products with a panel, without those of certificates and checks.
-        preconditioner : Preconditioner, optional
-            An approximation of the inverse of A.
-        null : (n, m) array, optional
-            Orthonormal null vectors of A, which are not looked for.
-        check : bool
-            Whether a check sweep follows.
-        at_step : callable, optional
-            ``at_step(run, residual)`` after each step.
+    Parameters
+    ----------
+    space : AbstractSpace
+        With room for :func:`lobpcg_capacity` panels.
+    wanted : Wanted
+        What is looked for, ``"LA"`` or ``"SA"``.
+    max_passes : int
+        Most products with a panel, without those of certificates and checks.
+    preconditioner : Preconditioner, optional
+        An approximation of the inverse of A.
+    null : (n, m) array, optional
+        Orthonormal null vectors of A, which are not looked for.
+    check : bool
+        Whether a check sweep follows.
+    at_step : callable, optional
+        ``at_step(run, residual)`` after each step.
 
-        Notes
-        -----
-        Knyazev (2001), with the basis of Hetmaniuk and Lehoucq (2006). A panel all of whose wanted pairs have converged is locked
-        softly: it takes no products any more, but stays in the basis. The first step is made without the preconditioner: it shows how
-        large the largest eigenvalue is, relative to which residuals are measured.
+    Notes
+    -----
+    Knyazev (2001), with the basis of Hetmaniuk and Lehoucq (2006). A panel all of whose wanted pairs have converged is locked
+    softly: it takes no products any more, but stays in the basis. The first step is made without the preconditioner: it shows how
+    large the largest eigenvalue is, relative to which residuals are measured.
 
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity
-        >>> from ooc_chol.eigen.operator_space import OperatorSpace
-        >>> from ooc_chol.eigen.powers import check_magnitude
-    from ooc_chol.eigen.preconditioners import Preconditioner
-        >>> from ooc_chol.eigen.wanted import Wanted
-        >>> d = np.arange(1.0, 101.0)
-        >>> space = OperatorSpace(lambda x: d[:, None] * x, 100, block=2, capacity=lobpcg_capacity(2, 2, diagonal=True))
-        >>> run = Lobpcg(space, Wanted(2, "SA", 1e-10), max_passes=100, preconditioner=Preconditioner(1 / d, 100))
-        >>> run.run().values.round(8)
-        array([1., 2.])
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity
+    >>> from ooc_chol.eigen.operator_space import OperatorSpace
+    >>> from ooc_chol.eigen.preconditioners import Preconditioner
+    >>> from ooc_chol.eigen.wanted import Wanted
+    >>> d = np.arange(1.0, 101.0)
+    >>> space = OperatorSpace(lambda x: d[:, None] * x, 100, block=2, capacity=lobpcg_capacity(2, 2, diagonal=True))
+    >>> run = Lobpcg(space, Wanted(2, "SA", 1e-10), max_passes=100, preconditioner=Preconditioner(1 / d, 100))
+    >>> run.run().values.round(8)
+    array([1., 2.])
     """
 
     def __init__(

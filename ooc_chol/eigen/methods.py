@@ -13,6 +13,7 @@ from ooc_chol.config import parse_bytes, whole_number
 from ooc_chol.eigen.asked import BLOCKS, sizes_of, start_of
 from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity, lobpcg_panels
+from ooc_chol.eigen.powers import unscaled
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import returned
@@ -41,6 +42,7 @@ class Solved(NamedTuple):
     block: int  #: Columns of a panel
     columns: int  #: Columns of the basis
     space: AbstractSpace | None = None  #: Where LOBPCG worked, closed by the caller
+    sigma: float | None = None  #: The shift whose inverse was taken
 
 
 class Asked(NamedTuple):
@@ -287,7 +289,7 @@ def solved_near(
     BudgetError
         The factor does not fit.
     SingularMatrixError
-        sigma is an eigenvalue.
+        No number near sigma has an inverse that can be worked with.
     ValueError
         An argument makes no sense, or A or OPinv is not symmetric.
     TypeError
@@ -297,6 +299,7 @@ def solved_near(
         raise TypeError(f"sigma is a {type(sigma).__name__}; give a real number")
     if not np.isfinite(sigma):
         raise ValueError(f"sigma is {sigma}; give a finite number")
+    sigma = float(unscaled(np.array(float(sigma)), -problem.power))
     if precision != Precision.DDD:
         raise ValueError(f"with sigma all is computed in float64, but precision is {precision.value}: give precision='DDD'")
     n, product = problem.n, problem.exact(stack)
@@ -304,11 +307,13 @@ def solved_near(
     sizes = sizes_of(ncv, asked.block, wanted.k, n, usual_block=_USUAL_BLOCK)
     start = start_of(asked.v0, n, sizes.block)
     if sizes.columns + sizes.block > n:
-        return _all_near(problem, wanted, float(sigma), stack)
+        return _all_near(problem, wanted, sigma, stack)
     matrix = None if OPinv is not None else problem.csc()
     budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
-    inverse = inverse_of(product, n, float(sigma), matrix=matrix, OPinv=OPinv, memory_budget=budget)
-    run = ShiftInvert(product, n, float(sigma), inverse, wanted)
+    inverse = inverse_of(
+        product, n, sigma, matrix=matrix, OPinv=OPinv, memory_budget=budget, which=wanted.which, power=problem.power
+    )
+    run = ShiftInvert(product, n, sigma, inverse, wanted)
     found, vectors = run.run(
         block=sizes.block,
         panels=sizes.panels,
@@ -317,12 +322,13 @@ def solved_near(
         start=start,
         at_restart=at_restart,
     )
-    return Solved(found, vectors, "shift-invert", sizes.block, sizes.columns)
+    return Solved(found, vectors, "shift-invert", sizes.block, sizes.columns, sigma=inverse.sigma)
 
 
 def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: ExitStack) -> Solved:
     """Of all eigenpairs, by LAPACK, those that are wanted."""
     whole = whole_pairs(problem.exact(stack), problem.n, Wanted(problem.n, "LA", wanted.tol), Precision.DDD)
-    order = nearest_order(whole.values, sigma, wanted.which)[: wanted.k]
+    roundoff = len(whole.values) * np.finfo(np.float64).eps * whole.scale
+    order = nearest_order(whole.values, sigma, wanted.which, roundoff)[: wanted.k]
     found = _of_lapack(whole.values[order], whole.residuals[order], whole.scale, wanted, whole.products)
     return Solved(found, np.ascontiguousarray(whole.vectors[:, order]), "dense", 1, problem.n)

@@ -120,6 +120,8 @@ class EigshReport:
         Products of an earlier run that this one went on from.
     checkpoints : int
         Checkpoints that were written.
+    sigma : float or None
+        The shift whose inverse was taken: the caller's sigma, or one beside it where A has eigenvalues at sigma; None where none was.
     """
 
     n: int
@@ -142,6 +144,7 @@ class EigshReport:
     key: Mapping[str, Any] | None = None
     resumed_passes: int = 0
     checkpoints: int = 0
+    sigma: float | None = None
 
     @property
     def passes(self) -> int:
@@ -216,6 +219,7 @@ class EigshReport:
             "key": None if self.key is None else dict(self.key),
             "resumed_passes": self.resumed_passes,
             "checkpoints": self.checkpoints,
+            "sigma": self.sigma,
         }
 
     def traced(self, trace: Trace) -> Trace:
@@ -255,7 +259,8 @@ class EigshReport:
         yield "", f"{pairs}: {self.why_not or 'all have converged'}"
         basis = f"a basis of {self.ncv} vectors"
         chebyshev = f", a Chebyshev filter of degree {self.degree}" if self.degree > 1 else ""
-        yield "method", f"{self.method}, {basis}, panels of {self.block}{chebyshev}"
+        shift = "" if self.sigma is None else f" at {self.sigma!r}"
+        yield "method", f"{self.method}{shift}, {basis}, panels of {self.block}{chebyshev}"
         yield "passes", self._passes_text()
         yield "check", self._check_text()
         yield "residuals", f"worst {self.worst:.2g} of {self.scale:.6g}; tol {self.tol:g}, floor {self.floor:g}"

@@ -94,6 +94,7 @@ class Session:
         method: str | None = None,
         block: int = 1,
         ncv: int | None = None,
+        sigma: float | None = None,
     ) -> EigshReport:
         """What was done.
 
@@ -109,6 +110,8 @@ class Session:
             What it was; by default Lanczos where there is a space, and LAPACK elsewhere.
         block, ncv : int, optional
             Columns of a panel and of the basis; by default those of Lanczos in the space.
+        sigma : float, optional
+            The shift whose inverse was taken.
 
         Returns
         -------
@@ -140,6 +143,7 @@ class Session:
             key=None if checkpoint is None else checkpoint.key,
             resumed_passes=0 if checkpoint is None else checkpoint.resumed_passes,
             checkpoints=0 if checkpoint is None else checkpoint.written,
+            sigma=sigma,
         )
 
     def _seconds(self, space: DeviceSpace | None) -> EigshSeconds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple, final
@@ -10,14 +10,16 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array, eye_array
-from scipy.sparse.linalg import LinearOperator, SuperLU, splu
+from scipy.sparse.linalg import LinearOperator, splu
 
 from ooc_chol.config import format_bytes
 from ooc_chol.eigen.factor_size import ORDERING, factor_size
 from ooc_chol.eigen.krylov import KrylovBasis
-from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, START_SEED, AtRestart, Found, Lanczos
+from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, START_SEED, AtRestart, Found, Lanczos, asymmetry_text
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
-from ooc_chol.eigen.wanted import Wanted
+from ooc_chol.eigen.powers import check_magnitude, scaled_product
+from ooc_chol.eigen.state import LanczosCounts
+from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.errors import BudgetError, SingularMatrixError
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.inputs import plain_array
@@ -30,10 +32,24 @@ _INNER_TOLS = (1e-10, 1e-12, 1e-14)
 _PIVOTING = (0.0, 0.1, 1.0)
 #: Largest backward error of a solution; and of what the caller's OPinv returns, relative to the right-hand side.
 _MOST_BACKWARD, _MOST_GIVEN = 1e-12, 1e-3
-#: Largest eigenvalue of the inverse beside one over that of A: what is beyond it is an eigenvalue of A at sigma.
-_MOST_CONDITION = 1e13
+#: Largest asymmetry of an inverse that can be worked with. Where several eigenvalues are at sigma it is roundoff over their distance.
+_MOST_ASYMMETRY = 1e-10
+#: By what sigma is moved while its inverse is none, beside the unit roundoff of the smallest number, and the largest beside A.
+_STEP, _MOST_SHIFT = 64.0, 1e-4
+#: Largest eigenvalue of the inverse over the smallest that is wanted: beyond the first the former are deflated where residuals in
+#: A are too large, beyond the second always. Those that are deflated together differ by the third at most.
+_STEEP, _TOO_STEEP, _TOGETHER = 1e3, 1e6, 1e-3
+#: Residuals of those that are deflated, relative to their largest: one more product with the inverse makes them small in A.
+_NEAR_TOL = 1e-8
+#: How often eigenvalues near sigma are deflated: each time twice as many.
+_MOST_LEVELS = 8
+#: How much smaller errors of values of the inverse must be than those of values of A to be preferred.
+_BETTER = 1e-3
 #: Products that tell how large the largest eigenvalue of A is, and columns of a product.
 _SCALE_PASSES, _WIDTH = 8, 8
+#: Columns of a basis beside those that are deflated.
+_ROOM = 32
+_ROUNDOFF = float(np.finfo(np.float64).eps)
 
 #: Takes right-hand sides, as columns, and returns solutions.
 Solve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -45,10 +61,20 @@ class Inverse(NamedTuple):
     solve: Solve
     words: str  #: Whose it is: ``"SuperLU"`` or ``"OPinv"``
     scale: float  #: Largest magnitude of an eigenvalue of A, from below
+    sigma: float  #: Of what is solved with: the caller's, or one beside it where that is an eigenvalue
+    magnitudes: csc_array | None = None  #: ``|A - sigma I|``, entry by entry, where it is at hand
 
 
 def inverse_of(
-    product: Product, n: int, sigma: float, *, matrix: csc_array | None, OPinv: Any = None, memory_budget: int | None = None
+    product: Product,
+    n: int,
+    sigma: float,
+    *,
+    matrix: csc_array | None,
+    OPinv: Any = None,
+    memory_budget: int | None = None,
+    which: Which = "LM",
+    power: int = 0,
 ) -> Inverse:
     """What solves with ``A - sigma I``, tried out.
 
@@ -66,6 +92,10 @@ def inverse_of(
         Solves with ``A - sigma I`` in place of a factor.
     memory_budget : int, optional
         Most bytes of the factor; by default what the host has free.
+    which : {"LM", "LA", "SA"}
+        Where sigma is an eigenvalue, another is taken below it, with ``"SA"`` above it, as near as an inverse is to be had.
+    power : int
+        A and sigma are those that OPinv is of times this power of two.
 
     Returns
     -------
@@ -77,55 +107,79 @@ def inverse_of(
     BudgetError
         The factor takes more than the budget; told before it is made.
     SingularMatrixError
-        sigma is an eigenvalue of A, to working precision.
+        Neither sigma nor any number near it has an inverse that can be worked with.
     ValueError
-        OPinv does not solve with ``A - sigma I``, or there is neither a matrix nor OPinv.
+        OPinv does not solve with ``A - sigma I``, there is neither a matrix nor OPinv, or sigma is far beyond all of A.
+    RangeError
+        Squares of A's numbers underflow or overflow.
     """
     scale = _largest(product, n)
+    check_magnitude(scale, Precision.DDD)
+    if scale and abs(sigma) * _ROUNDOFF > scale:
+        raise ValueError(
+            f"sigma is {sigma:.3g}, but A has eigenvalues of {scale:.3g} at most, which are all equally near: give a nearer sigma"
+        )
     scale_shifted = max(scale + abs(sigma), np.finfo(np.float64).tiny)
     if OPinv is not None:
-        inverse = Inverse(_given(OPinv, n), "OPinv", scale)
+        given = _given(OPinv, n)
+        inverse = Inverse(scaled_product(given, -power) if power else given, "OPinv", scale, sigma)
         _try_given(inverse, product, n, sigma, scale_shifted)
-    elif matrix is None:
+        return inverse
+    if matrix is None:
         raise ValueError(
             "sigma needs the inverse of A - sigma I, but A is a LinearOperator, which cannot be factored: give OPinv, a "
             "LinearOperator that solves with it"
         )
-    else:
-        inverse = Inverse(_factored(matrix, sigma, scale_shifted, memory_budget), "SuperLU", scale)
-    _refuse_singular(inverse, n, sigma, scale_shifted)
-    return inverse
+    asymmetry = float(abs(matrix - matrix.T).max()) / (float(abs(matrix).max()) or 1.0)
+    if asymmetry > MOST_ASYMMETRY[Precision.DDD]:
+        raise ValueError(asymmetry_text(asymmetry, "it"))
+    told = ""
+    for beside in _beside(matrix, sigma, scale, which):
+        shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
+        if not told:
+            _check_budget(shifted, memory_budget)
+        solve, told = _factored(shifted, scale_shifted)
+        if solve is not None:
+            return Inverse(solve, "SuperLU", scale, beside, abs(shifted))
+    raise SingularMatrixError(
+        f"A - {sigma!r} I", told, f"take another sigma, such as {sigma - _MOST_SHIFT * scale_shifted!r}, or OPinv"
+    )
 
 
 # factors
 
 
-def _factored(matrix: csc_array, sigma: float, scale: float, memory_budget: int | None) -> Solve:
-    """SuperLU's factor, pivots on the diagonal where solutions are good with them."""
-    n = matrix.shape[0]
-    shifted = csc_array(matrix - sigma * eye_array(n, format="csc"), dtype=np.float64)
-    _check_budget(shifted, memory_budget)
-    b = np.random.default_rng(START_SEED).uniform(-1.0, 1.0, n)
-    error = np.inf
+def _beside(matrix: csc_array, sigma: float, scale: float, which: Which) -> Iterator[float]:
+    """Sigma, and numbers farther and farther from it, from the smallest number of A on."""
+    yield sigma
+    sizes = np.abs(matrix.data)
+    step = _ROUNDOFF * max(abs(sigma), float(sizes[sizes > 0].min(initial=scale or 1.0)))
+    while step <= _MOST_SHIFT * (scale or 1.0):
+        yield sigma + step if which == "SA" else sigma - step
+        step *= _STEP
+
+
+def _factored(shifted: csc_array, scale: float) -> tuple[Solve | None, str]:
+    """SuperLU's factor, pivots on the diagonal where solutions are good with them; or what is wrong with all."""
+    n, told = shifted.shape[0], ""
+    b = np.random.default_rng(START_SEED).uniform(-1.0, 1.0, (n, min(4, n)))
     for threshold in _PIVOTING:
-        factor = _superlu(shifted, threshold, sigma)
+        try:
+            factor = splu(shifted, diag_pivot_thresh=threshold, **ORDERING)
+        except RuntimeError as error:
+            told = f"SuperLU says {error}"
+            continue
+        except MemoryError as error:
+            raise BudgetError("memory of the factor of A - sigma I", *_sizes(factor_size(shifted).nbytes), _ADVICE) from error
         x = factor.solve(b)
-        size = float(np.linalg.norm(x))
-        error = float(np.linalg.norm(shifted @ x - b)) / (scale * size) if np.isfinite(size) and size else np.inf
-        if error <= _MOST_BACKWARD:
-            return lambda rhs, factor=factor: factor.solve(np.asfortranarray(rhs))  # type: ignore[misc]
-    raise SingularMatrixError(
-        f"A - {sigma:g} I", f"SuperLU's solutions have backward errors of {error:.2g}", _elsewhere(sigma, scale)
-    )
-
-
-def _superlu(shifted: csc_array, threshold: float, sigma: float) -> SuperLU:
-    try:
-        return splu(shifted, diag_pivot_thresh=threshold, **ORDERING)
-    except RuntimeError as error:
-        raise SingularMatrixError(f"A - {sigma:g} I", f"SuperLU says {error}", _elsewhere(sigma, abs(shifted).max())) from error
-    except MemoryError as error:
-        raise BudgetError("memory of the factor of A - sigma I", *_sizes(factor_size(shifted).nbytes), _ADVICE) from error
+        size = float(np.linalg.norm(x)) if np.isfinite(x).all() else 0.0
+        error_of = float(np.linalg.norm(shifted @ x - b)) / (scale * size) if size else np.inf
+        projected = b.T @ x
+        asymmetry = float(np.abs(projected - projected.T).max()) / float(np.abs(projected).max()) if size else np.inf
+        if error_of <= _MOST_BACKWARD and asymmetry <= _MOST_ASYMMETRY:
+            return (lambda rhs, factor=factor: factor.solve(np.asfortranarray(rhs))), ""  # type: ignore[misc]
+        told = f"SuperLU's solutions have backward errors of {error_of:.2g}, and asymmetries of {asymmetry:.2g}"
+    return None, told
 
 
 #: What to do where the factor is too large.
@@ -147,12 +201,6 @@ def _check_budget(shifted: csc_array, memory_budget: int | None) -> None:
     if size.nbytes > budget:
         what = f"memory of the factor of A - sigma I, {size.entries:,} entries, {format_bytes(size.nbytes)}"
         raise BudgetError(what, size.nbytes, budget, _ADVICE)
-
-
-def _elsewhere(sigma: float, scale: float) -> str:
-    """Advice where sigma is an eigenvalue."""
-    other = sigma - 1e-6 * scale
-    return f"take a sigma beside it, such as {other:.6g}, or which='SA' with null= where A is a Laplacian and sigma 0"
 
 
 # what callers give
@@ -178,7 +226,7 @@ def _try_given(inverse: Inverse, product: Product, n: int, sigma: float, scale: 
     error = float(np.linalg.norm(product(x) - sigma * x - b))
     if not error <= _MOST_GIVEN * np.linalg.norm(b) + _MOST_BACKWARD * scale * np.linalg.norm(x):
         raise ValueError(
-            f"OPinv does not solve with A - sigma I, sigma = {sigma:g}: of a random b, ||(A - sigma I) OPinv(b) - b|| is "
+            f"OPinv does not solve with A - sigma I, sigma = {sigma!r}: of a random b, ||(A - sigma I) OPinv(b) - b|| is "
             f"{error / np.linalg.norm(b):.2g} ||b||; mind the sign, or solve more accurately"
         )
 
@@ -197,22 +245,31 @@ def _largest(product: Product, n: int) -> float:
     return basis.ritz("LM").scale
 
 
-def _refuse_singular(inverse: Inverse, n: int, sigma: float, scale: float) -> None:
-    """Raise where the inverse is so large that it has one eigenvector and roundoff: two steps of inverse iteration tell."""
-    x = np.random.default_rng(START_SEED).uniform(-1.0, 1.0, (n, 1))
-    size = 1.0
-    for _ in range(2):
-        x = inverse.solve(x / np.linalg.norm(x))
-        size = float(np.linalg.norm(x))
-        if not np.isfinite(size):
-            break
-    if not size * scale <= _MOST_CONDITION:
-        raise SingularMatrixError(
-            f"A - {sigma:g} I", f"A has an eigenvalue within {1 / size:.2g} of sigma", _elsewhere(sigma, scale)
-        )
+@final
+class _Deflated:
+    """The inverse, but eigenvectors that are known have another eigenvalue: that which is wanted least."""
+
+    def __init__(self, solve: Solve, known: NDArray[np.float64]) -> None:
+        self._solve, self.known, self.value = solve, known, 0.0
+
+    def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The product with (n, b) vectors."""
+        inside = self.known.T @ x
+        y = self._solve(x - self.known @ inside)
+        return y - self.known @ (self.known.T @ y - self.value * inside)
 
 
 # eigenpairs
+
+
+class _How(NamedTuple):
+    """How Lanczos runs on the inverse."""
+
+    block: int
+    panels: int
+    max_passes: int
+    check: bool
+    at_restart: AtRestart | None
 
 
 @final
@@ -292,17 +349,95 @@ class ShiftInvert:
         ValueError
             The inverse is not symmetric.
         """
+        how, more = _How(block, panels, max_passes, check, at_restart), 0
+        while True:
+            found, v = self._near(how, self._wanted.k + more, start)
+            beyond = self._beyond(found.values)
+            if found.why_not or not beyond or (2 * more or beyond) + self._wanted.k + _ROOM > self._n:
+                return found, v
+            more = 2 * more or beyond
+
+    def _beyond(self, values: NDArray[np.float64]) -> int:
+        """How many values are on the other side of the caller's sigma than wanted, because another was taken."""
+        off, moved = values - self._sigma, abs(self._inverse.sigma - self._sigma)
+        side = {"LM": 0.0, "LA": -off, "SA": off}[self._wanted.which]
+        return int(np.count_nonzero((side > 0) & (np.abs(off) <= 2 * moved) & (np.abs(off) > self._coarse_roundoff)))
+
+    @property
+    def _coarse_roundoff(self) -> float:
+        """What roundoff changes eigenvalues of A by."""
+        return 8 * _ROUNDOFF * (self._inverse.scale + abs(self._sigma))
+
+    def _near(self, how: _How, k: int, start: NDArray[np.float64] | None) -> tuple[Found, NDArray[np.float64]]:
+        """The wanted pairs of A, from k of the inverse."""
+        counts = LanczosCounts()
+        inner, found, v = self._round(self._inverse.solve, how, k, [], counts, start)
+        steepness = _steepness(inner)
+        if steepness > _TOO_STEEP or (found.why_not and steepness > _STEEP):
+            return self._deflated(how, k, counts, found, v)
+        return found, v
+
+    def _round(
+        self,
+        product: Solve,
+        how: _How,
+        k: int,
+        near: list[tuple[Solve, NDArray[np.float64]]],
+        counts: LanczosCounts,
+        start: NDArray[np.float64] | None = None,
+    ) -> tuple[Found, Found, NDArray[np.float64]]:
+        """Lanczos on the inverse until residuals in A are small; what it has found, and pairs of A of that and of those near."""
+        wanted = replace(self._wanted, k=k)
         with ExitStack() as stack:
-            space = OperatorSpace(self._inverse.solve, self._n, block=block, capacity=panels + 1)
-            stack.callback(space.close)
-            lanczos = Lanczos(space, self._wanted, max_passes=max_passes, check=check, at_restart=at_restart)
+            lanczos = self._lanczos(stack, product, wanted, how, counts.passes)
             for tol in _INNER_TOLS:
-                lanczos.wanted = replace(self._wanted, tol=tol)
+                lanczos.wanted = replace(wanted, tol=tol)
                 inner = self._symmetric(lanczos, start)
-                vectors = space.take(range(-(-self._wanted.k // block)), self._wanted.k)
-                found, v = self._in_a(inner, vectors)
-                if inner.why_not or not found.why_not:
+                vectors = lanczos.space.take(range(-(-k // how.block)), k)
+                found, v = self._in_a(counts, inner.why_not, [*near, (product, vectors)])
+                if inner.why_not or not found.why_not or _steepness(inner) > _TOO_STEEP:
                     break
+        counts.add(inner.counts)
+        return inner, found, v
+
+    def _lanczos(self, stack: ExitStack, product: Solve, wanted: Wanted, how: _How, passes: int) -> Lanczos:
+        """A run on the inverse, whose space the stack closes."""
+        panels = min(max(how.panels, (wanted.k + _ROOM) // how.block + 1), self._n // how.block - 1)
+        space = OperatorSpace(product, self._n, block=how.block, capacity=panels + 1)
+        stack.callback(space.close)
+        most = max(1, how.max_passes - passes)
+        return Lanczos(space, wanted, max_passes=most, check=how.check, at_restart=how.at_restart)
+
+    def _deflated(
+        self, how: _How, k: int, counts: LanczosCounts, found: Found, v: NDArray[np.float64]
+    ) -> tuple[Found, NDArray[np.float64]]:
+        """Pairs where eigenvalues of the inverse differ by so much that roundoff of the largest drowns others.
+
+        The largest are found by themselves, whether they are wanted or not, and deflated, until those that are left and wanted
+        are of one size.
+        """
+        known, near = np.zeros((self._n, 0)), list[tuple[Solve, NDArray[np.float64]]]()
+        for level in range(_MOST_LEVELS):
+            most = max(k, 4) << level
+            if known.shape[1] + most + _ROOM + 2 * how.block > self._n:
+                break
+            operator = _Deflated(self._inverse.solve, known)
+            with ExitStack() as stack:
+                wanted = Wanted(most, "LM", _NEAR_TOL)
+                lanczos = self._lanczos(stack, operator, wanted, how._replace(check=False), counts.passes)
+                inner = self._symmetric(lanczos, None)
+                vectors = lanczos.space.take(range(-(-most // how.block)), most)
+            counts.add(inner.counts)
+            good = (np.abs(inner.values) >= _TOGETHER * inner.scale) & (inner.residuals <= 10 * _NEAR_TOL * inner.scale)
+            if not inner.scale or not good.any():
+                break
+            near.append((operator, vectors[:, good]))
+            known = np.linalg.qr(np.concatenate([known, _times(*near[-1])], axis=1))[0]
+            rest = _Deflated(self._inverse.solve, known)
+            rest.value = {"LM": 0.0, "LA": -1.0, "SA": 1.0}[self._wanted.which] * _largest(rest, self._n)
+            inner, found, v = self._round(rest, how, k, near, counts)
+            if not found.why_not and _steepness(inner) <= _TOO_STEEP:
+                break
         return found, v
 
     def _symmetric(self, lanczos: Lanczos, start: NDArray[np.float64] | None) -> Found:
@@ -318,37 +453,79 @@ class ShiftInvert:
                 ) from error
             raise
 
-    def _in_a(self, inner: Found, vectors: NDArray[np.float64]) -> tuple[Found, NDArray[np.float64]]:
-        """Pairs of A, with residuals in A."""
-        q = np.linalg.qr(np.concatenate([self._inverse.solve(part) for part in _parts(vectors)], axis=1))[0]
+    def _in_a(
+        self, counts: LanczosCounts, why_not: str, groups: list[tuple[Solve, NDArray[np.float64]]]
+    ) -> tuple[Found, NDArray[np.float64]]:
+        """Pairs of A, with residuals in A, from vectors of the inverse in groups, each with what multiplies it once more."""
+        inverse, wanted = self._inverse, self._wanted
+        spans = [np.linalg.qr(_times(solve, vectors))[0] for solve, vectors in groups]
+        q = spans[0] if len(spans) == 1 else np.linalg.qr(np.concatenate(spans, axis=1))[0]
         h = q.T @ self._times(q)
         values, turned = np.linalg.eigh((h + h.T) / 2)
-        order = np.argsort(_nearness(values - self._sigma, self._wanted.which), kind="stable")
-        values, v = values[order], q @ turned[:, order]
+        v, roundoff = q @ turned, np.full(len(values), self._coarse_roundoff)
+        if inverse.magnitudes is not None and (of_inverse := self._of_inverse([each for each, _ in groups], spans)):
+            values, v = of_inverse
+            sizes = np.abs(v)
+            roundoff = 8 * _ROUNDOFF * np.einsum("ij,ij->j", sizes, inverse.magnitudes @ sizes)
+        order = nearest_order(values, self._sigma, wanted.which, roundoff)[: wanted.k]
+        values, v = values[order], v[:, order]
         residuals = np.linalg.norm(self._times(v) - v * values, axis=0) / np.linalg.norm(v, axis=0)
-        scale = max(self._inverse.scale, float(np.abs(values).max()))
-        counts = inner.counts
-        counts.certificate_passes = -(-self._wanted.k // _WIDTH)
+        scale = max(inverse.scale, float(np.abs(values).max()))
+        counts.certificate_passes = -(-wanted.k // _WIDTH)
         why = ""
-        if residuals.max() > self._wanted.tol * scale:
-            why = inner.why_not or f"{self._inverse.words} solves with too large errors for these"
+        if residuals.max() > wanted.tol * scale:
+            why = why_not or f"{inverse.words} solves with too large errors for these"
         return Found(values, residuals, scale, why, counts), v
+
+    def _of_inverse(
+        self, operators: list[Solve], spans: list[NDArray[np.float64]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Pairs by Rayleigh and Ritz in the inverse, where that errs far less: beside a large A with small eigenvalues."""
+        values, vectors = [], []
+        for operator, q in zip(operators, spans, strict=True):
+            h = q.T @ _times(operator, q)
+            inverses, turned = np.linalg.eigh((h + h.T) / 2)
+            sizes = np.abs(inverses)
+            if not sizes.min() or sizes.max() / sizes.min() ** 2 > _BETTER * self._inverse.scale:
+                return None
+            values.append(self._inverse.sigma + 1 / inverses)
+            vectors.append(q @ turned)
+        return np.concatenate(values), np.concatenate(vectors, axis=1)
 
     def _times(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """A times an array of any width."""
-        return np.concatenate([np.asarray(self._product(part), dtype=np.float64) for part in _parts(x)], axis=1)
+        return _times(self._product, x)
 
 
-def nearest_order(values: NDArray[np.float64], sigma: float, which: str) -> NDArray[np.intp]:
-    """The order in which eigenvalues of A are wanted that are looked for near sigma."""
-    return np.argsort(_nearness(values - sigma, which), kind="stable")
+def _times(product: Product, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The product with an array of any width."""
+    return np.concatenate([np.asarray(product(part), dtype=np.float64) for part in _parts(x)], axis=1)
 
 
-def _nearness(off: NDArray[np.float64], which: str) -> NDArray[np.float64]:
+def _steepness(inner: Found) -> float:
+    """The largest eigenvalue of the inverse over the smallest that is wanted."""
+    smallest = float(np.abs(inner.values).min())
+    return inner.scale / smallest if smallest else np.inf
+
+
+def nearest_order(
+    values: NDArray[np.float64], sigma: float, which: Which, roundoff: NDArray[np.float64] | float = 0.0
+) -> NDArray[np.intp]:
+    """The order in which eigenvalues of A are wanted that are looked for near sigma: at it, to roundoff, is on both sides."""
+    off = values - sigma
+    if which != "LM":
+        off[np.abs(off) <= roundoff] = 0.0
+    return np.argsort(_nearness(off, which), kind="stable")
+
+
+def _nearness(off: NDArray[np.float64], which: Which) -> NDArray[np.float64]:
     """The smaller the more wanted: minus the eigenvalue of the inverse, or its magnitude."""
     with np.errstate(divide="ignore"):
-        inverse = 1.0 / off
-    return -np.abs(inverse) if which == "LM" else -inverse if which == "LA" else inverse
+        inverse = 1.0 / np.abs(off)
+    if which == "LM":
+        return -inverse
+    side = np.sign(off) if which == "LA" else -np.sign(off)
+    return -np.where(side == 0, 1.0, side) * inverse
 
 
 def _parts(x: NDArray[np.float64]) -> list[NDArray[np.float64]]:

@@ -42,7 +42,7 @@ _METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart", "paper")
 #: What to give where pairs have not converged, by method; Lanczos has another.
 _MORE = {
     "lobpcg": "a better preconditioner, or a larger block, tol or max_passes",
-    "shift-invert": "a sigma nearer to the eigenvalues or a more accurate OPinv, or a larger ncv, tol or max_passes",
+    "shift-invert": "another sigma, a more accurate OPinv, or a larger ncv, tol or max_passes",
 }
 
 
@@ -155,8 +155,10 @@ def eigsh(
         what LOBPCG looks for.
     sigma : float, optional
         Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
-        ``"LA"`` those nearest above it first, ``"SA"`` those nearest below it first. SuperLU factors on the host, in float64; A
-        must not be a ``LinearOperator`` then, unless ``OPinv`` is given. ``memory_budget`` holds for the factor too.
+        ``"LA"`` those nearest above it first, ``"SA"`` those nearest below it first; one that is sigma itself is on either side.
+        SuperLU factors on the host, in float64; A must not be a ``LinearOperator`` then, unless ``OPinv`` is given.
+        ``memory_budget`` holds for the factor too. Where ``A - sigma I`` is singular, a shift beside sigma is factored:
+        ``report.sigma``.
     OPinv : LinearOperator or callable, optional
         Solves with ``A - sigma I`` in place of a factor.
     M : None
@@ -203,7 +205,7 @@ def eigsh(
     PreconditionerError
         The preconditioner has another shape, or is not positive definite and it shows.
     SingularMatrixError
-        sigma is an eigenvalue of A, to working precision.
+        Neither sigma nor a number near it has an inverse that can be worked with.
 
     Notes
     -----
@@ -290,7 +292,8 @@ def _in_range(
             raise
     values, report = unscaled(pairs.eigenvalues, power), pairs.report
     if isinstance(report, EigshReport):
-        report = replace(report, eigenvalues=values, scale=float(unscaled(np.array(report.scale), power)))
+        sigma = None if report.sigma is None else float(np.ldexp(report.sigma, -power))
+        report = replace(report, eigenvalues=values, scale=float(unscaled(np.array(report.scale), power)), sigma=sigma)
     return Eigenpairs(values, pairs.eigenvectors, pairs.residuals, report, pairs.trace)
 
 
@@ -356,7 +359,9 @@ def _otherwise(
         solved = solved_near(problem, wanted, precision, asked, stack, at_restart=session.at_restart, **given)
     found, vectors = ascending(solved.found, solved.vectors)
     space = solved.space
-    report = session.report(solved.found, space, n=problem.n, method=solved.method, block=solved.block, ncv=solved.columns)
+    report = session.report(
+        solved.found, space, n=problem.n, method=solved.method, block=solved.block, ncv=solved.columns, sigma=solved.sigma
+    )
     records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
     return _checked(found, vectors, wanted, precision, report, records)
 

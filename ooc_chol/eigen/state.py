@@ -63,6 +63,11 @@ class LanczosCounts:
     asymmetry: float = 0.0
     degree: int = 1
 
+    def add(self, other: LanczosCounts) -> None:
+        """Count what another run of the same call did, too."""
+        self.passes, self.restarts = self.passes + other.passes, self.restarts + other.restarts
+        self.checks += other.checks
+
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """The counts that ``asdict`` told; ``KeyError``, ``TypeError`` or ``ValueError`` where it did not."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh, minres, splu
+from scipy.spatial import cKDTree
 
 import ooc_chol as oc
 from ooc_chol.eigen.factor_size import ORDERING, factor_size
@@ -160,16 +161,87 @@ def test_a_matrix_that_is_not_symmetric_is_refused():
 # singular shifts, and factors that do not fit
 
 
-def test_a_shift_that_is_an_eigenvalue_is_refused_with_another():
-    singular = scipy.sparse.csgraph.laplacian(adjacency(400, 1200, 1)).tocsr().astype(float)
-    diagonal = scipy.sparse.diags_array(np.arange(400.0)).tocsr()
-    for a, sigma in ((singular, 0.0), (diagonal, 7.0), (diagonal, 7.0 + 1e-14)):
-        with pytest.raises(oc.SingularMatrixError, match="take a sigma beside it") as caught:
-            oc.eigsh(a, 3, sigma=sigma, **HOST)
-        beside = float(caught.value.advice.split("such as ")[1].split(",")[0])
-        pairs = oc.eigsh(a, 3, sigma=beside, **HOST)  # what is advised helps
-        check_pairs(a, pairs, 1e-10)
-        assert np.abs(pairs.eigenvalues - sigma).min() <= 1e-9
+def geometric_graph(n: int, seed: int):
+    """Laplacian of a random geometric graph: parts of it are not connected, so that 0 is multiple."""
+    points = np.random.default_rng(seed).uniform(size=(n, 2))
+    pairs = cKDTree(points).query_pairs(np.sqrt(8 / np.pi / n), output_type="ndarray")
+    a = scipy.sparse.coo_array((np.ones(len(pairs)), pairs.T), shape=(n, n))
+    return scipy.sparse.csgraph.laplacian((a + a.T).tocsr()).tocsr()
+
+
+def grid(m: int):
+    path = scipy.sparse.diags_array([-np.ones(m - 1), np.r_[1, 2 * np.ones(m - 2), 1], -np.ones(m - 1)], offsets=[-1, 0, 1])
+    return scipy.sparse.kronsum(path, path, format="csr")
+
+
+MATRICES = {
+    "geometric graph": lambda: geometric_graph(400, 0),
+    "grid": lambda: grid(16),
+    "random": lambda: random_symmetric(300, 4),
+}
+OFFSETS = [0.0, *(sign * 10.0**power for power in (-12, -11, -10, -9, -8, -7, -6) for sign in (1, -1))]
+
+
+def wanted_near(values, sigma: float, which: str, k: int):
+    """Distances from sigma of the k eigenvalues of each side, or of both, all of which are at least k; one at sigma is of both."""
+    off = values - sigma
+    off[np.abs(off) <= 3e-14 * np.abs(values).max()] = 0.0
+    side = {"LM": np.abs(off), "LA": off[off >= 0], "SA": -off[off <= 0]}[which]
+    return np.sort(side)[:k]
+
+
+@pytest.mark.parametrize("which", ["LM", "LA", "SA"])
+@pytest.mark.parametrize("name", MATRICES)
+def test_pairs_beside_an_eigenvalue_are_lapacks_however_near_it_is(name, which):
+    a = MATRICES[name]()
+    values = np.linalg.eigvalsh(a.toarray())
+    scale = np.abs(values).max()
+    for at in (len(values) // 3, len(values) // 2):
+        for offset in OFFSETS:
+            sigma = float(values[at] + offset)
+            pairs = oc.eigsh(a, 5, sigma=sigma, which=which, **HOST)
+            check_pairs(a, pairs, 1e-10)
+            assert (
+                np.abs(np.sort(np.abs(pairs.eigenvalues - sigma)) - wanted_near(values, sigma, which, 5)).max() <= 1e-13 * scale
+            )
+            assert abs(pairs.report.sigma - sigma) <= 1e-5 * scale
+
+
+@pytest.mark.parametrize(("name", "sigma"), [("geometric graph", 0.0), ("grid", 0.0), ("grid", 4.0), ("grid", 2.0)])
+@pytest.mark.parametrize("k", [1, 6, 20])
+def test_eigenvalues_that_are_exact_numbers_are_no_obstacle(name, sigma, k):
+    a = MATRICES[name]()
+    values = np.linalg.eigvalsh(a.toarray())
+    pairs = oc.eigsh(a, k, sigma=sigma, **HOST)
+    check_pairs(a, pairs, 1e-10)
+    assert np.abs(np.sort(np.abs(pairs.eigenvalues - sigma)) - wanted_near(values, sigma, "LM", k)).max() <= 1e-12
+
+
+def test_many_copies_beside_sigma_are_passed_over_where_they_are_on_the_other_side():
+    values = np.r_[np.full(40, 1.0), np.linspace(2, 3, 200), np.linspace(-2, -1, 60)]
+    a = with_spectrum(values, seed=1)
+    for sigma in (1 + 1e-9, 1 + 1e-12):
+        assert np.abs(oc.eigsh(a, 3, sigma=sigma, which="LA", **HOST).eigenvalues - values[40:43]).max() <= 1e-12
+        assert np.abs(oc.eigsh(a, 3, sigma=sigma, which="SA", **HOST).eigenvalues - 1).max() <= 1e-12
+        assert np.abs(oc.eigsh(a, 3, sigma=2 - sigma, which="SA", **HOST).eigenvalues - np.sort(values)[57:60]).max() <= 1e-12
+
+
+@pytest.mark.parametrize("top", [4, 8, 12])
+@pytest.mark.parametrize("lowest", [(), (0.0,), (0.0, 0.0, 0.0)])
+def test_small_eigenvalues_beside_large_ones_have_all_their_digits(top, lowest):
+    for n in (20, 300):
+        values = np.r_[lowest, 10.0 ** np.linspace(-6, top, n)]
+        a = scipy.sparse.diags_array(values).tocsr()
+        for sigma in (0.0, values[7], values[7] * (1 + 1e-9)):
+            pairs = oc.eigsh(a, 6, sigma=sigma, **HOST)
+            exact = np.sort(values[np.argsort(np.abs(values - sigma), kind="stable")[:6]])
+            assert np.abs(pairs.eigenvalues - exact).max() <= 1e-13 * exact.max()
+            assert np.all(np.abs(pairs.eigenvalues - exact)[exact > 0] <= 1e-12 * exact[exact > 0])
+
+
+def test_a_sigma_far_beyond_the_matrix_is_refused():
+    with pytest.raises(ValueError, match="all equally near"):
+        oc.eigsh(random_symmetric(300, 7), 3, sigma=1e40, **HOST)
 
 
 def test_a_factor_that_does_not_fit_is_told_before_it_is_made():

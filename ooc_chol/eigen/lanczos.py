@@ -366,7 +366,7 @@ class Lanczos:
         return self.space.residuals(range(self._panels), values.tolist())[: self.wanted.k]
 
     def _goes_finer(self, settled: _Settled, residuals: NDArray[np.float64]) -> bool:
-        """Whether values are so small beside the scale that tol says nothing of them, and restarts still reduce their residuals."""
+        """Whether tol says nothing of values so small beside the scale, and restarts still reduce their residuals."""
         values, precision = np.abs(settled.values[: self.wanted.k]), self.space.precision
         if precision != Precision.DDD or self._is_finest:
             return False

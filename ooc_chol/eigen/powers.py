@@ -86,7 +86,7 @@ def unscaled(values: NDArray[np.float64], power: int) -> NDArray[np.float64]:
         found = np.ldexp(values, -power)
     if not np.isfinite(found).all():
         raise ValueError(
-            f"A has values of about {float(np.abs(values).max()):.2g} times 2^{-power}, which float64 does not hold: divide A by a "
-            "number first, and multiply the values by it in your own way"
+            f"A has values of about {float(np.abs(values).max()):.2g} times 2^{-power}, which float64 does not hold: divide A by "
+            "a number first, and multiply the values by it in your own way"
         )
     return found

@@ -121,7 +121,8 @@ class EigshReport:
     checkpoints : int
         Checkpoints that were written.
     sigma : float or None
-        The shift whose inverse was taken: the caller's sigma, or one beside it where A has eigenvalues at sigma; None where none was.
+        The shift whose inverse was taken: the caller's sigma, or one beside it where A has eigenvalues at sigma; None
+        where none was.
     certified : bool
         Whether every value is known to more than its size, or is zero as far as the precision tells: where values are a billionth
         of ``scale``, a residual that is small beside ``scale`` need not be small beside them.

@@ -32,7 +32,7 @@ _INNER_TOLS = (1e-10, 1e-12, 1e-14)
 _PIVOTING = (0.0, 0.1, 1.0)
 #: Largest backward error of a solution; and of what the caller's OPinv returns, relative to the right-hand side.
 _MOST_BACKWARD, _MOST_GIVEN = 1e-12, 1e-3
-#: Largest asymmetry of an inverse that can be worked with. Where several eigenvalues are at sigma it is roundoff over their distance.
+#: Largest asymmetry of an inverse that can be worked with: roundoff over their distance where several eigenvalues are at sigma.
 _MOST_ASYMMETRY = 1e-10
 #: By what sigma is moved while its inverse is none, beside the unit roundoff of the smallest number, and the largest beside A.
 _STEP, _MOST_SHIFT = 64.0, 1e-4
@@ -177,7 +177,7 @@ def _factored(shifted: csc_array, scale: float) -> tuple[Solve | None, str]:
         projected = b.T @ x
         asymmetry = float(np.abs(projected - projected.T).max()) / float(np.abs(projected).max()) if size else np.inf
         if error_of <= _MOST_BACKWARD and asymmetry <= _MOST_ASYMMETRY:
-            return (lambda rhs, factor=factor: factor.solve(np.asfortranarray(rhs))), ""  # type: ignore[misc]
+            return (lambda rhs, factor=factor: factor.solve(np.asfortranarray(rhs))), ""
         told = f"SuperLU's solutions have backward errors of {error_of:.2g}, and asymmetries of {asymmetry:.2g}"
     return None, told
 
@@ -360,7 +360,7 @@ class ShiftInvert:
     def _beyond(self, values: NDArray[np.float64]) -> int:
         """How many values are on the other side of the caller's sigma than wanted, because another was taken."""
         off, moved = values - self._sigma, abs(self._inverse.sigma - self._sigma)
-        side = {"LM": 0.0, "LA": -off, "SA": off}[self._wanted.which]
+        side = {"LM": np.zeros_like(off), "LA": -off, "SA": off}[self._wanted.which]
         return int(np.count_nonzero((side > 0) & (np.abs(off) <= 2 * moved) & (np.abs(off) > self._coarse_roundoff)))
 
     @property
@@ -481,7 +481,7 @@ class ShiftInvert:
     def _of_inverse(
         self, operators: list[Solve], spans: list[NDArray[np.float64]]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
-        """Pairs by Rayleigh and Ritz in the inverse, and bounds of values, where it errs far less: small ones beside a large A."""
+        """Pairs by Rayleigh and Ritz in the inverse, and bounds of values: small ones beside a large A err far less there."""
         values, vectors, bounds = [], [], []
         for operator, q in zip(operators, spans, strict=True):
             times = _times(operator, q)

@@ -283,8 +283,8 @@ def _in_range(
         raise error or AssertionError
     if checkpoint is not None:
         raise RangeError(
-            f"A has products of about 2^{-power} with vectors of about 1, of which checkpoints are not kept: give A times 2^{power}, "
-            f"as numpy.ldexp makes it, and multiply eigenvalues by 2^{-power}"
+            f"A has products of about 2^{-power} with vectors of about 1, of which checkpoints are not kept: give A times "
+            f"2^{power}, as numpy.ldexp makes it, and multiply eigenvalues by 2^{-power}"
         ) from error
     with ExitStack() as stack:
         try:
@@ -338,8 +338,8 @@ def _refuse_what_is_not_there(method: str, mode: str, mass: object) -> None:
     """Raise for methods and modes that do not exist, and for generalized problems."""
     if mass is not None:
         raise TypeError(
-            "generalized problems A v = w M v are not solved: give the LinearOperator of L^-1 A L^-T, M = L L^T, whose eigenvalues "
-            "they have. A preconditioner of LOBPCG is preconditioner=..."
+            "generalized problems A v = w M v are not solved: give the LinearOperator of L^-1 A L^-T, M = L L^T, whose "
+            "eigenvalues they have. A preconditioner of LOBPCG is preconditioner=..."
         )
     if method not in _METHODS:
         raise ValueError(f"method is {method!r:.40}; give one of {', '.join(repr(each) for each in _METHODS)}")

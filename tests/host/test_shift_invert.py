@@ -183,7 +183,7 @@ OFFSETS = [0.0, *(sign * 10.0**power for power in (-12, -11, -10, -9, -8, -7, -6
 
 
 def wanted_near(values, sigma: float, which: str, k: int):
-    """Distances from sigma of the k eigenvalues of each side, or of both, all of which are at least k; one at sigma is of both."""
+    """Distances from sigma of the k eigenvalues of a side, or of both; one at sigma is of both."""
     off = values - sigma
     off[np.abs(off) <= 3e-14 * np.abs(values).max()] = 0.0
     side = {"LM": np.abs(off), "LA": off[off >= 0], "SA": -off[off <= 0]}[which]

@@ -49,6 +49,8 @@ class Observations:
     space : int or None
         How many of the coordinates, the first ones, are space, where the others are covariates of a covariance function; None:
         all count as such.
+    rows : Rows or None
+        What messages call each observation: rows of the caller's arrays, or lines of a file; None: its number here.
     """
 
     coordinates: NDArray[np.float64]
@@ -58,7 +60,6 @@ class Observations:
     mean: Mean
     error_variances: NDArray[np.float64] | None = None
     space: int | None = None
-    #: What messages call each observation; by its number when None
     rows: Rows | None = field(default=None, repr=False)
 
     __repr__ = oc.brief_repr

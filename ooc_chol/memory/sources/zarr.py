@@ -189,7 +189,8 @@ def _keys_of(array: Any) -> set[str] | None:
         return {os.path.relpath(os.path.join(at, name), folder) for at, _, names in os.walk(folder) for name in names}
     if not array.store.supports_listing:
         return None
-    from zarr.core.sync import sync  # the loop in which clients of object storage live
+    with guarded_imports(blas=False):
+        from zarr.core.sync import sync  # the loop in which clients of object storage live
 
     prefix = f"{array.path}/" if array.path else ""
 

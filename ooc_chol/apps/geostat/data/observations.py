@@ -242,9 +242,10 @@ def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[n
 
 def count_places(places: NDArray[np.float64]) -> int:
     """How many places there are, those that rounding cannot tell apart counted once."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-    from scipy.spatial import cKDTree  # together 0.1 s
+    with oc.guarded_imports():
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+        from scipy.spatial import cKDTree  # together 0.1 s
 
     distinct = np.unique(places, axis=0)
     while True:

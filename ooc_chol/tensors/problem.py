@@ -121,7 +121,7 @@ def real_tensor(name: str, given: Any) -> NDArray[Any]:
 
 
 def observed_mask(X: Any) -> NDArray[np.bool_]:
-    """A mask of what is observed of a tensor in which NaN stands for what is missing, as :func:`~ooc_chol.impute` has it without a mask.
+    """A mask of what is observed where NaN stands for what is missing, as :func:`~ooc_chol.impute` has it without a mask.
 
     Parameters
     ----------

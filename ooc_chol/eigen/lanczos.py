@@ -17,7 +17,7 @@ from ooc_chol.eigen.krylov import KrylovBasis, Ritz
 from ooc_chol.eigen.powers import check_magnitude
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import CheckRound, LanczosCounts, LanczosState
-from ooc_chol.eigen.wanted import Wanted, are_coarse
+from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.precision.triples import Precision
 
 #: Largest asymmetry of the projected matrix that roundoff explains, by precision.
@@ -32,8 +32,6 @@ _FIRST_LOOK, _MARGIN = 4, 0.5
 _LAST_CYCLE, _LITTLE = 1e3, 0.1
 #: Products with each random vector of a check, at least, where each is one with a polynomial: a Ritz vector takes two.
 _FILTERED_PASSES = 2
-#: Unit roundoffs of the scale up to which values are not made finer than tol, and residuals beside those that are.
-_ZERO, _DIGITS = 8.0, 1e-6
 #: Seed of the starting panel, and of the first check.
 START_SEED, CHECK_SEED = 0, 1_000_000
 
@@ -54,8 +52,6 @@ class Found:
         Why not all have converged; empty where they have.
     counts : LanczosCounts
         What was done.
-    bounds : (k,) array, optional
-        How far values may be off, where that is less than residuals say; residuals else.
     """
 
     values: NDArray[np.float64]
@@ -63,12 +59,6 @@ class Found:
     scale: float
     why_not: str
     counts: LanczosCounts
-    bounds: NDArray[np.float64] | None = None
-
-    def are_coarse(self, tol: float, precision: Precision) -> NDArray[np.bool_]:
-        """Which values are so small beside the scale that hardly a digit of them is known."""
-        bounds = self.residuals if self.bounds is None else self.bounds
-        return are_coarse(self.values, bounds, self.scale, tol, float(np.finfo(precision.storage).eps) / 2)
 
 
 class _Settled(NamedTuple):
@@ -144,8 +134,6 @@ class Lanczos:
         self._least, self._stuck = np.inf, 0
         self._settled: _Settled | None = None  # what the last restart has left
         self._lost = ""  # why the basis is none
-        #: Goal of values that are small beside the scale, and whether no finer is reached.
-        self._finer, self._is_finest = 0.0, False
 
     def run(self, v0: NDArray[np.float64] | None = None) -> Found:
         """Run until all wanted pairs have converged and passed the check, or it cannot go on.
@@ -241,8 +229,6 @@ class Lanczos:
                 used_up = f"max_passes={self._max_passes} is used up"
                 return self._found(settled, residuals, used_up if is_last else "further restarts no longer reduce residuals")
             return None
-        if not is_last and self._goes_finer(settled, residuals):
-            return None
         if not self._check or not self._look_further(settled):
             return self._found(settled, residuals, "")
         if is_last:
@@ -303,7 +289,7 @@ class Lanczos:
 
     def _forecast(self) -> Forecast | None:
         """When to look at residuals in the cycle that begins; None for not before its end."""
-        done, goal = len(self.basis.done), _MARGIN * (self._finer or self.wanted.tol * self.scale)
+        done, goal = len(self.basis.done), _MARGIN * self.wanted.tol * self.scale
         if self.filter is not None:
             return Forecast(goal, max(done + _FIRST_LOOK, self._panels + 1))
         if self._settled is None or (before := float(self._settled.estimates.max())) > _LAST_CYCLE * goal:
@@ -365,22 +351,6 @@ class Lanczos:
         self.counts.certificate_passes += self._panels
         return self.space.residuals(range(self._panels), values.tolist())[: self.wanted.k]
 
-    def _goes_finer(self, settled: _Settled, residuals: NDArray[np.float64]) -> bool:
-        """Whether tol says nothing of values so small beside the scale, and restarts still reduce their residuals."""
-        values, precision = np.abs(settled.values[: self.wanted.k]), self.space.precision
-        if precision != Precision.DDD or self._is_finest:
-            return False
-        roundoff = float(np.finfo(precision.storage).eps) / 2
-        if not self._finer:
-            if not are_coarse(values, residuals, self.scale, self.wanted.tol, roundoff, _ZERO).any():
-                return False
-            self._least, self._stuck = np.inf, 0
-        small = (values > _ZERO * roundoff * self.scale) & (residuals > _DIGITS * values)
-        worst = float(residuals[small].max(initial=0.0))
-        self._is_finest = not worst or self._is_stuck(worst)
-        self._finer = max(worst if self._is_finest else roundoff * self.scale, _DIGITS * float(values[small].min(initial=np.inf)))
-        return not self._is_finest
-
     def _is_stuck(self, residual: float) -> bool:
         """Whether residuals have stopped to fall, although the basis tells that they are small."""
         self._stuck = 0 if residual < _PROGRESS * self._least else self._stuck + 1
@@ -389,8 +359,7 @@ class Lanczos:
 
     def _look_further(self, settled: _Settled) -> bool:
         """A check sweep; whether it found that pairs are missing, so that the run must go on."""
-        wanted, values = self.wanted, settled.values
-        margin = np.full(wanted.k, self._finer or wanted.tol * self.scale)
+        wanted, values, margin = self.wanted, settled.values, np.full(self.wanted.k, self.wanted.tol * self.scale)
         steps, each = PASSES, self.passes_a_step
         if self.filter is not None:
             wanted, values = replace(wanted, which="LA"), self.basis.state().values
@@ -399,7 +368,7 @@ class Lanczos:
         done = sweep(self.basis, wanted, values, margin, CHECK_SEED + len(self.counts.checks), steps)
         self.counts.checks.append(CheckRound(done.passes * each, done.vectors, done.missed))
         if done.missed:
-            self._least, self._stuck, self._is_finest = np.inf, 0, False
+            self._least, self._stuck = np.inf, 0
             self._restart(done.ritz)
         return done.missed > 0
 

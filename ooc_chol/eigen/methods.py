@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.eigen.whole import whole_pairs
-from ooc_chol.errors import BudgetError, SingularMatrixError
 from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
@@ -31,11 +29,6 @@ from ooc_chol.precision.triples import Precision
 _USUAL_BLOCK = 2
 #: Columns of the basis beside the wanted ones there: the inverse has its eigenvalues far apart.
 _EXTRA_COLUMNS = 32
-#: Values below so many times tol of the scale are looked at by their own size; below the second share of it they are zeros. What
-#: is off by the third of its size is exact enough.
-_SMALL, _ZERO, _EXACT = 1e3, 9e-16, 1e-9
-#: Rows, and bytes of the factor, up to which A is factored although nobody asked for it.
-_MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
 #: Singular values of null vectors, beside the largest, below which they depend on each other.
 _LEAST_SINGULAR = 1e-10
 
@@ -330,44 +323,6 @@ def solved_near(
         at_restart=at_restart,
     )
     return Solved(found, vectors, "shift-invert", sizes.block, sizes.columns, sigma=inverse.sigma)
-
-
-def solved_from(problem: AbstractProblem, found: Found, wanted: Wanted, asked: Asked, stack: ExitStack) -> Solved | None:
-    """Pairs that Lanczos has found, once more by the inverse beside them, where they are small beside the scale.
-
-    Parameters
-    ----------
-    problem, wanted, asked, stack
-        As for :func:`solved_by_lobpcg`.
-    found : Found
-        What Lanczos has found, ascending.
-
-    Returns
-    -------
-    Solved or None
-        The same pairs with more digits; None where they have enough, or A cannot be factored in little memory, or what comes
-        out is not what was found.
-    """
-    values, residuals = found.values, found.residuals
-    is_small = (np.abs(values) < _SMALL * wanted.tol * found.scale) & (np.abs(values) > _ZERO * found.scale)
-    inexact = is_small & (residuals > _EXACT * np.abs(values))
-    if found.why_not or wanted.which == "LM" or problem.n > _MOST_ROWS or not inexact.any():
-        return None
-    reach = 4 * float(residuals.max())
-    sigma, which = (values[0] - reach, "LA") if wanted.which == "SA" else (values[-1] + reach, "SA")
-    counts = found.counts
-    try:
-        alone = Asked(None, None, None, asked.max_passes, asked.check)
-        near = replace(wanted, which=which)  # type: ignore[arg-type]
-        solved = solved_near(
-            problem, near, Precision.DDD, alone, stack, sigma=float(np.ldexp(sigma, -problem.power)), memory_budget=_MOST_FACTOR
-        )
-    except (BudgetError, SingularMatrixError):
-        return None
-    if solved.found.why_not or np.any(np.abs(np.sort(solved.found.values) - values) > reach):
-        return None
-    counts.add(solved.found.counts)
-    return solved._replace(found=replace(solved.found, counts=counts, scale=max(found.scale, solved.found.scale)))
 
 
 def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: ExitStack) -> Solved:

@@ -52,10 +52,7 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
 
     @property
     def certified(self) -> bool:
-        """Whether residuals are within tol of the largest eigenvalue, and values that are no zeros known to some digits.
-
-        False of pairs of ``mode="paper"``, too.
-        """
+        """Whether all residuals are within the tolerance that was asked for; False of pairs of ``mode="paper"``."""
         return bool(getattr(self.report, "certified", True))
 
     def __getnewargs__(self) -> tuple[Any, ...]:

@@ -123,9 +123,6 @@ class EigshReport:
     sigma : float or None
         The shift whose inverse was taken: the caller's sigma, or one beside it where A has eigenvalues at sigma; None
         where none was.
-    certified : bool
-        Whether every value is known to more than its size, or is zero as far as the precision tells: where values are a billionth
-        of ``scale``, a residual that is small beside ``scale`` need not be small beside them.
     """
 
     n: int
@@ -149,7 +146,6 @@ class EigshReport:
     resumed_passes: int = 0
     checkpoints: int = 0
     sigma: float | None = None
-    certified: bool = True
 
     @property
     def passes(self) -> int:
@@ -225,7 +221,6 @@ class EigshReport:
             "resumed_passes": self.resumed_passes,
             "checkpoints": self.checkpoints,
             "sigma": self.sigma,
-            "certified": self.certified,
         }
 
     def traced(self, trace: Trace) -> Trace:

@@ -33,8 +33,7 @@ def ascending(found: Found, vectors: NDArray[Any]) -> tuple[Found, NDArray[Any]]
     order = np.argsort(found.values, kind="stable")
     if np.array_equal(order, np.arange(len(order))):
         return found, vectors
-    bounds = None if found.bounds is None else found.bounds[order]
-    found = replace(found, values=found.values[order], residuals=found.residuals[order], bounds=bounds)
+    found = replace(found, values=found.values[order], residuals=found.residuals[order])
     return found, np.ascontiguousarray(vectors[:, order])
 
 

@@ -144,7 +144,6 @@ class Session:
             resumed_passes=0 if checkpoint is None else checkpoint.resumed_passes,
             checkpoints=0 if checkpoint is None else checkpoint.written,
             sigma=sigma,
-            certified=not found.are_coarse(self.wanted.tol, self.precision).any(),
         )
 
     def _seconds(self, space: DeviceSpace | None) -> EigshSeconds:

@@ -462,9 +462,9 @@ class ShiftInvert:
         q = spans[0] if len(spans) == 1 else np.linalg.qr(np.concatenate(spans, axis=1))[0]
         h = q.T @ self._times(q)
         values, turned = np.linalg.eigh((h + h.T) / 2)
-        v, roundoff, bounds = q @ turned, np.full(len(values), self._coarse_roundoff), None
+        v, roundoff = q @ turned, np.full(len(values), self._coarse_roundoff)
         if inverse.magnitudes is not None and (of_inverse := self._of_inverse([each for each, _ in groups], spans)):
-            values, v, bounds = of_inverse
+            values, v = of_inverse
             sizes = np.abs(v)
             roundoff = 8 * _ROUNDOFF * np.einsum("ij,ij->j", sizes, inverse.magnitudes @ sizes)
         order = nearest_order(values, self._sigma, wanted.which, roundoff)[: wanted.k]
@@ -475,25 +475,22 @@ class ShiftInvert:
         why = ""
         if residuals.max() > wanted.tol * scale:
             why = why_not or f"{inverse.words} solves with too large errors for these"
-        bounds = None if bounds is None else bounds[order] + roundoff[order]
-        return Found(values, residuals, scale, why, counts, bounds), v
+        return Found(values, residuals, scale, why, counts), v
 
     def _of_inverse(
         self, operators: list[Solve], spans: list[NDArray[np.float64]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]] | None:
-        """Pairs by Rayleigh and Ritz in the inverse, and bounds of values: small ones beside a large A err far less there."""
-        values, vectors, bounds = [], [], []
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Pairs by Rayleigh and Ritz in the inverse, where that errs far less: beside a large A with small eigenvalues."""
+        values, vectors = [], []
         for operator, q in zip(operators, spans, strict=True):
-            times = _times(operator, q)
-            h = q.T @ times
+            h = q.T @ _times(operator, q)
             inverses, turned = np.linalg.eigh((h + h.T) / 2)
             sizes = np.abs(inverses)
             if not sizes.min() or sizes.max() / sizes.min() ** 2 > _BETTER * self._inverse.scale:
                 return None
             values.append(self._inverse.sigma + 1 / inverses)
             vectors.append(q @ turned)
-            bounds.append(np.linalg.norm(times @ turned - vectors[-1] * inverses, axis=0) / sizes**2)
-        return np.concatenate(values), np.concatenate(vectors, axis=1), np.concatenate(bounds)
+        return np.concatenate(values), np.concatenate(vectors, axis=1)
 
     def _times(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         """A times an array of any width."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,7 +18,7 @@ from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
-from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_from, solved_near
+from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.powers import RangeError, is_ordinary, power_of, unscaled
@@ -31,7 +30,6 @@ from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
-from ooc_chol.errors import PrecisionWarning
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
 from ooc_chol.progress_bar import OpenReporter, open_reporter
@@ -325,11 +323,7 @@ def _by_lanczos(
         space = problem.space(sizes.block, sizes.panels + 1, precision, stack, plan=plan, trace=asked.trace)
         session = Session(wanted, precision, plan=layout.plan, checkpoint=kept, show=show)
         found, vectors = _restarted(space, wanted, start, asked.max_passes, asked.check, degree, session)
-        if precision == Precision.DDD and (near := solved_from(problem, found, wanted, asked, stack)) is not None:
-            found, vectors = ascending(near.found, near.vectors)
-            report = session.report(found, space, n=problem.n, method=near.method, sigma=near.sigma)
-        else:
-            report = session.report(found, space, n=problem.n)
+        report = session.report(found, space, n=problem.n)
         records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
     return _checked(found, vectors, wanted, precision, report, records)
 
@@ -431,15 +425,6 @@ def _checked(
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
         raise _not_converged(found, vectors, residuals, wanted, precision, report.method)
-    if not report.certified:
-        worst = float(found.residuals.max() / scale)
-        warnings.warn(
-            f"some of these eigenvalues are below {float(np.abs(found.values).min() / scale):.1g} of the largest, and residuals "
-            f"are {worst:.1g} of it, so that few or none of their digits are known; give sigma=0, or a sigma near them, which "
-            "finds those of a matrix that can be factored to more digits",
-            PrecisionWarning,
-            stacklevel=5,
-        )
     return Eigenpairs(found.values, vectors, residuals, report, records)
 
 

@@ -32,41 +32,6 @@ class Wanted:
     tol: float
 
 
-#: How small a value is that is zero as far as can be told: in unit roundoffs of the scale, and as the error that follows from a
-#: residual of ``tol`` where the next value is 1e-5 of the scale away.
-_ZERO, _GAP = 64.0, 1e-5
-#: Largest residual beside a value of which some digits count as known: the first where tol is that of someone who wants digits.
-_COARSE, _ROUGH, _FINE_TOL = 1e-3, 0.1, 1e-8
-
-
-def are_coarse(
-    values: NDArray[np.float64], bounds: NDArray[np.float64], scale: float, tol: float, roundoff: float, zero: float = _ZERO
-) -> NDArray[np.bool_]:
-    """Which values are so small beside the scale that hardly a digit of them is known, and yet are no zeros.
-
-    Parameters
-    ----------
-    values, bounds : (k,) array
-        Eigenvalues, and how far they may be off, such as their residuals.
-    scale : float
-        Largest magnitude of an eigenvalue.
-    tol : float
-        Of residuals, relative to the scale.
-    roundoff : float
-        Unit roundoff of vectors.
-    zero : float
-        Unit roundoffs of the scale up to which a value counts as zero.
-
-    Returns
-    -------
-    (k,) array of bool
-        True where a value is not known.
-    """
-    sizes = np.abs(values)
-    known = sizes * (_COARSE if tol <= _FINE_TOL else _ROUGH)
-    return np.asarray((bounds > known) & (sizes > max(zero * roundoff, tol**2 / _GAP) * scale))
-
-
 def keys(values: NDArray[np.float64], which: Which) -> NDArray[np.float64]:
     """Numbers that are the larger the more a value is wanted."""
     return np.abs(values) if which == "LM" else values if which == "LA" else -values

@@ -237,20 +237,22 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULE_OF]
 #: Modules that import ``scipy.linalg``; others load its BLAS when they first call it.
-_WITH_LINALG = ("diff", "eigen.", "tensors.")
+_WITH_LINALG = ("eigen.", "tensors.")
 
 
 def __getattr__(name: str) -> object:
     """Import a public name."""
     if name != "diff" and name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "diff":  # which imports nothing yet
+        import ooc_chol.diff as diff
+
+        return diff
     from ooc_chol.room import guarded_imports
 
-    module = _MODULE_OF.get(name, name)
+    module = _MODULE_OF[name]
     with guarded_imports(blas=module.startswith(_WITH_LINALG)):
         found = import_module(f"{__name__}.{module}")
-    if name == "diff":
-        return found
     value = globals()[name] = getattr(found, name)
     return value
 

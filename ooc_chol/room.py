@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import resource
 from collections.abc import Iterator
@@ -65,8 +64,16 @@ def check_room(nbytes: int, what: str, advice: str) -> None:
     """
     needed = nbytes + SLACK_BYTES
     try:
+        import mmap  # an extension, for which there may be no memory
+
         mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
-    except (OSError, MemoryError, OverflowError, ValueError) as error:  # the last two for more than there are addresses
+    except (
+        ImportError,
+        OSError,
+        MemoryError,
+        OverflowError,
+        ValueError,
+    ) as error:  # the last: addresses
         raise shortage(needed, what, advice) from error
 
 

@@ -6,8 +6,6 @@ This module needs NumPy and SciPy alone. Adapters are imported by name: ``ooc_ch
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ooc_chol.room import guarded_imports
-
 if TYPE_CHECKING:
     from ooc_chol.diff.eigenvalues import eigsh as eigsh
     from ooc_chol.diff.factor_cache import forget_factors as forget_factors
@@ -47,6 +45,8 @@ def __getattr__(name: str) -> object:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ooc_chol.room import guarded_imports
+
     with guarded_imports():
         value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value

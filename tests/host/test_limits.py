@@ -116,7 +116,7 @@ def test_memory_that_is_not_granted_is_a_budget_error_with_its_numbers(monkeypat
     def refuse(*_: object, **__: object) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(room, "mmap", SimpleNamespace(mmap=refuse, MAP_PRIVATE=0, MAP_ANONYMOUS=0))
+    monkeypatch.setitem(sys.modules, "mmap", SimpleNamespace(mmap=refuse, MAP_PRIVATE=0, MAP_ANONYMOUS=0))
     monkeypatch.setattr(room, "tightest_limit", lambda: room.Limit("RLIMIT_AS (ulimit -v)", 5))
     device = host_device()
     with pytest.raises(

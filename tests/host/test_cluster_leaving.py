@@ -171,7 +171,7 @@ def impatient(monkeypatch):
 
 
 def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient):
-    with cluster_of(1, processes=False) as client:
+    with cluster_of(1, processes=False, memory_limit=0) as client:
         with pytest.raises(oc.ClusterError, match="none of what is left"):
             gathered(client, client.submit(abs, -1, resources={"GPU": 1}, pure=False))
         (there,) = client.nthreads()
@@ -186,7 +186,7 @@ def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient
 
 
 def test_what_is_fetched_for_long_is_no_stall(impatient, monkeypatch):
-    with cluster_of(1, processes=False) as client:
+    with cluster_of(1, processes=False, memory_limit=0) as client:
         future = client.submit(abs, -3, pure=False)
         gather = client._gather
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 from ooc_chol.eigen.asked import DEFAULT_TOL
-from tests.tolerances import eigenvector_deviation
+from tests.tolerances import eigenvector_deviation, gamma
 
 
 class Spectral(NamedTuple):
@@ -240,9 +240,12 @@ def check_case(case: Case, pairs: oc.Eigenpairs) -> None:
     for each in np.unique((w / scale).round(3)) * scale:
         assert (np.abs(w - each) <= 1e-3 * scale).sum() <= (np.abs(values - each) <= 2e-3 * scale).sum()
     assert np.linalg.norm(case.made.a @ exact - exact * w, axis=0).max() <= 2 * tol * scale
-    # In parts: roundings of a sum of equal numbers, of which vectors of symmetric graphs consist, add up.
-    gram = np.sum([part.T @ part for part in np.array_split(exact, 64)], axis=0)
-    assert np.abs(gram - np.eye(case.k)).max() <= eigenvector_deviation(v.dtype, pairs.report.restarts)
+    # Vectors of symmetric graphs consist of equal numbers, whose roundings in sums of n squares add up.
+    gram = exact.T @ exact
+    norms = np.sqrt(np.diag(gram))
+    assert np.abs(norms - 1).max() <= gamma(len(exact), v.dtype)
+    cosines = gram / np.outer(norms, norms) - np.eye(case.k)
+    assert np.abs(cosines).max() <= eigenvector_deviation(v.dtype, pairs.report.restarts)
 
 
 def _csr(a: NDArray[np.float64]) -> scipy.sparse.csr_array:

@@ -100,7 +100,7 @@ class Checkpoint:
         CheckpointError
             It is of another problem, or other arithmetic; the message says what differs.
         DamagedFileError
-            It is not as it was written.
+            It is not as it was written, or what it holds is no state of a run on this matrix, as one product shows.
         """
         if not os.path.exists(self.path):
             return False

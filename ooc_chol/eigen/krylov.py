@@ -127,19 +127,17 @@ class KrylovBasis:
         largest = float(np.abs(t).max(initial=0.0))
         return float(np.abs(t - t.T).max(initial=0.0)) / largest if largest else 0.0
 
-    def is_symmetric(self, most: float) -> bool:
-        """Whether A is, up to ``most`` of H, where H is the least symmetric: by products of these two panels, orthogonal or not.
-
-        Two products, and W is spoilt. Only while all panels that were multiplied are those of H.
-        """
+    def is_symmetric(self) -> bool:
+        """Whether A is, where H is the least symmetric: by products of these two panels, be they orthogonal or not. Spoils W."""
         t, block = self._projected(), self.space.block
-        i, j = np.unravel_index(int(np.abs(t - t.T).argmax()), t.shape)
+        off = np.abs(t - t.T)
+        i, j = np.unravel_index(int(off.argmax()), t.shape)
         one, other = self.done[i // block], self.done[j // block]
         for panel, against, name in ((one, other, "one"), (other, one, "other")):
             self.space.product(panel)
             self.space.inner(range(against, against + 1), name)
         found = self.space.read()
-        return bool(np.abs(found["one"] - found["other"].T).max() <= most * np.abs(t).max())
+        return bool(np.abs(found["one"] - found["other"].T).max() <= off.max() / 2)
 
     def deviation(self, seed: int) -> float:
         """How far a basis is from ``V.T V = I`` and, relative to H, from ``A V = V H``, only just after a restart.

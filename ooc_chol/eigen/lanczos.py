@@ -307,7 +307,6 @@ class Lanczos:
         self.basis.read()
         if not self.counts.restarts:
             check_magnitude(self.basis.largest(), self.space.precision)
-            self.counts.asymmetry = self.basis.asymmetry()
         if self.filter is None:
             self._look_at_symmetry(self.basis.asymmetry())
         return self.basis.ritz(self.wanted.which if self.filter is None else "LA")
@@ -324,9 +323,10 @@ class Lanczos:
 
     def _look_at_symmetry(self, asymmetry: float) -> None:
         """Tell an A that is not symmetric from a basis that is not orthogonal."""
-        most = MOST_ASYMMETRY[self.space.precision]
-        if asymmetry > most:
-            if not self.basis.is_symmetric(most):
+        if not self.counts.restarts:
+            self.counts.asymmetry = asymmetry
+        if asymmetry > MOST_ASYMMETRY[self.space.precision]:
+            if not self.basis.is_symmetric():
                 raise ValueError(asymmetry_text(asymmetry))
             self._lost = f"vectors of the basis lost their orthogonality, by {asymmetry:.2g} of the projected matrix"
 

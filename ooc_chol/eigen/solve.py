@@ -192,7 +192,7 @@ def eigsh(
     NoConvergenceError
         Some pairs have not converged; those that have are in the error. It is SciPy's ``ArpackNoConvergence`` too.
     ValueError
-        A is not symmetric, which shows at the first restart, or not square; or an argument makes no sense.
+        A is not symmetric, which shows at a restart, or not square; or an argument makes no sense.
     TypeError
         A is no matrix, or is complex, or an argument has another type.
     NonFiniteError
@@ -202,6 +202,8 @@ def eigsh(
         ``ncv`` would fit.
     CheckpointError
         The checkpoint is of another problem; the message says what differs.
+    DamagedFileError
+        The checkpoint is not as it was written, or its vectors and numbers are those of no run on A.
     PreconditionerError
         The preconditioner has another shape, or is not positive definite and it shows.
     SingularMatrixError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import pwd
 import re
 from pathlib import Path
 from typing import SupportsIndex
@@ -124,11 +125,28 @@ def format_bytes(count: float) -> str:
     return f"{count:.4g} TB"
 
 
-def cache_directory() -> Path:
-    """Folder for measured rates: ``OOC_CHOL_CACHE``, else ``XDG_CACHE_HOME/ooc_chol``, else ``~/.cache/ooc_chol``."""
+def cache_directory() -> Path | None:
+    """Folder for measured rates: ``OOC_CHOL_CACHE``, else ``XDG_CACHE_HOME/ooc_chol``, else ``~/.cache/ooc_chol``.
+
+    None where that leads nowhere, as without a home.
+    """
     if own := os.environ.get("OOC_CHOL_CACHE"):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ooc_chol"
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "ooc_chol"
+    home = _home()
+    return None if home is None else home / ".cache" / "ooc_chol"
+
+
+def _home() -> Path | None:
+    """The user's home, as ``HOME`` or else the system says; None where neither names a folder from the root on."""
+    home = os.environ.get("HOME")
+    if home is None:
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return None
+    return Path(home) if os.path.isabs(home) else None
 
 
 def emulation_variables() -> tuple[str, ...]:

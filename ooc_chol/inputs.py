@@ -150,8 +150,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     Traceback (most recent call last):
     ooc_chol.errors.TierError: /dev/zero is a device, not a file: copy what is to be read into a file, and name that
     """
-    name = os.fspath(path)
-    check_name(name)
+    name = check_name(path)
     descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without waiting for a pipe's writer
     try:
         mode = os.fstat(descriptor).st_mode
@@ -168,13 +167,18 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
         raise
 
 
-def check_name(path: AnyPath) -> None:
-    """Raise ``ValueError`` for what no file can be called.
+def check_name(path: AnyPath) -> str:
+    """Return the name of a file as text; raise for what no file can be called.
 
     Parameters
     ----------
     path : str or PathLike
         Name of a file.
+
+    Returns
+    -------
+    str
+        The name.
 
     Raises
     ------
@@ -183,6 +187,7 @@ def check_name(path: AnyPath) -> None:
     """
     if "\0" in (name := os.fsdecode(path)):
         raise ValueError(f"{name!r:.80} is no name of a file: it holds a null character")
+    return name
 
 
 def check_regular(path: AnyPath, most_bytes: int) -> None:

@@ -17,7 +17,9 @@ Rules 1 to 4 are checked before anything is computed, and rule 3 again before th
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import stat
 import unicodedata
 import weakref
@@ -29,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, final
 
-from ooc_chol.errors import MissingFolderError, OutputError, TierError
+from ooc_chol.errors import MissingFolderError, OocCholError, OutputError, TierError
 from ooc_chol.inputs import check_name, input_file
 from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.prints import brief_repr
@@ -216,9 +218,9 @@ def check_outputs(
     TierError
         That folder does not allow it.
     """
-    taken = {_identity(path): (option, os.fspath(path)) for option, path in inputs if path is not None}
+    taken = {_identity(path): (option, check_name(path)) for option, path in inputs if path is not None}
     folders = {identity: named for identity, named in taken.items() if os.path.isdir(named[1])}
-    written = [(output, os.fspath(output.path)) for output in outputs if output.path is not None]
+    written = [(output, check_name(output.path)) for output in outputs if output.path is not None]
     for output, path in written:
         identity = _identity(path)
         if identity in taken:
@@ -279,7 +281,7 @@ class _Written(AbstractContextManager[Path, None]):
         self._output, self._path, self._replace, self._ask = output, path, replace, ask
 
     def __enter__(self) -> Path:
-        _check(self._output, os.fspath(self._path), replace=self._replace, ask=self._ask)
+        _check(self._output, check_name(self._path), replace=self._replace, ask=self._ask)
         self._target = Path(os.path.realpath(self._path))
         self._mode = permissions(self._target)
         self._part = self._target.with_name(f".ooc_chol-{os.urandom(8).hex()}.part")
@@ -289,6 +291,9 @@ class _Written(AbstractContextManager[Path, None]):
             with HeldInterrupts():
                 os.close(create_new(self._part, self._mode))
                 return self._part
+        except OSError as error:
+            self._remove()
+            raise write_error(os.fspath(self._path), "a new file", error) from error
         except BaseException:
             self._remove()
             raise
@@ -297,6 +302,9 @@ class _Written(AbstractContextManager[Path, None]):
         try:
             if error is None:
                 self._complete()
+            elif isinstance(error, OSError) and _is_of_room(error):
+                done = self._part.stat().st_size if self._part.exists() else 0
+                raise write_error(os.fspath(self._path), f"more than its first {done} bytes", error) from error
         finally:
             self._remove()
 
@@ -337,7 +345,7 @@ def output_folder(path: AnyPath, *, option: str = "") -> Path:
     TierError
         The folder cannot be made.
     """
-    name, said = os.fspath(path), f"{option}: " if option else ""
+    name, said = check_name(path), f"{option}: " if option else ""
     try:
         os.makedirs(name, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -346,6 +354,43 @@ def output_folder(path: AnyPath, *, option: str = "") -> Path:
     except OSError as error:
         raise TierError(f"{said}{name}: the folder cannot be made: {error.strerror}; give the name of another one") from error
     return Path(name)
+
+
+def write_error(path: str, what: str, error: OSError) -> TierError:
+    """The TierError for a failed write of ``what`` to ``path``: which of disk, quota and largest file was in the way."""
+    if (reason := _FULL.get(error.errno or 0)) is not None:
+        return TierError(f"{path}: no room for {what}{reason(path)} ({error.strerror})")
+    return TierError(f"{path}: cannot write {what}: {error.strerror or error}; check the disk and the permissions")
+
+
+def _disk_is_full(path: str) -> str:
+    try:
+        status = os.statvfs(os.path.dirname(path) or ".")
+    except OSError:  # the folder went with the disk
+        return "; free some, or name a path on a larger disk"
+    return f", {status.f_bavail * status.f_frsize} bytes are free; free some, or name a path on a larger disk"
+
+
+def _quota_is_used_up(path: str) -> str:
+    return ": your quota on this file system is used up; delete files of yours there, or name a path on another file system"
+
+
+def _file_is_too_large(path: str) -> str:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return ": that is more than the largest file of this file system (`ulimit -f` sets no limit); name a path on another one"
+    return f": the largest file that this process may write has {limit} bytes; raise that with `ulimit -f`"
+
+
+def _is_of_room(error: OSError) -> bool:
+    """Whether a write that nobody has named has found no room; the error of NumPy's has no number."""
+    if isinstance(error, OocCholError):
+        return False
+    return error.errno in _FULL or (error.errno is None and "requested and" in str(error))
+
+
+#: Errors of the system where there is no room, and what is said of them.
+_FULL = {errno.ENOSPC: _disk_is_full, errno.EDQUOT: _quota_is_used_up, errno.EFBIG: _file_is_too_large}
 
 
 def create_new(path: AnyPath, mode: int | None) -> int:
@@ -420,8 +465,7 @@ def _said(output: Output) -> str:
 
 def _identity(path: AnyPath) -> tuple[object, ...]:
     """Equal for two names of one file; of one that does not exist, by the folder that it would lie in, whatever its case."""
-    check_name(path)
-    real = os.path.realpath(path)
+    real = os.path.realpath(check_name(path))
     folder, name = os.path.split(real)
     for there, rest in ((real, ()), (folder, (_caseless(name),))):
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ooc_chol.config import cache_directory
-from ooc_chol.errors import RatesWarning
+from ooc_chol.errors import RatesWarning, TierError
 from ooc_chol.inputs import input_bytes, parse_json
 from ooc_chol.outputs import output_file
 
@@ -29,12 +29,17 @@ _MOST_BYTES = 16 << 20
 
 
 def rates_path() -> Path:
-    """File that holds the measured rates of this user's machines."""
-    return cache_directory() / "rates.json"
+    """File that holds the measured rates of this user's machines; ``TierError`` where there is no folder for it."""
+    folder = cache_directory()
+    if folder is None:
+        raise TierError("measured rates have no folder, as this user has no home: OOC_CHOL_CACHE names one")
+    return folder / "rates.json"
 
 
 def read_rates() -> Everything:
-    """Everything measured so far; empty without a file."""
+    """Everything measured so far; empty without a file, or a folder for it."""
+    if cache_directory() is None:
+        return {}
     try:
         loaded = parse_json(input_bytes(rates_path(), _MOST_BYTES).decode())
     except FileNotFoundError:
@@ -91,7 +96,12 @@ REMEDY = "`ooc-chol bench rates` measures anew and replaces it"
 def check_writable() -> None:
     """Make the folder of the file, and see that the file can be replaced."""
     path = rates_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TierError(
+            f"{path.parent} cannot be made ({error.strerror}): rates are stored there; OOC_CHOL_CACHE names another folder"
+        ) from error
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: remove it, so that rates can be stored in a file of that name")
     if not os.access(path.parent, os.W_OK):

@@ -19,7 +19,8 @@ import numpy as np
 
 from ooc_chol.config import PAGE_BYTES, whole_pages
 from ooc_chol.errors import TierError
-from ooc_chol.memory.files import read_fully, write_error, write_fully
+from ooc_chol.memory.files import read_fully, write_fully
+from ooc_chol.outputs import write_error
 
 #: Bytes of a buffer through which data pass that do not lie at a page in memory.
 BOUNCE_BYTES = 1 << 20

@@ -330,10 +330,10 @@ class BlockFile(AbstractBlockTier):
 
 def is_packed_file(path: AnyPath) -> bool:
     """Whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
-    check_name(path)
-    if os.path.isdir(path):
+    name = check_name(path)
+    if os.path.isdir(name):
         return False
-    if os.path.splitext(os.fspath(path))[1] in PACKED_FILES.endings or (os.path.isfile(path) and PACKED_FILES.has(path)):
+    if os.path.splitext(name)[1] in PACKED_FILES.endings or (os.path.isfile(path) and PACKED_FILES.has(path)):
         return True
     return not os.path.exists(path) and PACKED_FILES.has(f"{os.path.realpath(path)}.partial")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ooc_chol.errors import OocCholError, TierError
+from ooc_chol.outputs import write_error
 
 
 @contextmanager
@@ -25,7 +25,9 @@ def file_errors_typed(path: object, doing: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, OocCholError | FileNotFoundError):
             raise
-        raise TierError(f"{path}: {doing} failed: {error.strerror or error}; check the disk and the permissions") from error
+        is_of_limit = error.errno in (errno.EMFILE, errno.ENFILE)
+        advice = "close files, or raise the limit (ulimit -n)" if is_of_limit else "check the disk and the permissions"
+        raise TierError(f"{path}: {doing} failed: {error.strerror or error}; {advice}") from error
 
 
 def tile_bytes(tile: NDArray[Any]) -> memoryview:
@@ -99,38 +101,12 @@ def _reserve(descriptor: int, start: int, nbytes: int) -> None:
     os.ftruncate(descriptor, start + nbytes)
 
 
-def write_error(path: str, what: str, error: OSError) -> TierError:
-    """The TierError for a failed write of ``what`` to ``path``: which of disk, quota and largest file was in the way."""
-    reasons = {errno.ENOSPC: _disk_is_full, errno.EDQUOT: _quota_is_used_up, errno.EFBIG: _file_is_too_large}
-    if (reason := reasons.get(error.errno or 0)) is not None:
-        return TierError(f"{path}: no room for {what}{reason(path)} ({error.strerror})")
-    return TierError(f"{path}: cannot write {what}: {error.strerror}; check the disk and the permissions")
-
-
-def _disk_is_full(path: str) -> str:
-    try:
-        status = os.statvfs(os.path.dirname(path) or ".")
-    except OSError:  # the folder went with the disk
-        return "; free some, or name a path on a larger disk"
-    return f", {status.f_bavail * status.f_frsize} bytes are free; free some, or name a path on a larger disk"
-
-
-def _quota_is_used_up(path: str) -> str:
-    return ": your quota on this file system is used up; delete files of yours there, or name a path on another file system"
-
-
-def _file_is_too_large(path: str) -> str:
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if limit == resource.RLIM_INFINITY:
-        return ": that is more than the largest file of this file system (`ulimit -f` sets no limit); name a path on another one"
-    return f": the largest file that this process may write has {limit} bytes; raise that with `ulimit -f`"
-
-
 def package_version() -> str:
     """Version of the package that writes, or ``"unknown"`` when it runs from a source tree that is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # it reads e-mail: 10 ms that a factor in memory need not take
 
     try:
-        return version("ooc_chol")
+        with file_errors_typed("the metadata of the package ooc_chol", "reading it"):
+            return version("ooc_chol")
     except PackageNotFoundError:
         return "unknown"

@@ -16,9 +16,10 @@ from ooc_chol.errors import MissingPackageError, OocCholError, TierError
 from ooc_chol.installation import install_hint
 from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.access import drop_pages
-from ooc_chol.memory.files import file_errors_typed, read_up_to, write_error
+from ooc_chol.memory.files import file_errors_typed, read_up_to
 from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created
 from ooc_chol.memory.zarr_names import local_path
+from ooc_chol.outputs import write_error
 from ooc_chol.room import check_room, guarded_imports
 
 #: Ending of a local file until it is complete, behind 16 digits that nobody else has: what a killed process leaves of one.

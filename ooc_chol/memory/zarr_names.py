@@ -7,6 +7,8 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from ooc_chol.inputs import check_name
+
 #: Ending of the folder of a group or an array.
 ZARR_ENDING = ".zarr"
 #: Endings of files of ours, which may lie in such a folder.
@@ -42,7 +44,7 @@ def local_path(place: str | os.PathLike[str]) -> str | None:
     ValueError
         A URL of the scheme ``file`` names a machine; or the name is empty.
     """
-    name = os.fspath(place)
+    name = check_name(place)
     if not is_url(name):
         if not name:
             raise ValueError("the name of a Zarr group is empty; give a path such as 'L.zarr', or a URL")

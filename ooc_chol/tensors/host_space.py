@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -15,12 +13,12 @@ from numpy.typing import NDArray
 from ooc_chol.hardware.host import HostStream
 from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape
 from ooc_chol.kernels.registry import tensor_kernels
-from ooc_chol.memory.files import file_errors_typed
 from ooc_chol.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
 from ooc_chol.room import check_room
 from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures, TensorSeconds
+from ooc_chol.tensors.storage import in_file
 
 #: Entries that are masked at a time.
 _MASKED_ENTRIES = 1 << 22
@@ -188,8 +186,4 @@ class HostTensorSpace(AbstractTensorSpace):
 
 def _array(shape: tuple[int, int], dtype: np.dtype[Any], folder: AnyPath | None) -> NDArray[Any]:
     """Room in main memory, or in a file without a name, all of whose bytes the disk has granted."""
-    if folder is None:
-        return np.empty(shape, dtype)
-    with file_errors_typed(folder, "creating a working file there"), tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, prod(shape) * dtype.itemsize)
-        return np.memmap(file, dtype, "r+", shape=shape)
+    return np.empty(shape, dtype) if folder is None else in_file(shape, dtype, folder)

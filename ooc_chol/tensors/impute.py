@@ -44,6 +44,7 @@ from ooc_chol.tensors.schedule import (
 )
 from ooc_chol.tensors.share import MaskKind
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures
+from ooc_chol.tensors.storage import check_work_folder
 
 #: ``callback(row, estimate)``: a row of the history, and a function that copies the tensor as it is. True ends the run.
 Callback: TypeAlias = Callable[[LambdaRow, Callable[[], NDArray[Any]]], object]
@@ -192,6 +193,8 @@ def impute(
     names = resolve_devices(devices)
     if checkpoint is not None:
         check_checkpoint(checkpoint)
+    if work_folder is not None:
+        check_work_folder(work_folder)
     given = given_of(X, mask, precision)
     route = resolve_svt(svt, *given.observed.shape[1:])
     first, before = _start_of(start, first_lambda, given)

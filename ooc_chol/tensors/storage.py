@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.errors import MissingFolderError
 from ooc_chol.formats import TYPES, PrecisionFormat
+from ooc_chol.inputs import check_name
 from ooc_chol.interfaces import AbstractTier, BlockIndex
-from ooc_chol.memory.files import file_errors_typed
 from ooc_chol.memory.pages import Purpose, allocate_aligned, copy_by
-from ooc_chol.outputs import AnyPath
+from ooc_chol.outputs import AnyPath, write_error
 from ooc_chol.room import check_room
 from ooc_chol.team import ThreadTeam
 from ooc_chol.tensors.plan import TensorPlan
@@ -169,10 +170,7 @@ class HostParts:
         ]
         #: The one allocation, to be page-locked; None for files, and where devices keep all.
         self.memory: NDArray[np.uint8] | None = None
-        if folder is None:
-            arrays = self._in_memory(wanted)
-        else:
-            arrays = [_in_file(each, np.dtype(dtype), folder) for each, dtype in wanted]
+        arrays = self._in_memory(wanted) if folder is None else [in_file(each, np.dtype(dtype), folder) for each, dtype in wanted]
         self.z, self.warm, self.x, self.mask = arrays
         self._row_of = dict[int, int]()  # of slices that no device keeps, where each run of them begins
         at = 0
@@ -251,10 +249,22 @@ class HostParts:
         team.run([partial(take, panel) for panel in self._column_of])
 
 
-def _in_file(shape: tuple[int, ...], dtype: np.dtype[Any], folder: AnyPath) -> NDArray[Any]:
+def check_work_folder(folder: AnyPath) -> None:
+    """Refuse what is no folder before anything is computed."""
+    if not os.path.isdir(check_name(folder)):
+        text = f"work_folder: there is no folder {os.fspath(folder)} for working files; make it, or give another one"
+        raise MissingFolderError(text, "work_folder", "", os.fspath(folder))
+
+
+def in_file(shape: tuple[int, ...], dtype: np.dtype[Any], folder: AnyPath) -> NDArray[Any]:
     """Room in a file without a name, all of whose bytes the disk has granted."""
     if not prod(shape):
         return np.empty(shape, dtype)
-    with file_errors_typed(folder, "creating a working file there"), tempfile.TemporaryFile(dir=folder) as file:
-        os.posix_fallocate(file.fileno(), 0, prod(shape) * dtype.itemsize)
-        return np.memmap(file, dtype, "r+", shape=shape)
+    check_work_folder(folder)
+    nbytes = prod(shape) * dtype.itemsize
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            os.posix_fallocate(file.fileno(), 0, nbytes)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        raise write_error(os.path.join(folder, "a working file"), f"its {nbytes} bytes", error) from error

@@ -102,8 +102,7 @@ ALLOWED = {
     "sparse/sources/npy.py input_npy": _OPENED,
     "sparse/sources/npz.py _zip": _OPENED,
     "sparse/sources/text.py __init__": _OPENED,
-    "tensors/host_space.py _array": _MADE,
-    "tensors/storage.py _in_file": _MADE,
+    "tensors/storage.py in_file": _MADE,
 }  # fmt: skip
 
 

@@ -23,7 +23,8 @@ from ooc_chol.dense.rates.stored import DISKS, disk_figures
 from ooc_chol.errors import MissingFolderError, TierError
 from ooc_chol.hardware.rates_file import check_writable, kept_rates, write_rates
 from ooc_chol.memory.access import AbstractAccess, drop_pages, opened_access
-from ooc_chol.memory.files import preallocate, write_error
+from ooc_chol.memory.files import preallocate
+from ooc_chol.outputs import write_error
 from ooc_chol.team import ThreadTeam
 
 #: Tiles in flight at once.

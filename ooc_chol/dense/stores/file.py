@@ -32,9 +32,9 @@ from ooc_chol.inputs import check_name
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
-from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_error, write_fully
+from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_fully
 from ooc_chol.memory.unfinished import create_locked, forget_created, open_locked, sync_directory
-from ooc_chol.outputs import Output, check_outputs, permissions, why_not_replaced
+from ooc_chol.outputs import Output, check_outputs, permissions, why_not_replaced, write_error
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.team import ThreadTeam
@@ -124,8 +124,7 @@ class FileStore(AbstractKeptStore):
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> FileStore:
         """Open a complete file for reading."""
-        check_name(path)
-        name = os.path.realpath(path)
+        name = os.path.realpath(check_name(path))
         with file_errors_typed(name, "opening it"):
             descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK)  # never waiting for the other end of a FIFO
             try:

@@ -1,0 +1,207 @@
+"""Odd surroundings: no home, folders that are none, names that are none, files that may not grow, no descriptors left."""
+
+from __future__ import annotations
+
+import errno
+import importlib.metadata
+import os
+import pwd
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import diags_array, eye_array
+
+import ooc_chol as oc
+from ooc_chol.apps import imputation, spectral
+from ooc_chol.cli import main
+from ooc_chol.config import cache_directory
+from ooc_chol.hardware.rates_file import check_writable
+from ooc_chol.memory.files import package_version
+
+pytestmark = pytest.mark.usefixtures("no_hang")
+
+N = 60
+A = 3.0 * np.eye(N)
+S = 2.0 * eye_array(40, format="csr")
+RING = np.roll(np.eye(16), 1, axis=1) + np.roll(np.eye(16), -1, axis=1)
+T, MASK = np.ones((16, 8, 8)), np.arange(16) > 2
+
+
+# no home
+
+
+@pytest.fixture(params=["nobody knows the user", "", "~nobody", "home"])
+def homeless(request, monkeypatch, tmp_path):
+    """Surroundings without a home, in an empty folder."""
+
+    def unknown(uid: int) -> object:
+        raise KeyError(uid)
+
+    for name in ("OOC_CHOL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    if request.param == "nobody knows the user":
+        monkeypatch.setattr(pwd, "getpwuid", unknown)
+    else:
+        monkeypatch.setenv("HOME", request.param)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_without_a_home_everything_works_but_keeping_rates(homeless, capsys):
+    assert cache_directory() is None
+    assert oc.plan(500, tile_size=100, devices="host:0").grid.nt == 5
+    with oc.cholesky(A, tile_size=20, devices="host:0") as factor:
+        assert abs(factor.logdet() - N * np.log(3.0)) < 1e-12 * N
+    assert np.array_equal(oc.multiply(S, np.ones((40, 2))), np.full((40, 2), 2.0))
+    assert main(["plan", "--n", "500", "--devices", "host:0"]) == 0
+    with pytest.raises(oc.TierError, match="no home: OOC_CHOL_CACHE names one"):
+        check_writable()
+    assert main(["bench", "rates"]) == 2
+    assert "OOC_CHOL_CACHE" in capsys.readouterr().err
+    assert list(homeless.iterdir()) == []
+
+
+def test_the_systems_word_for_the_home_is_taken_where_there_is_no_variable(monkeypatch):
+    for name in ("OOC_CHOL_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert cache_directory() == Path(pwd.getpwuid(os.getuid()).pw_dir) / ".cache" / "ooc_chol"
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/dev/null/below", "file", "file/below"])
+def test_a_folder_of_rates_that_is_none_is_named(place, monkeypatch, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / place))
+    with pytest.raises(oc.TierError, match="cannot be made") as raised:
+        check_writable()
+    assert str(tmp_path / place) in str(raised.value)
+    assert main(["bench", "rates"]) == 2
+    assert str(tmp_path / place) in capsys.readouterr().err
+
+
+# names that are none
+
+NUL = "a\0b"
+NAMED: dict[str, Callable[[], object]] = {
+    "store": lambda: oc.cholesky(A, tile_size=20, store=NUL),
+    "group": lambda: oc.cholesky(A, tile_size=20, store=NUL + ".zarr"),
+    "checkpoint": lambda: oc.cholesky(A, tile_size=20, store=NUL, checkpoint=True),
+    "A": lambda: oc.cholesky(NUL + ".npy"),
+    "A of Zarr": lambda: oc.cholesky(NUL + ".zarr"),
+    "load": lambda: oc.load(NUL),
+    "load a group": lambda: oc.load(NUL + ".zarr"),
+    "save": lambda: oc.cholesky(A, tile_size=20).save(NUL),
+    "save a group": lambda: oc.cholesky(A, tile_size=20).save(NUL + ".zarr"),
+    "trace": lambda: oc.cholesky(A, tile_size=20, trace=True).trace.save(NUL + ".pftrace"),
+    "load a trace": lambda: oc.Trace.load(NUL),
+    "pack": lambda: oc.block_csr(S, store=NUL),
+    "packed": lambda: oc.block_csr(NUL),
+    "edges": lambda: oc.edge_list(NUL),
+    "graph": lambda: oc.metis_graph(NUL),
+    "multiply": lambda: oc.multiply(NUL, np.ones(40)),
+    "multiply to": lambda: oc.multiply(S, np.ones(40), store=NUL),
+    "eigsh to": lambda: oc.eigsh(S, k=2, store=NUL),
+    "eigsh checkpoint": lambda: oc.eigsh(diags_array(np.arange(300.0)).tocsr(), k=2, checkpoint=NUL),
+    "svds to": lambda: oc.svds(S, k=2, store=NUL),
+    "impute checkpoint": lambda: oc.impute(T, MASK, RING, checkpoint=NUL),
+    "work folder": lambda: oc.impute(T, MASK, RING, work_folder=NUL),
+    "input file": lambda: oc.input_file(NUL),
+    "output file": lambda: oc.output_file(NUL).__enter__(),
+    "output folder": lambda: oc.output_folder(NUL),
+    "outputs": lambda: oc.check_outputs([oc.Output("--x", NUL)]),
+    "read a graph": lambda: spectral.read_graph(NUL),
+    "read a partition": lambda: spectral.read_partition(NUL),
+    "write a partition": lambda: spectral.write_partition(NUL, np.zeros(3, int)),
+}
+
+
+@pytest.mark.parametrize("call", NAMED)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_name_with_a_null_character_is_told_as_such(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"'a\\x00b.*' is no name of a file: it holds a null character"):
+        NAMED[call]()
+    assert list(tmp_path.iterdir()) == []
+
+
+# files that may not grow, by the largest file that a process may write
+
+
+def traced() -> object:
+    return oc.cholesky(A, tile_size=20, trace=True).trace
+
+
+WRITERS: dict[str, Callable[[str], object]] = {
+    "t.pftrace": lambda file: traced().save(file),
+    "t.pftrace.gz": lambda file: traced().save(file),
+    "L.factor": lambda file: oc.cholesky(A, tile_size=20).save(file),
+    "L": lambda file: oc.cholesky(A, tile_size=20, store=file),
+    "A.oocsr": lambda file: oc.block_csr(eye_array(4000, format="csr"), store=file),
+    "x.npz": lambda file: imputation.write_tensor(file, np.ones((16, 40, 40))),
+    "parts.txt": lambda file: spectral.write_partition(file, np.arange(9000)),
+    "x.npy": lambda file: _saved(file),
+    "x.bytes": lambda file: _write(file, b"x" * 9000),
+}
+
+
+def _write(file: str, content: bytes) -> None:
+    with oc.output_file(file) as part:
+        part.write_bytes(content)
+
+
+def _saved(file: str) -> None:
+    with oc.output_file(file) as part, part.open("wb") as stream:
+        np.save(stream, np.ones(9000))
+
+
+@pytest.mark.parametrize("file", WRITERS)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
+    """In a child, since a limit of the largest file cannot be lifted for all that pytest writes."""
+    path, told = tmp_path / "out" / file, tmp_path / "told"
+    path.parent.mkdir()
+    writer = WRITERS[file]
+    descriptor = os.open(told, os.O_CREAT | os.O_RDWR)
+    if (child := os.fork()) == 0:
+        try:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+            try:
+                writer(str(path))
+                said = "nothing was wrong"
+            except oc.TierError as error:
+                said = f"TierError: {error}"
+            except BaseException as error:
+                said = f"{type(error).__name__}: {error}"
+            os.write(descriptor, said.encode()[:900])
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(descriptor)
+    said = told.read_text()
+    assert said.startswith("TierError: ") and str(path) in said and "1000 bytes" in said, said
+    assert list(path.parent.iterdir()) == []
+
+
+# folders, and descriptors
+
+
+@pytest.mark.parametrize("name", ["not/there", "file", ""])
+def test_a_work_folder_that_is_none_is_named(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(oc.MissingFolderError, match=rf"work_folder: there is no folder {name}") as raised:
+        oc.impute(T, MASK, RING, work_folder=name)
+    assert (raised.value.option, raised.value.folder) == ("work_folder", name)
+
+
+def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
+    def version(name: str) -> str:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/somewhere/METADATA")
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(oc.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
+        package_version()

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,16 @@ from tests.products import pairwise
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.cuda
+
+
+@pytest.fixture(scope="module", autouse=True)
+def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Threads that nothing ends are there before the first test looks what it leaves."""
+    if find_spec("zarr") and find_spec("xarray"):
+        from tests.zarr_threads import start_zarr_threads
+
+        start_zarr_threads(tmp_path_factory.mktemp("zarr"))
+
 
 N, NB = 1300, 256
 #: Turns of an idle loop on the GPU: some tens of milliseconds, longer than a factorization of order N takes to read A.

@@ -17,7 +17,7 @@ from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked,
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
-from ooc_chol.formats import FP64
+from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
@@ -38,6 +38,8 @@ _DEVICE_RATE = 1.5e12
 _KEPT_SHARE = 0.5
 #: Bytes of that budget that go to workspaces and tiles in transit, as a round number.
 _WORKSPACE = 256 << 20
+#: What is said where a plan or its call has a threshold, and the other has none.
+_ONE_IS_MIXED = "one of the plan and the call is in mixed precision: give precision_threshold to both, or to neither"
 #: Whom a run tells how far it is: a bar, a callable, or nobody.
 Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 
@@ -59,14 +61,9 @@ class Request:
     trace: bool = False
 
     def __post_init__(self) -> None:
-        if self.like is not None and self.like.grid.n != self.source.n:
-            raise ValueError(f"the plan is of order {self.like.grid.n}, but the matrix has order {self.source.n}: leave plan out")
-        if self.like is not None and (asked := precision_asked(self.options)) is not None and self.like.asked != asked:
-            planned, rule = self.like.asked or asked
-            raise ValueError(
-                f"the plan is for precision_threshold {planned:g} by the rule {rule!r}, but "
-                f"{asked[0]:g} by {asked[1]!r} is asked for: leave plan out"
-            )
+        if self.like is not None:
+            check_order(self.like.grid.n, self.source.n)
+            check_thresholds(self.like.asked, precision_asked(self.options))
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options, self.problem)
             object.__setattr__(self, "plan", self._whole(self.plan))
@@ -210,7 +207,7 @@ def options_of_plan(plan: Plan, options: FactorOptions) -> FactorOptions:
 def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, problem: Problem) -> None:
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.asked is not None or plan.precision is not None or options.precision_threshold is not None:
-        raise ValueError("one of the plan and the call is in mixed precision: give precision_threshold to both, or to neither")
+        raise ValueError(_ONE_IS_MIXED)
     host_budget = options.host_budget if plan.in_file and problem.in_file else None
     others = replace(options, host_budget=host_budget, strict=True, dtype=None)
     given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
@@ -221,9 +218,32 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, prob
             f"the plan is of order {plan.grid.n} from a source of kind {plan.source!r}, but the matrix has order {source.n} and "
             f"comes from one of kind {source.name!r}: plan it with oc.plan(A)"
         )
-    if plan.fmt != problem.fmt:
-        raise ValueError(
-            f"the plan is for {plan.fmt.dtype}, but {problem.fmt.dtype} is to be computed: give "
-            f"dtype={plan.fmt.dtype.name!r}, or plan with the type"
-        )
+    check_type(plan.fmt, problem.fmt)
     resolve_devices(plan.devices)
+
+
+def check_order(planned: int, n: int) -> None:
+    """Refuse the plan of a matrix of another order."""
+    if planned != n:
+        raise ValueError(f"the plan is of order {planned}, but the matrix has order {n}: leave plan out")
+
+
+def check_thresholds(planned: tuple[float, str] | None, asked: tuple[float, str] | None) -> None:
+    """Refuse the plan of a call with another ``precision_threshold`` or ``precision_rule``."""
+    if planned == asked:
+        return
+    if planned is None or asked is None:
+        raise ValueError(_ONE_IS_MIXED)
+    raise ValueError(
+        f"the plan is for precision_threshold {planned[0]:g} by the rule {planned[1]!r}, but "
+        f"{asked[0]:g} by {asked[1]!r} is asked for: leave plan out"
+    )
+
+
+def check_type(planned: PrecisionFormat, fmt: PrecisionFormat) -> None:
+    """Refuse the plan of a factor of another type."""
+    if planned != fmt:
+        raise ValueError(
+            f"the plan is for {planned.dtype}, but {fmt.dtype} is to be computed: give "
+            f"dtype={planned.dtype.name!r}, or plan with the type"
+        )

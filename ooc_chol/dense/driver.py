@@ -254,8 +254,9 @@ def cholesky(
     if client is not None or (client := current_client(a)) is not None:
         from ooc_chol.dense.cluster.calls import ClusterCall, factor_on_cluster
 
-        refused = {"overwrite": overwrite, "plan": plan is not None, "trace": trace}
-        return factor_on_cluster(ClusterCall(a, client, options, lower, place, is_kept, replace_store, progress, refused))
+        refused = {"overwrite": overwrite, "trace": trace}
+        call = ClusterCall(a, client, options, lower, place, is_kept, replace_store, progress, refused, cast(Any, plan))
+        return factor_on_cluster(call)
     _check_overwrite(overwrite, store, precision_threshold)
     if not (plan is None or isinstance(plan, Plan)):
         text = (

@@ -15,11 +15,12 @@ from ooc_chol.config import parse_bytes
 from ooc_chol.dense.checkpoint import CheckpointRecord
 from ooc_chol.dense.cluster.connection import connected
 from ooc_chol.dense.cluster.facts import ClusterFacts, agreed_facts, agreed_key
+from ooc_chol.dense.cluster.given import beside, check_call, check_height, check_kind, settled_of
 from ooc_chol.dense.cluster.groups import Asked, Found, Group, checked, found_group, kept_group, new_group, right_blocks
 from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix, cluster_matrix
 from ooc_chol.dense.cluster.placing import Placing
-from ooc_chol.dense.cluster.plan import ClusterPlan
+from ooc_chol.dense.cluster.plan import ClusterPlan, Settled
 from ooc_chol.dense.cluster.planning import plan_of_call
 from ooc_chol.dense.cluster.report import ClusterReport
 from ooc_chol.dense.cluster.run import BlockRun, RunJob
@@ -59,7 +60,7 @@ class ClusterCall:
         A client, or the address of a scheduler.
     options : FactorOptions
         Those of the call; devices and memory_budget are each worker's.
-    lower, store, checkpoint, replace_store, progress : object
+    lower, store, checkpoint, replace_store, progress, plan : object
         As for :func:`ooc_chol.cholesky`; ``store`` is a Zarr group.
     refused : mapping of str to bool
         Other arguments, and whether each was given.
@@ -79,9 +80,12 @@ class ClusterCall:
     replace_store: bool = False
     progress: Progress = None
     refused: Mapping[str, bool] = field(default_factory=dict)
+    plan: ClusterPlan | None = None
 
     def __post_init__(self) -> None:
         options = self.options
+        if self.plan is not None:
+            check_kind(self.plan)
         given = {
             "policy": options.policy != "planned",
             "host_budget": options.host_budget is not None,
@@ -100,7 +104,6 @@ _INSTEAD = {
     "policy": "each task is planned on its worker; leave it out",
     "host_budget": "memory_budget is that of each worker, and Dask's memory limit bounds the rest; leave it out",
     "overwrite": "L is on the workers, or in a Zarr group; leave it out",
-    "plan": "that of a cluster is made anew, in milliseconds; leave it out, and see oc.plan(A, client=client)",
     "trace": "Dask's dashboard shows tasks as they run, and distributed.performance_report keeps them; leave it out",
 }
 
@@ -179,6 +182,9 @@ def _factored_matrix(
 def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, asks_seconds: bool = False) -> Setting:
     """What follows from the arguments and the workers, before anything runs; with seconds where a plan is asked for."""
     fmt = format_asked(call.options, matrix.dtype)
+    if call.plan is not None:
+        check_call(call.plan, call.options, matrix.n, fmt)
+        call = replace(call, options=settled_of(call.plan).options)
     asked, found = Asked.of(call.store, checkpoint=call.checkpoint, replace=call.replace_store), None
     fingerprint = None
     if asked is not None:
@@ -189,11 +195,15 @@ def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, a
     options = call.options if found is None else found.options
 
     def planned() -> tuple[ClusterFacts, ClusterPlan]:
+        if call.plan is not None:
+            return _by_plan(client, matrix, fmt, call.plan, asked)
         return _planned(client, matrix, fmt, options, (asked, found), asks_seconds=asks_seconds)
 
     with ExitStack() as until_known:
         if found is not None:
             until_known.callback(found.store.close)
+            if call.plan is not None:
+                check_height(call.plan, found.store.header.height)
         facts, plan = asked_anew(planned)
         key = agreed_key(client, facts, plan.blocks, fmt)
         if found is not None:
@@ -213,11 +223,7 @@ def _planned(
 ) -> tuple[ClusterFacts, ClusterPlan]:
     """What the workers are that are there now, and a plan for them; ``WorkersLeftError`` where one leaves meanwhile."""
     asked, found = group
-    facts = agreed_facts(client, matrix.n, options, fmt)
-    if asked is None:
-        from ooc_chol.dense.cluster.shared_blocks import shares_memory  # needs Dask
-
-        facts = replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
+    facts = _sharing(client, agreed_facts(client, matrix.n, options, fmt), asked)
     plan = plan_of_call(
         client,
         facts,
@@ -228,7 +234,25 @@ def _planned(
         a_is_sent=matrix.source is None,
         asks_seconds=asks_seconds,
     )
-    return facts, plan
+    return facts, replace(plan, settled=Settled(options, facts.options, fmt, facts.kernels))
+
+
+def _by_plan(
+    client: Any, matrix: AbstractClusterMatrix, fmt: PrecisionFormat, plan: ClusterPlan, asked: Asked | None
+) -> tuple[ClusterFacts, ClusterPlan]:
+    """What the workers are that are there now, for which a plan was given; ``ValueError`` where it is for others."""
+    plan = beside(plan, store="memory" if asked is None else "zarr", a_is_sent=matrix.source is None)
+    facts = agreed_facts(client, matrix.n, settled_of(plan).asked, fmt, plan)
+    return _sharing(client, facts, asked), plan
+
+
+def _sharing(client: Any, facts: ClusterFacts, asked: Asked | None) -> ClusterFacts:
+    """The facts, with whether workers that keep L map each other's blocks."""
+    if asked is not None:
+        return facts
+    from ooc_chol.dense.cluster.shared_blocks import shares_memory  # needs Dask
+
+    return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
 
 
 def opened_matrix(call: ClusterCall) -> AbstractClusterMatrix:
@@ -403,7 +427,11 @@ def plan_on_cluster(call: ClusterCall) -> ClusterPlan:
         if isinstance(call.a, int | np.integer) and not isinstance(call.a, bool):
             call = replace(call, a=from_function(int(call.a), _no_entries, dtype=call.options.dtype or "float64"))
         with closing(opened_matrix(call)) as matrix:
-            return _setting(call, client, matrix, asks_seconds=True).plan
+            if call.options.precision_threshold is None:
+                return _setting(call, client, matrix, asks_seconds=True).plan
+            from ooc_chol.dense.cluster.mixed_calls import plan_mixed_on_cluster
+
+            return plan_mixed_on_cluster(call, client, matrix)
 
 
 def _no_entries(rows: range, cols: range, out: Tile, stream: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
@@ -13,6 +13,8 @@ from ooc_chol.room import guarded_imports
 
 #: Seconds in which a scheduler answers, and in which a first worker comes.
 WAIT_SECONDS = 30.0
+#: Seconds in which a worker that ended is started again by its nanny, on a busy machine too.
+AGAIN_SECONDS = 10.0
 
 
 def distributed_package() -> Any:
@@ -70,18 +72,21 @@ def connected(client: Any) -> Iterator[Any]:
     yield client
 
 
-def worker_addresses(client: Any) -> tuple[str, ...]:
-    """The workers there are, in the order of their addresses; waits for a first one, and raises ``ClusterError`` without any."""
+def worker_addresses(client: Any, planned: int = 1) -> tuple[str, ...]:
+    """The workers there are, in the order of their addresses; waits for a first one, and raises ``ClusterError`` without any.
+
+    For so many as are planned with it waits a while, since what ended may be starting again.
+    """
     check_alive(client)
-    if not client.nthreads():
-        try:
-            client.wait_for_workers(1, timeout=WAIT_SECONDS)
-        except TimeoutError as error:
-            raise ClusterError(
-                f"the cluster at {client.scheduler.address} has no worker, and none came in {WAIT_SECONDS:.0f} seconds",
-                "start workers (dask worker, or cluster.scale(...)) and call again",
-            ) from error
-    return tuple(sorted(client.nthreads()))
+    if len(client.nthreads()) < planned:
+        with suppress(TimeoutError):
+            client.wait_for_workers(planned, timeout=AGAIN_SECONDS if client.nthreads() else WAIT_SECONDS)
+    if not (there := client.nthreads()):
+        raise ClusterError(
+            f"the cluster at {client.scheduler.address} has no worker, and none came in {WAIT_SECONDS:.0f} seconds",
+            "start workers (dask worker, or cluster.scale(...)) and call again",
+        )
+    return tuple(sorted(there))
 
 
 def check_alive(client: Any) -> None:

@@ -15,6 +15,7 @@ from ooc_chol.dense.cluster.connection import worker_addresses
 from ooc_chol.dense.cluster.making import key_here
 from ooc_chol.dense.cluster.model import ClusterRates
 from ooc_chol.dense.cluster.placing import GPU_RESOURCE
+from ooc_chol.dense.cluster.plan import ClusterPlan, Settled, least_bytes
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import budget_of, rounded_down
 from ooc_chol.errors import ClusterError, OocCholError
@@ -77,6 +78,11 @@ class ClusterFacts:
         return {GPU_RESOURCE: 1.0} if announced else {}
 
     @property
+    def kernels(self) -> KernelFacts:
+        """What bits depend on, in which all workers agree."""
+        return next(iter(self.workers.values())).kernels
+
+    @property
     def sharing(self) -> dict[str, Sharing]:
         """By address, with how many workers each shares its machine and its GPUs."""
         return sharing_of(self.workers)
@@ -105,23 +111,51 @@ def state_here(options: FactorOptions, fmt: PrecisionFormat, sharing: int) -> Wo
         return error
 
 
-def agreed_facts(client: Any, n: int, options: FactorOptions, fmt: PrecisionFormat) -> ClusterFacts:
+def agreed_facts(
+    client: Any, n: int, options: FactorOptions, fmt: PrecisionFormat, plan: ClusterPlan | None = None
+) -> ClusterFacts:
     """Ask every worker, one small task each; ``ClusterError`` where they differ in what bits depend on, or lack room.
 
-    ``WorkersLeftError`` where one leaves meanwhile.
+    ``WorkersLeftError`` where one leaves meanwhile, and ``ValueError`` where a plan that was given is for other workers; one that
+    has gone is waited for a while.
     """
-    addresses = worker_addresses(client)
+    settled_before = None if plan is None else plan.settled
+    told = options if settled_before is None else settled_before.options
+    addresses = worker_addresses(client, 1 if plan is None else plan.n_workers)
     machines = Counter(map(machine_of, addresses))
-    states = asked_of_all(client, {each: (state_here, (options, fmt, machines[machine_of(each)])) for each in addresses})
+    states = asked_of_all(client, {each: (state_here, (told, fmt, machines[machine_of(each)])) for each in addresses})
     _check_equal({address: state.version for address, state in states.items()}, "the version of ooc_chol")
     for name, words in _WORDS.items():
         _check_equal({address: getattr(state.kernels, name) for address, state in states.items()}, words)
+    if plan is not None and settled_before is not None:
+        check_planned(plan, settled_before, states)
+        check_room(states)
+        return ClusterFacts(states, settled_before.options, _memory_bytes(options, states))
     if options.memory_budget is None:
         states = shared_out(states)
     check_room(states)
     memory = _memory_bytes(options, states)
     options = replace(options, memory_budget=min(state.budget_bytes for state in states.values()))
     return ClusterFacts(states, asked_of_one(client, states, settled, n, options, fmt), memory)
+
+
+def check_planned(plan: ClusterPlan, planned: Settled, states: Mapping[str, WorkerState]) -> None:
+    """Raise ``ValueError`` for the first thing in which workers are not those that a plan is for; their addresses are none."""
+    if len(states) != plan.n_workers:
+        raise ValueError(f"the plan is for {plan.n_workers} workers, but the cluster has {len(states)}: {_PLAN_ANEW}")
+    for name, words in _WORDS.items():
+        there, here = getattr(planned.kernels, name), getattr(next(iter(states.values())).kernels, name)
+        if there != here:
+            raise ValueError(f"the plan is for workers that differ in {words} ({there!r} there, {here!r} here): {_PLAN_ANEW}")
+    is_chosen, least = planned.asked.memory_budget is None, least_bytes(plan.case)
+    for address, state in states.items():
+        is_bounded = state.is_host and (is_chosen or state.memory_limit)
+        needed = max(least, state.budget_bytes) if is_bounded else least
+        if needed > state.room_bytes:
+            raise ValueError(
+                f"the plan takes {format_bytes(needed)} of a worker's memory, but {address} has {format_bytes(state.room_bytes)} "
+                f"now: {_PLAN_ANEW}"
+            )
 
 
 def _memory_bytes(options: FactorOptions, states: Mapping[str, WorkerState]) -> int:
@@ -159,6 +193,8 @@ def shared_out(states: Mapping[str, WorkerState]) -> dict[str, WorkerState]:
     return shared
 
 
+#: What to do where a plan is for other workers.
+_PLAN_ANEW = "leave plan out, or plan anew (oc.plan(A, client=client))"
 #: What differs, in words.
 _WORDS = {
     "model": "the model of its devices",

@@ -159,6 +159,8 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
         Where tasks run.
     options : FactorOptions
         Those of the call; devices and budgets are those of each worker.
+    like : ClusterMixedPlan, optional
+        The last run for a matrix like this one.
 
     Notes
     -----
@@ -168,7 +170,8 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
     unless they are asked for: whether they gain is a matter of rates, which workers may measure otherwise.
     """
 
-    def __init__(self, work: AbstractBlockWork, options: FactorOptions) -> None:
+    def __init__(self, work: AbstractBlockWork, options: FactorOptions, like: ClusterMixedPlan | None = None) -> None:
+        self.like = like
         self.options = replace(options, half_products=options.half_products or False)
         self.work = work
         self._computes_float32 = True

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any, cast
 
 from ooc_chol.dense.cluster.calls import RETRIES, ClusterCall, entries_named, opened_matrix
 from ooc_chol.dense.cluster.connection import connected
-from ooc_chol.dense.cluster.facts import UNMEASURED, agreed_facts
+from ooc_chol.dense.cluster.facts import agreed_facts
+from ooc_chol.dense.cluster.given import beside, check_call, run_before, settled_of
 from ooc_chol.dense.cluster.ground import ClusterGround, ClusterMixedPlan
+from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.dense.cluster.mixed_work import DaskWork, Workers
-from ooc_chol.dense.cluster.model import WorkerRates
-from ooc_chol.dense.cluster.plan import plan_cluster
+from ooc_chol.dense.cluster.plan import ClusterPlan, Settled
+from ooc_chol.dense.cluster.planning import plan_of_call
 from ooc_chol.dense.cluster.report import ClusterReport
 from ooc_chol.dense.cluster.solving import ClusterSolver
 from ooc_chol.dense.cluster.store import ClusterStore
@@ -51,17 +54,18 @@ def factor_mixed_on_cluster(call: ClusterCall) -> CholeskyFactor:
         connection = owned.enter_context(ExitStack())
         client = connection.enter_context(connected(call.client))
         matrix = owned.enter_context(closing(opened_matrix(call)))
-        fmt = format_asked(call.options, matrix.dtype)
-        facts = asked_anew(lambda: agreed_facts(client, matrix.n, call.options, fmt))
-        workers = Workers(client, facts, 0 if matrix.source is None else RETRIES)
+        workers, planned = _planned(call, client, matrix)
         work = DaskWork(workers, matrix, call.progress)
         work.released_by(connection.close)
+        settled = settled_of(planned)
+        ground = ClusterGround(work, replace(settled.options, strict=call.options.strict), run_before(planned))
         sent = sent_bytes(client)
         with entries_named(matrix):
-            result = factor_mixed(ClusterGround(work, call.options))
+            result = factor_mixed(ground)
         plan, store = result.plan, work.store
         owned.callback(store.discard)
-        report = _report(result, workers, work, began, max(0, sent_bytes(client) - sent))
+        planned = replace(planned, settled=replace(settled, is_run=True, formats=plan.precision))
+        report = _report(result, planned, workers, work, began, max(0, sent_bytes(client) - sent))
         factor = CholeskyFactor(
             plan.grid,
             store,
@@ -79,6 +83,51 @@ def factor_mixed_on_cluster(call: ClusterCall) -> CholeskyFactor:
         return factor
 
 
+def plan_mixed_on_cluster(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix) -> ClusterPlan:
+    """The plan of :func:`factor_mixed_on_cluster`, whose formats a run chooses, and with them its seconds.
+
+    Parameters
+    ----------
+    call : ClusterCall
+        The arguments, with a ``precision_threshold``.
+    client : distributed.Client
+        The client of the call.
+    matrix : AbstractClusterMatrix
+        A, as tasks get it.
+
+    Returns
+    -------
+    ClusterPlan
+        What such a call would do.
+
+    Raises
+    ------
+    Exception
+        Whatever :func:`ooc_chol.plan` raises.
+    """
+    return _planned(call, client, matrix)[1]
+
+
+def _planned(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix) -> tuple[Workers, ClusterPlan]:
+    """What the workers are, and the plan for them, before anything runs; that which was given is checked."""
+    fmt = format_asked(call.options, matrix.dtype)
+    retries, a_is_sent = 0 if matrix.source is None else RETRIES, matrix.source is None
+    if call.plan is not None:
+        check_call(call.plan, call.options, matrix.n, fmt)
+        given = beside(call.plan, store="memory", a_is_sent=a_is_sent)
+        asked = settled_of(given).asked
+        return Workers(client, asked_anew(lambda: agreed_facts(client, matrix.n, asked, fmt, given)), retries), given
+
+    def plan() -> tuple[Workers, ClusterPlan]:
+        workers = Workers(client, agreed_facts(client, matrix.n, call.options, fmt), retries)
+        grid, options = ClusterGround(work := DaskWork(workers, matrix), call.options).engine()
+        workers = replace(workers, facts=replace(workers.facts, options=options))
+        found = plan_of_call(client, workers.facts, matrix.n, fmt, height=work.cut(grid).height, a_is_sent=a_is_sent)
+        return workers, replace(found, settled=Settled(call.options, options, fmt, workers.facts.kernels))
+
+    return asked_anew(plan)
+
+
 def _solver(store: ClusterStore, workers: Workers, plan: ClusterMixedPlan) -> ClusterSolver:
     """Solves where the blocks are."""
     assert store.futures is not None
@@ -87,15 +136,15 @@ def _solver(store: ClusterStore, workers: Workers, plan: ClusterMixedPlan) -> Cl
     return ClusterSolver(workers.client, plan.blocks, store.futures, FP64, owners)
 
 
-def _report(result: MixedResult[ClusterMixedPlan], workers: Workers, work: DaskWork, began: float, sent: int) -> ClusterReport:
+def _report(
+    result: MixedResult[ClusterMixedPlan], planned: ClusterPlan, workers: Workers, work: DaskWork, began: float, sent: int
+) -> ClusterReport:
     """What the tasks of all runs told."""
     plan, last = result.plan, work.runs[-1]
     runs = [run for each in work.runs for run in each.events.runs]
     busy: dict[str, float] = {}
     for run in runs:
         busy[run.worker] = busy.get(run.worker, 0.0) + run.span[1] - run.span[0]
-    rooms = [WorkerRates(state.room_bytes) for state in workers.facts.workers.values()]
-    planned = plan_cluster(plan.grid, rooms, UNMEASURED, height=plan.blocks.height, a_is_sent=work.source is None)
     return ClusterReport(
         planned,
         plan.blocks,

@@ -20,14 +20,48 @@ from ooc_chol.dense.cluster.columns import column_seconds
 from ooc_chol.dense.cluster.model import BlockCosts, ClusterRates, WorkerRates
 from ooc_chol.dense.cluster.owners import BlockOwners
 from ooc_chol.dense.cluster.simulation import Case, Outcome, simulate
+from ooc_chol.dense.options import FactorOptions
 from ooc_chol.errors import BudgetError
-from ooc_chol.prints import one_line
+from ooc_chol.formats import PrecisionFormat
+from ooc_chol.kernels.kinds import KernelFacts
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Most blocks of a plan whose seconds are found event by event, and most block rows that a plan chooses by itself.
 MOST_SIMULATED, MOST_BLOCK_ROWS = 10_000, 1024
 #: Block rows for each worker where nothing is known of rates: enough that chains of tasks are short beside the work.
 _ROWS_PER_WORKER = 8
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a call on a cluster came to beside its blocks; by it a plan serves such a call again, and no other.
+
+    Parameters
+    ----------
+    asked : FactorOptions
+        Those of the call.
+    options : FactorOptions
+        The same with nothing left open that bits depend on, and the budget of each worker's devices.
+    fmt : PrecisionFormat
+        Format of L.
+    kernels : KernelFacts
+        What bits depend on, of the workers.
+    is_run : bool
+        In mixed precision: whether a run has come to ``formats``.
+    formats : PrecisionMap or None
+        Formats of the tiles that a run came to, whatever its escalations were; None where it came to FP64.
+    """
+
+    asked: FactorOptions
+    options: FactorOptions
+    fmt: PrecisionFormat
+    kernels: KernelFacts
+    is_run: bool = False
+    formats: PrecisionMap | None = None
+
+    __repr__ = brief_repr
 
 
 @dataclass(frozen=True)
@@ -41,10 +75,13 @@ class ClusterPlan:
     others : tuple of (int, float)
         Heights of blocks, in tile rows, that were looked at as well, and their predicted seconds; empty where the height was
         given, or rates are unknown.
+    settled : Settled or None
+        What the call came to that was planned; None where there was none, and no call can take the plan.
     """
 
     case: Case
     others: tuple[tuple[int, float], ...] = ()
+    settled: Settled | None = None
 
     @property
     def blocks(self) -> BlockGrid:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster import asking, facts, mixed_work, planning, rates, shared_blocks, waiting
+from ooc_chol.dense.cluster import asking, connection, facts, mixed_work, planning, rates, shared_blocks, waiting
 from ooc_chol.dense.cluster.waiting import WorkersLeftError, gathered
 from tests.cluster_machines import cluster_of
 
@@ -131,6 +131,16 @@ def test_others_that_are_there_answer_for_those_that_left(client, bits):
             patched.setattr(facts, "asked_of_all", ask)
             check(client, bits, {})
             assert told
+
+
+def test_with_a_plan_another_worker_is_waited_for(client, bits, monkeypatch):
+    monkeypatch.setattr(connection, "AGAIN_SECONDS", AGAIN_SECONDS)
+    plan = oc.plan(source(), tile_size=NB, client=client)
+    ask, told = once(lambda: kill(client), facts.asked_of_all, "before")
+    monkeypatch.setattr(facts, "asked_of_all", ask)
+    with oc.cholesky(source(), client=client, plan=plan) as factor:
+        assert np.array_equal(np.asarray(factor), bits({}))
+        assert told and len(factor.report.workers) == 2
 
 
 def test_a_worker_that_dies_at_some_moment_changes_no_bit(client, bits):

@@ -287,7 +287,7 @@ def test_an_error_of_the_users_function_comes_as_it_is(two_workers):
         ({"store": "device"}, "store"),
         ({"store": "L.ooc"}, "Zarr"),
         ({"store": "memory://L.zarr"}, "memory"),
-        ({"plan": oc.plan(50)}, "plan"),
+        ({"plan": oc.plan(50)}, "plan is of one machine"),
     ],
 )
 def test_what_is_not_there_on_a_cluster_is_refused(two_workers, options, words):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.facts import Sharing, WorkerState, check_room, shared_out, sharing_of
+from ooc_chol.dense.cluster.facts import Sharing, WorkerState, check_planned, check_room, shared_out, sharing_of
+from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
+from ooc_chol.dense.cluster.plan import Settled, plan_cluster
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.formats import FP64
 from ooc_chol.hardware.kinds import CUDA_RESERVE_BYTES
 from ooc_chol.kernels.kinds import KernelFacts
+from ooc_chol.tasks.tiling import TileGrid
 
 GIB = 1 << 30
 KERNELS = KernelFacts("a GPU", "a library", "a solve", "kernels")
@@ -72,3 +79,45 @@ def test_budgets_that_one_gpu_does_not_hold_are_refused_with_its_workers():
 def test_a_budget_beyond_the_memory_limit_is_refused():
     with pytest.raises(oc.ClusterError, match="more than Dask lets workers have"):
         check_room({"tcp://one:1": host_worker(budget=5 * GIB)})
+
+
+def check_workers(states, *, budget: int | None = None, n: int = 8192) -> None:
+    """Whether workers are those of a plan for two of 4 GiB, with the budget that is given, or else one of 1 GiB."""
+    asked = FactorOptions(memory_budget=budget)
+    planned = Settled(asked, replace(asked, memory_budget=budget or GIB), FP64, KERNELS)
+    plan = plan_cluster(TileGrid(n, 256), [WorkerRates(4 * GIB)] * 2, ClusterRates(1e9), height=4)
+    check_planned(plan, planned, {f"tcp://one:{number}": state for number, state in enumerate(states)})
+
+
+def test_a_plan_serves_other_workers_of_the_same_shape():
+    for state in (host_worker(), host_worker(limit=0), host_worker(limit=3 * GIB), gpu_worker("a")):
+        check_workers([state] * 2)
+    check_workers([host_worker(budget=99 * GIB, limit=0)] * 2, budget=99 * GIB)  # as told, though it may not be there
+
+
+@pytest.mark.parametrize("field", ["model", "library", "trsm", "kernels"])
+def test_a_plan_of_workers_with_other_bits_is_refused(field):
+    other = replace(host_worker(), kernels=replace(KERNELS, **{field: "another one"}))
+    with pytest.raises(ValueError, match=f"'{getattr(KERNELS, field)}' there, 'another one' here"):
+        check_workers([other] * 2)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_plan_of_more_or_fewer_workers_is_refused(count):
+    with pytest.raises(ValueError, match=f"for 2 workers, but the cluster has {count}"):
+        check_workers([host_worker()] * count)
+
+
+@pytest.mark.parametrize(
+    ("state", "options"),
+    [
+        (host_worker(limit=GIB // 2), {}),  # the budget that was chosen
+        (host_worker(limit=GIB // 2), {"budget": GIB}),  # one that was told: Dask would end the worker
+        (replace(host_worker(limit=0), free_bytes=GIB // 2), {}),
+        (replace(gpu_worker("a"), memory_limit=GIB // 8), {}),  # blocks of L beside a GPU
+        (replace(host_worker(budget=1 << 20, limit=0), free_bytes=GIB // 8), {"budget": 1 << 20}),
+    ],
+)
+def test_a_plan_that_takes_more_memory_than_a_worker_has_by_now_is_refused(state, options):
+    with pytest.raises(ValueError, match=r"takes .* of a worker's memory, but tcp://one:1 has .* now: .*plan anew"):
+        check_workers([host_worker(budget=options.get("budget", GIB)), state], **options)

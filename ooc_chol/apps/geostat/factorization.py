@@ -49,7 +49,8 @@ class FactorSettings(oc.FactorOptions):
         Where the last factor stays open, so that the next call for the same matrix does not factor it again; in its memory, and
         not together with a ``store``.
     planned : ooc_chol.Plan, optional
-        The plan of an earlier factorization of this order with these settings, see :meth:`reusing`; None where they change.
+        The plan of an earlier factorization of this order with these settings, see :meth:`reusing`; None where they change. On a
+        cluster that of as many workers.
     client : distributed.Client or str, optional
         The Dask cluster that factors, as a client or the address of its scheduler; devices and budgets are those of each worker.
         Factors stay in the workers' memory, and ``store``, ``memory`` and ``host_budget`` are left out.
@@ -110,7 +111,8 @@ class FactorSettings(oc.FactorOptions):
         -------
         FactorSettings
             With the plan. In mixed precision its formats are kept as long as they are wide enough, and what ended in FP64 begins
-            in FP64. On a cluster, where a plan takes milliseconds, these settings themselves.
+            in FP64. On a cluster these settings themselves: a fit goes on there with the workers that are left, for whom the
+            plan would not be.
         """
         return self if self.client is not None else replace(self, planned=plan)
 
@@ -218,7 +220,9 @@ class FactorSettings(oc.FactorOptions):
             An open factor, which the caller closes.
         """
         how = self.keywords()
-        if self.planned is not None and self.precision_threshold is not None:
+        if self.planned is not None and self.client is not None:
+            how["plan"] = self.planned
+        elif self.planned is not None and self.precision_threshold is not None:
             # the budget, too: what is free by now may be less by some megabytes, and would ask for another plan
             how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.budgets[0].budget_bytes}
         elif self.planned is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import cloudpickle
 import numpy as np
@@ -63,6 +64,21 @@ def test_gradient_and_prediction_are_those_of_one_machine(two_workers, one_blas_
     predicted, expected = (geostat.predict(data, model, sites, settings=each) for each in (there, here))
     assert np.allclose(predicted.mean, expected.mean, rtol=1e-10)
     assert np.allclose(predicted.variance, expected.variance, rtol=1e-8)
+    with geostat.kriging(data, model, settings=there) as kriged:
+        assert np.allclose(kriged.predict(sites, variance=False).mean, expected.mean, rtol=1e-10)
+
+
+@pytest.mark.parametrize("threshold", [None, 1e-6])
+def test_a_plan_of_settings_serves_their_factorizations(two_workers, one_blas_thread, threshold):
+    settings = geostat.FactorSettings(client=two_workers, precision_threshold=threshold, **HOW)
+    source = covariance_source(geostat.Matern(1.2, 0.3, 1.5, 0.05), observations().coordinates)
+    with settings.factor(source, None, trace=False) as first:
+        for plan in (settings.plan(N), first.plan):
+            with replace(settings, planned=plan).factor(source, None, trace=False) as again:
+                assert again.plan.blocks == plan.blocks and np.array_equal(np.asarray(again), np.asarray(first))
+        assert settings.reusing(first.plan) is settings
+    with pytest.raises(ValueError, match="of order 96, but the matrix has order 95"):
+        replace(settings, planned=first.plan).factor(np.eye(95), None, trace=False)
 
 
 def test_a_fit_on_a_cluster_finds_what_a_fit_here_finds(two_workers, one_blas_thread):

@@ -156,12 +156,14 @@ def cholesky(
     overwrite : bool
         Keep L in the lower triangle of ``a``, a writable array of type ``dtype``, or with ``lower=False`` its transpose in the
         upper one; that triangle of A is lost then, also when the factorization fails.
-    plan : Plan or None
+    plan : Plan, ClusterPlan or None
         A plan in FP64 for such a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``, in place of
         the options of planning: of many factorizations of one shape only the first is then planned. With a
         ``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are wide
         enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the options cut
         this matrix into other tiles. What an escalation came to counts as well: this call begins with its formats, or in FP64.
+        With a ``client`` it is the :class:`ClusterPlan` of such a call, for as many workers of the same kind: tiles, engine and
+        budget are the plan's, and options beside it are left out or the same; a threshold is given in either case.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
@@ -174,7 +176,7 @@ def cholesky(
         with ``checkpoint=True``. Of a Dask array, rechunked lazily, only blocks of the triangle that is read are computed; files
         and Zarr arrays are read, and functions called, by each worker; what only this process has is sent from here. What Dask
         loses with a worker it makes again, to the same bits, which are those of one machine with the same arithmetic key.
-        ``policy``, ``host_budget``, ``overwrite``, ``plan`` and ``trace`` are not there.
+        ``policy``, ``host_budget``, ``overwrite`` and ``trace`` are not there.
     *others, **unknown : nothing
         All but A is given by name; arguments of SciPy's and NumPy's ``cholesky`` are answered with what takes their place.
 
@@ -210,7 +212,7 @@ def cholesky(
         folder for it.
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong; or the name of ``store`` promises another format, such
-        as ``.npy``; or ``plan`` is for another matrix, or comes beside options of planning.
+        as ``.npy``; or ``plan`` is for another matrix or other workers, or comes beside options of planning.
     CheckpointError
         The checkpoint belongs to another matrix, to other options or to arithmetic with other bits; ``differences`` says which. A
         :class:`TierError`.
@@ -492,7 +494,8 @@ def plan(
     lower : bool or None
         Which triangle of A is read for its norms, as for :func:`cholesky`; without the sample of both.
     client : distributed.Client, str or None
-        A cluster, as for :func:`cholesky`; the plan is a :class:`ClusterPlan` then.
+        A cluster, as for :func:`cholesky`; the plan is a :class:`ClusterPlan` then. With a threshold it counts bytes of FP64 and
+        predicts no seconds, since a run chooses the formats.
 
     Returns
     -------

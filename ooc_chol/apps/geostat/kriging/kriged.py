@@ -203,9 +203,15 @@ class Kriging:
         unit, n = self.model.with_values(variance=1.0, nugget=0.0), self.observations.n
         joint = covariance_source(unit, np.concatenate([self.observations.coordinates, places]))
         plan = self.factor.report.plan
-        # on the devices of the factor; where these are a cluster's, on those that this process finds
-        here = {"devices": plan.devices, "memory_budget": plan.budgets[0].budget_bytes} if isinstance(plan, oc.Plan) else {}
-        products = oc.symm(joint, self.dual, rows=range(n, n + len(places)), columns=range(n), **here)
+        is_here = isinstance(plan, oc.Plan)  # that of a cluster has no devices of this process
+        products = oc.symm(
+            joint,
+            self.dual,
+            rows=range(n, n + len(places)),
+            columns=range(n),
+            devices=plan.devices if is_here else None,
+            memory_budget=plan.budgets[0].budget_bytes if is_here else None,
+        )
         return design @ self.coefficients + products
 
     def weights(

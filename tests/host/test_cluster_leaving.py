@@ -180,6 +180,57 @@ def impatient(monkeypatch):
     monkeypatch.setattr(waiting, "WAIT_SECONDS", 0.5)
 
 
+def fill(fraction: float, dask_worker) -> None:
+    """Let a worker have used up its memory, or have room again: Dask looks some times a second."""
+    dask_worker.memory_manager.memory_pause_fraction = fraction
+
+
+def wait_until(client, status: str, workers: list[str]) -> None:
+    """Wait until the scheduler has heard of it."""
+    until = time.monotonic() + AGAIN_SECONDS
+    while any(client.scheduler_info(n_workers=-1)["workers"][each]["status"] != status for each in workers):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_memory_that_fills_ends_a_call_in_any_phase_and_room_changes_no_bit(client, bits, impatient, monkeypatch):
+    workers = list(client.nthreads())
+
+    def fill_all(full: list[str]) -> None:
+        client.run(fill, 1e-9, workers=full)
+        wait_until(client, "paused", full)
+
+    def call(**options) -> None:
+        with oc.cholesky(source(), tile_size=NB, client=client, **options) as factor:
+            assert np.array_equal(np.asarray(factor), bits({}))
+
+    for count in (1, 2):  # while they are asked: each has a task that nobody else may do
+        ask, told = once(partial(fill_all, workers[:count]), facts.asked_of_all, "before")
+        with (
+            pytest.MonkeyPatch.context() as patched,
+            pytest.raises(oc.ClusterError, match=f"paused {count} of 2 workers") as caught,
+        ):
+            patched.setattr(facts, "asked_of_all", ask)
+            call()
+        assert told and set(caught.value.workers) == set(workers[:count])
+        client.run(fill, 0.8)
+        wait_until(client, "running", workers)
+    filled: list[int] = []
+
+    def fill_once(done: int, total: int, seconds: float) -> None:
+        if done and not filled:  # the last blocks have not been submitted
+            filled.append(done)
+            fill_all(workers)
+
+    with pytest.raises(oc.ClusterError, match="paused 2 of 2 workers"):  # while blocks are made
+        call(progress=fill_once)
+    monkeypatch.setattr(waiting, "STALLED_SECONDS", AGAIN_SECONDS)
+    free = threading.Timer(0.2, client.run, (fill, 0.8))
+    free.start()
+    call()  # which waits for room
+    free.join()
+
+
 def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient):
     with cluster_of(1, processes=False, memory_limit=0) as client:
         with pytest.raises(oc.ClusterError, match="none of what is left"):

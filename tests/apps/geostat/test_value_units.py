@@ -258,6 +258,82 @@ def test_one_value_that_carries_the_variance_is_named(fill):
     assert not any("alone has" in text for text in fitted("fisher").warnings)
 
 
+@pytest.mark.parametrize("fill", [-9999.0, 9999.0, 1e20, 1e100])
+@pytest.mark.parametrize("rows", [(7, 50), (3, 7, 50), tuple(range(2, N, 10))])
+def test_a_few_values_that_carry_the_variance_are_named(rows, fill):
+    values = VALUES.copy()
+    values[list(rows)] = fill
+    values[rows[1]] *= -1 if len(rows) == 2 else 1
+    result = fit(make_observations(SITES, values), smoothness=0.5)
+    start = f"observation {rows[0]} (counted from zero) and {len(rows) - 1} more together have"
+    assert any(text.startswith(start) for text in result.warnings)
+    assert not any("together have" in text for text in fitted("fisher").warnings)
+
+
+@pytest.mark.parametrize("s", [1e-100, 1e-40, 1e40, 1e100])
+def test_covariates_in_any_unit(s):
+    covariate = SITES[:, 0] ** 2
+    plain = fit(make_observations(SITES, VALUES, covariates=covariate), smoothness=0.5)
+    result = fit(make_observations(SITES, VALUES, covariates=s * covariate), smoothness=0.5)
+    assert result.loglik == pytest.approx(plain.loglik, rel=TWO_ROUTES)
+    assert result.coefficients[1] * s == pytest.approx(plain.coefficients[1], rel=1e-6)
+    assert result.coefficient_covariance[1, 1] * s * s == pytest.approx(plain.coefficient_covariance[1, 1], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("s", "how"), [(5e-324, "multiply"), (1e-200, "multiply"), (1e-110, "multiply"), (1e110, "divide"), (1e300, "divide")]
+)
+def test_covariates_whose_products_are_no_numbers_are_refused(s, how):
+    with pytest.raises(ValueError, match=rf"values of column 'slope' of the mean reach \S+, and .*; {how} the column by 1e\d+"):
+        make_observations(SITES, VALUES, covariates=s * np.arange(1.0, N + 1), covariate_names=["slope"])
+
+
+@pytest.mark.parametrize(("a", "s"), [(1e-140, 1e100), (1e140, 1e-100)])
+def test_coefficients_whose_variances_are_no_numbers_are_refused(a, s):
+    o = make_observations(SITES, a * VALUES, covariates=s * SITES[:, 0])
+    model = TRUTH.with_values(variance=TRUTH.variance * a * a, nugget=TRUTH.nugget * a * a)
+    for way in (lambda: fit(o, smoothness=0.5), lambda: log_likelihood(o, model)):
+        with pytest.raises(ValueError, match="variances of the coefficients of the mean are no numbers of float64"):
+            way()
+
+
+def boxed(power, a, powers=(-1.0, 1.0), **how):
+    """The fit of values that are Gaussian at a power, times ``a``."""
+    values = np.exp(VALUES / 4) if power == 0 else (1 + power * VALUES / 8) ** (1 / power)
+    return geostat.fit_box_cox(make_observations(SITES, a * values), powers=powers, smoothness=0.5, **how)
+
+
+@pytest.mark.parametrize(
+    ("power", "a", "method"),
+    [
+        (0, 1e-12, "fisher"),
+        (0, 1e30, "fisher"),
+        (0.6, 1e9, "fisher"),
+        (-0.8, 1e-9, "fisher"),
+        (0.6, 1e-6, "fisher"),
+        (0, 1e12, "vecchia"),
+    ],
+)
+def test_powers_of_box_and_cox_do_not_depend_on_the_unit(power, a, method):
+    plain, found = (boxed(power, each, method=method) for each in (1.0, a))
+    assert found.transform.power == pytest.approx(plain.transform.power, abs=2e-4)
+    assert found.interval == pytest.approx(plain.interval, abs=5e-4)
+    assert found.loglik + N * math.log(a) == pytest.approx(plain.loglik, abs=1e-3)
+
+
+def test_the_restricted_likelihood_has_a_power_of_the_unit():
+    """For each column of the mean: the power is the one by fits at given powers, in whose units values have all digits."""
+    found = boxed(0, 1e5, reml=True)
+    best = found.transform.power
+    for other in (best - 0.05, best + 0.05):
+        assert boxed(0, 1e5, (other - 1e-6, other + 1e-6), reml=True).loglik < found.loglik
+
+
+def test_powers_that_vanish_beside_one_are_refused():
+    with pytest.raises(geostat.TransformError, match=r"few digits .* are left beside the 1 .*: divide all values by "):
+        boxed(-0.8, 1e12)
+
+
 @pytest.mark.parametrize("s", [1e-119, 1e-60, 1e60, 1e119])
 def test_coordinates_in_any_unit(s):
     plain, result = fitted("fisher"), fit(make_observations(s * SITES, VALUES), smoothness=0.5)

@@ -20,9 +20,10 @@ ROUNDINGS = 16 * float(np.finfo(np.float64).eps)
 _JOINED = 8
 
 #: Largest value, and least difference of values unless they are all equal: their squares, times what fits make of them, are
-#: numbers of float64. The largest coordinate and the least extent, likewise.
+#: numbers of float64. The largest coordinate and the least extent, and what the largest covariate is between, likewise.
 _LARGEST, _LEAST = 2.0**502, 2.0**-480
 _LARGEST_COORDINATE, _LEAST_EXTENT = 2.0**400, 2.0**-400
+_LARGEST_COVARIATE, _LEAST_COVARIATE = 2.0**350, 2.0**-350
 
 #: ``"constant"``: an unknown intercept; ``"zero"``: none. Covariates are added to either.
 Mean = Literal["constant", "zero"]
@@ -174,6 +175,7 @@ def make_observations(
     check_size(numbers, counted_rows(len(sites)))
     design = design_matrix(len(sites), covariates, mean)
     names = _column_names(design.shape[1], covariate_names, mean)
+    _check_columns(design, names)
     if len(sites) < design.shape[1] + 3:
         raise ValueError(
             f"{len(sites)} observations are too few for {design.shape[1]} columns of the mean and 3 covariance parameters"
@@ -290,6 +292,18 @@ def check_size(values: NDArray[np.float64], rows: Rows) -> None:
             f"the values differ by {spread:g} at most, of {rows.named(int(np.argmin(values)), int(np.argmax(values)))}, and "
             f"squares of that are no numbers of float64; multiply all values by 1e{power}"
         )
+
+
+def _check_columns(design: NDArray[np.float64], names: tuple[str, ...]) -> None:
+    """Raise ``ValueError`` where squares of a column of the mean are no numbers of float64, and no zeros either."""
+    for name, column in zip(names, design.T, strict=True):
+        largest = float(np.abs(column).max())
+        if largest and not _LEAST_COVARIATE <= largest <= _LARGEST_COVARIATE:
+            how, power = ("divide", 1) if largest > 1 else ("multiply", -1)
+            raise ValueError(
+                f"values of column {name!r} of the mean reach {largest:g}, and products of such are no numbers of float64; {how} "
+                f"the column by 1e{min(300, power * math.floor(math.log10(largest)))}"
+            )
 
 
 def _check_finite(what: str, array: NDArray[np.float64]) -> None:

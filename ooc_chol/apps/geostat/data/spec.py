@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
 from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
 from ooc_chol.apps.geostat.data.tables import FileKind
-from ooc_chol.apps.geostat.data.transforms import Transform, transform_named, transform_of
+from ooc_chol.apps.geostat.data.transforms import Transform, transform_named, transform_of, transformed
 
 _DEFAULT_EXAMPLE_SIZE = 2000
 
@@ -307,7 +307,7 @@ class DataSpec:
             The left side of the formula is not finite in some row, or a value cannot be transformed.
         """
         values = columns[self.value] if self.formula is None else parse_formula(self.formula).values(columns)
-        return values if self.transform is None else transform_named(self.transform).forward(values)
+        return values if self.transform is None else transformed(transform_named(self.transform), values)
 
     def errors(self, columns: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64] | None:
         """Known error variances of observations.

@@ -14,6 +14,9 @@ import ooc_chol as oc
 #: Powers below this, in absolute value, are logarithms: the difference is rounding.
 _LOGARITHM = 1e-10
 
+#: Powers of data, the largest of them, that are too small beside 1: half of the digits are lost.
+_LOST = 1e-8
+
 Array = NDArray[np.float64]
 
 
@@ -159,6 +162,28 @@ def box_cox(power: float) -> Transform:
     (array([2.]), array([4.]))
     """
     return Transform(float(power))
+
+
+def transformed(transform: Transform, values: Array) -> Array:
+    """Transforms of data, refused where powers of all of them are lost beside the 1 that is taken off.
+
+    Raises
+    ------
+    TransformError
+        As for :meth:`Transform.forward`; or no power of a value is as large as :data:`_LOST`.
+    """
+    found = transform.forward(values)
+    if not transform.is_log:
+        with np.errstate(divide="ignore"):
+            powers = transform.power * np.log(oc.plain_array("values", values, np.float64) + transform.shift)
+        if powers.size and powers.max() < math.log(_LOST):
+            most = float(powers.max())
+            largest = math.exp(most / transform.power)
+            raise TransformError(
+                f"values to the power {transform.power:g} are {math.exp(most):.2g} at most, of {largest:g}, and few "
+                f"digits of that are left beside the 1 that is taken off ({transform}): divide all values by {largest:.0e}"
+            )
+    return found
 
 
 def transform_named(text: str) -> Transform:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
-from ooc_chol.apps.geostat.data.transforms import Transform, box_cox
+from ooc_chol.apps.geostat.data.transforms import Transform, box_cox, transformed
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult
 from ooc_chol.apps.geostat.estimation.fitting import fit
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, degrees_of_freedom, evaluated, whiten
@@ -27,6 +28,9 @@ _GAIN, _ROUNDS = 1e-3, 12
 
 #: How near the best power is looked for, and by how much the log-likelihood falls towards the ends of a 95 % interval.
 _CLOSE, _FALL = 1e-4, 1.9207
+
+#: Logarithms of values times the largest power: beyond this they are divided first.
+_FAR = 20.0
 
 #: Log-likelihood of the original values at a power, the covariance function kept but for its variance.
 _Profile = Callable[[float], float]
@@ -114,16 +118,19 @@ def fit_box_cox(observations: Observations, *, powers: tuple[float, float] = POW
     """
     _check(observations, powers, how)
     settings = how.get("settings") or FactorSettings()
-    power = _independent(observations, powers)
+    unit = _unit(observations, powers)
+    data = replace(observations, values=observations.values / unit)
+    power = _independent(data, powers)
     for count in range(1, _ROUNDS + 1):
         transform = box_cox(power)
-        result = fit(_transformed(observations, transform), **how)
-        with _profiled(observations, result, settings, how.get("neighbours", NEIGHBOURS)) as profile:
+        result = fit(_transformed(data, transform), **how)
+        with _profiled(data, result, settings, how.get("neighbours", NEIGHBOURS), math.log(unit)) as profile:
             better = _largest(profile, powers, power)
             is_best = profile(better) - profile(power) <= _GAIN
             if is_best or count == _ROUNDS:
                 interval = _interval(profile, power, powers)
         if is_best or count == _ROUNDS:
+            result = result if unit == 1.0 else fit(_transformed(observations, transform), **how)
             loglik = result.loglik + transform.log_jacobian(observations.values)
             return BoxCoxFit(transform, result, loglik, interval, is_best, count)
         power = better
@@ -143,9 +150,22 @@ def _check(observations: Observations, powers: tuple[float, float], how: dict[st
     box_cox(powers[0]).forward(observations.values)
 
 
+def _unit(observations: Observations, powers: tuple[float, float]) -> float:
+    """A power of two by which values are divided where those that are tried would leave few digits of them, or none.
+
+    With an intercept it changes no power: ``z**power - 1`` becomes a multiple of itself, and a constant.
+    """
+    if observations.mean != "constant":
+        return 1.0
+    logs = np.log(observations.values, out=np.zeros(observations.n), where=observations.values > 0)
+    if float(np.abs(logs).max()) * max(map(abs, powers)) <= _FAR:
+        return 1.0
+    return math.ldexp(1.0, round(float(np.median(logs)) / math.log(2.0)))
+
+
 def _transformed(observations: Observations, transform: Transform) -> Observations:
     """The observations with transformed values."""
-    return replace(observations, values=transform.forward(observations.values))
+    return replace(observations, values=transformed(transform, observations.values))
 
 
 def _independent(observations: Observations, powers: tuple[float, float]) -> float:
@@ -162,16 +182,21 @@ def _independent(observations: Observations, powers: tuple[float, float]) -> flo
 
 @contextmanager
 def _profiled(
-    observations: Observations, result: FitResult[Any], settings: FactorSettings, neighbours: int
+    observations: Observations, result: FitResult[Any], settings: FactorSettings, neighbours: int, log_unit: float
 ) -> Iterator[_Profile]:
-    """Log-likelihoods of the original values by power, at the correlations of a fit: by one factorization, or approximate."""
+    """Log-likelihoods of the original values by power, at the correlations of a fit: by one factorization, or approximate.
+
+    Of values in a unit they lack a constant, and in the restricted likelihood what the unit is to the power for each column of
+    the mean, which has no degree of freedom there.
+    """
+    freedom = degrees_of_freedom(observations, result.reml)
+    slope = (observations.n - freedom) * log_unit
     if result.method == "vecchia":
-        yield _approximate(observations, result, neighbours)
+        yield _approximate(observations, result, neighbours, slope)
         return
     logs = _transformed(observations, box_cox(0.0))
     with evaluated(logs, correlation_of(result.model), variance=None, reml=result.reml, settings=settings) as found:
         ordered = np.exp(found.observations.values)
-        freedom = degrees_of_freedom(observations, result.reml)
         # what does not depend on the power, from the value at the logarithm
         rest = found.likelihood.loglik + 0.5 * freedom * np.log(found.likelihood.quadratic)
 
@@ -179,12 +204,12 @@ def _profiled(
             transform = box_cox(power)
             values = replace(found.observations, values=transform.forward(ordered))
             quadratic = whiten(found.factor, values).quadratic
-            return float(rest - 0.5 * freedom * np.log(quadratic) + transform.log_jacobian(ordered))
+            return float(rest - 0.5 * freedom * np.log(quadratic) + transform.log_jacobian(ordered) + power * slope)
 
         yield profile
 
 
-def _approximate(observations: Observations, result: FitResult[Any], neighbours: int) -> _Profile:
+def _approximate(observations: Observations, result: FitResult[Any], neighbours: int, slope: float) -> _Profile:
     """The profile by Vecchia's approximation, one pass for each power."""
     graph = conditioning(result.model.comparable_sites(observations.coordinates), neighbours)
     correlation = correlation_of(result.model)
@@ -192,7 +217,7 @@ def _approximate(observations: Observations, result: FitResult[Any], neighbours:
     def profile(power: float) -> float:
         transform = box_cox(power)
         found = approximated(_transformed(observations, transform), correlation, graph, variance=None, reml=result.reml)
-        return found.likelihood.loglik + transform.log_jacobian(observations.values)
+        return found.likelihood.loglik + transform.log_jacobian(observations.values) + power * slope
 
     return profile
 

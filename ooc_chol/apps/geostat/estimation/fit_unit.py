@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-import numpy as np
-
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
@@ -29,7 +27,7 @@ class FitUnit:
             model=self.unit.model_back(found.model),
             loglik=self._loglik(found.loglik),
             coefficients=self.unit.coefficients_back(found.coefficients, found.mean_columns),
-            coefficient_covariance=np.ldexp(found.coefficient_covariance, 2 * self.unit.exponent),
+            coefficient_covariance=self.unit.covariance_back(found.coefficient_covariance),
             trials=tuple(self._logliks(trial, "loglik") for trial in found.trials),
             evaluations=tuple(map(self.evaluation, found.evaluations)),
             precision=self._logliks(found.precision, "loglik", "loglik_mixed"),

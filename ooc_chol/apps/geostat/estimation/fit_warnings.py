@@ -28,8 +28,9 @@ _LOG_SHARES = (-30.0, 1.0)
 #: A share of the sites, and how many times as far as these from the middle of all a site is far.
 _MOST, _FAR = 0.9, 100.0
 
-#: Of so many values or more, one that has this share of the sum of squares carries the variance.
-_A_FEW, _CARRIES = 10, 0.5
+#: Of so many values or more, one that has this share of the sum of squares carries the variance; so do some, up to one in so many
+#: as those, that have the second share together.
+_A_FEW, _CARRIES, _CARRY = 10, 0.5, 0.85
 
 _BOUND_TEXTS = {
     ("range", "lower"): "the range is at its lower bound, far below the distances between sites",
@@ -96,14 +97,25 @@ def far_sites(observations: Observations) -> list[str]:
 
 
 def outliers(observations: Observations) -> list[str]:
-    """A note that names a value that has most of the sum of squares of all, where there are more than a few."""
+    """A note that names a value, or a few, that have most of the sum of squares of all, where there are more than a few."""
     squares = least_squares_residuals(observations.design, observations.values) ** 2
-    row, share = int(np.argmax(squares)), float(squares.max() / squares.sum())
-    if observations.n < _A_FEW or share < _CARRIES:
+    rows = np.argsort(-squares, kind="stable")
+    shares = np.cumsum(squares[rows]) / squares.sum()
+    count = 1 + int(np.searchsorted(shares, _CARRY))
+    if count > observations.n // _A_FEW and shares[0] >= _CARRIES:
+        count = 1
+    if observations.n < _A_FEW or count > observations.n // _A_FEW:
         return []
+    first = int(rows[np.argmin(observations.named_rows.numbers[rows[:count]])])
+    have = f" and {count - 1} more together have" if count > 1 else " alone has"
+    ask = (
+        "those values: are they gaps or errors? Drop or mend them"
+        if count > 1
+        else "that value: is it a gap or an error? Drop or mend it"
+    )
     return [
-        f"{observations.named_rows.named(row)} alone has {100 * share:.4g} % of the sum of squares of the values about their "
-        "mean, so that the estimate is of that value: is it a gap or an error? Drop or mend it, or transform the values"
+        f"{observations.named_rows.named(first)}{have} {100 * shares[count - 1]:.4g} % of the sum of squares of the values about "
+        f"their mean, so that the estimate is of {ask}, or transform the values"
     ]
 
 

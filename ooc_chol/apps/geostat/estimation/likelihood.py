@@ -222,7 +222,7 @@ def likelihood_back(
         loglik=unit.loglik_back(found.loglik, degrees_of_freedom(observations, found.reml)),
         model=unit.model_back(found.model) if model is None else model,
         coefficients=unit.coefficients_back(found.coefficients, observations.mean_columns),
-        coefficient_covariance=np.ldexp(found.coefficient_covariance, 2 * unit.exponent),
+        coefficient_covariance=unit.covariance_back(found.coefficient_covariance),
         quadratic=unit.variance_back(found.quadratic),
     )
 

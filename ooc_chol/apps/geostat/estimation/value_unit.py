@@ -68,6 +68,17 @@ class ValueUnit:
             found[0] += self.shift
         return found
 
+    def covariance_back(self, covariance: _Array) -> _Array:
+        """Covariances of coefficients of the mean, where float64 holds their variances."""
+        with np.errstate(over="ignore", under="ignore"):
+            found = np.ldexp(covariance, 2 * self.exponent)
+        if not (np.isfinite(found).all() and np.diag(found).all()):
+            raise ValueError(
+                "variances of the coefficients of the mean are no numbers of float64 in the unit of these values: give values "
+                "divided by their standard deviation, and covariates too"
+            )
+        return found
+
 
 def value_unit(observations: Observations) -> ValueUnit:
     """The unit in which values are computed; the plain one of all values but extreme ones."""

@@ -13,11 +13,10 @@ from ooc_chol.config import parse_bytes, whole_number
 from ooc_chol.eigen.asked import BLOCKS, sizes_of, start_of
 from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity, lobpcg_panels
-from ooc_chol.eigen.powers import unscaled
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import returned
-from ooc_chol.eigen.shift_invert import ShiftInvert, inverse_of, nearest_order
+from ooc_chol.eigen.shift_invert import ShiftInvert, check_near, inverse_of, nearest_order
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted
@@ -299,7 +298,8 @@ def solved_near(
         raise TypeError(f"sigma is a {type(sigma).__name__}; give a real number")
     if not np.isfinite(sigma):
         raise ValueError(f"sigma is {sigma}; give a finite number")
-    sigma = float(unscaled(np.array(float(sigma)), -problem.power))
+    with np.errstate(over="ignore"):
+        sigma = float(np.ldexp(float(sigma), problem.power))
     if precision != Precision.DDD:
         raise ValueError(f"with sigma all is computed in float64, but precision is {precision.value}: give precision='DDD'")
     n, product = problem.n, problem.exact(stack)
@@ -328,6 +328,7 @@ def solved_near(
 def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: ExitStack) -> Solved:
     """Of all eigenpairs, by LAPACK, those that are wanted."""
     whole = whole_pairs(problem.exact(stack), problem.n, Wanted(problem.n, "LA", wanted.tol), Precision.DDD)
+    check_near(sigma, whole.scale, problem.power)
     roundoff = len(whole.values) * np.finfo(np.float64).eps * whole.scale
     order = nearest_order(whole.values, sigma, wanted.which, roundoff)[: wanted.k]
     found = _of_lapack(whole.values[order], whole.residuals[order], whole.scale, wanted, whole.products)

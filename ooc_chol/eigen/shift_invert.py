@@ -115,15 +115,12 @@ def inverse_of(
     """
     scale = _largest(product, n)
     check_magnitude(scale, Precision.DDD)
-    if scale and abs(sigma) * _ROUNDOFF > scale:
-        raise ValueError(
-            f"sigma is {sigma:.3g}, but A has eigenvalues of {scale:.3g} at most, which are all equally near: give a nearer sigma"
-        )
+    check_near(sigma, scale, power)
     scale_shifted = max(scale + abs(sigma), np.finfo(np.float64).tiny)
     if OPinv is not None:
-        given = _given(OPinv, n)
-        inverse = Inverse(scaled_product(given, -power) if power else given, "OPinv", scale, sigma)
-        _try_given(inverse, product, n, sigma, scale_shifted)
+        solve = _given(OPinv, n)
+        inverse = Inverse(scaled_product(solve, -power) if power else solve, "OPinv", scale, sigma)
+        _try_given(inverse, product, n, scale_shifted, power)
         return inverse
     if matrix is None:
         raise ValueError(
@@ -138,12 +135,11 @@ def inverse_of(
         shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
         if not told:
             _check_budget(shifted, memory_budget)
-        solve, told = _factored(shifted, scale_shifted)
-        if solve is not None:
-            return Inverse(solve, "SuperLU", scale, beside, abs(shifted))
-    raise SingularMatrixError(
-        f"A - {sigma!r} I", told, f"take another sigma, such as {sigma - _MOST_SHIFT * scale_shifted!r}, or OPinv"
-    )
+        found, told = _factored(shifted, scale_shifted)
+        if found is not None:
+            return Inverse(found, "SuperLU", scale, beside, abs(shifted))
+    given, other = (float(np.ldexp(each, -power)) for each in (sigma, sigma - _MOST_SHIFT * scale_shifted))
+    raise SingularMatrixError(f"A - {given!r} I", told, f"take another sigma, such as {other!r}, or OPinv")
 
 
 # factors
@@ -217,14 +213,28 @@ def _given(op_inv: Any, n: int) -> Solve:
     return lambda rhs: plain_array("OPinv @ x", op_inv(rhs.copy()), np.float64)
 
 
-def _try_given(inverse: Inverse, product: Product, n: int, sigma: float, scale: float) -> None:
+def check_near(sigma: float, scale: float, power: int) -> None:
+    """Raise where sigma is so far away that no eigenvalue is nearer to it than others; ``scale`` is of the largest of them.
+
+    Both are the caller's times ``2^power``, and sigma is infinite where that is too large.
+    """
+    if scale and not abs(sigma) * _ROUNDOFF <= scale:
+        with np.errstate(over="ignore"):
+            most = float(np.ldexp(scale, -power))
+        raise ValueError(
+            f"sigma is too far away: A has eigenvalues of about {most:.3g} at most, which are all equally near; give a nearer one"
+        )
+
+
+def _try_given(inverse: Inverse, product: Product, n: int, scale: float, power: int) -> None:
     """Raise unless OPinv solves with A - sigma I, roughly."""
     b = np.random.default_rng(START_SEED).uniform(-1.0, 1.0, (n, 1))
     x = inverse.solve(b)
     if x.shape != b.shape:
         raise ValueError(f"OPinv returned shape {x.shape} for an array of shape {b.shape}")
-    error = float(np.linalg.norm(product(x) - sigma * x - b))
+    error = float(np.linalg.norm(product(x) - inverse.sigma * x - b))
     if not error <= _MOST_GIVEN * np.linalg.norm(b) + _MOST_BACKWARD * scale * np.linalg.norm(x):
+        sigma = float(np.ldexp(inverse.sigma, -power))
         raise ValueError(
             f"OPinv does not solve with A - sigma I, sigma = {sigma!r}: of a random b, ||(A - sigma I) OPinv(b) - b|| is "
             f"{error / np.linalg.norm(b):.2g} ||b||; mind the sign, or solve more accurately"

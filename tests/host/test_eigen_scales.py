@@ -141,3 +141,19 @@ def test_ordinary_matrices_take_no_product_more():
     operator = LinearOperator(a.shape, matmat=lambda x: calls.append(1) or a @ x, matvec=lambda x: a @ x, dtype=float)
     report = oc.eigsh(operator, 3).report
     assert len(calls) == report.passes + report.certificate_passes + sum(each.passes for each in report.checks)
+
+
+@pytest.mark.parametrize("ncv", [None, N])
+@pytest.mark.parametrize(("power", "sigma"), [(-700, 1.0), (-1000, 1e300), (700, -1e308), (0, 1e17)])
+def test_what_is_said_of_a_sigma_is_of_the_callers_scale(ncv, power, sigma):
+    with pytest.raises(ValueError, match=r"sigma is too far away: A has eigenvalues of about \S+ at most") as told:
+        oc.eigsh(tridiagonal(power), 3, sigma=sigma, ncv=ncv, **HOST)
+    most = float(str(told.value).split("about ")[1].split()[0])
+    assert np.ldexp(2.0, power) <= most <= np.ldexp(4.004, power)
+
+
+@pytest.mark.parametrize("power", [-700, 700])
+def test_an_inverse_of_another_sigma_is_refused_in_the_callers_scale(power):
+    sigma = float(np.ldexp(4.5, power))
+    with pytest.raises(ValueError, match=f"OPinv does not solve with A - sigma I, sigma = {sigma!r}: ".replace("+", r"\+")):
+        oc.eigsh(aslinearoperator(tridiagonal(power)), 3, sigma=sigma, OPinv=solver(power, 4.7))

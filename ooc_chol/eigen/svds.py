@@ -32,6 +32,7 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.room import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.canonical import check_value_type
 from ooc_chol.sparse.multiplier import Store
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr
@@ -195,12 +196,17 @@ def _matrix(A: Any, store: Store, stack: ExitStack) -> BlockCSR | LinearOperator
         return A
     if isinstance(A, BlockCSR):
         return A
-    if isinstance(A, np.ndarray | list | tuple):
-        dense = plain_array("A", A)
-        if dense.ndim != 2:
-            raise ValueError(f"A has {dense.ndim} dimensions, but a matrix has two")
-        A = csr_array(dense)
-    return stack.enter_context(block_csr(A, store=store))
+    return stack.enter_context(block_csr(_packable(A) if isinstance(A, np.ndarray | list | tuple) else A, store=store))
+
+
+def _packable(A: Any) -> csr_array:
+    """A dense array as a sparse one; of types that SciPy does not have there, as one that holds the same numbers."""
+    dense = plain_array("A", A)
+    if dense.ndim != 2:
+        raise ValueError(f"A has {dense.ndim} dimensions, but a matrix has two")
+    check_value_type(dense.dtype, "an array")
+    is_half = dense.dtype.kind == "f" and dense.dtype.itemsize == 2
+    return csr_array(dense.astype(np.float32 if is_half else dense.dtype.newbyteorder("="), copy=False))
 
 
 def _sizes(n: int, k: int, block: int | None, ncv: int | None, widest: int) -> Sizes:

@@ -193,3 +193,20 @@ def test_the_transpose_is_the_transpose_to_the_bit(tmp_path):
         assert np.array_equal(found.indptr, expected.indptr)
         assert np.array_equal(found.indices, expected.indices)
         assert np.array_equal(found.data, expected.data)
+
+
+@pytest.mark.parametrize("dtype", ["?", "i1", ">i4", "u8", "f2", ">f2", "f4", ">f4", "f8", ">f8", "g"])
+@pytest.mark.parametrize("view", [lambda a: a, lambda a: a[::-1, ::-1], np.asfortranarray, lambda a: a[::2]])
+def test_dense_arrays_of_every_real_type(tall, dtype, view):
+    a = view(np.rint(8 * tall.toarray()[:90, :60]).astype(dtype))
+    _, s, _ = oc.svds(a, 3, devices="host:0")
+    exact = np.linalg.svd(a.astype(float), compute_uv=False)[2::-1]
+    assert np.abs(s - exact).max() <= 1e-6 * exact[-1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "advice"), [("O", r"astype\(float\)"), ("c16", "A.real"), ("U8", "convert"), ("M8[s]", "convert")]
+)
+def test_arrays_of_no_real_numbers_are_refused_with_what_to_do(tall, dtype, advice):
+    with pytest.raises(oc.UnsupportedTypeError, match=advice):
+        oc.svds(np.rint(8 * tall.toarray()[:90, :60]).astype(int).astype(dtype), 3, devices="host:0")

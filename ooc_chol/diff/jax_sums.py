@@ -61,7 +61,7 @@ def _bucket_sums(a: Array, b: Array, bucket: _Bucket, wide: bool) -> Array:
     if width <= _EXACT:
         terms = (_products(a, b, bucket.of_a[:, t], bucket.of_b[:, t], wide) for t in range(width))
         return reduce(jnp.add, terms).astype(a.dtype)
-    products = _products(a, b, bucket.of_a.T.ravel(), bucket.of_b.T.ravel(), wide).reshape(width, -1, b.shape[1])
+    products = _products(a, b, bucket.of_a.T.ravel(), bucket.of_b.T.ravel(), wide).reshape(width, len(bucket.of_a), b.shape[1])
     if bucket.belongs is not None:
         products = jnp.where(bucket.belongs.T[:, :, None], products, 0)
     return jnp.sum(products, axis=0).astype(a.dtype)

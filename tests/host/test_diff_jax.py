@@ -386,3 +386,15 @@ def test_eigenvalues_that_are_not_simple_have_no_derivatives(sparse):
     assert jax.grad(lambda E: sparse.eigsh(E, 1, which="LA")[0])(E).values.shape == (E.nnz,)
     with pytest.raises(ValueError, match="have no derivatives"):
         jax.grad(lambda E: sparse.eigsh(E, 2, which="LA").sum())(E)
+
+
+@pytest.mark.parametrize("degree", [2, 40])
+def test_vectors_without_columns(sparse, degree):
+    import jax
+
+    pattern = scipy.sparse.random_array((60, 60), density=degree / 60, rng=1) + scipy.sparse.eye_array(60) * 60
+    a, nothing = sparse.CSR.of(pattern.tocsr()), np.zeros((60, 0))
+    for function in (sparse.matmul, sparse.solve, lambda a, x: jax.jit(sparse.matmul)(a, x)):
+        assert function(a, nothing).shape == (60, 0)
+        assert jax.grad(lambda x, f=function: f(a, x).sum())(nothing).shape == (60, 0)
+    assert not np.asarray(sparse.sampled(a.pattern, nothing, nothing)).any()

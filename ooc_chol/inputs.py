@@ -60,6 +60,8 @@ def plain_array(
     ------
     MissingValueError
         An entry is masked, or pandas' NA.
+    TypeError
+        Complex numbers are given where real ones are needed.
 
     Examples
     --------
@@ -78,6 +80,8 @@ def plain_array(
         if not gaps_as_nan:
             raise MissingValueError(name, *gap)
         found = _with_nan(found)
+    if dtype is not None and np.dtype(dtype).kind in "biuf" and np.asarray(found).dtype.kind == "c":
+        raise TypeError(f"{name}: complex numbers are given, but real ones are needed; give their real and imaginary parts apart")
     return np.array(found, dtype=dtype, copy=True if copy else None)
 
 

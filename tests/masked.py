@@ -52,6 +52,12 @@ def forms(good: NDArray[Any], folder: Path) -> Iterator[tuple[str, Any]]:
     yield "made when asked for", _Wrapped(there)
 
 
+def check_real(door: Door) -> None:
+    """Assert that complex numbers are refused: no imaginary part is dropped, not even with a warning."""
+    with pytest.raises((TypeError, ValueError, IndexError), match=r"(?i)complex|whole number|bool|integer"):
+        door.call(door.good.astype(np.complex128))
+
+
 def check_refused(door: Door, folder: Path) -> None:
     """Assert that no form of a masked array gives a result, and that a mask that is False everywhere changes none."""
     for form, given in forms(door.good, folder):

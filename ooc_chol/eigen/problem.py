@@ -298,7 +298,10 @@ def _of_operator(a: LinearOperator) -> GivenProblem:
     _check_real(a.dtype)
 
     def product(x: NDArray[Any]) -> NDArray[Any]:
-        return plain_array("A @ x", a.matmat(x))
+        found = plain_array("A @ x", a.matmat(x))
+        if found.dtype.kind == "c":
+            _check_real(found.dtype)
+        return found
 
     return GivenProblem(product, a.shape[0], np.dtype(np.float32 if a.dtype == np.float32 else np.float64))
 

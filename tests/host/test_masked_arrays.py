@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
 from tests.host.window_blocks import dense, made_blocks, run_of
-from tests.masked import Door, array_parameters, check_refused, masked
+from tests.masked import Door, array_parameters, check_real, check_refused, masked
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -161,6 +161,15 @@ FOUND = {"HalfSolveSums", "InverseTraces"}
 @pytest.mark.parametrize("name", DOORS)
 def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
     check_refused(DOORS[name], tmp_path)
+
+
+#: What may be complex.
+COMPLEX = {"cholesky.a", "cholesky.a of tiles", "solve.a", "logdet.a"}
+
+
+@pytest.mark.parametrize("name", [name for name in DOORS if name not in COMPLEX])
+def test_no_door_drops_imaginary_parts(name):
+    check_real(DOORS[name])
 
 
 def test_every_array_that_is_taken_is_in_the_table():

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array, issparse
 
 import ooc_chol as oc
 from ooc_chol.apps.imputation.graphs import read_graph
-from ooc_chol.apps.imputation.scores import neighbour_means, observed_mask, slice_squares
+from ooc_chol.apps.imputation.scores import neighbour_means, observed_mask, power_of, slice_squares
 
 
 @final
@@ -157,19 +157,19 @@ def cross_validate(
     away: list[NDArray[np.float64]] = []
     lambdas: NDArray[np.float64] = np.empty(0)
     squares, plain = np.full((len(tensor), 0), np.nan), np.zeros(len(tensor))
-    size = np.zeros(len(tensor))
+    size, power = np.zeros(len(tensor)), power_of([tensor], seen)
     for fold in range(folds):
         held = of_slice == fold
         kept = seen & ~held.reshape(-1, *(1,) * (seen.ndim - 1))
         scored = held if seen.ndim == 1 else seen & held[:, None, None]
-        away, lambdas = _errors(tensor, transform, kept, scored, options)
+        away, lambdas = _errors(tensor, transform, kept, scored, power, options)
         columns = len(away) if fold == 0 else min(len(away), squares.shape[1])
         squares = np.full((len(tensor), columns), np.nan) if fold == 0 else squares[:, :columns]
         squares[held] = np.stack(away[:columns], axis=1)[held]
         if weights is not None:
-            mean_away, _ = slice_squares(neighbour_means(tensor, kept, weights), tensor, scored)
+            mean_away, _ = slice_squares(neighbour_means(tensor, kept, weights), tensor, scored, power)
             plain[held] = mean_away[held]
-        size[held] = slice_squares(tensor, tensor, scored)[1][held]
+        size[held] = slice_squares(tensor, tensor, scored, power)[1][held]
         if progress is not None:
             progress(fold + 1, folds)
     total = float(size.sum())
@@ -207,13 +207,18 @@ def _weights(graph: Any, n: int) -> csr_array | None:
 
 
 def _errors(
-    tensor: NDArray[Any], fourier: oc.GraphFourier, kept: NDArray[np.bool_], scored: NDArray[np.bool_], options: dict[str, Any]
+    tensor: NDArray[Any],
+    fourier: oc.GraphFourier,
+    kept: NDArray[np.bool_],
+    scored: NDArray[np.bool_],
+    power: int,
+    options: dict[str, Any],
 ) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
-    """Squares of errors by slice after each value of lambda, and these values as shares of s_1."""
+    """Squares of errors over ``2**power`` by slice after each value of lambda, and these values as shares of s_1."""
     away: list[NDArray[np.float64]] = []
 
     def score(row: oc.LambdaRow, estimate: Callable[[], NDArray[Any]]) -> None:
-        away.append(slice_squares(estimate(), tensor, scored)[0])
+        away.append(slice_squares(estimate(), tensor, scored, power)[0])
 
     report = oc.impute(tensor, kept, fourier, callback=score, **options).report
     if not away:

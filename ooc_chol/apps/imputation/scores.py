@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ import ooc_chol as oc
 
 #: The rule by which NaN stands for what is missing.
 observed_mask = oc.observed_mask
+
+#: Tensors whose largest entry is within so many powers of two from 1 are compared as they are.
+_POWERS = 200
 
 
 def relative_error(estimate: Any, true: Any, where: NDArray[np.bool_] | None = None) -> float:
@@ -39,26 +44,48 @@ def relative_error(estimate: Any, true: Any, where: NDArray[np.bool_] | None = N
     >>> relative_error([[[3.0, 5.0]]], [[[3.0, 4.0]]])
     0.2
     """
-    found, wanted = oc.plain_array("estimate", estimate), oc.plain_array("true", true)
+    found, wanted = _real("estimate", estimate), _real("true", true)
     if found.shape != wanted.shape or found.ndim != 3:
         raise ValueError(f"the estimate has shape {found.shape}, but the truth {wanted.shape}; give two tensors (N, m, n)")
     if where is not None and where.shape not in (wanted.shape, wanted.shape[:1]):
         raise ValueError(f"where has shape {where.shape}; give ({len(wanted)},) or {wanted.shape}")
-    away, size = (float(part.sum()) for part in slice_squares(found, wanted, where))
+    power = power_of([found, wanted], where)
+    away, size = (float(part.sum()) for part in slice_squares(found, wanted, where, power))
     return float(np.sqrt(away / size)) if size else (float("inf") if away else 0.0)
 
 
+def _real(name: str, given: Any) -> NDArray[Any]:
+    """An array of real numbers."""
+    found = oc.plain_array(name, given)
+    if found.dtype.kind == "c":
+        raise TypeError(f"{name} holds {found.dtype}; compare real and imaginary parts apart")
+    return found
+
+
+def power_of(tensors: Sequence[NDArray[Any]], where: NDArray[np.bool_] | None) -> int:
+    """By which power of two to divide, so that squares of what counts are numbers of float64: 0 where they are."""
+    largest = 0.0
+    for tensor in tensors:
+        for at, part in enumerate(tensor):
+            counts = np.isfinite(part) if where is None else np.isfinite(part) & where[at]
+            largest = max(largest, float(np.abs(part).max(initial=0.0, where=counts)))
+    power = math.frexp(largest)[1]
+    return power if abs(power) > _POWERS else 0
+
+
 def slice_squares(
-    estimate: NDArray[Any], true: NDArray[Any], where: NDArray[np.bool_] | None
+    estimate: NDArray[Any], true: NDArray[Any], where: NDArray[np.bool_] | None, power: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums of squares of errors and of the truth in each slice, ``where`` that counts; two of (N,)."""
+    """Sums of squares of errors and of the truth over ``2**power`` in each slice, ``where`` that counts; two of (N,)."""
     away, size = np.zeros(len(true)), np.zeros(len(true))
     for at in range(len(true)):
         counts: Any = True if where is None else where[at]
         if not np.any(counts):
             continue
-        wanted = np.where(counts, true[at], 0).astype(np.float64)
-        difference = np.where(counts, estimate[at], 0).astype(np.float64) - wanted
+        wanted, found = (np.where(counts, each[at], 0).astype(np.float64) for each in (true, estimate))
+        if power:
+            wanted, found = np.ldexp(wanted, -power), np.ldexp(found, -power)
+        difference = found - wanted
         away[at], size[at] = np.vdot(difference, difference), np.vdot(wanted, wanted)
     return away, size
 

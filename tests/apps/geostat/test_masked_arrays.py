@@ -10,7 +10,7 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.apps import geostat as g
 from ooc_chol.apps.geostat import Matern
-from tests.masked import Door, array_parameters, check_refused, masked
+from tests.masked import Door, array_parameters, check_real, check_refused, masked
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -202,6 +202,11 @@ def closed():
 @pytest.mark.parametrize("name", DOORS)
 def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
     check_refused(DOORS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_no_door_drops_imaginary_parts(name):
+    check_real(DOORS[name])
 
 
 def test_every_array_that_is_taken_is_in_the_table():

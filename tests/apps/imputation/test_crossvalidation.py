@@ -74,3 +74,16 @@ def test_it_prints_as_objects_do():
 def test_what_makes_no_sense_is_refused(options, kind, said):
     with pytest.raises(kind, match=said):
         cross_validate(tensor(), fourier(), **options)
+
+
+@pytest.mark.parametrize("power", [-1060, -700, 700, 1010])
+def test_errors_do_not_depend_on_the_unit(power):
+    x, mask = tensor().astype(np.float64), oc.random_mask((N, 12, 12), 0.9)
+    scaled = np.ldexp(x, power)
+    same = np.ldexp(scaled, -power)  # denormal numbers have fewer digits
+    options = {"folds": 2, "n_lambdas": 3}
+    found, expected = cross_validate(scaled, graph(), mask, **options), cross_validate(same, graph(), mask, **options)
+    np.testing.assert_allclose(found.errors, expected.errors, rtol=1e-3)
+    assert found.neighbours == pytest.approx(expected.neighbours, rel=1e-3)
+    assert relative_error(np.ldexp(same + 1, power), scaled) == pytest.approx(relative_error(same + 1, same), rel=1e-3)
+    assert relative_error(scaled, np.zeros_like(scaled)) == np.inf and relative_error(scaled, scaled) == 0

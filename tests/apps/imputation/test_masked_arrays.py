@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from ooc_chol.apps import imputation as imp
-from tests.masked import Door, array_parameters, check_refused
+from tests.masked import Door, array_parameters, check_real, check_refused
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -38,6 +38,11 @@ def imputer():
 @pytest.mark.parametrize("name", DOORS)
 def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
     check_refused(DOORS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", DOORS)
+def test_no_door_drops_imaginary_parts(name):
+    check_real(DOORS[name])
 
 
 def test_every_array_that_is_taken_is_in_the_table():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import spectral as s
-from tests.masked import Door, array_parameters, check_refused, masked
+from tests.masked import Door, array_parameters, check_real, check_refused, masked
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -75,6 +75,11 @@ def parted(**options):
 @pytest.mark.parametrize("name", DOORS)
 def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
     check_refused(DOORS[name](tmp_path), tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in DOORS if name != "Graph.cut.labels"])  # which are compared, whatever they are
+def test_no_door_drops_imaginary_parts(name, tmp_path):
+    check_real(DOORS[name](tmp_path))
 
 
 def test_every_array_that_is_taken_is_in_the_table():

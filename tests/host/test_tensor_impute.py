@@ -520,3 +520,11 @@ def test_generators_say_what_they_lack():
         oc.random_mask((3, 4, 5), 0.5, by="row")
     one, other = (oc.low_rank_tensor(graph, 50, 40, 2, noise=noise, seed=3) for noise in (0.0, 0.1))
     assert np.isclose(np.std(other - one), 0.1, rtol=0.05) and np.isclose(one.var(), 1.0, rtol=0.2)
+
+
+def test_a_constant_is_found_where_it_is_an_eigenvector_or_taken_off():
+    constant, mask = np.full((60, 6, 5), 5.0), oc.random_mask((60, 6, 5), 0.8)
+    found = oc.impute(constant, mask, oc.GraphFourier(random_graph(60), normalized=False)).tensor
+    assert error_of(found, constant) <= 1e-5
+    middle = constant[mask].mean()
+    assert np.array_equal(oc.impute(constant - middle, mask, random_graph(60)).tensor + middle, constant)

@@ -158,8 +158,8 @@ def make_observations(
     Raises
     ------
     ValueError
-        Shapes disagree, an entry is not finite, or there are fewer observations than columns of the mean plus the covariance's
-        parameters.
+        Shapes disagree, an entry is not finite, or its square is no number of float64, or there are fewer observations than
+        columns of the mean plus the covariance's parameters.
 
     Examples
     --------

@@ -99,7 +99,7 @@ def fit_box_cox(observations: Observations, *, powers: tuple[float, float] = POW
     ValueError
         As for ``fit``; or there are known errors, a nugget that is kept at a variance, or a log.
     TransformError
-        A value is not positive.
+        A value is not positive; or values to the estimated power vanish beside 1, and have to be divided by a number first.
 
     Notes
     -----

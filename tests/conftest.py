@@ -8,7 +8,6 @@ the one that a person sees.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -179,8 +178,9 @@ def _missing_here(item: pytest.Item) -> str | None:
     for marker in item.iter_markers("package") if "package" in names else ():
         if not _is_there(marker.args[0]):
             return str(marker.args[0])
-    if "golden_bits" in names and not _has_recorded_blas():
-        return "the BLAS library and processor of golden_bits.json"
+    for marker in item.iter_markers("golden_bits") if "golden_bits" in names else ():
+        if not _holds_here(marker.args[0]):
+            return f"the BLAS library and processor of {marker.args[0].name}"
     if "thorough" in names and not item.config.getoption("--thorough"):
         return "--thorough"
     devices = _cuda_devices_needed(item) if names & {"cuda", "multigpu"} else 0
@@ -203,12 +203,11 @@ def _missing_viewer() -> str | None:
     return script.missing(script.told())
 
 
-@cache
-def _has_recorded_blas() -> bool:
-    """Whether factors here have the bits of those that were recorded."""
-    from tests.host.golden import FILE, library
+def _holds_here(record: Path) -> bool:
+    """Whether bits here are those of a golden file."""
+    from tests.golden import holds_here
 
-    return bool(json.loads(FILE.read_text(encoding="utf-8"))["library"] == library())
+    return holds_here(record)
 
 
 def _cuda_devices_needed(item: pytest.Item) -> int:

@@ -6,8 +6,6 @@ Bits belong to a BLAS library on one kind of processor; with another the tests o
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.kernels.host.blas import blas_identity
+from tests.golden import GoldenFile, digest, library
 
 #: Digests and keys by the name of a case, and the library with which they were made.
-FILE = Path(__file__).with_name("golden_bits.json")
+FILE = GoldenFile(Path(__file__).with_name("golden_bits.json"), "tests.host.golden")
 
 N, NB = 300, 32
 
@@ -59,11 +57,6 @@ def cases() -> dict[str, dict[str, Any]]:
     }
 
 
-def library() -> str:
-    """The BLAS library to which bits belong."""
-    return " ".join(blas_identity().values())
-
-
 def factor(name: str, folder: Path) -> oc.CholeskyFactor:
     """The factor of a case; its file, if it has one, is made in ``folder``."""
     options = cases()[name]
@@ -75,7 +68,7 @@ def factor(name: str, folder: Path) -> oc.CholeskyFactor:
 
 def facts(one: oc.CholeskyFactor) -> dict[str, Any]:
     """Digest of L's bits, what they depend on, and how often pivots failed."""
-    bits = hashlib.sha256(np.ascontiguousarray(np.asarray(one)).tobytes()).hexdigest()
+    bits = digest(np.ascontiguousarray(np.asarray(one)).tobytes())
     return {"sha256": bits, "escalations": len(one.report.escalations), "key": one.arithmetic_key}
 
 
@@ -92,4 +85,4 @@ if __name__ == "__main__":
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:
-        FILE.write_text(json.dumps(record(Path(folder)), indent=1) + "\n", encoding="utf-8")
+        FILE.write(record(Path(folder)))

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +21,11 @@ from ooc_chol.precision.norms import FactorNorms, MatrixNorms
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
 from ooc_chol.tasks.operations import STREAM_NAMES, Link, Pool
 from ooc_chol.tasks.tiling import TileGrid
+from tests.golden import GoldenFile
+from tests.golden import digest as sha256
 
 #: Digests by the name of a problem.
-FILE = Path(__file__).with_name("golden_plans.json")
+FILE = GoldenFile(Path(__file__).with_name("golden_plans.json"), "tests.plan.golden")
 
 N, NB = 1210, 64
 GRID = TileGrid(N, NB)
@@ -95,8 +95,8 @@ def digest(plan: Plan) -> str:
         for step in program.steps:
             place = STREAM_NAMES[step.stream], tuple(step.block), step.nbytes
             text.append(f"{step.label} {place} {tuple(step.waits)} {tuple(map(tuple, step.awaits))} {step.announced}")
-    return hashlib.sha256("\n".join(text).encode()).hexdigest()
+    return sha256("\n".join(text))
 
 
 if __name__ == "__main__":
-    FILE.write_text(json.dumps({name: digest(case.plan()) for name, case in cases()}, indent=1) + "\n", encoding="utf-8")
+    FILE.write({name: digest(case.plan()) for name, case in cases()})

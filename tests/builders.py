@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
+from ooc_chol.dense.cluster.plan import ClusterPlan, plan_cluster
 from ooc_chol.dense.execution.executor import Execution, execute
 from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
 from ooc_chol.dense.matrix_norms import measure_matrix
@@ -128,6 +130,13 @@ def problem(n: int, itemsize: int = 8, precision: PrecisionMap | None = None) ->
 def planned(n: int, itemsize: int = 8, rates: Rates | None = None, precision: PrecisionMap | None = None, **options: Any) -> Plan:
     """A plan from options, without a matrix and with these rates."""
     return fresh_plan(problem(n, itemsize, precision), FactorOptions(**options), lambda grid: rates)
+
+
+def cluster_plan(
+    n: int, nb: int, workers: Sequence[Mapping[str, Any]], rates: Mapping[str, float], **options: Any
+) -> ClusterPlan:
+    """A plan for workers and a network that do what these figures say; nobody is asked."""
+    return plan_cluster(TileGrid(n, nb), [WorkerRates(**worker) for worker in workers], ClusterRates(**rates), **options)
 
 
 def forget_plans() -> None:

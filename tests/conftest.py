@@ -180,7 +180,7 @@ def _missing_here(item: pytest.Item) -> str | None:
             return str(marker.args[0])
     for marker in item.iter_markers("golden_bits") if "golden_bits" in names else ():
         if not _holds_here(marker.args[0]):
-            return f"the BLAS library and processor of {marker.args[0].name}"
+            return f"the libraries and processor of {marker.args[0].name}"
     if "thorough" in names and not item.config.getoption("--thorough"):
         return "--thorough"
     devices = _cuda_devices_needed(item) if names & {"cuda", "multigpu"} else 0

@@ -17,6 +17,9 @@ from scipy.sparse import diags_array, eye_array
 
 import ooc_chol as oc
 from ooc_chol.apps import imputation, spectral
+from ooc_chol.apps.geostat.data.grids import grid_over
+from ooc_chol.apps.geostat.data.layers import Column, Layer, write_layer
+from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.cli import main
 from ooc_chol.config import cache_directory
 from ooc_chol.hardware.rates_file import check_writable
@@ -134,15 +137,29 @@ def traced() -> object:
     return oc.cholesky(A, tile_size=20, trace=True).trace
 
 
+def layer() -> Layer:
+    """Values on a grid that have no pattern."""
+    grid = grid_over([0.0, 0.0], [1.0, 1.0], (30, 30))
+    values = np.random.default_rng(1).standard_normal(grid.size)
+    return Layer(DataSpec("csv", "", ("x", "y"), "z"), grid.points(0, grid.size), {"z": Column(values)}, "a layer", grid)
+
+
 WRITERS: dict[str, Callable[[str], object]] = {
     "t.pftrace": lambda file: traced().save(file),
     "t.pftrace.gz": lambda file: traced().save(file),
     "L.factor": lambda file: oc.cholesky(A, tile_size=20).save(file),
     "L": lambda file: oc.cholesky(A, tile_size=20, store=file),
     "A.oocsr": lambda file: oc.block_csr(eye_array(4000, format="csr"), store=file),
-    "x.npz": lambda file: imputation.write_tensor(file, np.ones((16, 40, 40))),
+    **{
+        f"x{ending}": lambda file: imputation.write_tensor(file, np.random.default_rng(1).standard_normal((16, 40, 40)))
+        for ending in (".npz", ".npy", ".nc")
+    },
+    **{
+        f"layer{ending}": lambda file: write_layer(file, layer())
+        for ending in (".csv", ".nc", ".gpkg", ".parquet", ".asc", ".tif")
+    },
     "parts.txt": lambda file: spectral.write_partition(file, np.arange(9000)),
-    "x.npy": lambda file: _saved(file),
+    "saved.npy": lambda file: _saved(file),
     "x.bytes": lambda file: _write(file, b"x" * 9000),
 }
 
@@ -157,7 +174,9 @@ def _saved(file: str) -> None:
         np.save(stream, np.ones(9000))
 
 
-@pytest.mark.parametrize("file", WRITERS)
+@pytest.mark.parametrize(
+    "file", [pytest.param(each, marks=pytest.mark.package("rasterio")) if each.endswith(".tif") else each for each in WRITERS]
+)
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
     """In a child, since a limit of the largest file cannot be lifted for all that pytest writes."""

@@ -38,17 +38,20 @@ def check_raster(path: str | os.PathLike[str], grid: Grid) -> None:
 def write_geotiff(path: str | os.PathLike[str], layer: Layer, replace: bool) -> None:
     """Write a band of FP64 for each column, named and with its unit; NaN where there is no value."""
     rasterio = imported("rasterio", "GeoTIFFs are written", "raster")
+    memory_file = imported("rasterio.io", "GeoTIFFs are written", "raster").MemoryFile
     assert layer.grid is not None, "write_layer lets nothing else pass"
     (x, y), (dx, dy) = layer.grid.axes, _cell(layer.grid)
     profile = {"driver": "GTiff", "dtype": "float64", "nodata": np.nan, "compress": "deflate", "predictor": 3}
     profile |= {"width": len(x), "height": len(y), "count": len(layer.columns), "crs": layer.crs_name}
     profile["transform"] = rasterio.Affine(dx, 0.0, x[0] - dx / 2, 0.0, -dy, y[-1] + dy / 2)
-    with oc.output_file(path, replace=replace) as part, rasterio.open(part, "w", **profile) as raster:
-        for band, (name, column) in enumerate(layer.columns.items(), 1):
-            raster.write(layer.spread(column.values)[::-1], band)
-            raster.set_band_description(band, name)
-            raster.set_band_unit(band, column.unit)
-        raster.update_tags(TIFFTAG_IMAGEDESCRIPTION=layer.title)
+    with oc.output_file(path, replace=replace) as part, memory_file() as written:
+        with written.open(**profile) as raster:
+            for band, (name, column) in enumerate(layer.columns.items(), 1):
+                raster.write(layer.spread(column.values)[::-1], band)
+                raster.set_band_description(band, name)
+                raster.set_band_unit(band, column.unit)
+            raster.update_tags(TIFFTAG_IMAGEDESCRIPTION=layer.title)
+        part.write_bytes(written.getbuffer())  # GDAL only prints that a disk is full
 
 
 def ascii_files(path: str | os.PathLike[str], names: tuple[str, ...]) -> tuple[Path, ...]:

@@ -22,6 +22,7 @@ def main() -> int:
     int
         As :func:`ooc_chol.cli.main`.
     """
+    _open_standard_streams()
     before = {number: signal.getsignal(number) for number in _ENDING}
 
     def restore() -> None:
@@ -37,6 +38,13 @@ def main() -> int:
         return run(imported=restore)
     except KeyboardInterrupt:  # after the command
         return 128 + signal.SIGINT
+
+
+def _open_standard_streams() -> None:
+    """Open as nothing what the shell has closed (``2>&-``): a file would get its number, and what libraries print."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 def _leave(number: int, _: FrameType | None) -> None:

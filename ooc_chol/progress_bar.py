@@ -13,27 +13,34 @@ ProgressReporter: TypeAlias = Callable[[int, int, float], None] | None
 
 @final
 class Display:
-    """A text stream that shows nothing more once its reader is gone: what is shown must not end what is computed."""
+    """A text stream that shows nothing once its reader is gone, or was never there: what is shown must not end what is computed.
 
-    def __init__(self, stream: TextIO) -> None:
+    Of a process without a standard stream (``2>&-``) Python has None.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._is_gone = False
 
     def write(self, text: str) -> None:
         """Write, as long as that works."""
-        self._attempt(lambda: self._stream.write(text))
+        self._attempt(lambda stream: stream.write(text))
 
     def flush(self) -> None:
         """Flush, as long as that works."""
-        self._attempt(self._stream.flush)
+        self._attempt(lambda stream: stream.flush())
+
+    def isatty(self) -> bool:
+        """Whether a person sees it."""
+        return self._stream is not None and self._stream.isatty()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _attempt(self, step: Callable[[], object]) -> None:
-        if not self._is_gone:
+    def _attempt(self, step: Callable[[TextIO], object]) -> None:
+        if self._stream is not None and not self._is_gone:
             try:
-                step()
+                step(self._stream)
             except OSError:
                 self._is_gone = True
 

@@ -7,12 +7,13 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any, NamedTuple
 
 import ooc_chol as oc
 from ooc_chol.cli.answers import answered
 from ooc_chol.cli.parsers import CommandParser, HelpFormatter, examples
+from ooc_chol.progress_bar import Display
 from ooc_chol.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
@@ -37,6 +38,13 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
         The exit status: 0, 1 where some of several cases failed or a file is damaged, 2 for what a user can mend, 128 and the
         number of a signal.
     """
+    shown: Any = Display(sys.stderr)  # a standard error that is full, or closed, ends no command
+    with redirect_stderr(shown):
+        return _run(arguments, imported)
+
+
+def _run(arguments: Sequence[str] | None, imported: Callable[[], None] | None) -> int:
+    """Run the command line; the exit status."""
     names: Collection[str] = ()
     try:
         options = make_parser().parse_args(arguments)

@@ -8,11 +8,14 @@ import os
 import pwd
 import resource
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.io import mmwrite
 from scipy.sparse import diags_array, eye_array
 
 import ooc_chol as oc
@@ -24,6 +27,7 @@ from ooc_chol.cli import main
 from ooc_chol.config import cache_directory
 from ooc_chol.hardware.rates_file import check_writable
 from ooc_chol.memory.files import package_version
+from tests.host.runs import COMMAND, ENVIRONMENT
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
@@ -224,3 +228,42 @@ def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(oc.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
         package_version()
+
+
+# standard streams that are closed, or full
+
+
+@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", "2>/dev/full"])
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("factor", "a.npy", "--store", "L.ooc", "--tile-size", "20"), 0),
+        (("eigsh", "a.mtx", "-k", "2", "--json"), 0),
+        (("geostat", "variogram", "t.csv", "--x", "x", "--y", "y", "--value", "z"), 0),
+        (("factor", "b.npy", "--store", "M.ooc"), 2),
+        (("factor",), 2),
+    ],
+    ids=["a bar", "figures", "an application", "an error", "no words"],
+)
+def test_a_command_works_without_standard_error(words, status, streams, tmp_path):
+    np.save(tmp_path / "a.npy", A)
+    mmwrite(tmp_path / "a.mtx", diags_array(np.arange(900.0)))
+    np.savetxt(tmp_path / "t.csv", np.random.default_rng(1).random((40, 3)), delimiter=",", header="x,y,z", comments="")
+    done = subprocess.run(["bash", "-c", f'"$@" {streams}', "bash", *COMMAND, *words], cwd=tmp_path, env=ENVIRONMENT, check=False)
+    assert done.returncode == status
+    for file in tmp_path.glob("L.ooc"):
+        oc.load(file).close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda **shown: oc.cholesky(A, tile_size=20, **shown).close(),
+        lambda **shown: oc.eigsh(diags_array(np.arange(300.0)).tocsr(), k=2, **shown),
+        lambda **shown: oc.impute(T, MASK, RING, **shown),
+    ],
+    ids=["cholesky", "eigsh", "impute"],
+)
+def test_a_bar_without_a_standard_error_shows_nothing(call, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    call(progress=True)

@@ -235,7 +235,10 @@ def _ranges(array: NDArray[Any]) -> list[range]:
 
 
 def _block(file: BlockFile, number: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """A block, compared with its checksums."""
+    """A block, compared with its checksums; no run leaves NaN or infinity."""
     out = np.empty(file.sizes[number], np.uint8)
     file.read_stored((number, 0), out)
-    return out.view(dtype)
+    found = out.view(dtype)
+    if not np.isfinite(found).all():
+        raise DamagedFileError(f"{file.path}: block {number} holds NaN or infinity; {file.advice}", file.path)
+    return found

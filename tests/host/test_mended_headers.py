@@ -1,4 +1,4 @@
-"""Checkpoints whose header was changed and signed anew: each field of a wrong type or value is refused, or does no harm."""
+"""Checkpoints that were changed and signed anew: each field of a wrong type or value is refused, or does no harm; NaN too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.memory.block_files import first_page
+from ooc_chol.memory.checksums import hash_bytes
 from tests.host import eigsh_kills, impute_kills
 from tests.host.packed_file_bytes import PAGE, header_of
 from tests.tensor_runs import error_of
@@ -61,3 +62,25 @@ def test_a_header_of_another_shape_is_damage(tmp_path, solver):
                 is_same = error_of(found, expected.tensor) == 0 if solver == "impute" else np.allclose(found[0], expected[0])
                 assert is_same, (place, value)
     assert refused > 100
+
+
+@pytest.mark.parametrize("solver", ["impute", "eigsh"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_a_number_that_no_run_leaves_is_damage(tmp_path, solver, number):
+    path = tmp_path / "c"
+    solved = {"impute": impute_kills.solved, "eigsh": eigsh_kills.solved}[solver]
+    solved(path)
+    whole = path.read_bytes()
+    offset, header = header_of(whole)
+    start = PAGE
+    for block, (size, sums) in enumerate(list(header["blocks"])):
+        changed = bytearray(whole)
+        values = np.frombuffer(changed, np.float32 if solver == "impute" else np.float64, size // 8, start)
+        values[len(values) // 2] = number
+        stop = start + -(-size // PAGE) * PAGE
+        header["blocks"][block][1] = f"{hash_bytes(bytes(changed[start:stop]), block):016x}"
+        text = json.dumps(header).encode()
+        path.write_bytes(first_page(offset, text, whole[:8]) + changed[PAGE:offset] + text)
+        with pytest.raises(oc.DamagedFileError, match=str(path)):
+            solved(path)
+        header["blocks"][block][1], start = sums, stop

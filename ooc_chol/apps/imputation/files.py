@@ -271,7 +271,9 @@ def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
     if magic in _MAGIC_3:
         try:
             content = netcdf_file(file, "r", mmap=False, maskandscale=True)
-        except _DAMAGED as error:
+        except (*_DAMAGED, OSError, MemoryError) as error:  # the last two of places and sizes that no file has
+            if isinstance(error, MemoryError):
+                oc.check_room(file.stat().st_size, f"memory for {file}", "give it as .npy, which is mapped")
             raise ValueError(f"{file} is a damaged NetCDF file: {error}; copy it again") from error
     elif magic == _MAGIC_4:
         if find_spec("netCDF4") is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -157,3 +159,28 @@ def test_files_that_are_no_images(tmp_path: Path) -> None:
         read_image(tmp_path / "text.png")
     with pytest.raises(FileNotFoundError):
         read_image(tmp_path / "none.png")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_tiff_takes_no_more_than_its_bytes_justify(tmp_path: Path, compressed: bool) -> None:
+    """Pages of zeros that are packed well, and a header that promises what is not there."""
+    import tifffile
+
+    path, side = tmp_path / "a.tif", 1 << 15
+
+    def zeros() -> Iterator[bytes]:
+        yield from [zlib.compress(bytes(side * side // 4))] * 4
+
+    if compressed:
+        tifffile.imwrite(path, shape=(side, side), dtype=np.uint8, data=zeros(), compression="zlib", tile=(side // 2, side // 2))
+    else:
+        tifffile.imwrite(path, np.zeros((8, 9), np.uint8))
+        whole = path.read_bytes()
+        with tifffile.TiffFile(path) as tiff:
+            places = [tiff.pages[0].tags[name].valueoffset for name in ("ImageWidth", "ImageLength")]
+        changed = bytearray(whole)
+        for place in places:
+            changed[place : place + 2] = (side - 1).to_bytes(2, "little")
+        path.write_bytes(changed)
+    with pytest.raises(ValueError, match=rf"a\.tif: its pixels take \d+ bytes, but the file has {path.stat().st_size};"):
+        read_image(path)

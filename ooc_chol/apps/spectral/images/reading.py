@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
 
+#: How TIFF files begin; most bytes of pixels for each byte of one, and those that need no such reason.
+_MAGIC, _MOST_GROWTH, _SMALL = (b"II", b"MM"), 50, 256 << 20
 #: Grey levels of white, for integers.
 WHITE = 255.0
 #: Weights of red, green and blue in a grey level: Rec. 709 as scikit-image has it.
@@ -57,7 +59,7 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
         raise ImportError(
             f"image files are read by scikit-image, which is not installed: {oc.install_hint('spectral')}"
         ) from error
-    oc.input_file(path).close()  # says at once what is wrong with the path
+    _check_tiff(path)
     image, why_not = None, ""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what the readers that are tried will be one day
@@ -74,6 +76,25 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
     if image.ndim not in (2, 3):
         raise ValueError(f"{os.fspath(path)} has shape {image.shape}: several images, or none; give one of them as an array")
     return image
+
+
+def _check_tiff(path: str | os.PathLike[str]) -> None:
+    """Refuse a TIFF file that promises far more than its bytes justify; of other formats the readers have a limit of pixels."""
+    with oc.input_file(path) as file:  # says at once what is wrong with the path
+        if file.read(len(_MAGIC[0])) not in _MAGIC:
+            return
+    with oc.guarded_imports():
+        import tifffile
+    try:
+        with tifffile.TiffFile(path) as tiff:
+            nbytes = sum(each.nbytes for each in tiff.series)
+    except Exception:  # of a damaged one it has errors of many kinds, which reading it tells
+        return
+    size = os.stat(path).st_size
+    if nbytes > max(_SMALL, _MOST_GROWTH * size):
+        advice = "write it without compression, or give it as an array"
+        raise ValueError(f"{os.fspath(path)}: its pixels take {nbytes} bytes, but the file has {size}; {advice}")
+    oc.check_room(nbytes, f"memory for the pixels of {os.fspath(path)}", "give fewer of them")
 
 
 def pixels_of(image: ArrayLike) -> Pixels:

@@ -19,8 +19,8 @@ import ooc_chol as oc
 from ooc_chol.sparse.sources import rows_of
 from tests.host.sparse_files import folder, graph, matrix, metis
 
-# Lists of edges that begin with 1 are warned of; mutations make some.
-pytestmark = [pytest.mark.host, pytest.mark.filterwarnings("ignore:.*vertices begin with 1:ooc_chol.InputWarning")]
+# Lists of edges without a vertex 0 are warned of; mutations make some.
+pytestmark = [pytest.mark.host, pytest.mark.filterwarnings("ignore:.*vertices begin with:ooc_chol.InputWarning")]
 
 #: Mutations of one file of every format, of others of the format, and of each with ``--thorough``.
 FIRST, OTHERS, THOROUGH = 200, 50, 2000

@@ -405,7 +405,8 @@ def test_counting_begins_at_0_or_1(tmp_path: Path, base: Any) -> None:
         ("1 2\n2 3\n", {"base": 0}, False),
         ("1 2\n2 3\n", {"base": 1}, False),
         ("1 2\n2 0\n", {}, False),
-        ("5 2\n2 7\n", {}, False),
+        ("5 2\n2 7\n", {}, True),
+        ("5 2\n2 7\n", {"base": 0}, False),
         ("# none\n", {}, False),
     ],
 )
@@ -413,6 +414,19 @@ def test_lists_that_may_count_from_1_are_told(tmp_path: Path, lines: str, option
     (tmp_path / "a.txt").write_text(lines)
     with pytest.warns(oc.InputWarning, match="give base=1") if warns else nullcontext():
         oc.edge_list(tmp_path / "a.txt", **options)
+
+
+@pytest.mark.parametrize("line", ["O,1", "nan,2", '"0","1"', "'0',1", "x\t1", "1x,2", "l;0"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv"])
+def test_a_first_line_with_a_number_as_vertex_is_no_line_of_names(tmp_path: Path, ending: str, line: str) -> None:
+    (tmp_path / f"a{ending}").write_text(f"{line}\n0,1\n")
+    refused(tmp_path / f"a{ending}", "line 1: .* is no number")
+
+
+@pytest.mark.parametrize("line", ["source,target", "from;to;2020", '"a", "b"', "_1\tx2", "V1 V2"])
+def test_a_first_line_of_names_is_passed_over(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.tsv").write_text(f"{line}\n0\t1\n")
+    assert assembled(oc.edge_list(tmp_path / "a.tsv")).nnz == 2
 
 
 @pytest.mark.parametrize("name", ["a.graph", "a.graph.gz", "A.MTX", "a.npz", "a.npy", "a.oocsr"])

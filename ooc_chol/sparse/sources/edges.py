@@ -50,7 +50,7 @@ def edge_list(
         first line has one, between blanks, commas or semicolons. Lines that begin with ``#`` or ``%`` are comments; the first
         line of a ``.csv`` or ``.tsv`` may have names.
     base : {0, 1}
-        Number of the first vertex: 0 where it is not given, with a warning where the list has no vertex 0 but a vertex 1.
+        Number of the first vertex: 0 where it is not given, with a warning where the list has no vertex 0.
     directed : bool
         Whether a line is one entry, row then column; else it is two, one in each triangle (and one for a loop).
     shape : (int, int), optional
@@ -78,7 +78,7 @@ def edge_list(
     Warns
     -----
     InputWarning
-        ``base`` was not given, and the list has no vertex 0 but a vertex 1.
+        ``base`` was not given, and the list has no vertex 0.
 
     Examples
     --------
@@ -107,9 +107,10 @@ def edge_list(
     is_told, base = base is not None, base or 0
     edges = _read(path, source, base)
     vertices = edges.vertices
-    if not is_told and vertices.size and vertices.min() == 1:
+    if not is_told and (first := int(vertices.min()) if vertices.size else 0):
         advice = "if they count from 1, give base=1 (--one-based in the shell)"
-        text = f"{source}: vertices begin with 1, so that vertex 0 has no edges; {advice}"
+        none = "vertex 0 has" if first == 1 else f"vertices 0 to {first - 1} have"
+        text = f"{source}: vertices begin with {first}, so that {none} no edges; {advice}"
         warnings.warn(text, InputWarning, stacklevel=2)
     if shape is None:
         n = int(vertices.max()) + 1 if vertices.size else 0
@@ -166,7 +167,7 @@ def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
     data = piece.data
     if piece.first_line == 1:
         data = data.removeprefix(b"\xef\xbb\xbf")
-        if _endings(path) & {".csv", ".tsv"} and _HEADLINE.match(data):
+        if _endings(path) & {".csv", ".tsv"} and _is_headline(data[: data.index(b"\n")]):
             data = data[data.index(b"\n") :]
     if b"#" in data or b"%" in data:
         data = _COMMENT.sub(b"", data)
@@ -174,6 +175,19 @@ def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
         _check_fields(data, separators, piece, source)
         data = data.translate(bytes.maketrans(b",;", b"  "))
     return Piece(data, piece.first_line)
+
+
+def _is_headline(line: bytes) -> bool:
+    """Whether a line has names of columns: with a number as a vertex it is an edge that is none, and not to be passed over."""
+    return _HEADLINE.match(line) is not None and not any(map(_is_number, re.split(rb"[,;\t ]+", line.strip())[:2]))
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        float(word.strip(b"\"' "))
+    except ValueError:
+        return False
+    return True
 
 
 def _check_fields(data: bytes, separators: bytes, piece: Piece, source: str) -> None:

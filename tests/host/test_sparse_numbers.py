@@ -76,6 +76,29 @@ def test_values_of_all_forms_are_read(value, tmp_path):
         assert packed.tocsr()[0, 0] == float(value)
 
 
+TINY = ("1e-400", "-2.4E-324", "0.001e-0999", "1" + "0" * 50 + "e-9999", "0.5e-323999999999999999999")
+
+
+@pytest.mark.parametrize("word", [*TINY, "5e-324", "0e-400", "0.000E-999", "-1e-0300"])
+@pytest.mark.parametrize("name", ["a.mtx", "a.txt", "a.csv"])
+def test_a_value_that_is_not_zero_does_not_become_zero(word, name, tmp_path):
+    path, between = tmp_path / name, "," if name == "a.csv" else " "
+    lines = [between.join(words) for words in (("1", "2", "3.5"), ("2", "1", word), ("2", "2", "1e-5"))]
+    head = "%%MatrixMarket matrix coordinate real general\n3 3 3\n" if name == "a.mtx" else between.join("001") + "\n"
+    path.write_text(head + "\n".join(lines) + "\n")
+    place = (1, 0) if name == "a.mtx" else (2, 1)
+
+    def made():
+        return path if name == "a.mtx" else oc.edge_list(path, directed=True)
+
+    if word in TINY:
+        with pytest.raises(oc.SparseInputError, match=f"line {len(head.splitlines()) + 2}: .*below all numbers of FP64"):
+            oc.block_csr(made())
+    else:
+        with oc.block_csr(made()) as packed:
+            assert packed.tocsr()[place] == float(word)
+
+
 LARGEST = 2**31 - 1
 
 

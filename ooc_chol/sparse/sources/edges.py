@@ -17,7 +17,7 @@ from ooc_chol.errors import InputWarning, SparseInputError
 from ooc_chol.inputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows, most_rows
-from ooc_chol.sparse.sources.text import Numbers, Piece, line_shapes, parsed, text_pieces
+from ooc_chol.sparse.sources.text import Numbers, Piece, check_underflow, line_shapes, parsed, text_pieces
 
 #: Endings of files in other formats.
 _OTHER_ENDINGS = (".graph", ".graph.gz", ".mtx", ".mtx.gz", ".npz", ".npy", ".oocsr")
@@ -153,6 +153,7 @@ def _read(path: Path, source: str, base: int) -> Edges:
         if table.numbers.dtype.kind == "f":
             _check_digits(plain, source)
         if width == 3:
+            check_underflow(plain, source)
             weights.append(rows[:, 2].copy())
     found = np.concatenate(vertices) if vertices else np.empty((0, 2), np.int32)
     return Edges(found, np.concatenate(weights) if weights else None)

@@ -14,7 +14,7 @@ from ooc_chol.room import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.sources.coordinates import coordinate_rows
 from ooc_chol.sparse.sources.scattered import ScatteredRows, check_declared
-from ooc_chol.sparse.sources.text import REAL, WHOLE, Piece, first_other, line_shapes, opened_text, text_pieces
+from ooc_chol.sparse.sources.text import REAL, WHOLE, Piece, check_underflow, first_other, line_shapes, opened_text, text_pieces
 from ooc_chol.sparse.sources.vectors import ArrayVector
 
 #: Bytes in which the banner, comments and sizes stand.
@@ -179,6 +179,8 @@ class _Checked:
             problem = f"{body[at : at + 1]!r:.20} stands in no {self._header.field} number"
             raise SparseInputError(self._source, f"line {line}", problem, _ADVICE)
         self._check_lines(body, piece.first_line + head.count(b"\n"))
+        if self._allowed is _REAL:
+            check_underflow(Piece(body, piece.first_line + head.count(b"\n")), self._source)
 
     def _check_lines(self, data: bytes, first_line: int) -> None:
         """Refuse lines that are no entry: row, column and, unless it is a pattern, one value."""

@@ -25,6 +25,8 @@ _MOST_SHOWN = 40
 #: Characters of whole numbers, and of real ones, with the blanks between them.
 WHOLE = b" \t\r\n\v\f0123456789"
 REAL = WHOLE + b"+-.eE"
+#: Exponents with which a number may be too small for FP64.
+_TINY = re.compile(rb"-(?<=[eE]-)0*(?:[3-9]\d\d|[1-9]\d{3,})")
 _ONE_DIGIT = bytes.maketrans(b"123456789", b"0" * 9)
 
 
@@ -164,6 +166,16 @@ def line_shapes(data: bytes) -> list[bytes]:
     return codes[is_kept].tobytes().split(b"\n")
 
 
+def check_underflow(piece: Piece, source: str) -> None:
+    """Refuse numbers that FP64 has as zero, but are none: an entry would be lost."""
+    for found in _TINY.finditer(piece.data):
+        word = _word(piece, found.start())
+        if not float(word) and re.search(rb"[1-9]", word.lower().partition(b"e")[0]):
+            line = piece.first_line + piece.data.count(b"\n", 0, found.start())
+            problem = f"{word.decode('ascii')!r:.40} is below all numbers of FP64"
+            raise SparseInputError(source, f"line {line}", problem, "scale the values, or write 0 if none is meant")
+
+
 def _first_bad(piece: Piece) -> int:
     """Where the first word begins that is no number."""
     for word in re.finditer(rb"[^ \t\r\n\v\f]+", piece.data):
@@ -174,10 +186,15 @@ def _first_bad(piece: Piece) -> int:
     return 0
 
 
+def _word(piece: Piece, at: int) -> bytes:
+    """The word between blanks around a place, cut some way behind the place."""
+    begin = max(piece.data.rfind(blank, 0, at) for blank in (b" ", b"\t", b"\n")) + 1
+    return (piece.data[begin : at + _MOST_SHOWN].split() or [b""])[0]
+
+
 def _no_number(piece: Piece, at: int, source: str) -> SparseInputError:
     """The error for a word that is no number."""
-    begin = max(piece.data.rfind(blank, 0, at) for blank in (b" ", b"\t", b"\n")) + 1
-    word = (piece.data[begin : begin + _MOST_SHOWN].split() or [b""])[0].decode("ascii", "backslashreplace")
+    word = _word(piece, at)[:_MOST_SHOWN].decode("ascii", "backslashreplace")
     line = piece.first_line + piece.data.count(b"\n", 0, at)
     return SparseInputError(
         source, f"line {line}", f"{word!r} is no number that may stand there", "mend the line, or make it a comment"

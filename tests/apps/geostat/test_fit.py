@@ -13,7 +13,9 @@ from scipy.stats import chi2
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
+from ooc_chol.apps.geostat.estimation.fit_warnings import bound_text
 from ooc_chol.apps.geostat.estimation.progress import Evaluation, LineProgress, TerminalProgress, progress_for
+from ooc_chol.apps.geostat.estimation.spaces import search_space
 from ooc_chol.dense.rates.measuring import measure_rates
 from tests.apps.geostat.few_tiles import fit, log_likelihood, profile_log_likelihood
 from tests.apps.geostat.fields import simulate
@@ -138,6 +140,36 @@ def test_fixed_nugget_is_kept():
     assert result.model.nugget == pytest.approx(0.3)
     free = fit(observations, smoothness=1.5)
     assert free.loglik >= result.loglik - 0.01
+
+
+@pytest.mark.parametrize("method", ["fisher", "cobyqa", "lbfgs", "vecchia"])
+@pytest.mark.parametrize(
+    ("variance", "smoothness", "nugget"), [(1.0, 2.5, 1e-9), (1e6, 0.5, 1e-5), (1e-12, 1.5, 1e-12), (1e-4, 1.5, 1.0)]
+)
+def test_a_nugget_that_is_kept_leaves_the_variance_free(variance, smoothness, nugget, method):
+    """Whatever the ratio of the two: the largest likelihood is at least that of the truth."""
+    truth = Matern(variance, 0.15, smoothness, nugget)
+    observations = simulate(truth, 120, seed=15)
+    least = log_likelihood(observations, truth).loglik
+    result = fit(observations, smoothness=smoothness, nugget=nugget, method=method)
+    assert result.converged and result.model.nugget == pytest.approx(nugget)
+    assert result.loglik >= least - 1e-3
+    assert not any("floor" in text or "upper bound" in text for text in result.warnings)
+    if method == "fisher":
+        profile = geostat.profile_likelihood(observations, truth, "range", [0.15], estimated=("range", "variance"))
+        assert profile.loglik[0] >= least - 1e-3
+        rough = fit(observations, covariance=Matern(1.0, 0.1, smoothness), fixed=("smoothness",), nugget=nugget)
+        assert rough.loglik == pytest.approx(result.loglik, abs=1e-2)
+
+
+def test_a_variance_at_a_bound_beside_a_nugget_that_is_kept_is_said():
+    observations = make_observations(np.arange(40.0), np.random.default_rng(0).normal(size=40))
+    space = search_space(observations, 2.0, 0.5)
+    for side, end, words in (("lower", space.lower, "its upper bound"), ("upper", space.upper, "the nugget that is kept")):
+        ((name, where, bound),) = [found for found in space.at_bounds(end) if found[0] == "nugget_ratio"]
+        assert where == side and words in bound_text(space, name, where, bound)
+    with pytest.raises(ValueError, match="say nugget='zero'"):
+        fit(observations, smoothness=0.5, nugget=5e-324)
 
 
 def test_evaluations_used_up_are_said():

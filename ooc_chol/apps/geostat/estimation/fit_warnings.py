@@ -51,6 +51,12 @@ _BOUND_TEXTS = {
     ("nugget_ratio", "upper"): "the nugget is at its upper bound, 1000 times the variance",
 }
 
+#: The same of the ratio of a nugget that is kept, whose bounds are those of the variance.
+_KEPT_TEXTS = {
+    "lower": _BOUND_TEXTS["variance", "upper"],
+    "upper": "the variance is at its lower bound, a millionth of what the nugget that is kept leaves: it explains the values",
+}
+
 
 def warnings_of(
     observations: Observations,
@@ -121,6 +127,8 @@ def outliers(observations: Observations) -> list[str]:
 
 def bound_text(space: SearchSpace[Any], name: str, side: str, bound: float) -> str:
     """Say that a parameter is at a bound, and of those of a Matérn model and of the nugget what that means."""
+    if name == NUGGET_RATIO and space.fixed_nugget is not None:
+        return _KEPT_TEXTS[side]
     if name in (NUGGET_RATIO, VARIANCE) or isinstance(space.template, Matern):
         return _BOUND_TEXTS[name, side]
     if name.startswith(RATIO):

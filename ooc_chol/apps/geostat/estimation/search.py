@@ -180,9 +180,9 @@ class SearchSpace(Generic[Model]):
         return {name: scale.shift(float(part)) for name, scale, part in zip(self.names, self.scales, step, strict=True)}
 
     def raised(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The point, with a nugget ratio of at least 0.001."""
+        """The point, with a nugget ratio of at least 0.001 where the nugget is free."""
         least = self.lower.copy()
-        if NUGGET_RATIO in self.names:
+        if NUGGET_RATIO in self.names and self.fixed_nugget is None:
             least[self.names.index(NUGGET_RATIO)] = NUGGET_SCALE.coordinate(_FLAT_RATIO)
         return np.maximum(point, least)
 
@@ -204,7 +204,7 @@ class SearchSpace(Generic[Model]):
         values = {
             "range": [share * extent for share in _START_RANGES],
             "smoothness": START_SMOOTHNESS,
-            NUGGET_RATIO: _START_RATIOS,
+            NUGGET_RATIO: _START_RATIOS if self.fixed_nugget is None else [self._middle(NUGGET_RATIO)],
             VARIANCE: [self._middle(VARIANCE)] if VARIANCE in self.names else [],
         }
         axes = [[scale.coordinate(v) for v in values[name]] for name, scale in zip(self.names, self.scales, strict=True)]

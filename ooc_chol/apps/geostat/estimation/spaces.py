@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-
 from ooc_chol.apps.geostat.covariances.coincidence import check_places
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.model import kept_nugget
@@ -51,18 +49,28 @@ def family_space(observations: Observations, template: Model, nugget: Nugget, *,
     scales = {name: scale for name, scale in everything.items() if name not in fixed}
     _check_scales(template, everything, scales)
     if variance != 0.0:
-        scales[NUGGET_RATIO] = NUGGET_SCALE
+        scales[NUGGET_RATIO] = NUGGET_SCALE if variance is None else _kept_scale(observations, variance)
     if observations.error_variances is not None and not variance:
-        scales[VARIANCE] = _variance_scale(observations, observations.error_variances)
+        scales[VARIANCE] = _variance_scale(observations)
     return SearchSpace(tuple(scales), tuple(scales.values()), template.with_values(variance=1.0, nugget=0.0), variance)
 
 
-def _variance_scale(observations: Observations, error_variances: NDArray[np.float64]) -> Scale:
+def _kept_scale(observations: Observations, nugget: float) -> Scale:
+    """The scale of the ratio of a nugget that is kept: the bounds are those of the variance."""
+    variance = _variance_scale(observations, nugget)
+    least = nugget / variance.upper
+    if not least:
+        raise ValueError(f"nugget is {nugget:g}, which is nothing beside the variance of the values: say nugget='zero'")
+    return Scale(least, nugget / variance.lower, step=NUGGET_SCALE.step)
+
+
+def _variance_scale(observations: Observations, nugget: float = 0.0) -> Scale:
     """The scale of a variance: a factor either way of what known errors leave of the mean square of the residuals."""
     spread = float(np.mean(least_squares_residuals(observations.design, observations.values) ** 2))
     if spread == 0.0:
         raise ValueError("the mean fits all values exactly, so there is nothing left for a covariance (are all values equal?)")
-    shown = max(spread - float(np.mean(error_variances)), _LEAST_VARIANCE_SHARE * spread)
+    errors = 0.0 if observations.error_variances is None else float(np.mean(observations.error_variances))
+    shown = max(spread - errors - nugget, _LEAST_VARIANCE_SHARE * spread)
     return Scale(shown / _VARIANCE_FACTOR, shown * _VARIANCE_FACTOR)
 
 

@@ -26,4 +26,5 @@ def variogram_start(observations: Observations, space: SearchSpace[Any]) -> NDAr
     model = fit_variogram(variogram, smoothness="best" if "smoothness" in space.shape else template.smoothness).model
     seen = float(variogram.edges[-1])
     variance = max(model.variance, 1e-3 * model.sill)
-    return space.raised(space.point(model.with_values(range=min(model.range, seen), variance=variance)))
+    nugget = model.nugget if space.fixed_nugget is None else space.fixed_nugget
+    return space.raised(space.point(model.with_values(range=min(model.range, seen), variance=variance, nugget=nugget)))

@@ -225,6 +225,16 @@ def clamped_factors_of_nothing(machine, precision, block):
     assert np.allclose((inverse @ r)[np.ix_(kept, kept)], np.eye(len(kept)), atol=1e-4)
 
 
+def clamped_factors_of_hardly_anything(machine, precision, block):
+    """Squares that are no normal numbers have no bits to be exact in: nothing of them becomes infinite, and nothing above is."""
+    least = np.finfo(precision.compute).smallest_subnormal
+    for factor in (1, 3, 1000):
+        gram = np.full((block, block), factor * least)
+        r, inverse, weak = clamped(machine, precision, gram, 1e-5)
+        assert weak == 1 and np.isfinite(r).all() and np.isfinite(inverse).all() and (inverse.diagonal() > 0).all()
+        assert np.abs(inverse).max() <= 2 * float(np.finfo(precision.compute).tiny) ** -0.5
+
+
 def columns_by_what_they_were(machine, precision, block):
     """A short column depends whose pivot, times the square of what it was divided by, is below the roundoff of what it was."""
     scale, before = np.diag(10.0 ** -np.arange(block)), np.eye(block)

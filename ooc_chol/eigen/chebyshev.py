@@ -68,7 +68,9 @@ class ChebyshevFilter:
         return np.asarray(np.arccosh(np.maximum(filtered, 1.0)) / self.degree)
 
 
-def chosen_filter(ritz: Ritz, wanted: Wanted, block: int, capacity: int, degree: int | None = None) -> ChebyshevFilter | None:
+def chosen_filter(
+    ritz: Ritz, wanted: Wanted, block: int, capacity: int, degree: int | None = None, largest: float = 1e150
+) -> ChebyshevFilter | None:
     """The filter with which one more cycle should do, by what a restart tells of the spectrum; None where none is worth it.
 
     Parameters
@@ -81,6 +83,8 @@ def chosen_filter(ritz: Ritz, wanted: Wanted, block: int, capacity: int, degree:
         Columns of a panel, and panels of the space.
     degree : int, optional
         The degree that the caller asks for.
+    largest : float
+        What values of the polynomial must not exceed: degrees of which they would are lowered.
 
     Returns
     -------
@@ -112,9 +116,11 @@ def chosen_filter(ritz: Ritz, wanted: Wanted, block: int, capacity: int, degree:
             break
     if not angle:
         return None
-    found = degree or min(found, MOST_DEGREE)
-    scale = float(np.abs(ritz.values).max())
     outermost = float(np.arccosh(max(1.0, (values[0] - center) / half)))
+    found = min(degree or min(found, MOST_DEGREE), int(np.arccosh(largest) / outermost))
+    if found < 2:
+        return None
+    scale = float(np.abs(ritz.values).max())
     while degree is None and found >= LEAST_DEGREE and _drowned(found, outermost, angle, half / scale) > _MOST_DROWNED:
         found -= 1
     if degree is None and found < LEAST_DEGREE:

@@ -14,7 +14,7 @@ from ooc_chol.eigen.chebyshev import ChebyshevFilter, FilteredSpace, chosen_filt
 from ooc_chol.eigen.check import PASSES, sweep
 from ooc_chol.eigen.forecast import Forecast
 from ooc_chol.eigen.krylov import KrylovBasis, Ritz
-from ooc_chol.eigen.powers import check_magnitude
+from ooc_chol.eigen.powers import check_magnitude, largest_value
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import CheckRound, LanczosCounts, LanczosState
 from ooc_chol.eigen.wanted import Wanted
@@ -168,7 +168,8 @@ class Lanczos:
         if self.filter is None:
             self.scale = max(self.scale, ritz.scale)
             if not self.counts.restarts:
-                self._next = chosen_filter(ritz, self.wanted, self.space.block, self.space.capacity, self._degree)
+                sizes, most = (self.space.block, self.space.capacity), largest_value(self.space.precision)
+                self._next = chosen_filter(ritz, self.wanted, *sizes, self._degree, most)
         self._restart(ritz)
         settled = self._settled_of(ritz.values, ritz.estimates[: self.wanted.k])
         self._settled = settled

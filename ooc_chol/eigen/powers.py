@@ -26,6 +26,11 @@ def is_ordinary(largest: float, precision: Precision) -> bool:
     return not largest or least < largest < most
 
 
+def largest_value(precision: Precision) -> float:
+    """The largest eigenvalue of which squares fit."""
+    return _MAGNITUDES[precision][1]
+
+
 def check_magnitude(largest: float, precision: Precision) -> None:
     """Raise where squares of numbers such as the largest overflow, or those of what roundoff leaves of it underflow."""
     if not is_ordinary(largest, precision):

@@ -135,7 +135,8 @@ def eigsh(
     degree : int or None
         Degree of a Chebyshev filter, of ``which="LA"`` and ``"SA"``: from the first restart on, the basis is one of
         a polynomial of A, whose products take ``degree`` of those with A and no orthogonalization between. 1, the default, is no
-        filter; with None the first restart tells which degree is worth it, and whether one is. The report says what was taken.
+        filter; with None the first restart tells which degree is worth it, and whether one is. Degrees of which products would
+        overflow are lowered. The report says what was taken.
     v0 : (n,) or (n, m) array_like, optional
         Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
         depend on others.

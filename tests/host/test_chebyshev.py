@@ -6,6 +6,7 @@ import scipy.sparse
 from scipy.sparse.linalg import aslinearoperator
 
 import ooc_chol as oc
+from ooc_chol.eigen.asked import DEFAULT_TOL
 from ooc_chol.eigen.chebyshev import ChebyshevFilter, FilteredSpace, chosen_filter
 from ooc_chol.eigen.krylov import Ritz
 from ooc_chol.eigen.lanczos import Lanczos
@@ -13,6 +14,7 @@ from ooc_chol.eigen.operator_space import OperatorSpace
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.precision.triples import Precision
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from tests.few_eigenvalues import complete, copies
 
 HOST = {"devices": "host:0"}
 
@@ -77,6 +79,25 @@ def test_a_filter_is_taken_where_wanted_eigenvalues_are_close_together():
     assert chosen_filter(ritz([9, 8, 7, 6, *np.linspace(1, -1, 56)]), Wanted(4, "LA", 1e-8), 1, 62) is None
     # Beside an eigenvalue of a million times the others' distance, roundoff of its powers would drown them.
     assert chosen_filter(ritz([1e4, *close]), Wanted(4, "LA", 1e-8), 1, 62) is None
+    # Nor is a degree taken of which its values would overflow.
+    assert chosen_filter(ritz([1e4, *close]), Wanted(4, "LA", 1e-8), 1, 62, 64, 1e16).degree == 2
+    assert chosen_filter(ritz([1e9, *close]), Wanted(4, "LA", 1e-8), 1, 62, 64, 1e16) is None
+
+
+@pytest.mark.parametrize(("outlier", "precision", "degree"), [(1e6, "DDD", 64), (1e3, "FFF", 20), (1e3, "FDF", 64)])
+def test_beside_an_outlier_no_filter_overflows(outlier, precision, degree):
+    """It was called an A that holds NaN."""
+    d = np.r_[np.linspace(0.0, 1.0, 1500), outlier]
+    pairs = oc.eigsh(scipy.sparse.diags_array(d).tocsr(), 5, which="LA", degree=degree, precision=precision, **HOST)
+    assert np.abs(np.sort(pairs.eigenvalues) - np.sort(d)[-5:]).max() <= DEFAULT_TOL[oc.Precision(precision)] * outlier
+
+
+@pytest.mark.parametrize("block", [1, 8])
+def test_a_filter_of_an_interval_of_roundoff_is_none(block):
+    """Wanted are copies on both sides of its end, and NumPy said that cosh overflows."""
+    made = copies(complete(30), 20)
+    pairs = oc.eigsh(made.a, 30, which="LA", degree=None, block=block, **HOST)
+    np.testing.assert_allclose(np.sort(pairs.eigenvalues), np.repeat([-1.0, 29.0], [10, 20]), atol=1e-9 * 29)
 
 
 @pytest.mark.parametrize(("precision", "tol"), [("DDD", 1e-9), ("FDF", 1e-6)])

@@ -87,6 +87,7 @@ def test_dependent_columns_are_found_and_do_not_spoil_the_others(precision, bloc
 def test_clamped_factors_give_no_column_up(precision, block):
     check.clamped_factors(HOST, precision, block)
     check.clamped_factors_of_nothing(HOST, precision, block)
+    check.clamped_factors_of_hardly_anything(HOST, precision, block)
     check.columns_by_what_they_were(HOST, precision, block)
     check.columns_that_fell(HOST, precision, block)
 

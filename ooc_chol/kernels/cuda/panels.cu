@@ -287,8 +287,10 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
 }
 
 // The same in an order of columns, those that come last behind all others, with no pivot below tolerance times its entry of G's
-// diagonal; weak = whether there was one; fell = weak, or whether an entry of the diagonal is below a share of what it was before,
+// diagonal, or the smallest number that is normal; weak = whether there was one; fell = weak, or whether an entry of the diagonal is below a share of what it was before,
 // or a pivot below `least` of its entry.
+constexpr SUM TINY = sizeof(SUM) == 4 ? 0x1p-126 : 0x1p-1022;
+
 extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u32* weak, SUM tolerance, const SUM* before,
                                           SUM share, SUM least_share, u32* fell, const u32* last, const u32* unless) {
     if (unless && !*unless) return;
@@ -314,7 +316,8 @@ extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u3
             sum = g[order[j] * B + order[lane]];
             for (int k = 0; k < j; ++k) sum -= root[k][j] * root[k][lane];
         }
-        const SUM pivot = __shfl_sync(0xffffffffu, sum, j), least = tolerance * g[order[j] * (B + 1)];
+        const SUM pivot = __shfl_sync(0xffffffffu, sum, j), noise = tolerance * g[order[j] * (B + 1)];
+        const SUM least = noise > TINY ? noise : TINY;
         is_clamped |= is_good[j] && !(pivot > least);
         const SUM diagonal = is_good[j] ? sqrt(pivot > least ? pivot : least) : 1;
         if (before) {

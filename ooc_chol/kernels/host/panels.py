@@ -332,7 +332,7 @@ def _add_in_order(terms: Floats, out: Floats) -> None:
 
 def _factor_clamped(g: Floats, r: Floats, inverse: Floats, tolerance: float, last: Floats | None) -> bool:
     """Cholesky of a small matrix with pivots that are not too small, in an order of columns; whether one was."""
-    b, is_weak = len(g), False
+    b, is_weak, tiny = len(g), False, np.finfo(g.dtype).tiny
     order = np.arange(b) if last is None else np.argsort(np.asarray(last) != 0, kind="stable")
     good = np.isfinite(g.diagonal()) & (g.diagonal() > 0)
     ordered = np.where(good[:, None] & good, g, 0)[np.ix_(order, order)]
@@ -340,7 +340,8 @@ def _factor_clamped(g: Floats, r: Floats, inverse: Floats, tolerance: float, las
     for j in range(b):
         if not good[order[j]]:
             continue
-        pivot, least = ordered[j, j] - root[:j, j] @ root[:j, j], g.dtype.type(tolerance) * ordered[j, j]
+        least = np.fmax(g.dtype.type(tolerance) * ordered[j, j], tiny)
+        pivot = ordered[j, j] - root[:j, j] @ root[:j, j]
         is_weak = is_weak or not pivot > least
         root[j, j] = np.sqrt(np.fmax(pivot, least))
         root[j, j + 1 :] = (ordered[j, j + 1 :] - root[:j, j] @ root[:j, j + 1 :]) / root[j, j]

@@ -85,6 +85,12 @@ def plain_array(
     return np.array(found, dtype=dtype, copy=True if copy else None)
 
 
+def check_entries(name: str, matrix: Any) -> None:
+    """Refuse a sparse matrix whose stored entries are masked: SciPy's conversions take what lies beneath."""
+    if isinstance(entries := getattr(matrix, "data", None), np.ma.MaskedArray):
+        plain_array(f"{name}.data", entries)
+
+
 def _first_gap(given: Any) -> tuple[tuple[int, ...], str] | None:
     """Where the first entry is masked or NA, and which of both; None where none is."""
     if isinstance(given, list | tuple):

@@ -24,6 +24,7 @@ from ooc_chol.diff.checks import (
 from ooc_chol.diff.memory import Array, IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, frozen
 from ooc_chol.forked import new_lock, new_rlock
+from ooc_chol.inputs import check_entries
 
 if TYPE_CHECKING:
     from ooc_chol.diff.canonical import Canonical
@@ -165,6 +166,7 @@ class Pattern:
             raise TypeError(
                 f"{name} is a {type(matrix).__name__}: give a sparse matrix of SciPy, or Pattern(indptr, indices, shape)"
             )
+        check_entries(name, matrix)
         rows = matrix.tocsr()
         found = cls.canonical(rows.indptr, rows.indices, rows.shape, name=name)
         return found.pattern, found.values(rows.data)

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.errors import PreconditionerError
-from ooc_chol.inputs import plain_array
+from ooc_chol.inputs import check_entries, plain_array
 
 _ADVICE = (
     "give an (n,) array for a diagonal, a LinearOperator((n, n), matvec=...), an n x n matrix, or a function of an (n, b) array"
@@ -92,6 +92,7 @@ class Preconditioner:
         """What multiplies an (n, b) array."""
         if isinstance(m, LinearOperator) or issparse(m):
             self._check(m.shape, m.dtype)
+            check_entries("preconditioner", m)
             return m.matmat if isinstance(m, LinearOperator) else lambda x: m @ x
         if callable(m):
             return m  # type: ignore[no-any-return]

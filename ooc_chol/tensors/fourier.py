@@ -14,7 +14,7 @@ from ooc_chol.config import whole_number
 from ooc_chol.eigen.solve import eigsh
 from ooc_chol.errors import BudgetError, SparseInputError
 from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
-from ooc_chol.inputs import plain_array
+from ooc_chol.inputs import check_entries, plain_array
 from ooc_chol.kernels.registry import dense_eigenpairs, dense_eigenpairs_bytes
 from ooc_chol.prints import one_line
 from ooc_chol.room import check_room
@@ -246,7 +246,8 @@ def _sparse(graph: Any) -> csr_array:
     """A sparse or dense matrix of real numbers."""
     if graph.ndim != 2 or graph.dtype.kind not in "biuf":
         raise TypeError(f"the graph is an array of {graph.dtype} with {graph.ndim} axes; give a square matrix of real weights")
-    return csr_array(graph)
+    check_entries("the graph", graph)
+    return csr_array(graph if issparse(graph) else plain_array("the graph", graph))
 
 
 def _check_weights(weights: csr_array, name: str) -> None:

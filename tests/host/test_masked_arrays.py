@@ -255,6 +255,32 @@ def test_masked_blocks_are_refused_where_they_are_factored():
     )
 
 
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "bsr", "dia"])
+def test_no_sparse_matrix_with_masked_entries_is_taken(form):
+    """SciPy's conversions take what lies beneath."""
+    there = PATH.asformat(form, copy=True)
+    there.data = masked(there.data)
+    preconditioner = sp.csr_array(sp.eye_array(N)).asformat(form)
+    preconditioner.data = masked(preconditioner.data)
+    for call in (
+        lambda: oc.multiply(there, B, **HOST),
+        lambda: oc.block_csr(there),
+        lambda: oc.laplacian(there),
+        lambda: largest(there),
+        lambda: lobpcg(preconditioner=preconditioner),
+        lambda: oc.svds(there, 2, **HOST),
+        lambda: oc.GraphFourier(there, devices="host:0"),
+        lambda: oc.diff.Pattern.of(there),
+    ):
+        with pytest.raises(oc.MissingValueError, match=r"data.* is masked"):
+            call()
+
+
+def test_no_dense_graph_that_is_masked_is_taken():
+    with pytest.raises(oc.MissingValueError, match=r"\[6, 0\] of the graph is masked"):
+        oc.GraphFourier(masked(PATH.toarray()), devices="host:0")
+
+
 @pytest.mark.package("torch")
 def test_torch_takes_no_masked_array_for_its_tensor():
     import ooc_chol.diff.torch as sparse

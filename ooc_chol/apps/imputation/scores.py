@@ -47,6 +47,7 @@ def relative_error(estimate: Any, true: Any, where: NDArray[np.bool_] | None = N
     found, wanted = _real("estimate", estimate), _real("true", true)
     if found.shape != wanted.shape or found.ndim != 3:
         raise ValueError(f"the estimate has shape {found.shape}, but the truth {wanted.shape}; give two tensors (N, m, n)")
+    where = None if where is None else oc.plain_array("where", where)
     if where is not None and where.shape not in (wanted.shape, wanted.shape[:1]):
         raise ValueError(f"where has shape {where.shape}; give ({len(wanted)},) or {wanted.shape}")
     power = power_of([found, wanted], where)
@@ -121,7 +122,7 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     2.0
     """
     tensor, weights = oc.plain_array("X", X, gaps_as_nan=True), csr_array(adjacency)
-    shape = tensor.shape
+    mask, shape = oc.plain_array("mask", mask), tensor.shape
     by_slice = mask.reshape(len(mask), -1)
     seen = mask.reshape(len(mask), *((1, 1) if mask.ndim == 1 else shape[1:]))
     sums = weights @ np.where(seen, tensor, 0).reshape(len(tensor), -1).astype(np.float64)

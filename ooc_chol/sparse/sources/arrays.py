@@ -8,6 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ooc_chol.errors import SparseInputError
+from ooc_chol.inputs import check_entries
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.rows import AbstractRows
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
@@ -64,6 +65,7 @@ def array_rows(matrix: Any, *, zeros: Zeros = "keep", name: str | None = None) -
         raise TypeError(f"A is a {_full_name(kind)}, which is no sparse matrix: {_advice(matrix)}")
     if len(matrix.shape) != 2:
         raise SparseInputError(source, "", f"it has {len(matrix.shape)} dimensions", "a matrix has two: reshape it")
+    check_entries("A", matrix)
     if matrix.format not in _PARTS:
         matrix, source = matrix.tocsr(), name or f"{source}, converted to CSR"
     shape = (int(matrix.shape[0]), int(matrix.shape[1]))

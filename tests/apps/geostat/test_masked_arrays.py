@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,6 +38,11 @@ MEANS = RNG.normal(size=4)
 def observed(**given):
     made = g.make_observations(**{"coordinates": SITES, "values": VALUES, **given})
     return g.predict(made, MODEL, NEW, covariates=NEW_COLUMN if "covariates" in given else None).mean
+
+
+def scored(function, name, given):
+    others = {each: ERRORS for each in inspect.signature(function).parameters if each not in (name, "level")}
+    return function(**{name: given, **others}, **({"level": 0.9} if function is g.interval_score else {}))
 
 
 def source(**given):
@@ -173,6 +180,18 @@ DOORS = {
     "profile_likelihood.values": Door(
         lambda a: g.profile_likelihood(PLAIN, MODEL, "range", a, estimated=("variance",)).loglik, np.array([0.1, 0.2])
     ),
+    **{
+        f"{name}.{argument}": Door(partial(scored, getattr(g, name), argument), RNG.uniform(1.0, 2.0, N))
+        for name, *arguments in (
+            ("gaussian_crps", "values", "mean", "deviation"),
+            ("gaussian_log_score", "values", "mean", "deviation"),
+            ("interval_score", "values", "lower", "upper"),
+        )
+        for argument in arguments
+    },
+    "morton_order.coordinates": Door(g.morton_order, SITES),
+    "inverse_permutation.order": Door(g.inverse_permutation, np.arange(N)[::-1].copy()),
+    "Observations.take.indices": Door(lambda a: PLAIN.take(a).values, np.arange(9)),
     "MaternGP.fit.X": Door(lambda a: gp(a, VALUES).predict(NEW), SITES),
     "MaternGP.fit.y": Door(lambda a: gp(SITES, a).predict(NEW), VALUES),
     "MaternGP.fit.error_variances": Door(lambda a: gp(SITES, VALUES, a).predict(NEW), ERRORS),

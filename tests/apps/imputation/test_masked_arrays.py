@@ -26,6 +26,8 @@ DOORS = {
     "neighbour_graph.places": Door(lambda a: imp.neighbour_graph(a, 3).data, PLACES),
     "relative_error.estimate": Door(lambda a: imp.relative_error(a, X), X),
     "relative_error.true": Door(lambda a: imp.relative_error(X, a), X),
+    "relative_error.where": Door(lambda w: imp.relative_error(X, 1.1 * X, w), ~GAPS, False),
+    "neighbour_means.mask": Door(lambda m: imp.neighbour_means(X, m, csr_array(GRAPH)), ~GAPS),
     "cross_validate.mask": Door(lambda m: imp.cross_validate(X, GRAPH, m, folds=2, devices="host:0").errors, ~GAPS),
     "fit.mask": Door(lambda m: imputer().fit(X, m).tensor_, ~GAPS),
 }

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
+import ooc_chol as oc
 from ooc_chol.apps import spectral as s
 from tests.masked import Door, array_parameters, check_real, check_refused, masked
 
@@ -32,6 +34,15 @@ def read(weights, folder):
 
 def cut(image=IMAGE, **options):
     return s.normalized_cut(image, **HOW, **options).labels
+
+
+@pytest.mark.parametrize("form", ["csr", "coo", "dia"])
+def test_no_sparse_matrix_with_masked_entries_is_taken(form):
+    there = csr_array(RING).asformat(form, copy=True)
+    there.data = masked(there.data)
+    for call in (s.as_graph, s.bisect, lambda a: s.partition(a, 2), s.normalized_cut):
+        with pytest.raises(oc.MissingValueError, match=r"data.* is masked"):
+            call(there)
 
 
 #: Every argument that takes an array; files go to a folder.

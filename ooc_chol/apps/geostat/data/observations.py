@@ -90,7 +90,7 @@ class Observations:
         """What messages call the observations."""
         return counted_rows(self.n) if self.rows is None else self.rows
 
-    def take(self, indices: NDArray[np.intp]) -> Observations:
+    def take(self, indices: ArrayLike) -> Observations:
         """The observations at ``indices``, in that order.
 
         Parameters
@@ -103,8 +103,9 @@ class Observations:
         Observations
             A copy with ``m`` observations, which messages call by their rows in the data that were given at first.
         """
+        indices = oc.plain_array("indices", indices)
         errors = None if self.error_variances is None else self.error_variances[indices]
-        rows = self.named_rows.take(np.asarray(indices))
+        rows = self.named_rows.take(indices)
         return replace(
             self,
             coordinates=self.coordinates[indices],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+import ooc_chol as oc
 
 #: Bits of a cell's number along each axis, fewer above four dimensions; and of a key.
 _BITS = 16
 _KEY_BITS = 64
 
 
-def morton_order(coordinates: NDArray[np.float64]) -> NDArray[np.intp]:
+def morton_order(coordinates: ArrayLike) -> NDArray[np.intp]:
     """Order sites along a Morton (Z-order) curve: ``coordinates[order]`` is sorted.
 
     Parameters
@@ -33,6 +35,7 @@ def morton_order(coordinates: NDArray[np.float64]) -> NDArray[np.intp]:
     >>> morton_order(np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     array([1, 2, 3, 0])
     """
+    coordinates = oc.plain_array("coordinates", coordinates)
     bits = min(_BITS, _KEY_BITS // coordinates.shape[1])
     cells = _quantise(coordinates, bits)
     key = np.zeros(len(cells), dtype=np.uint64)
@@ -41,7 +44,7 @@ def morton_order(coordinates: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.argsort(key, kind="stable")
 
 
-def inverse_permutation(order: NDArray[np.intp]) -> NDArray[np.intp]:
+def inverse_permutation(order: ArrayLike) -> NDArray[np.intp]:
     """Return ``inverse`` with ``x[order][inverse] == x``: it brings results back to the caller's order.
 
     Parameters
@@ -59,6 +62,7 @@ def inverse_permutation(order: NDArray[np.intp]) -> NDArray[np.intp]:
     >>> inverse_permutation(np.array([2, 0, 1]))
     array([1, 2, 0])
     """
+    order = oc.plain_array("order", order)
     inverse = np.empty_like(order)
     inverse[order] = np.arange(len(order))
     return inverse

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -141,9 +142,7 @@ def coverage(prediction: Prediction | BackTransformed, held_out: ArrayLike, leve
     return np.array([np.mean((lower <= values) & (values <= upper)) for lower, upper in intervals])
 
 
-def interval_score(
-    values: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64], *, level: float
-) -> NDArray[np.float64]:
+def interval_score(values: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, level: float) -> NDArray[np.float64]:
     """Interval score ``(u - l) + 2/a (l - z) [z < l] + 2/a (z - u) [z > u]`` with ``a = 1 - level``.
 
     Parameters
@@ -169,13 +168,12 @@ def interval_score(
     """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}, but a probability between 0 and 1 is needed")
+    values, lower, upper = _plain(values=values, lower=lower, upper=upper)
     missed = np.maximum(lower - values, 0.0) + np.maximum(values - upper, 0.0)
     return np.asarray(upper - lower + 2.0 / (1.0 - level) * missed)
 
 
-def gaussian_log_score(
-    values: NDArray[np.float64], mean: NDArray[np.float64], deviation: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def gaussian_log_score(values: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> NDArray[np.float64]:
     """Logarithmic score ``log(s) + log(2 pi)/2 + ((z - mean)/s)**2 / 2``, the negative logarithm of the predictive density.
 
     Parameters
@@ -193,12 +191,13 @@ def gaussian_log_score(
     -----
     Gneiting and Raftery (2007), section 4.1, with the sign that makes smaller better.
     """
+    values, mean, deviation = _plain(values=values, mean=mean, deviation=deviation)
     safe = np.where(deviation > 0, deviation, 1.0)
     scores = np.log(safe) + 0.5 * math.log(2 * math.pi) + 0.5 * ((values - mean) / safe) ** 2
     return np.where(deviation > 0, scores, np.where(values == mean, -np.inf, np.inf))
 
 
-def gaussian_crps(values: NDArray[np.float64], mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> NDArray[np.float64]:
+def gaussian_crps(values: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> NDArray[np.float64]:
     """Continuous ranked probability score ``s (w (2 Phi(w) - 1) + 2 phi(w) - 1/sqrt(pi))``, where ``w = (z - mean) / s``.
 
     Parameters
@@ -215,11 +214,17 @@ def gaussian_crps(values: NDArray[np.float64], mean: NDArray[np.float64], deviat
     -----
     Gneiting and Raftery (2007), equation 21.
     """
+    values, mean, deviation = _plain(values=values, mean=mean, deviation=deviation)
     safe = np.where(deviation > 0, deviation, 1.0)
     w = (values - mean) / safe
     density = np.exp(-0.5 * w**2) / math.sqrt(2 * math.pi)
     scores = safe * (w * (2 * ndtr(w) - 1) + 2 * density - 1 / math.sqrt(math.pi))
     return np.where(deviation > 0, scores, np.abs(values - mean))
+
+
+def _plain(**given: ArrayLike) -> Iterator[NDArray[np.float64]]:
+    """Numbers, none of which is masked."""
+    return (oc.plain_array(name, each, np.float64) for name, each in given.items())
 
 
 def _values_of(prediction: Prediction | BackTransformed, held_out: ArrayLike) -> NDArray[np.float64]:

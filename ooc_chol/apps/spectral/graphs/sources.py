@@ -187,6 +187,8 @@ def _of_scipy(source: Any) -> csr_array:
     """In CSR form with repeated entries added; what is canonical is shared."""
     _check_type(source.dtype, type(source).__name__)
     _check_square(source.shape, type(source).__name__)
+    if isinstance(source.data, np.ma.MaskedArray):  # a conversion would take what lies beneath
+        oc.plain_array(f"{type(source).__name__}.data", source.data)
     matrix = csr_array(source)
     try:
         matrix.check_format(full_check=True)

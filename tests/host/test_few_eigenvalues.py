@@ -58,6 +58,16 @@ def test_default_calls_and_edges(made, k, options):
     check_case(case, pairs)
 
 
+@pytest.mark.parametrize("precision", few.PRECISIONS)
+@pytest.mark.parametrize(("m", "factor", "block"), [(100, 1.0, 2), (150, -1.0, 4), (150, 1e-9, 8), (222, -1.0, 8), (222, 1e9, 1)])
+def test_matrices_of_rank_one(m, factor, block, precision):
+    """A product of a vector of their null space is roundoff of roundoff, whose square is no normal number of float32."""
+    made = few.affine(few.ones(m), factor)
+    for which in few.ENDS:
+        case = Case("ones", made, 4, {"which": which, "block": block, "precision": precision})
+        check_case(case, oc.eigsh(made.a, 4, devices="host:0", max_passes=400, **case.options))
+
+
 def test_two_devices_and_a_start_within_one_component():
     """Of 70,000 rows, so that each device has some; the space of the start ends after two products."""
     made, v0 = few.copies(few.complete(4), 17_500), np.zeros(70_000)

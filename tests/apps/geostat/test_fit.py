@@ -172,6 +172,12 @@ def test_a_variance_at_a_bound_beside_a_nugget_that_is_kept_is_said():
         fit(observations, smoothness=0.5, nugget=5e-324)
 
 
+@pytest.mark.parametrize("smoothness", [None, "rough", [0.5]])
+def test_a_smoothness_that_is_none_is_refused(smoothness):
+    with pytest.raises(ValueError, match="must be a number, 'auto', 'best' or 'free'"):
+        fit(make_observations(np.arange(20.0), np.sin(np.arange(20.0))), smoothness=smoothness)
+
+
 def test_evaluations_used_up_are_said():
     result = fit(simulate(Matern(1.0, 0.2, 1.5, 0.3), 150, seed=16), smoothness=1.5, max_evaluations=2)
     assert not result.converged

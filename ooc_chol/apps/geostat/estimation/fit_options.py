@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -129,7 +130,7 @@ def smoothness_candidates(smoothness: float | Literal["auto", "best", "free"]) -
         return SMOOTHNESS
     if smoothness == "free":
         return (None,)
-    if isinstance(smoothness, str):
+    if not isinstance(smoothness, Real):
         raise ValueError(f"smoothness is {smoothness!r}, but it must be a number, 'auto', 'best' or 'free'")
     Matern(1.0, 1.0, smoothness)
     return (smoothness,)

@@ -217,6 +217,21 @@ def test_eigenvalues_that_are_exact_numbers_are_no_obstacle(name, sigma, k):
     assert np.abs(np.sort(np.abs(pairs.eigenvalues - sigma)) - wanted_near(values, sigma, "LM", k)).max() <= 1e-12
 
 
+@pytest.mark.parametrize("seed", [0, 3, *thorough(*range(5, 15))])
+def test_pivots_that_nearly_cancel_are_not_taken(seed):
+    """At whole numbers pivots of a graph are 0 but for roundoff, and a factor that takes them is one of another matrix."""
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(size=(150, 2))
+    near = ((points[:, None] - points) ** 2).sum(-1) < 2.5 / 150
+    a = scipy.sparse.csgraph.laplacian(scipy.sparse.csr_array(near - np.eye(150))).tocsr()
+    values = np.linalg.eigvalsh(a.toarray())
+    for sigma in (3.0, 4.0, 5.0):
+        for beside in (0.0, 2**-50, -(2**-50)):
+            pairs = oc.eigsh(a, 3, sigma=sigma + beside, which="SA", **HOST)
+            check_pairs(a, pairs, 1e-10)
+            assert np.abs(np.sort(sigma - pairs.eigenvalues) - wanted_near(values, sigma, "SA", 3)).max() <= 1e-12
+
+
 def test_many_copies_beside_sigma_are_passed_over_where_they_are_on_the_other_side():
     values = np.r_[np.full(40, 1.0), np.linspace(2, 3, 200), np.linspace(-2, -1, 60)]
     a = with_spectrum(values, seed=1)

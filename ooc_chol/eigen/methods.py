@@ -16,7 +16,7 @@ from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity, lobpcg_panels
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import returned
-from ooc_chol.eigen.shift_invert import ShiftInvert, check_near, inverse_of, nearest_order
+from ooc_chol.eigen.shift_invert import ShiftInvert, beside_enough, check_count, check_near, inverse_of, nearest_order
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted
@@ -290,7 +290,7 @@ def solved_near(
     SingularMatrixError
         No number near sigma has an inverse that can be worked with.
     ValueError
-        An argument makes no sense, or A or OPinv is not symmetric.
+        An argument makes no sense, A or OPinv is not symmetric, or A has fewer eigenvalues on the wanted side of sigma.
     TypeError
         sigma is no real number, or OPinv solves nothing.
     """
@@ -313,6 +313,9 @@ def solved_near(
     inverse = inverse_of(
         product, n, sigma, matrix=matrix, OPinv=OPinv, memory_budget=budget, which=wanted.which, power=problem.power
     )
+    if matrix is not None:
+        inverse, count = beside_enough(inverse, matrix, sigma, wanted)
+        check_count(count, n, float(np.ldexp(sigma, -problem.power)), wanted)
     run = ShiftInvert(product, n, sigma, inverse, wanted)
     found, vectors = run.run(
         block=sizes.block,
@@ -330,6 +333,9 @@ def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: Exi
     whole = whole_pairs(problem.exact(stack), problem.n, Wanted(problem.n, "LA", wanted.tol), Precision.DDD)
     check_near(sigma, whole.scale, problem.power)
     roundoff = len(whole.values) * np.finfo(np.float64).eps * whole.scale
+    side = {"LM": 0.0, "LA": 1.0, "SA": -1.0}[wanted.which]
+    count = int(np.count_nonzero(side * (whole.values - sigma) >= -roundoff))
+    check_count(count, problem.n, float(np.ldexp(sigma, -problem.power)), wanted)
     order = nearest_order(whole.values, sigma, wanted.which, roundoff)[: wanted.k]
     found = _of_lapack(whole.values[order], whole.residuals[order], whole.scale, wanted, whole.products)
     return Solved(found, np.ascontiguousarray(whole.vectors[:, order]), "dense", 1, problem.n)

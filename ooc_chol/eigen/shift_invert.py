@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import islice
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -50,6 +51,8 @@ _SCALE_PASSES, _WIDTH = 8, 8
 #: Columns of a basis beside those that are deflated.
 _ROOM = 32
 _ROUNDOFF = float(np.finfo(np.float64).eps)
+#: Bytes of an entry of L and U where SciPy hands them out.
+_COPY_BYTES = 12
 
 #: Takes right-hand sides, as columns, and returns solutions.
 Solve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -63,6 +66,7 @@ class Inverse(NamedTuple):
     scale: float  #: Largest magnitude of an eigenvalue of A, from below
     sigma: float  #: Of what is solved with: the caller's, or one beside it where that is an eigenvalue
     magnitudes: csc_array | None = None  #: ``|A - sigma I|``, entry by entry, where it is at hand
+    below: int | None = None  #: Eigenvalues of A below sigma, where the factor tells and one side is wanted
 
 
 def inverse_of(
@@ -135,9 +139,10 @@ def inverse_of(
         shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
         if not told:
             _check_budget(shifted, memory_budget)
-        found, told = _factored(shifted, scale_shifted)
-        if found is not None:
-            return Inverse(found, "SuperLU", scale, beside, abs(shifted))
+        factor, told = _factored(shifted, scale_shifted)
+        if factor is not None:
+            below = None if which == "LM" else _inertia(factor)
+            return Inverse(_solve_of(factor), "SuperLU", scale, beside, abs(shifted), below)
     given, other = (float(np.ldexp(each, -power)) for each in (sigma, sigma - _MOST_SHIFT * scale_shifted))
     raise SingularMatrixError(f"A - {given!r} I", told, f"take another sigma, such as {other!r}, or OPinv")
 
@@ -155,7 +160,7 @@ def _beside(matrix: csc_array, sigma: float, scale: float, which: Which) -> Iter
         step *= _STEP
 
 
-def _factored(shifted: csc_array, scale: float) -> tuple[Solve | None, str]:
+def _factored(shifted: csc_array, scale: float) -> tuple[Any | None, str]:
     """SuperLU's factor, pivots on the diagonal where solutions are good with them; or what is wrong with all."""
     n, told = shifted.shape[0], ""
     b = np.random.default_rng(START_SEED).uniform(-1.0, 1.0, (n, min(4, n)))
@@ -175,9 +180,72 @@ def _factored(shifted: csc_array, scale: float) -> tuple[Solve | None, str]:
         largest = float(np.abs(projected).max())
         asymmetry = float(np.abs(projected - projected.T).max()) / largest if np.isfinite(error_of) else np.inf
         if error_of <= _MOST_BACKWARD and asymmetry <= _MOST_ASYMMETRY:
-            return (lambda rhs, factor=factor: factor.solve(np.asfortranarray(rhs))), ""
+            return factor, ""
         told = f"SuperLU's solutions have backward errors of {error_of:.2g}, and asymmetries of {asymmetry:.2g}"
     return None, told
+
+
+def _solve_of(factor: Any) -> Solve:
+    return lambda rhs: np.asarray(factor.solve(np.asfortranarray(rhs)))
+
+
+def _inertia(factor: Any) -> int | None:
+    """How many eigenvalues of what was factored are negative, by Sylvester's law; None where pivots left the diagonal."""
+    if not np.array_equal(factor.perm_r, factor.perm_c) or _COPY_BYTES * factor.nnz > free_host_bytes():
+        return None
+    return int(np.count_nonzero(factor.U.diagonal() < 0))
+
+
+def beside_enough(inverse: Inverse, matrix: csc_array, sigma: float, wanted: Wanted) -> tuple[Inverse, int]:
+    """An inverse that has as many eigenvalues of A on the wanted side as are wanted, if there are, and how many that are.
+
+    Parameters
+    ----------
+    inverse : Inverse
+        From :func:`inverse_of`, of this ``which``.
+    matrix : (n, n) csc_array
+        A.
+    sigma : float
+        The caller's. Eigenvalues that are sigma to roundoff are on either side: for them it is moved.
+    wanted : Wanted
+        What is looked for.
+
+    Returns
+    -------
+    Inverse
+        The same, or one of a sigma beside it.
+    int
+        Eigenvalues on the wanted side; k where the factor does not tell.
+    """
+    n, which = matrix.shape[0], wanted.which
+    if inverse.below is None:
+        return inverse, wanted.k
+    for beside in islice(_beside(matrix, sigma, inverse.scale, which), 2, 3):
+        if _on_side(inverse.below, n, which) >= wanted.k:
+            break
+        shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
+        factor, _ = _factored(shifted, inverse.scale + abs(sigma))
+        below = None if factor is None else _inertia(factor)
+        if below is None:
+            return inverse, wanted.k
+        inverse = Inverse(_solve_of(factor), inverse.words, inverse.scale, beside, abs(shifted), below)
+    return inverse, _on_side(inverse.below or 0, n, which)
+
+
+def _on_side(below: int, n: int, which: Which) -> int:
+    return below if which == "SA" else n - below
+
+
+def check_count(count: int, n: int, sigma: float, wanted: Wanted) -> None:
+    """Raise where so many eigenvalues on the side of sigma that is wanted are not enough."""
+    if count >= wanted.k or wanted.which == "LM":
+        return
+    side, other, instead = ("below", "above", "LA") if wanted.which == "SA" else ("above", "below", "SA")
+    fewer = f", or a k up to {count}" if count else ""
+    raise ValueError(
+        f"with sigma, which={wanted.which!r} looks for eigenvalues {side} it: k is {wanted.k}, but A has {count} at or {side} "
+        f"{sigma!r}, and {n - count} {other} it; give which={instead!r} or 'LM', or another sigma{fewer}"
+    )
 
 
 def _backward_error(shifted: csc_array, x: NDArray[np.float64], b: NDArray[np.float64], scale: float) -> float:
@@ -434,7 +502,8 @@ class ShiftInvert:
         The largest are found by themselves, whether they are wanted or not, and deflated, until those that are left and wanted
         are of one size.
         """
-        known, near = np.zeros((self._n, 0)), list[tuple[Solve, NDArray[np.float64]]]()
+        known, near, mine = np.zeros((self._n, 0)), list[tuple[Solve, NDArray[np.float64]]](), 0
+        sign = {"LM": 0.0, "LA": 1.0, "SA": -1.0}[self._wanted.which]
         for level in range(_MOST_LEVELS):
             most = max(k, 4) << level
             if known.shape[1] + most + _ROOM + 2 * how.block > self._n:
@@ -452,11 +521,22 @@ class ShiftInvert:
             near.append((operator, vectors[:, good]))
             known = np.linalg.qr(np.concatenate([known, _times(*near[-1])], axis=1))[0]
             rest = _Deflated(self._inverse.solve, known)
-            rest.value = {"LM": 0.0, "LA": -1.0, "SA": 1.0}[self._wanted.which] * _largest(rest, self._n)
-            inner, found, v = self._round(rest, how, k, near, counts)
+            rest.value = -sign * _largest(rest, self._n)
+            mine += int(np.count_nonzero(sign * inner.values[good] > 0))
+            left = self._left(k, mine)
+            if not left:
+                found, v = self._in_a(counts, "", near)
+                break
+            inner, found, v = self._round(rest, how, left, near, counts)
             if not found.why_not and _steepness(inner) <= _TOO_STEEP:
                 break
         return found, v
+
+    def _left(self, k: int, mine: int) -> int:
+        """How many to look for where so many of a side are deflated: at least one, which tells of those missed, if A has it."""
+        which, below = self._wanted.which, self._inverse.below
+        left = max(1, k - mine)
+        return left if which == "LM" or below is None else min(left, max(0, _on_side(below, self._n, which) - mine))
 
     def _symmetric(self, lanczos: Lanczos, start: NDArray[np.float64] | None) -> Found:
         """Run, or run on, and blame what the caller gave where it is that."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -230,6 +232,32 @@ def test_pivots_that_nearly_cancel_are_not_taken(seed):
             pairs = oc.eigsh(a, 3, sigma=sigma + beside, which="SA", **HOST)
             check_pairs(a, pairs, 1e-10)
             assert np.abs(np.sort(sigma - pairs.eigenvalues) - wanted_near(values, sigma, "SA", 3)).max() <= 1e-12
+
+
+SIDES = {  # values, sigma, how many are at or below it
+    "graded": (10.0 ** np.linspace(-2, 3, 300), 0.0, 0),
+    "far below": (np.arange(1.0, 301.0), -1e3, 0),
+    "whole numbers": (np.arange(-2.0, 298.0), 0.0, 3),
+    "graded, some below": (np.r_[-10.0, -1.0, -1e-3, 10.0 ** np.linspace(-2, 3, 297)], 0.0, 3),
+    "copies": (np.r_[np.full(5, -1.0), np.linspace(1, 7, 295)], -1.0, 5),
+    "few rows": (np.arange(-2.0, 18.0), 0.0, 3),
+    "tiny": (2.0**-600 * np.arange(1.0, 301.0), 2.0**-600 * 2.5, 2),
+}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("name", SIDES)
+def test_a_side_of_sigma_with_fewer_eigenvalues_than_wanted_is_named(name, sign):
+    values, sigma, count = SIDES[name]
+    a, sigma = scipy.sparse.diags_array(sign * values).tocsr(), sign * sigma
+    which, words = ("SA", "at or below") if sign > 0 else ("LA", "at or above")
+    text = f"A has {count} {words} {sigma!r}, and {len(values) - count} "
+    with pytest.raises(ValueError, match=re.escape(text)):
+        oc.eigsh(a, count + 1, sigma=sigma, which=which, **HOST)
+    if count:
+        pairs = oc.eigsh(a, count, sigma=sigma, which=which, **HOST)
+        assert np.abs(np.sort(sign * pairs.eigenvalues) - np.sort(values)[:count]).max() <= 1e-12 * np.abs(values[:count]).max()
+        assert pairs.report.passes <= 200
 
 
 def test_many_copies_beside_sigma_are_passed_over_where_they_are_on_the_other_side():

@@ -21,6 +21,8 @@ SCRATCH_PANELS = 2
 LEAST_DEGREE, MOST_DEGREE = 6, 64
 #: How far roundoff of the largest filtered eigenvalue may drown the slope at the wanted ones, in units of that without a filter.
 _MOST_DROWNED = 4.0
+#: Of which cosh is a number.
+_LARGEST_ANGLE = 700.0
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,8 @@ def chosen_filter(
 
 def _drowned(degree: int, outermost: float, angle: float, half: float) -> float:
     """The largest value of a filter over its slope at the last wanted eigenvalue, in units of the scale: 1 without a filter."""
+    if degree * outermost > _LARGEST_ANGLE:
+        return float(np.inf)
     return float(np.cosh(degree * outermost) * half * np.sinh(angle) / (degree * np.sinh(degree * angle)))
 
 

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import parse_bytes, whole_number
-from ooc_chol.eigen.asked import BLOCKS, sizes_of, start_of
+from ooc_chol.eigen.asked import BLOCKS, Sizes, sizes_of, start_of
 from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity, lobpcg_panels
+from ooc_chol.eigen.operator_space import Product
+from ooc_chol.eigen.powers import unscaled
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import returned
-from ooc_chol.eigen.shift_invert import ShiftInvert, beside_enough, check_count, check_near, inverse_of, nearest_order
+from ooc_chol.eigen.shift_invert import (
+    Inverse,
+    ShiftInvert,
+    beside_enough,
+    check_count,
+    check_near,
+    inverse_of,
+    nearest_order,
+)
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
-from ooc_chol.eigen.wanted import Wanted
+from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
+from ooc_chol.errors import BudgetError, SingularMatrixError
 from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
@@ -28,6 +40,8 @@ from ooc_chol.precision.triples import Precision
 _USUAL_BLOCK = 2
 #: Columns of the basis beside the wanted ones there: the inverse has its eigenvalues far apart.
 _EXTRA_COLUMNS = 32
+#: Rows, and bytes of the factor, up to which A is factored although nobody asked for it.
+_MOST_ROWS, _MOST_FACTOR = 50_000, 1 << 30
 #: Singular values of null vectors, beside the largest, below which they depend on each other.
 _LEAST_SINGULAR = 1e-10
 
@@ -316,8 +330,21 @@ def solved_near(
     if matrix is not None:
         inverse, count = beside_enough(inverse, matrix, sigma, wanted)
         check_count(count, n, float(np.ldexp(sigma, -problem.power)), wanted)
-    run = ShiftInvert(product, n, sigma, inverse, wanted)
-    found, vectors = run.run(
+    return _by_inverse(product, n, sigma, inverse, wanted, asked, sizes, start, at_restart)
+
+
+def _by_inverse(
+    product: Product,
+    n: int,
+    sigma: float,
+    inverse: Inverse,
+    wanted: Wanted,
+    asked: Asked,
+    sizes: Sizes,
+    start: NDArray[np.float64] | None = None,
+    at_restart: AtRestart | None = None,
+) -> Solved:
+    found, vectors = ShiftInvert(product, n, sigma, inverse, wanted).run(
         block=sizes.block,
         panels=sizes.panels,
         max_passes=asked.max_passes,
@@ -326,6 +353,35 @@ def solved_near(
         at_restart=at_restart,
     )
     return Solved(found, vectors, "shift-invert", sizes.block, sizes.columns, sigma=inverse.sigma)
+
+
+def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, stack: ExitStack) -> Solved | None:
+    """Pairs nearest 0 where that is an end of the spectrum, as the factor tells, by Lanczos on the inverse.
+
+    Parameters
+    ----------
+    problem, wanted, asked, stack
+        As for :func:`solved_by_lobpcg`.
+
+    Returns
+    -------
+    Solved or None
+        The pairs, all converged; None where A cannot be factored in little memory, or has eigenvalues on both sides of 0.
+    """
+    n, which = problem.n, {"SA": "LA", "LA": "SA"}.get(wanted.which)
+    sizes = sizes_of(wanted.k + _EXTRA_COLUMNS, None, wanted.k, n, usual_block=_USUAL_BLOCK)
+    if which is None or n > _MOST_ROWS or sizes.columns + sizes.block > n or (matrix := problem.csc()) is None:
+        return None
+    near, product = replace(wanted, which=cast(Which, which)), problem.exact(stack)
+    try:
+        inverse = inverse_of(product, n, 0.0, matrix=matrix, memory_budget=_MOST_FACTOR, which=near.which)
+    except (BudgetError, SingularMatrixError):
+        return None
+    inverse, count = beside_enough(inverse, matrix, 0.0, replace(near, k=n))
+    if inverse.below is None or count < n:
+        return None
+    solved = _by_inverse(product, n, 0.0, inverse, near, asked, sizes)
+    return None if solved.found.why_not else solved
 
 
 def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: ExitStack) -> Solved:

@@ -18,7 +18,7 @@ from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
-from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_near
+from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_from_zero, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
 from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
 from ooc_chol.eigen.powers import RangeError, is_ordinary, power_of, unscaled
@@ -123,7 +123,8 @@ def eigsh(
         for an A of float32, DDD for any other.
     method : {"auto", "lanczos", "lobpcg"}
         Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where
-        ``preconditioner`` or ``null`` is given.
+        ``preconditioner`` or ``null`` is given. Where products lead nowhere, since wanted eigenvalues are tiny beside the
+        largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its inverse in float64.
     tol : float, optional
         Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
         1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF.
@@ -156,7 +157,8 @@ def eigsh(
         what LOBPCG looks for.
     sigma : float, optional
         Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
-        ``"LA"`` those nearest above it first, ``"SA"`` those nearest below it first; one that is sigma itself is on either side.
+        ``"LA"`` those nearest above it, ``"SA"`` those nearest below it; one that is sigma itself is on either side. Where the
+        factor tells that a side has fewer than k, that is an error.
         SuperLU factors on the host, in float64; A must not be a ``LinearOperator`` then, unless ``OPinv`` is given.
         ``memory_budget`` holds for the factor too. Where ``A - sigma I`` is singular, a shift beside sigma is factored:
         ``report.sigma``.
@@ -191,7 +193,8 @@ def eigsh(
     Raises
     ------
     NoConvergenceError
-        Some pairs have not converged; those that have are in the error. It is SciPy's ``ArpackNoConvergence`` too.
+        Some pairs have not converged, or could not in ``max_passes``; those that have are in the error. It is SciPy's
+        ``ArpackNoConvergence`` too.
     ValueError
         A is not symmetric, which shows at a restart, or not square; or an argument makes no sense.
     TypeError
@@ -252,7 +255,7 @@ def eigsh(
                 start = start_of(v0, posed.n, 1)
                 return paper_eigenpairs(posed, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
             if solver == "lanczos":
-                return _by_lanczos(posed, wanted, triple, asked, degree, checkpoint, show, stack)
+                return _by_lanczos(posed, wanted, triple, asked, degree, checkpoint, show, stack, is_open=method == "auto")
             lobpcg = {"preconditioner": preconditioner, "null": null}
             given = lobpcg if solver == "lobpcg" else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
             return _otherwise(solver, posed, wanted, triple, asked, show, stack, given)
@@ -309,8 +312,10 @@ def _by_lanczos(
     checkpoint: str | os.PathLike[str] | None,
     show: OpenReporter,
     stack: ExitStack,
+    *,
+    is_open: bool,
 ) -> Eigenpairs:
-    """Pairs by block Lanczos, or by LAPACK where its basis would be the whole space."""
+    """Pairs by block Lanczos, by LAPACK where its basis would be the whole space, or by the inverse if the method ``is_open``."""
     layout = problem.layout(wanted, precision, asked.ncv, asked.block)
     if layout is None:
         start_of(asked.v0, problem.n, BLOCKS[0])
@@ -327,6 +332,12 @@ def _by_lanczos(
         session = Session(wanted, precision, plan=layout.plan, checkpoint=kept, show=show)
         found, vectors = _restarted(space, wanted, start, asked.max_passes, asked.check, degree, session)
         report = session.report(found, space, n=problem.n)
+        if found.is_hopeless and is_open and precision == Precision.DDD:
+            near = solved_from_zero(problem, wanted, asked, stack)
+            if near is not None:
+                near.found.counts.add(found.counts)
+                found, vectors = ascending(near.found, near.vectors)
+                report = session.report(found, space, n=problem.n, method=near.method, ncv=near.columns, sigma=near.sigma)
         records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
     return _checked(found, vectors, wanted, precision, report, records)
 
@@ -441,7 +452,11 @@ def _not_converged(
 ) -> NoConvergenceError:
     """The error, with the pairs that have converged."""
     converged = residuals <= wanted.tol
-    advice = f"give {_MORE.get(method, 'a larger ncv, block, tol or max_passes')}"
+    more = _MORE.get(method, "a larger ncv, block, tol or max_passes")
+    if found.is_hopeless and method == "lanczos" and wanted.which != "LM":
+        side, which = ("below", "LA") if wanted.which == "SA" else ("above", "SA")
+        more = f"sigma=0, or another sigma {side} them, and which={which!r} (with OPinv where A is a LinearOperator), or {more}"
+    advice = f"give {more}"
     if precision != Precision.DDD:
         advice += ", or precision='DDD'"
     return NoConvergenceError(

@@ -103,6 +103,8 @@ class LanczosState:
         What was done.
     filter, next_filter : ChebyshevFilter or None
         The polynomial of whose products the basis is, and one with which the next cycle begins.
+    pace : tuple of (int, float)
+        Products, and the least estimate of a wanted residual until then, now and then.
     """
 
     basis: KrylovState
@@ -115,6 +117,7 @@ class LanczosState:
     counts: LanczosCounts
     filter: ChebyshevFilter | None = None
     next_filter: ChebyshevFilter | None = None
+    pace: tuple[tuple[int, float], ...] = ()
 
     def panels(self, block: int) -> int:
         """Panels of vectors that belong to it."""
@@ -135,6 +138,7 @@ class LanczosState:
             "counts": asdict(self.counts),
             "filter": _filter_text(self.filter),
             "next_filter": _filter_text(self.next_filter),
+            "pace": [[count, residual.hex()] for count, residual in self.pace],
         }
 
     @classmethod
@@ -160,6 +164,7 @@ class LanczosState:
             LanczosCounts.from_dict(content["counts"]),
             _filter_from(content["filter"], kept + len(frontier)),
             _filter_from(content["next_filter"], 0),
+            _pace(content.get("pace", [])),  # which checkpoints of earlier versions do not have
         )
 
 
@@ -183,6 +188,10 @@ def _filter_from(told: list[Any] | None, used: int) -> ChebyshevFilter | None:
     if found.degree < 1 or not np.isfinite([found.center, found.half]).all() or not found.half or found.panels < max(used, 2):
         raise ValueError(f"{told} is no filter of a basis of {used} panels")
     return found
+
+
+def _pace(told: list[Any]) -> tuple[tuple[int, float], ...]:
+    return tuple((whole_field(count, "pace", _MOST_COUNT), float(_numbers([residual])[0])) for count, residual in told)
 
 
 def _texts(numbers: NDArray[np.float64]) -> list[str]:

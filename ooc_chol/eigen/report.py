@@ -183,6 +183,11 @@ class EigshReport:
         return self.counts.asymmetry
 
     @property
+    def bounds(self) -> NDArray[np.float64]:
+        """How far each eigenvalue may be from one of A, but for roundoff of ``scale``: its residual, relative to nothing."""
+        return np.asarray(self.residuals * self.scale)
+
+    @property
     def worst(self) -> float:
         """The largest residual."""
         return float(self.residuals.max(initial=0.0))
@@ -267,7 +272,7 @@ class EigshReport:
         yield "residuals", f"worst {self.worst:.2g} of {self.scale:.6g}; tol {self.tol:g}, floor {self.floor:g}"
         order = np.argsort(-np.abs(self.eigenvalues), kind="stable")[:_MOST_PAIRS]
         for at in order:
-            yield "", f"  {'':<10} {self.eigenvalues[at]:>24.16g}  {self.residuals[at]:.1e}"
+            yield "", f"  {'':<10} {self.eigenvalues[at]:>24.16g} +- {self.bounds[at]:.1e}"
         if len(self.eigenvalues) > _MOST_PAIRS:
             yield "", f"  {'':<10} ... and {len(self.eigenvalues) - _MOST_PAIRS} more"
         if self.moves is not None:

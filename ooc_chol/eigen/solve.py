@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -30,6 +31,7 @@ from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
+from ooc_chol.errors import PrecisionWarning
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
 from ooc_chol.progress_bar import OpenReporter, open_reporter
@@ -39,6 +41,9 @@ from ooc_chol.tracing.trace import Trace
 
 #: Methods and modes by name.
 _METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart", "paper")
+#: Digits are asked for by a tol up to the first; few are known of a value whose residual is more than the second times its size,
+#: and zero is what is below the third times the roundoff of the largest.
+_FINE, _FEW, _ZERO = 1e-8, 3e-3, 64.0
 #: What to give where pairs have not converged, by method; Lanczos has another.
 _MORE = {
     "lobpcg": "a better preconditioner, or a larger block, tol or max_passes",
@@ -127,7 +132,7 @@ def eigsh(
         largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its inverse in float64.
     tol : float, optional
         Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
-        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF.
+        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. Small eigenvalues beside a large one have fewer digits: ``report.bounds``.
     ncv : int, optional
         Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
     block : {1, 2, 4, 8}, optional
@@ -212,6 +217,11 @@ def eigsh(
         The preconditioner has another shape, or is not positive definite and it shows.
     SingularMatrixError
         Neither sigma nor a number near it has an inverse that can be worked with.
+
+    Warns
+    -----
+    PrecisionWarning
+        Eigenvalues are so small beside the largest that few of their digits are known.
 
     Notes
     -----
@@ -439,7 +449,25 @@ def _checked(
     residuals = found.residuals / scale if scale else found.residuals
     if found.why_not:
         raise _not_converged(found, vectors, residuals, wanted, precision, report.method)
+    if report.method != "shift-invert":  # whose values are better than residuals in A
+        _warn_of_few_digits(found, wanted)
     return Eigenpairs(found.values, vectors, residuals, report, records)
+
+
+def _warn_of_few_digits(found: Found, wanted: Wanted) -> None:
+    """Warn where digits were asked for, and values that are no zeros are so small beside the largest that few are known."""
+    sizes, roundoff = np.abs(found.values), float(np.finfo(np.float64).eps) * found.scale
+    few = (found.residuals > _FEW * sizes) & (found.residuals < sizes) & (sizes > _ZERO * roundoff)
+    if wanted.tol > _FINE or not few.any():
+        return
+    at = int(np.argmax(few * found.residuals / np.maximum(sizes, roundoff)))
+    warnings.warn(
+        f"tol = {wanted.tol:g} is relative to the largest eigenvalue, {found.scale:.3g}, beside which {int(few.sum())} of these "
+        f"are so small that few of their digits are known, such as {found.values[at]:.6g} +- {found.residuals[at]:.1g}: a "
+        "smaller tol gives some more, and sigma=0 or another sigma near them, where A can be factored, gives all",
+        PrecisionWarning,
+        stacklevel=7,  # of eigsh
+    )
 
 
 def _not_converged(

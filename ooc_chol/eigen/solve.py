@@ -43,7 +43,7 @@ from ooc_chol.tracing.trace import Trace
 _METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart", "paper")
 #: Digits are asked for by a tol up to the first; few are known of a value whose residual is more than the second times its size,
 #: and zero is what is below the third times the roundoff of the largest.
-_FINE, _FEW, _ZERO = 1e-8, 3e-3, 64.0
+_FINE, _FEW, _ZERO = 1e-9, 5e-3, 64.0
 #: What to give where pairs have not converged, by method; Lanczos has another.
 _MORE = {
     "lobpcg": "a better preconditioner, or a larger block, tol or max_passes",

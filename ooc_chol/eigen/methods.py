@@ -15,7 +15,6 @@ from ooc_chol.eigen.asked import BLOCKS, Sizes, sizes_of, start_of
 from ooc_chol.eigen.lanczos import AtRestart, Found
 from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity, lobpcg_panels
 from ooc_chol.eigen.operator_space import Product
-from ooc_chol.eigen.powers import unscaled
 from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import returned

@@ -1,7 +1,10 @@
 # Everything runs in .venv, which the first command makes; needs Python 3.11 or newer.
 #
 #   make demo    fit real terrain out of core, predict held-out heights, draw, trace; output in demo-output/
-#   make test    all tests that can run here, in three processes; `make test WORKERS=8` where there are cores
+#   make test    the tests that start nothing, and one of each dear kind for each system; `make test WORKERS=8` where there are cores
+#   make test-affected  of these the ones that a change since main can reach; `SINCE=HEAD~3`, `TIER=all` for all of them
+#   make test-all       all tests that can run here
+#   make test-thorough  all combinations of parameters besides, long fuzzing, kills and soak
 #   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
 #   make check   format, lint, types, layers
 #   make docs    the documentation site, in docs/_build; a warning is an error
@@ -12,9 +15,10 @@ VENV ?= .venv
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 # Folder of shared data; without it the tests that need it are deselected and counted.
 DATA ?= $(wildcard ../shared/data)
-# Processes that run the tests, one thread of BLAS each: one more than the two cores of CI, since some tests wait (4:31
-# minutes instead of 5:13). 0 runs them all in one, with all threads.
-WORKERS ?= 3
+# Processes that run the tests, one thread of BLAS each.
+WORKERS ?= $(shell nproc)
+TIER ?= commit
+SINCE ?= main
 
 bin := $(VENV)/bin
 ready := $(VENV)/.ready
@@ -23,13 +27,25 @@ ready-docs := $(VENV)/.ready-docs
 # Named one by one: the links schedulers, kernels and apps at the top lead into ooc_chol.
 code := ooc_chol ooc_chol_command.py docs/conf.py tests $(wildcard examples benchmarks)
 
-.PHONY: demo test test-gpu check docs clean
+.PHONY: demo test test-affected test-all test-thorough test-gpu check docs clean
 
 demo: $(ready)
 	@$(bin)/ooc-chol geostat demo --output demo-output --force
 
+run-tests = $(bin)/python -m tests.run --processes $(WORKERS) $(if $(DATA),--data="$(DATA)")
+
 test: $(ready)
-	@$(bin)/python -m pytest -q -n $(WORKERS) --dist loadfile $(if $(DATA),--data="$(DATA)")
+	@$(run-tests) --tier commit
+
+test-affected: $(ready)
+	@files=$$($(bin)/python -m tests.affected --since $(SINCE)) && $(run-tests) --tier $(TIER) $$files
+
+test-all: $(ready)
+	@$(run-tests) --tier all
+
+test-thorough: $(ready)
+	@$(run-tests) --tier all --thorough --hypothesis-profile=thorough
+	@$(bin)/python -m tests.fuzz --minutes 30
 
 # The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis.
 test-gpu:

@@ -26,8 +26,10 @@ from _pytest.doctest import DoctestModule
 from threadpoolctl import threadpool_limits
 
 from tests.cluster_machines import SHARED, SharedCluster, dask_threads, two_workers
+from tests.groups import CLUSTER_FILES, group_of
+from tests.kinds import TIERS, Watch, clusters, compilers, count_lines, foreign, left_out, processes, waiting
 
-__all__ = ["dask_threads", "two_workers"]
+__all__ = ["clusters", "compilers", "dask_threads", "foreign", "processes", "two_workers", "waiting"]
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)
@@ -36,24 +38,6 @@ hypothesis.settings.load_profile("ci")  # --hypothesis-profile=thorough looks fu
 #: Tier of the tests of a folder that do not name one themselves.
 _TIER_OF_FOLDER = {"plan": "plan", "host": "host", "apps": "host"}
 
-#: Files whose tests watch the resident memory of their process or interrupt it, and those that look closely at limits, threads
-#: or clocks: never two of them at once.
-SERIAL_FILES = {
-    "tests/host/test_device.py",
-    "tests/host/test_driver.py",
-    "tests/host/test_errors.py",
-    "tests/host/test_interrupts.py",
-    "tests/host/test_leaks.py",
-    "tests/host/test_limits.py",
-    "tests/host/test_page_locking.py",
-    "tests/host/test_rates_measuring.py",
-    "tests/host/test_signals.py",
-    "tests/host/test_team.py",
-}
-
-#: Files whose tests share a cluster of two processes: all for one process of pytest, one after the other.
-CLUSTER_FILES = ("tests/apps/geostat/test_cluster", "tests/host/test_cluster_")
-
 #: Seconds that a thread gets to end after its test.
 _THREAD_GRACE_SECONDS = 2.0
 
@@ -61,7 +45,11 @@ _THREAD_GRACE_SECONDS = 2.0
 _HAS_ONE_THREAD = all(os.environ.get(f"{name}_NUM_THREADS") == "1" for name in ("OPENBLAS", "OMP", "MKL"))
 
 _deselected = pytest.StashKey[dict[str, int]]()
+_left_out = pytest.StashKey[dict[str, int]]()
 _skipped = pytest.StashKey[list[str]]()
+_watch = pytest.StashKey[Watch]()
+#: What a process of several tells of its tests.
+_COUNTED = {"deselected": _deselected, "left_out": _left_out, "skipped": _skipped}
 
 
 # options
@@ -71,6 +59,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ooc_chol")
     group.addoption("--data", metavar="DIR", type=Path, help="shared data; without it the tests that need it are deselected")
     group.addoption("--thorough", action="store_true", help="every combination of parameters, where the usual run takes some")
+    group.addoption(
+        "--tier", choices=TIERS, default="all", help="commit: leave out what starts processes, clusters, compilers ..."
+    )
+    group.addoption("--told", metavar="FILE", type=Path, help="write what ran, was left out, and took how long to this JSON file")
     group.addoption("--require-cuda", metavar="N", type=int, default=0, help="fail unless N CUDA devices are visible to CuPy")
 
 
@@ -85,7 +77,10 @@ def _hear_interrupts() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     _hear_interrupts()
     config.stash[_deselected] = {}
+    config.stash[_left_out] = {}
     config.stash[_skipped] = []
+    config.stash[_watch] = Watch()
+    config.pluginmanager.register(config.stash[_watch])
     config.stash[SHARED] = SharedCluster()
     if _is_distributed(config) and not _is_worker(config):
         # Several processes, one thread of BLAS each, unless the user or a test asks for more; the workers inherit it.
@@ -136,12 +131,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept, deselected = [], []
     for item in items:
         _mark_tier(item)
-        want = _missing_here(item)
+        want, counts = _missing_here(item), config.stash[_deselected]
+        if want is None:
+            want, counts = left_out(item, config.getoption("--tier")), config.stash[_left_out]
         if want is None:
             kept.append(item)
         else:
             deselected.append(item)
-            config.stash[_deselected][want] = config.stash[_deselected].get(want, 0) + 1
+            counts[want] = counts.get(want, 0) + 1
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
@@ -230,10 +227,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = str(super()._split_scope(nodeid))
-            if file.startswith(CLUSTER_FILES):
-                return "cluster"
-            return "serial" if file in SERIAL_FILES else file
+            return group_of(str(super()._split_scope(nodeid)))
 
     config.option.loadscopereorder = False
     return Files(config, log)
@@ -244,6 +238,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     """Take over what a worker counted: each collects all tests, and skips those that it runs."""
     output, skipped = getattr(node, "workeroutput", {}), node.config.stash[_skipped]
     node.config.stash[_deselected].update(output.get("deselected", {}))
+    node.config.stash[_left_out].update(output.get("left_out", {}))
     skipped.extend(name for name in output.get("skipped", []) if name not in skipped)
 
 
@@ -280,16 +275,19 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config = session.config
     if _is_worker(config):
-        config.workeroutput.update(deselected=config.stash[_deselected], skipped=config.stash[_skipped])
+        config.workeroutput.update({key: config.stash[of] for key, of in _COUNTED.items()})
     elif config.stash[_skipped] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    counts, skipped = config.stash[_deselected], config.stash[_skipped]
-    if counts:
-        wants = ", ".join(f"{want}: {count}" for want, count in sorted(counts.items()))
-        terminalreporter.write_line(f"deselected for want of {wants}")
+    counts, left, skipped = (config.stash[each] for each in (_deselected, _left_out, _skipped))
+    if (told := config.getoption("--told")) is not None:
+        outcomes = {name: len(reports) for name, reports in terminalreporter.stats.items() if name}
+        facts = {"outcomes": outcomes, "deselected": counts, "left_out": left, "seconds": config.stash[_watch].seconds}
+        told.write_text(json.dumps(facts), encoding="utf-8")
+    for line in count_lines(counts, left):
+        terminalreporter.write_line(line)
     if skipped:
         terminalreporter.write_line(f"FAILED: no skips, deselect by a marker instead: {', '.join(skipped)}", red=True)
 
@@ -316,9 +314,8 @@ def one_blas_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_plan_kept() -> None:
     """Let go of the plans of other tests: a test that changes what planning looks at must not meet them."""
-    from ooc_chol.dense.planner import KEPT_PLANS
-
-    KEPT_PLANS.clear()
+    if (planner := sys.modules.get("ooc_chol.dense.planner")) is not None:
+        planner.KEPT_PLANS.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.host.example_files import SMALL, loaded
-
 #: Seconds after which a test that should end, ends with an error.
 HANG_SECONDS = 60
 
@@ -53,6 +51,8 @@ def example(
     one_blas_thread: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[Any, str]]:
     """Run an example in a folder of its own, and give its module and what it printed."""
+    from tests.host.example_files import SMALL, loaded
+
     monkeypatch.chdir(tmp_path)
 
     def run(name: str, arguments: str | None = None) -> tuple[Any, str]:

@@ -13,6 +13,8 @@ import pytest
 
 from tests.products import pairwise
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 
 PASSES = "def test_passes(): pass\n"
@@ -44,6 +46,28 @@ def test_waits():
         time.sleep(0.01)
 """
 
+#: Starts something of each kind, with the fixture that permits it and without.
+STARTS = {
+    "processes": "import os\ndef test_starts({0}):\n    if os.fork() == 0: os._exit(0)\n    os.wait()\n",
+    "compilers": "import subprocess\ndef test_starts({0}):\n  try: subprocess.run(['nvcc', '-h'])\n  except OSError: pass\n",
+    "foreign": "def test_starts({0}):\n    try: import sklearn.no_such_module\n    except ImportError: pass\n",
+    "waiting": "import time\ndef test_starts({0}):\n    for _ in range(3): time.sleep(0.1)\n",
+}
+SPAWNS = """
+import multiprocessing
+def test_spawns():
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start(); process.join()
+"""
+MODULE_STARTS = """
+import os, pytest
+@pytest.fixture(scope="module")
+def child():
+    if os.fork() == 0: os._exit(0)
+    os.wait()
+def test_uses(child): pass
+"""
+
 DISTRIBUTED = ("-p", "xdist", "-n2", "--dist=loadfile")
 either_way = pytest.mark.parametrize("options", [(), DISTRIBUTED], ids=["one process", "two"])
 
@@ -55,7 +79,7 @@ def run_pytest(folder: Path, tests: dict[str, str], *options: str) -> tuple[int,
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(test)
     (folder / "pytest.ini").write_text(
-        "[pytest]\naddopts = --import-mode=importlib\nmarkers =\n  cuda\n  data\n  package\n  thorough\n"
+        "[pytest]\naddopts = --import-mode=importlib\nmarkers =\n  commit\n  cuda\n  data\n  package\n  thorough\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
     ours = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
@@ -119,3 +143,32 @@ def test_a_thinned_product_meets_every_pair_and_marks_the_rest(lengths):
         assert len({(each[left], each[right]) for each in usual}) == lengths[left] * lengths[right]
     if len(lengths) == 3:
         assert len(usual) < len(product) / 2
+
+
+@pytest.mark.commit
+@pytest.mark.parametrize("kind", STARTS)
+def test_what_starts_something_asks_for_the_fixture(tmp_path, kind):
+    code, output = run_pytest(tmp_path, {"test_it.py": STARTS[kind].format("")})
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert f"(fixture {kind})" in output and "the test started what none of its fixtures names" in output
+    code, output = run_pytest(tmp_path, {"test_it.py": STARTS[kind].format(kind)})
+    assert (code, "1 passed" in output) == (pytest.ExitCode.OK, True)
+
+
+@pytest.mark.parametrize("test", [SPAWNS, MODULE_STARTS], ids=["multiprocessing", "a fixture of the module"])
+def test_what_multiprocessing_and_fixtures_start_is_seen(tmp_path, test):
+    code, output = run_pytest(tmp_path, {"test_it.py": test})
+    assert code == pytest.ExitCode.TESTS_FAILED
+    assert "(fixture processes)" in output
+
+
+@either_way
+def test_a_tier_leaves_kinds_out_and_counts_them(tmp_path, options):
+    chosen = "import pytest\n@pytest.mark.commit\ndef test_chosen(processes): pass\n"
+    tests = {f"test_{kind}.py": test.format(kind) for kind, test in STARTS.items()} | {
+        "test_it.py": PASSES + chosen + SPAWNS.replace("()", "(clusters)", 1)
+    }
+    code, output = run_pytest(tmp_path, tests, "--tier=commit", *options)
+    assert code == pytest.ExitCode.OK
+    assert "left out by the tier, by what they start: clusters: 1, compilers: 1, foreign: 1, processes: 1, waiting: 1\n" in output
+    assert "2 passed" in output

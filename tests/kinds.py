@@ -1,0 +1,185 @@
+"""What tests start that costs more than what they compute: kinds, each by its fixture, and tiers that leave kinds out.
+
+A fixture permits: a test that starts what none of its fixtures names fails, whoever starts it. So nobody marks kinds by hand,
+and a tier leaves out all of a kind.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Kinds, and what a person reads of each. The fixtures of these names do nothing but permit.
+KINDS = {
+    "processes": "starts a program or forks",
+    "clusters": "starts a Dask cluster",
+    "compilers": "starts a compiler",
+    "foreign": "imports torch, JAX, scikit-learn, PyAMG or Dask",
+    "waiting": "waits by the clock",
+}
+#: Tiers: ``commit`` leaves all kinds out but for tests marked ``commit``.
+TIERS = ("commit", "all")
+#: Packages that take a tenth of a second and more to import, and that no part of the package needs.
+FOREIGN = frozenset(("torch", "jax", "sklearn", "pyamg", "distributed", "dask"))
+COMPILERS = frozenset(("nvcc", "c++", "cc", "g++", "gcc", "clang", "clang++"))
+#: Seconds that a test may sleep in all without the fixture.
+SLEEP_SECONDS = 0.2
+
+_TESTS = Path(__file__).resolve().parent
+_STARTS = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "os.system"))
+
+
+@pytest.fixture(scope="session")
+def processes() -> None:
+    """Permit programs and forks."""
+
+
+@pytest.fixture(scope="session")
+def clusters(processes: None) -> None:
+    """Permit clusters of Dask, whose workers are processes."""
+
+
+@pytest.fixture(scope="session")
+def compilers() -> None:
+    """Permit compilers."""
+
+
+@pytest.fixture(scope="session")
+def foreign() -> None:
+    """Permit imports of packages that are slow to import."""
+
+
+@pytest.fixture(scope="session")
+def waiting() -> None:
+    """Permit sleep."""
+
+
+def kinds_of(item: pytest.Item) -> list[str]:
+    """Kinds that a test has by its fixtures, and by the packages that it or its file imports; in the order of the table."""
+    has = set(getattr(item, "fixturenames", ()))
+    if imports_foreign(item.path) or any(marker.args[0] in FOREIGN for marker in item.iter_markers("package")):
+        has.add("foreign")
+    return [kind for kind in KINDS if kind in has]
+
+
+@cache
+def imports_foreign(file: Path) -> bool:
+    """Whether a file of tests, or a helper that it imports, imports a package that is slow to import, outside functions."""
+    if not file.is_relative_to(_TESTS) or file.suffix != ".py":
+        return False
+    for node in _outside_functions(ast.parse(file.read_text(encoding="utf-8"))):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        for name in names:
+            root, _, rest = name.partition(".")
+            helper = _TESTS.joinpath(*rest.split(".")).with_suffix(".py") if root == "tests" and rest else None
+            if root in FOREIGN or (helper is not None and helper.is_file() and imports_foreign(helper)):
+                return True
+    return False
+
+
+def _outside_functions(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Imports that run when a module is imported, but for those that only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _outside_functions(node)
+
+
+def left_out(item: pytest.Item, tier: str) -> str | None:
+    """The dearest kind for which a tier leaves a test out; None when it runs."""
+    if tier == "all" or item.get_closest_marker("commit") is not None:
+        return None
+    kinds = kinds_of(item)
+    return "clusters" if "clusters" in kinds else next(iter(kinds), None)
+
+
+def count_lines(deselected: Mapping[str, int], left: Mapping[str, int]) -> Iterator[str]:
+    """What a person reads of tests that did not run."""
+    for what, counts in (("deselected for want of", deselected), ("left out by the tier, by what they start:", left)):
+        if counts:
+            yield f"{what} {', '.join(f'{each}: {count}' for each, count in sorted(counts.items()))}"
+
+
+class Watch:
+    """Hears what the test that runs starts, and counts the seconds of each."""
+
+    def __init__(self) -> None:
+        self._item: pytest.Item | None = None
+        self._thread = threading.main_thread()
+        self._started = dict[str, str]()
+        self._slept = 0.0
+        #: Seconds of processor by file, of its tests with their fixtures and of the processes that these waited for.
+        self.seconds = dict[str, float]()
+        self._listen()
+
+    def _listen(self) -> None:
+        """No event tells of sleep before Python 3.13, nor of what multiprocessing spawns: both are wrapped."""
+        sys.addaudithook(self._hear)
+        sleep, start = time.sleep, BaseProcess.start
+
+        def asleep(seconds: float) -> None:
+            self._sleeps(seconds)
+            sleep(seconds)
+
+        def started(process: BaseProcess) -> None:
+            self._note("processes", "a process of multiprocessing")
+            start(process)
+
+        time.sleep = asleep
+        BaseProcess.start = started  # type: ignore[method-assign]
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        self._item, self._slept, self._started, self._before = item, 0.0, {}, _processor()
+        yield
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+        yield
+        self._item = None
+        file = item.nodeid.partition("::")[0]
+        self.seconds[file] = self.seconds.get(file, 0.0) + _processor() - self._before
+        if unsaid := {kind: what for kind, what in self._started.items() if kind not in kinds_of(item)}:
+            told = ", ".join(f"{what} (fixture {kind})" for kind, what in unsaid.items())
+            pytest.fail(f"the test started what none of its fixtures names: {told}", pytrace=False)
+
+    def _note(self, kind: str, what: str) -> None:
+        if self._item is not None:
+            self._started.setdefault(kind, what)
+
+    def _sleeps(self, seconds: float) -> None:
+        if self._item is not None and threading.current_thread() is self._thread:
+            self._slept += seconds
+            if self._slept > SLEEP_SECONDS:
+                self._note("waiting", f"more than {SLEEP_SECONDS} s of sleep")
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if self._item is None:
+            return
+        if event == "subprocess.Popen":
+            name = Path(os.fsdecode(arguments[0])).name
+            self._note("compilers" if name in COMPILERS else "processes", name)
+        elif event in _STARTS:
+            self._note("processes", event)
+        elif event == "import" and arguments[0] in FOREIGN - {"pyamg"}:  # spectral partitions import it where it is
+            self._note("foreign", arguments[0])
+        elif event == "socket.bind" and "distributed" in sys.modules:
+            self._note("clusters", "a port of Dask's")
+
+
+def _processor() -> float:
+    """Seconds of processor of this process and of the children that it waited for."""
+    return sum(os.times()[:4])

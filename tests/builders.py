@@ -13,32 +13,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
-from ooc_chol.dense.cluster.plan import ClusterPlan, plan_cluster
-from ooc_chol.dense.execution.executor import Execution, execute
-from ooc_chol.dense.factor import CholeskyFactor, DeviceSolver
-from ooc_chol.dense.matrix_norms import measure_matrix
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import KEPT_PLANS, KEPT_WINDOW_PLANS, Problem, fresh_plan
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.layouts import TileSlots
-from ooc_chol.dense.programs.tile_program import TileProgram
-from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore, OverwriteStore
-from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.hardware import registry
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.interfaces import AbstractTier
-from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.kernels.host.tiles import HostFlags, HostKernels
-from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.kernels.registry import open_tile_device
-from ooc_chol.memory.sources import as_source
-from ooc_chol.precision.norms import MatrixNorms
-from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.bounds import fp64_bytes
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import CholeskyFactor, ClusterPlan, FactorOptions, Plan
+from tests.inside.cluster import ClusterRates, WorkerRates, plan_cluster
+from tests.inside.dense import (
+    KEPT_PLANS,
+    KEPT_WINDOW_PLANS,
+    AbstractStore,
+    DeviceSolver,
+    Execution,
+    FileStore,
+    MemoryStore,
+    OverwriteStore,
+    Problem,
+    Rates,
+    SourceTier,
+    TileProgram,
+    TileSlots,
+    execute,
+    fresh_plan,
+    measure_matrix,
+)
+from tests.inside.hardware import HostDevice, registry
+from tests.inside.interfaces import AbstractTier
+from tests.inside.kernels import HostFlags, HostKernels, HostResidueKernels, TileDevice, open_tile_device
+from tests.inside.memory import as_source
+from tests.inside.precision import FP64, MatrixNorms, PrecisionFormat, PrecisionMap
+from tests.inside.tasks import TileGrid, fp64_bytes
 
 #: What factors that no run made say of their arithmetic.
 KEY = {"n": "as the grid", "engine": "test", "formats": ["fp64"], "threads": 1}

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ooc_chol.diff.pattern import Pattern
-from ooc_chol.kernels.cuda.term_groups import LONG, SEGMENT, WINDOW
+from ooc_chol.diff import Pattern
+from tests.inside.kernels import LONG, SEGMENT, WINDOW
 from tests.tolerances import sparse_product_bound
 
 #: Lengths of rows around every size at which terms are dealt out in another way, empty rows and many short ones among them.

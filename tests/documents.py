@@ -13,7 +13,7 @@ from unittest import mock
 
 import numpy as np
 
-from ooc_chol.cli import main
+from tests.inside.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -12,8 +12,8 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 
-from ooc_chol.kernels.cuda import modules
 from tests.cuda_threads import LAUNCH, ON_THE_HOST
+from tests.inside.kernels import modules
 
 ROOT = Path(__file__).resolve().parents[1]
 

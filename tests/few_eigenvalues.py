@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.eigen.asked import DEFAULT_TOL
+from tests.inside.eigen import DEFAULT_TOL
 from tests.tolerances import eigenvector_deviation, gamma
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy
 
-from ooc_chol.kernels.host.blas import blas_identity
+from tests.inside.kernels import blas_identity
 
 #: Letters of a list that is told itself, and those that are shown of a longer one, which is told by a digest.
 _MOST_LETTERS, _SHOWN = 160, 24

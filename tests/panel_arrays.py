@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ooc_chol.kernels.interfaces.panels import AbstractPanelKernels
-from ooc_chol.kernels.registry import panel_kernels
-from ooc_chol.precision.triples import Precision
+from ooc_chol import Precision
+from tests.inside.kernels import AbstractPanelKernels, panel_kernels
 
 
 class Host:

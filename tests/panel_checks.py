@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from tests.inside.tasks import CHUNK_ROWS
 from tests.panel_arrays import (
     added,
     as_matrix,

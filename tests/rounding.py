@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ooc_chol.formats import Floats, PrecisionFormat, Rounding, largest_magnitude
+from tests.inside.precision import Floats, PrecisionFormat, Rounding, largest_magnitude
 
 
 def round_to(tile: Floats, fmt: PrecisionFormat) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse
 
 import ooc_chol as oc
-from ooc_chol.eigen.device_space import DeviceSpace, open_space
+from tests.inside.eigen import DeviceSpace, open_space
 from tests.tolerances import unit_roundoff
 
 #: Norms and inner products of unit vectors err by no more roundoffs of storage, and of computing.

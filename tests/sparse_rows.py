@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
+from tests.inside.sparse import AbstractRows, RowCounts, Rows
 
 
 class RunsOf(AbstractRows):

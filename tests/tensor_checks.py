@@ -6,9 +6,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ooc_chol.kernels.interfaces.tensors import TensorShape
-from ooc_chol.kernels.registry import tensor_kernels, tensor_workspace_bytes
-from ooc_chol.precision.triples import Precision
+from ooc_chol import Precision
+from tests.inside.kernels import TensorShape, tensor_kernels, tensor_workspace_bytes
 from tests.tensor_runs import shrunk
 from tests.tolerances import product_bound, unit_roundoff
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ooc_chol.kernels.interfaces import tensors
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tensors import share
-from ooc_chol.tensors.device_space import DeviceTensorSpace
-from ooc_chol.tensors.plan import TensorPlan, plan_tensor
+from ooc_chol import Precision, TensorPlan
+from tests.inside.kernels import tensors
+from tests.inside.tensors import DeviceTensorSpace, plan_tensor, share
 
 #: Columns of a panel and slices of a group, of which a small tensor then has several.
 COLUMNS, GROUP = 128, 6

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.kernels.interfaces.tensors import TensorShape
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures, TensorSeconds
+from ooc_chol import Precision
+from tests.inside.kernels import TensorShape
+from tests.inside.tensors import AbstractTensorSpace, StepFigures, TensorSeconds
 
 #: Largest relative error of the inverse of a transform, of float32 and float64: the issue's D2.
 INVERSE_RTOL = {"float32": 1e-5, "float64": 1e-13}

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import scipy.sparse
 
-from ooc_chol.kernels.interfaces.products import AbstractProductKernels
-from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES, RowBlock, ValueKind
+from tests.inside.kernels import AbstractProductKernels
+from tests.inside.tasks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES, RowBlock, ValueKind
 
 PATTERN, INT8, FP32, FP64 = ValueKind
 N_COLUMNS = 20_000
@@ -93,7 +93,7 @@ def opened(precision, columns, most_segments) -> Iterator[tuple[AbstractProductK
     """Kernels bound to a workspace on the current GPU that is full of NaN, and a stream."""
     import cupy as cp
 
-    from ooc_chol.kernels.cuda.products import CudaProductKernels
+    from tests.inside.kernels import CudaProductKernels
 
     kernels = CudaProductKernels(precision, columns, most_segments)
     workspace = cp.full(max(1, kernels.workspace_bytes(1)), 0xFF, np.uint8)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ooc_chol.formats import FP64
+from tests.inside.precision import FP64
 
 #: Rows and columns of tiles.
 SHAPES = [(1, 1), (5, 3), (97, 130), (16, 1021), (300, 516), (257, 2048)]
@@ -20,9 +20,7 @@ def cuda_kernels(moduli, diagonal, streams=1, fmt=FP64):
     """Kernels for tiles of one format whose rows have the given diagonal entries, and streams to run them on."""
     import cupy as cp
 
-    from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
-    from ooc_chol.kernels.cuda.handles import BlasHandle
-    from ooc_chol.kernels.cuda.residues import CudaResidueKernels
+    from tests.inside.kernels import CUBLAS_WORKSPACE_BYTES, BlasHandle, CudaResidueKernels
 
     workspaces = [cp.cuda.Memory(CUBLAS_WORKSPACE_BYTES) for _ in range(streams)]
     blas = BlasHandle([memory.ptr for memory in workspaces])

@@ -7,10 +7,7 @@ import threading
 
 import pytest
 
-from ooc_chol.bench.case import Fp64Case, Peer
-from ooc_chol.bench.fp64 import Session, run_case
-from ooc_chol.bench.peers import MG_BLOCKS, measure_peer
-from ooc_chol.bench.problem import CovarianceProblem
+from tests.inside.bench import MG_BLOCKS, CovarianceProblem, Fp64Case, Peer, Session, measure_peer, run_case
 from tests.plan.result_fields import ENGINE_FIELDS, FIELDS, GPU_FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
@@ -34,7 +31,7 @@ def test_a_native_case_has_every_field(tmp_path):
 def test_products_and_dgemm_have_rates():
     import numpy as np
 
-    from ooc_chol.bench.cuda import product_rates
+    from tests.inside.bench import product_rates
 
     tile = np.random.default_rng(0).standard_normal((1024, 1024))
     assert 0 < product_rates.dgemm_tflops(tile, tile, 0.1, ["cuda:0"])[0] < TOO_MUCH
@@ -42,7 +39,7 @@ def test_products_and_dgemm_have_rates():
 
 
 def test_an_error_on_one_device_is_raised_and_nobody_waits():
-    from ooc_chol.bench.cuda import devices
+    from tests.inside.bench import devices
 
     turns = iter([True, False])
 
@@ -57,7 +54,7 @@ def test_an_error_on_one_device_is_raised_and_nobody_waits():
 
 
 def test_links_of_one_device():
-    from ooc_chol.bench.cuda.copy_rates import measure_links
+    from tests.inside.bench import measure_links
 
     found = measure_links(["cuda:0"])
     assert [link["what"] for link in found] == ["in", "out", "in and out"]
@@ -81,7 +78,7 @@ def test_cusolver_mg_factors_an_order_that_its_blocks_do_not_divide():
 
 @pytest.mark.cuda(n=2)
 def test_links_of_two_devices_include_both_directions_between_them():
-    from ooc_chol.bench.cuda.copy_rates import measure_links
+    from tests.inside.bench import measure_links
 
     found = measure_links(["cuda:0", "cuda:1"])
     assert [link["what"] for link in found][-3:] == ["peer", "peer", "peer all"]

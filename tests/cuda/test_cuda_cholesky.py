@@ -29,7 +29,7 @@ extern "C" __global__ void exponential(double* out, int rows, int cols, long lon
 
 def on_cuda(a, nb=128, slots=12, **options):
     """The factor of ``a`` on cuda:0 with a budget of some tiles beside the workspace."""
-    from ooc_chol.kernels.cuda import workspace_bytes
+    from tests.inside.kernels import workspace_bytes
 
     budget = workspace_bytes(nb) + slots * -(-8 * nb * nb // 4096) * 4096
     return oc.cholesky(a, tile_size=nb, devices="cuda:0", memory_budget=budget, **options)
@@ -166,7 +166,7 @@ def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     import cupy as cp
     import pynvml
 
-    from ooc_chol.hardware.cuda import LIBRARY_BYTES
+    from tests.inside.hardware import LIBRARY_BYTES
 
     class Recorder(cp.cuda.MemoryHook):
         name = "recorder"
@@ -242,10 +242,10 @@ def test_order_16384_out_of_core_beside_lapack():
 
 @pytest.mark.parametrize("width", [1, 2, 3, 5, 11])
 def test_bits_do_not_depend_on_panel_shapes(width):
-    from ooc_chol.kernels.cuda import workspace_bytes
-    from ooc_chol.tasks.panels import uniform_panels
     from tests.builders import open_device
     from tests.host.runs import factor_of, with_panels
+    from tests.inside.kernels import workspace_bytes
+    from tests.inside.tasks import uniform_panels
 
     a = FAMILIES["matern25 nugget 1e-6"](1300)
     first = np.asarray(on_cuda(a))
@@ -258,7 +258,7 @@ def test_bits_do_not_depend_on_panel_shapes(width):
 @pytest.mark.parametrize("smoothness", [0.5, 1.5, 2.5])
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 def test_the_matern_covariance_of_geostatistics_is_the_hosts(smoothness, dimensions):
-    from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source
+    from ooc_chol.apps.geostat import Matern, covariance_source
 
     sites = np.random.default_rng(6).uniform(size=(500, dimensions))
     source = covariance_source(Matern(variance=2.0, range=0.3, smoothness=smoothness, nugget=0.1), sites)
@@ -267,10 +267,7 @@ def test_the_matern_covariance_of_geostatistics_is_the_hosts(smoothness, dimensi
 
 
 def test_a_likelihood_on_the_gpu_is_that_on_the_host():
-    from ooc_chol.apps.geostat.covariances.covariance import Matern
-    from ooc_chol.apps.geostat.data.observations import make_observations
-    from ooc_chol.apps.geostat.estimation.likelihood import log_likelihood
-    from ooc_chol.apps.geostat.factorization import FactorSettings
+    from ooc_chol.apps.geostat import FactorSettings, Matern, log_likelihood, make_observations
 
     rng = np.random.default_rng(7)
     sites = rng.uniform(size=(600, 2))

@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.asking import asked_of_all
-from ooc_chol.dense.cluster.facts import Sharing, agreed_facts
-from ooc_chol.dense.cluster.speeds import speed_here
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.formats import FP64
-from ooc_chol.hardware.registry import memory_info
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions
 from tests.cluster_machines import cluster_of
+from tests.inside.cluster import Sharing, agreed_facts, asked_of_all, speed_here
+from tests.inside.hardware import memory_info
+from tests.inside.precision import FP64
+from tests.inside.tasks import TileGrid
 from tests.tolerances import solve_bound
 
 pytestmark = [
@@ -236,7 +234,7 @@ def least_free(name: str) -> Iterator[list[int]]:
 
 
 def test_workers_keep_to_their_budgets_and_give_all_back(workers):
-    from ooc_chol.hardware.cuda import LIBRARY_BYTES
+    from tests.inside.hardware import LIBRARY_BYTES
 
     n, budget, count = 24_576, 256 << 20, len(workers.nthreads())
     options = {"tile_size": 1024, "devices": DEVICE, "fp64": "native", "memory_budget": budget, "client": workers}

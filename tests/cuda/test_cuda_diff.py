@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.diff import functions, primitives
-from ooc_chol.diff.ops import Contract, MatMul, Sampled, TransposedMatMul, vjp
-from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff import Pattern, vjp
 from tests.diff_problems import (
     CASES,
     LENGTHS,
@@ -19,6 +17,7 @@ from tests.diff_problems import (
     short_rows,
     triples,
 )
+from tests.inside.diff import Contract, MatMul, Sampled, TransposedMatMul, functions, primitives
 
 pytestmark = pytest.mark.cuda
 
@@ -199,7 +198,7 @@ def test_arrays_of_two_memories_are_refused(pattern):
 
 
 def test_groups_are_made_once_for_a_pattern():
-    from ooc_chol.kernels.cuda import values
+    from tests.inside.kernels import values
 
     case, small = CASES[0], pattern_of(short_rows(50))
     v, x = moved(numbers(small.nnz, case), numbers(small.n_columns, case))
@@ -222,7 +221,7 @@ def test_tensors_are_neither_copied_nor_waited_for(pattern):
     import torch
 
     from ooc_chol.diff.torch import CSR
-    from ooc_chol.diff.torch_arrays import applied
+    from tests.inside.diff import applied
 
     device = torch.device("cuda", 0)
     v = torch.randn(pattern.nnz, device=device)

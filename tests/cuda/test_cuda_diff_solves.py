@@ -9,9 +9,9 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol import diff
-from ooc_chol.diff.factors import Solve, TriangularSolve
-from ooc_chol.diff.ops import vjp
+from ooc_chol.diff import vjp
 from tests.host.diff_solve_matrices import backward_error, entries, poisson, regular
+from tests.inside.diff import Solve, TriangularSolve
 
 pytestmark = pytest.mark.cuda(n=1)
 
@@ -50,7 +50,7 @@ def test_copies_of_superlu_are_counted_and_said() -> None:
 
 
 def test_cudss_by_name_solves_or_names_its_extra() -> None:
-    from ooc_chol.kernels.cuda.direct import has_cudss
+    from tests.inside.kernels import has_cudss
 
     a = poisson(8)
     pattern, values = entries(a)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, decode
-from ooc_chol.interfaces import NARROW_BUFFERS
-from ooc_chol.kernels.interfaces import NORM_COLUMNS, FinalTile
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import memory_store, open_device, page_locked
 from tests.host.narrow_tiles import KINDS, expected_norms, norm, rounded, same, stored_bytes
+from tests.inside.interfaces import NARROW_BUFFERS
+from tests.inside.kernels import NORM_COLUMNS, FinalTile
+from tests.inside.precision import FORMATS, FP8, FP16, FP32, FP64, decode
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.cuda
 
@@ -225,7 +225,7 @@ def test_a_tile_larger_than_its_buffer_is_refused():
 
 
 def test_slots_are_tiles_of_types_of_matrices():
-    from ooc_chol.hardware.cuda.arena import CudaArena
+    from tests.inside.hardware import CudaArena
 
     arena = CudaArena(2, 800, 4096, narrow_bytes=10)
     assert arena.tile(1, (10, 10), "float64").shape == (10, 10)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.sparse.device_graphs import device_runs
-from ooc_chol.sparse.rows import RowCounts
 from tests.host.random_graphs import joined, same
+from tests.inside.sparse import RowCounts, device_runs
 
 pytestmark = pytest.mark.cuda
 

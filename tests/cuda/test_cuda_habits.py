@@ -10,12 +10,12 @@ import scipy.linalg
 import scipy.sparse.linalg
 
 import ooc_chol as oc
-from ooc_chol.dense.factor.solves import multiply_on_device
-from ooc_chol.dense.passes import Pass
 from tests.builders import device_solver
 from tests.host.device_solves import SHAPES, budget_for, stored
 from tests.host.matrices import FAMILIES
 from tests.host.stored_factors import lapack_factor
+from tests.inside.dense import multiply_on_device
+from tests.inside.runtime import Pass
 from tests.tolerances import factor_entry_bound, product_bound
 
 pytestmark = pytest.mark.cuda

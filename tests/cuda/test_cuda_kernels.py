@@ -158,7 +158,7 @@ def test_potrf_flags_the_first_bad_pivot(bench, minor, bad):
 @pytest.fixture(scope="module", params=["", "-DFP64_MMA=8", "-DFP64_MMA=0"])
 def triangular(request):
     """The kernels as this device compiles them, and as Ampere and devices without FP64 tensor cores do."""
-    from ooc_chol.kernels.cuda.triangular import TriangularKernels
+    from tests.inside.kernels import TriangularKernels
 
     return TriangularKernels(*filter(None, [request.param]))
 
@@ -167,7 +167,7 @@ def triangular(request):
 def test_triangular_kernels_of_every_generation(bench, triangular, n):
     import cupy as cp
 
-    from ooc_chol.kernels import cuda as sizes
+    from tests.inside.kernels import cuda as sizes
 
     _, stream, _ = bench
     rng = np.random.default_rng(6)
@@ -189,7 +189,7 @@ def test_triangular_kernels_of_every_generation(bench, triangular, n):
 
 
 def test_the_bits_of_potrf_do_not_depend_on_the_number_of_thread_blocks(bench, monkeypatch):
-    from ooc_chol.kernels.cuda import triangular_source
+    from tests.inside.kernels import triangular_source
 
     device, stream, flags = bench
     rng = np.random.default_rng(7)

@@ -8,10 +8,7 @@ import scipy.sparse
 from scipy.sparse.linalg import splu
 
 import ooc_chol as oc
-from ooc_chol.eigen.device_space import open_space
-from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity
-from ooc_chol.eigen.preconditioners import Preconditioner
-from ooc_chol.eigen.wanted import Wanted
+from tests.inside.eigen import Lobpcg, Preconditioner, Wanted, lobpcg_capacity, open_space
 from tests.tolerances import eigenvector_deviation
 
 pytestmark = pytest.mark.cuda

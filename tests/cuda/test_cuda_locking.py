@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.interfaces import LockState
-from ooc_chol.kernels.cuda import workspace_bytes
-from ooc_chol.memory.release import RELEASER
 from tests.host.conftest import no_hang  # noqa: F401 - a fixture
 from tests.host.matrices import FAMILIES, check_factor
 from tests.host.runs import check_bytes
+from tests.inside.interfaces import LockState
+from tests.inside.kernels import workspace_bytes
+from tests.inside.memory import RELEASER, locking
 
 pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("no_hang", "small_pieces")]
 
@@ -29,13 +29,13 @@ A = FAMILIES["matern25 nugget 1e-6"](N)
 def small_pieces(monkeypatch):
     """Pieces of two tiles, so that a matrix of some MiB has many; what an earlier test has left is released."""
     RELEASER.release_now()
-    monkeypatch.setattr("ooc_chol.memory.locking.PIECE_BYTES", 2 * 8 * NB * NB)
+    monkeypatch.setattr(locking, "PIECE_BYTES", 2 * 8 * NB * NB)
 
 
 @pytest.fixture
 def registered(monkeypatch):
     """Addresses that the driver is asked to lock, in order; it is asked as ever."""
-    from ooc_chol.hardware.cuda.locking import CudaRegistrar
+    from tests.inside.hardware import CudaRegistrar
 
     addresses, real = [], CudaRegistrar.register
 
@@ -81,7 +81,7 @@ def test_a_factor_in_many_pieces_is_the_same_and_all_of_it_is_locked(monkeypatch
         assert all(is_locked(piece.low) and is_locked(piece.high - 1) for piece in pieces)
         assert factor.report.to_dict()["locking_seconds"] >= 0.0
     RELEASER.release_now()
-    monkeypatch.setattr("ooc_chol.memory.locking.PIECE_BYTES", 1 << 30)
+    monkeypatch.setattr(locking, "PIECE_BYTES", 1 << 30)
     with factored() as factor:
         assert np.array_equal(small, np.asarray(factor))
 
@@ -229,7 +229,7 @@ def test_mixed_precision_in_pieces(fp64, threshold):
 
 def slow(monkeypatch, before):
     """Let ``before()`` run before each piece is locked."""
-    from ooc_chol.hardware.cuda.locking import CudaRegistrar
+    from tests.inside.hardware import CudaRegistrar
 
     real = CudaRegistrar.register
 

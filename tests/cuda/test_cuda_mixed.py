@@ -55,8 +55,7 @@ def test_products_in_fp16_and_fp8_are_within_the_certified_bound(threshold, budg
 @pytest.mark.parametrize("fp64", ["residue", "native"])
 @pytest.mark.parametrize("devices", ["cuda:0", pytest.param("cuda:0,cuda:1", marks=pytest.mark.multigpu)])
 def test_vectors_beside_the_run_see_what_a_reading_of_the_factor_sees(fp64, devices, monkeypatch):
-    import ooc_chol.dense.planner.problem as problem
-    from ooc_chol.dense.planner.kept_plans import KEPT_PLANS
+    from tests.inside.dense import KEPT_PLANS, problem
 
     a = exponential(2000, 0.02)
     options = {"tile_size": 128, "devices": devices.split(","), "fp64": fp64}
@@ -81,7 +80,7 @@ def test_every_tile_has_the_value_of_its_format():
 
 
 def test_the_bits_depend_on_the_arithmetic_key_alone(tmp_path):
-    from ooc_chol.kernels.cuda import workspace_bytes
+    from tests.inside.kernels import workspace_bytes
 
     a = exponential(1300, 0.02)
     first = oc.cholesky(a, precision_threshold=1e-5, tile_size=64, devices="cuda:0")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.cuda.panel_sizes import DeviceFacts, gram_shape
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from ooc_chol import Precision
 from tests import panel_checks as check
+from tests.inside.kernels import PANEL_COLUMNS, DeviceFacts, gram_shape
+from tests.inside.tasks import CHUNK_ROWS
 from tests.panel_arrays import Gpu, Host, filled, partials, vectors
 
 pytestmark = pytest.mark.cuda

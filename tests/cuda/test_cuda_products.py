@@ -7,9 +7,7 @@ from itertools import cycle, pairwise
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import ValueKind
+from ooc_chol import Precision
 from tests.cuda.product_blocks import (
     FP32,
     FP64,
@@ -23,6 +21,8 @@ from tests.cuda.product_blocks import (
     panel,
     product,
 )
+from tests.inside.kernels import PANEL_COLUMNS
+from tests.inside.tasks import ValueKind
 from tests.tolerances import sparse_product_bound
 
 pytestmark = pytest.mark.cuda

@@ -9,18 +9,13 @@ from dataclasses import fields
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.dense.rates import generation, measuring
-from ooc_chol.dense.rates.gpus import CAPABILITIES
-from ooc_chol.dense.rates.lookup import stored_rates
-from ooc_chol.dense.rates.measuring import measure_rates
-from ooc_chol.dense.rates.nominal import nominal_rates
-from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32
-from ooc_chol.hardware.rates_file import rates_path
-from ooc_chol.hardware.registry import CUDA
-from ooc_chol.kernels.identity import machine_identity
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import measure_rates
+from tests.inside.bench import CovarianceProblem
+from tests.inside.dense import CAPABILITIES, Rates, ResidueRates, generation, measuring, nominal_rates, stored_rates
+from tests.inside.hardware import CUDA, rates_path
+from tests.inside.kernels import machine_identity
+from tests.inside.precision import COMPLEX64, COMPLEX128, FP32
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.cuda
 

@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.options import default_moduli
-from ooc_chol.dense.planner import residues as residues_planner
-from ooc_chol.dense.programs.layouts import ResidueLayout
-from ooc_chol.dense.programs.residues.strips import STREAMING
-from ooc_chol.precision.moduli import ResidueBasis
-from ooc_chol.tasks.operations import StepKind
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import forget_plans
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, residual, upper_poisoned
 from tests.host.spoiled import INDEFINITE, counter_example, spread_out
 from tests.host.spoiled import good as good_to_spoil
+from tests.inside.dense import STREAMING, ResidueLayout, default_moduli
+from tests.inside.dense import residues as residues_planner
+from tests.inside.precision import ResidueBasis
+from tests.inside.tasks import StepKind, TileGrid
 from tests.ownership import cyclic_rows
 from tests.tolerances import FACTOR_ENTRY_C, residue_entry_bound
 
@@ -325,7 +322,7 @@ def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     import cupy as cp
     import pynvml
 
-    from ooc_chol.hardware.cuda import LIBRARY_BYTES
+    from tests.inside.hardware import LIBRARY_BYTES
 
     class Recorder(cp.cuda.MemoryHook):
         name = "recorder"

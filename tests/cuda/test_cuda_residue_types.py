@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32
-from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from tests.cuda.residue_kernels import GUARD, SHAPES, cuda_kernels, flagged, on_device, strips
 from tests.host.residue_reference import STREAM, host_kernels
 from tests.host.residue_types import diagonals_of, entries_between, rows_of_a_factor, sums_with_edges
 from tests.host.spoiled import counter_example, spread_out
 from tests.host.typed import DTYPES, FAMILIES, check_typed, matrix
+from tests.inside.precision import COMPLEX64, COMPLEX128, FP32, MOST_MODULI, MOST_TERMS, ResidueBasis
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.cuda(n=1)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.formats import FP8, FP16, FP32, decode, encode
-from ooc_chol.kernels.interfaces import NarrowParts
-from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
-from ooc_chol.precision.products import FP8_SUM_ERROR, FP16_SUM_ERROR
 from tests.cuda.residue_kernels import GUARD, SHAPES, cuda_kernels, flagged, on_device, strips
 from tests.host.residue_reference import STREAM, host_kernels, residues
+from tests.inside.kernels import NarrowParts
+from tests.inside.precision import (
+    FP8,
+    FP8_SUM_ERROR,
+    FP16,
+    FP16_SUM_ERROR,
+    FP32,
+    MOST_MODULI,
+    MOST_TERMS,
+    ResidueBasis,
+    decode,
+    encode,
+)
 
 pytestmark = pytest.mark.cuda(n=1)
 

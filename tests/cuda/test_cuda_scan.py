@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from ooc_chol.errors import ScheduleError, TierError
-from ooc_chol.hardware.registry import open_device
-from ooc_chol.interfaces import AbstractDeviceKernels, ArraySpec
-from ooc_chol.runtime.passes import Passes
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import memory_store
 from tests.host.scans import ByteBlocks, NoKernels, check_scans, opened
+from tests.inside.hardware import open_device
+from tests.inside.interfaces import AbstractDeviceKernels, ArraySpec
+from tests.inside.runtime import Passes
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda:0"
@@ -112,7 +112,7 @@ def test_an_arena_without_slots():
 def test_code_is_compiled_once_for_a_device_and_its_macros():
     import cupy as cp
 
-    from ooc_chol.kernels.cuda.modules import compiled, load
+    from tests.inside.kernels import compiled, load
 
     with cp.cuda.Device(0):
         assert load("solves.cu") is load("solves.cu")

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.dense.factor.places import LocalPlace
-from ooc_chol.dense.factor.solves import solve
-from ooc_chol.dense.passes import Pass
-from ooc_chol.formats import FORMATS
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import device_solver, factor_over
 from tests.host.device_solves import SHAPES, check_half_solve_sums, check_inverse_sums, check_product, check_solves
 from tests.host.stored_factors import MIXED_STORES, STORES, lapack_factor, random_spd, write_factor
+from tests.inside.bench import CovarianceProblem
+from tests.inside.dense import LocalPlace, solve
+from tests.inside.precision import FORMATS
+from tests.inside.runtime import Pass
+from tests.inside.tasks import TileGrid
 from tests.tolerances import gamma
 
 pytestmark = pytest.mark.cuda

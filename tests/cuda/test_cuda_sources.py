@@ -15,7 +15,6 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from ooc_chol.kernels.cuda import workspace_bytes
 from tests.host.source_checks import check, check_unchanged
 from tests.host.source_table import (
     ARITHMETIC,
@@ -34,6 +33,7 @@ from tests.host.source_table import (
     wrong_above,
     wrong_below,
 )
+from tests.inside.kernels import workspace_bytes
 from tests.products import pairwise
 from tests.tolerances import FACTOR_ENTRY_C
 

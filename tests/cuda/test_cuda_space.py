@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.sparse.pack import block_csr
+from ooc_chol import block_csr
 from tests import space_checks as check
 
 pytestmark = pytest.mark.cuda

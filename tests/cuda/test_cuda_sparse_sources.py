@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from ooc_chol.sparse.sources import compressed, rows_of, scattered
 from tests.host.sparse_rows import assembled, same
+from tests.inside.sparse import compressed, rows_of, scattered
 
 pytestmark = pytest.mark.cuda
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import spectral
-from ooc_chol.apps.spectral.images import normalized
 from tests.apps.spectral.drawn_images import five_regions, numbered, two_discs
 from tests.apps.spectral.graphs_made import grid, octahedral_sphere, together
+from tests.inside.spectral import normalized
 
 pytestmark = pytest.mark.cuda
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.precision.norms import FactorNorms, sample_step
 from tests.builders import measured_norms, open_device
 from tests.host.matrices import upper_poisoned
+from tests.inside.bench import CovarianceProblem
+from tests.inside.precision import FactorNorms, sample_step
 from tests.tolerances import NORM_RTOL, SAMPLE_RTOL
 
 pytestmark = pytest.mark.cuda

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ooc_chol import BudgetError
-from ooc_chol.tensors.device_space import DeviceTensorSpace
-from ooc_chol.tensors.host_space import HostTensorSpace
-from ooc_chol.tensors.plan import plan_tensor
 from tests import tensor_problems as make
+from tests.inside.tensors import DeviceTensorSpace, HostTensorSpace, plan_tensor
 
 pytestmark = pytest.mark.cuda
 

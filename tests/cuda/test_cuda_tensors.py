@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.interfaces.tensors import SHRINKAGES, TensorShape, slice_group
-from ooc_chol.kernels.registry import tensor_kernels
-from ooc_chol.precision.triples import Precision
+from ooc_chol import Precision
 from tests import tensor_checks as check
+from tests.inside.kernels import SHRINKAGES, TensorShape, slice_group, tensor_kernels
 from tests.panel_arrays import Gpu, Host
 
 pytestmark = pytest.mark.cuda

@@ -7,12 +7,12 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from ooc_chol.dense.factor.solves import multiply_on_device
-from ooc_chol.dense.passes import Pass
-from ooc_chol.formats import TYPES
 from tests.builders import device_solver
 from tests.host.typed import DTYPES, matrix
 from tests.host.typed_operations import COMPLEX, PRODUCTS, SOLVES, added, check_updated, numbers, smooth
+from tests.inside.dense import multiply_on_device
+from tests.inside.precision import TYPES
+from tests.inside.runtime import Pass
 from tests.tolerances import solve_bound, unit_roundoff
 
 pytestmark = pytest.mark.cuda

@@ -18,7 +18,7 @@ TWO = ("cuda:0", "cuda:1")
 
 def on(devices, a, dtype, nb=128, slots=12, **options):
     """The factor of ``a`` with a budget of some tiles beside the workspace."""
-    from ooc_chol.kernels.cuda import typed_workspace_bytes
+    from tests.inside.kernels import typed_workspace_bytes
 
     budget = typed_workspace_bytes() + slots * -(-np.dtype(dtype).itemsize * nb * nb // 4096) * 4096
     return oc.cholesky(a, dtype=dtype, tile_size=nb, devices=devices, memory_budget=budget, **options)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense import symmetric
-from ooc_chol.dense.factor import device_sweeps
-from ooc_chol.kernels.cuda import workspace_bytes
 from tests.host.device_solves import SHAPES, check_team, symmetric_source
 from tests.host.device_solves import symmetric as symmetric_matrix
 from tests.host.matrices import FAMILIES, check_factor
 from tests.host.runs import check_bytes
+from tests.inside.dense import device_sweeps, symmetric
+from tests.inside.kernels import workspace_bytes
 
 pytestmark = pytest.mark.multigpu
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.kernels.host.blas import current_threads
-from ooc_chol.memory.release import RELEASER
 from tests.faults.devices import WrappedKind
 from tests.faults.injector import Injector, MakeError
 from tests.faults.scenarios import Folder, Scenario
+from tests.inside.dense import FileStore
+from tests.inside.kernels import current_threads
+from tests.inside.memory import RELEASER
 
 #: Seconds that threads which were told to end may take.
 _SETTLING_SECONDS = 1.0

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ooc_chol.hardware import registry
-from ooc_chol.hardware.kinds import AbstractDeviceKind
-from ooc_chol.interfaces import (
+from tests.faults.injector import Injector
+from tests.host.registrar import Registrar
+from tests.inside.hardware import AbstractDeviceKind, registry
+from tests.inside.interfaces import (
     AbstractArena,
     AbstractDevice,
     AbstractEvent,
@@ -27,15 +28,7 @@ from ooc_chol.interfaces import (
     Tile,
     TileFunction,
 )
-from ooc_chol.kernels.interfaces import (
-    AbstractFlags,
-    AbstractResidueKernels,
-    AbstractSolveKernels,
-    AbstractSurvey,
-    AbstractTileNorms,
-)
-from tests.faults.injector import Injector
-from tests.host.registrar import Registrar
+from tests.inside.kernels import AbstractFlags, AbstractResidueKernels, AbstractSolveKernels, AbstractSurvey, AbstractTileNorms
 
 #: What kernels make that enqueues work itself.
 _ENQUEUES = (AbstractFlags, AbstractResidueKernels, AbstractSolveKernels, AbstractSurvey, AbstractTileNorms)

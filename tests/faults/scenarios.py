@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.config import parse_bytes
-from ooc_chol.dense.factor.places import LocalPlace
 from tests.builders import device_solver
+from tests.inside.dense import LocalPlace
+from tests.inside.ground import parse_bytes
 
 N, NB = 80, 32
 _DISTANCE = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ooc_chol.hardware.rates_file import rates_path
 from tests.faults.injector import Injector
+from tests.inside.hardware import rates_path
 
 #: Functions of :mod:`os` that touch files, by the kinds of calls that they are.
 FILE_CALLS = {

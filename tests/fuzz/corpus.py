@@ -15,12 +15,11 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol.bench.call_table import call_columns, call_lines
-from ooc_chol.bench.paper_tables import documented
-from ooc_chol.dense.rates.stored import rates_problem
-from ooc_chol.kernels.identity import machine_identity
 from tests.fuzz import attacks, tables
 from tests.fuzz.mutations import BLIND, TEXT, Mutator, json_changed, json_lines_changed
+from tests.inside.bench import call_columns, call_lines, documented
+from tests.inside.dense import rates_problem
+from tests.inside.kernels import machine_identity
 
 #: Allocation that a case may take beside a multiple of its file: what readers and their libraries keep for themselves.
 SLACK_BYTES = 128 << 20
@@ -114,7 +113,7 @@ _FORMULA = b"log(zinc) ~ 1 + soil * x + sqrt(dist) + I(x**2/3) + poly(x, 2):fact
 
 
 def _read_formula(path: Path) -> None:
-    from ooc_chol.apps.geostat.data.formula import parse_formula
+    from ooc_chol.apps.geostat import parse_formula
 
     columns = {name: np.linspace(1.0, 2.0, 4) for name in ("zinc", "dist", "x")}
     formula = parse_formula(path.read_bytes().decode("utf-8", "replace"))
@@ -140,7 +139,7 @@ def _bytes(text: str) -> None:
 
 
 def _count(text: str) -> None:
-    from ooc_chol.config import parse_count
+    from tests.inside.ground import parse_count
 
     parse_count(text)
 

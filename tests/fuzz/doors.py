@@ -27,17 +27,14 @@ from scipy.sparse import csr_array, diags_array, save_npz
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat, imputation, spectral
-from ooc_chol.apps.geostat import results
-from ooc_chol.apps.geostat.competition import read_competition
-from ooc_chol.apps.geostat.data.dataset import DataSpec, load_dataset
-from ooc_chol.apps.geostat.data.io import write_json
-from ooc_chol.apps.spectral.images.reading import read_image
-from ooc_chol.cli import main
-from ooc_chol.cli.command import make_parser
-from ooc_chol.dense.stores.choice import verify
+from ooc_chol.apps.geostat import DataSpec, load_dataset
 from tests.fuzz import attacks, places, tables
 from tests.fuzz.verdicts import unwanted, where
 from tests.fuzz.worker import limit_memory
+from tests.inside.cli import main, make_parser
+from tests.inside.dense import verify
+from tests.inside.geostat import read_competition, results, write_json
+from tests.inside.spectral import read_image
 
 #: Seconds for one case, in which nothing is computed that takes a tenth of one on an idle machine.
 _SECONDS = 60

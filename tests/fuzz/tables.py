@@ -9,18 +9,33 @@ from typing import Any
 
 import numpy as np
 
-from ooc_chol.apps.geostat import FactorSettings, fit, log_likelihood, make_observations
-from ooc_chol.apps.geostat.cli.commands import fit as fit_command  # noqa: F401 - the parts of a fit are imported before a case
-from ooc_chol.apps.geostat.data.areas import Area, masked
-from ooc_chol.apps.geostat.data.dataset import DataSpec, load_dataset
-from ooc_chol.apps.geostat.data.grids import grid_over
-from ooc_chol.apps.geostat.data.io import write_json, write_table
-from ooc_chol.apps.geostat.data.layers import Column, Layer, write_layer
-from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
-from ooc_chol.apps.geostat.data.tables import columns_of, geometry_axes
-from ooc_chol.apps.geostat.results import read_result, result_content
+from ooc_chol.apps.geostat import (
+    Area,
+    Column,
+    DataSpec,
+    FactorSettings,
+    Layer,
+    fit,
+    grid_over,
+    load_dataset,
+    log_likelihood,
+    make_observations,
+    masked,
+    write_layer,
+)
 from tests.fuzz import attacks
 from tests.fuzz.mutations import BLIND, TEXT, Mutator
+from tests.inside.geostat import (
+    NetcdfVariable,
+    columns_of,
+    geometry_axes,
+    read_result,
+    result_content,
+    write_json,
+    write_netcdf,
+    write_table,
+)
+from tests.inside.geostat import fit as fit_command  # noqa: F401 - the parts of a fit are imported before a case
 
 _N = 14
 _RNG = np.random.default_rng(5)

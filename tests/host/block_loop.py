@@ -7,17 +7,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
-from ooc_chol.dense.cluster.ground import AbstractBlockWork, MixedEngine, engine_here
-from ooc_chol.dense.cluster.jobs import ClusterRun
-from ooc_chol.dense.cluster.measuring import BlockNorms, Measuring, column_square, measure_block, transposed_product
-from ooc_chol.dense.execution.run import run as run_plan
-from ooc_chol.dense.key import arithmetic_key
-from ooc_chol.dense.planner import Problem, make_plan
-from ooc_chol.dense.stores.array import MemoryStore
 from ooc_chol.errors import NotPositiveDefiniteError
-from ooc_chol.memory.sources import as_source
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.cluster import (
+    AbstractBlockWork,
+    BlockGrid,
+    BlockNorms,
+    BlockPlace,
+    ClusterRun,
+    LBlock,
+    Measuring,
+    MixedEngine,
+    column_square,
+    engine_here,
+    measure_block,
+    transposed_product,
+)
+from tests.inside.dense import MemoryStore, Problem, arithmetic_key, make_plan
+from tests.inside.dense import run as run_plan
+from tests.inside.memory import as_source
+from tests.inside.tasks import TileGrid
 
 
 class LoopWork(AbstractBlockWork):

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.inside.hardware import CudaKind
+
 #: Seconds after which a test that should end, ends with an error.
 HANG_SECONDS = 60
 
@@ -25,7 +27,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def host_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """``devices=None`` and counts mean host devices, also on a machine with a GPU."""
-    monkeypatch.setattr("ooc_chol.hardware.kinds.CudaKind.names", lambda self: ())
+    monkeypatch.setattr(CudaKind, "names", lambda self: ())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 

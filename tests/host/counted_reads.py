@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from ooc_chol.dense.stores.checked_tiles import CheckedTiles
-from ooc_chol.dense.stores.layout import TileLayout
+from tests.inside.dense import CheckedTiles, TileLayout
 
 
 def tell_reads(monkeypatch: pytest.MonkeyPatch, told: Callable[[TileLayout, tuple[int, int]], object]) -> None:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.formats import FP8, FP16, FP32, FP64, PrecisionFormat
-from ooc_chol.tasks.tiling import TileGrid
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
+from tests.inside.dense import FileStore
+from tests.inside.precision import FP8, FP16, FP32, FP64, PrecisionFormat
+from tests.inside.tasks import TileGrid
 
 GRID = TileGrid(20, 8)
 MIXED: tuple[PrecisionFormat, ...] = (FP64, FP16, FP64, FP8, FP32, FP64)

@@ -12,18 +12,22 @@ import pytest
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.config import whole_pages
-from ooc_chol.dense.factor.device_sweeps import columns_that_fit
-from ooc_chol.dense.factor.inverse import inverse_diagonal
-from ooc_chol.dense.factor.solves import solve, solve_there_and_back
-from ooc_chol.dense.factor.trace_sums import half_solve_sums, inverse_traces
-from ooc_chol.dense.passes import Pass
-from ooc_chol.dense.stores.file import AbstractStore
-from ooc_chol.dense.symmetric import multiply_on
-from ooc_chol.memory.sources.function import FunctionSource
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import device_solver, open_device, page_locked
 from tests.host.stored_factors import STORES, lapack_factor, random_spd, write_factor
+from tests.inside.dense import (
+    AbstractStore,
+    columns_that_fit,
+    half_solve_sums,
+    inverse_diagonal,
+    inverse_traces,
+    multiply_on,
+    solve,
+    solve_there_and_back,
+)
+from tests.inside.ground import whole_pages
+from tests.inside.memory import FunctionSource
+from tests.inside.runtime import Pass
+from tests.inside.tasks import TileGrid
 from tests.tolerances import gamma, product_bound, solve_bound, trsm_bound
 
 #: Orders, tile orders and columns that fit beside the tiles in transit; ragged last tiles and one tile among them.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, kron, random_array
 
-from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff import Pattern
 
 
 def random_matrix(shape: tuple[int, int], density: float, seed: int) -> csr_array:

@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.diff import ops
-from ooc_chol.diff.canonical import union
-from ooc_chol.diff.memory import IndexArray
-from ooc_chol.diff.pattern import Pattern
-from ooc_chol.diff.triples import product_structure
+from ooc_chol.diff import Pattern
 from tests.host.diff_matrices import MATRICES, dense, entries, random_matrix
+from tests.inside.diff import IndexArray, ops, product_structure, union
 
 
 class Case(NamedTuple):

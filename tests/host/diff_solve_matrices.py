@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array, kron, random_array
 
-from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff import Pattern
 
 
 def entries(matrix: Any) -> tuple[Pattern, NDArray[np.float64]]:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 
 import ooc_chol as oc
-from ooc_chol.eigen.device_space import DeviceSpace
+from tests.inside.eigen import DeviceSpace
 
 #: Places: what is counted, and at which of them the process is killed. A write is torn: half of its bytes are there.
 PLACES = [

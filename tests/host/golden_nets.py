@@ -26,8 +26,6 @@ from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat, imputation, spectral
-from ooc_chol.cli import main
-from ooc_chol.sparse.pass_rates import store_pass_rates
 from tests.apps.spectral.drawn_images import two_discs
 from tests.apps.spectral.graphs_made import grid
 from tests.builders import cluster_plan
@@ -35,6 +33,8 @@ from tests.golden import GoldenFile, digest, flat, library, names_of, told, vers
 from tests.host.checkpoint_runs import StopError, stop_at
 from tests.host.eigen_matrices import adjacency
 from tests.host.golden import cauchy
+from tests.inside.cli import main
+from tests.inside.sparse import store_pass_rates
 from tests.plan.golden import cases as dense_cases
 from tests.tensor_runs import random_graph
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.tensors.host_space import HostTensorSpace
 from tests.host.eigsh_kills import in_child, kill_at
+from tests.inside.tensors import HostTensorSpace
 from tests.tensor_runs import problem
 
 #: Places: after a value of lambda, in the middle of the steps of one, and while a checkpoint is written or takes its name.

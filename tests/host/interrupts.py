@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.kernels.host.blas import current_threads
+from tests.inside.kernels import current_threads
 
 N, NB = 128, 32
 OPTIONS: dict[str, dict[str, Any]] = {

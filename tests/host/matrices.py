@@ -9,8 +9,9 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from ooc_chol.dense.factor import CholeskyFactor, sample_residual
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import CholeskyFactor
+from tests.inside.dense import sample_residual
+from tests.inside.tasks import TileGrid
 from tests.tolerances import FACTOR_ENTRY_C, factor_entry_bound, factor_norm_bound
 
 Matrix = NDArray[np.float64]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat import morton_order
 from tests.host.matrices import lower, upper_poisoned
 from tests.host.runs import budget_of, check_bytes
 from tests.tolerances import FLOAT64_RESIDUAL_N, unit_roundoff

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_chol.formats import FP8, encode
+from tests.inside.precision import FP8, encode
 from tests.rounding import round_to
 
 SCALES = [1e-300, 1e-160, 1e-30, 1.0, 1e30, 1e160, 1e300]

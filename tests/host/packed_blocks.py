@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ooc_chol.tasks.row_blocks import RowBlock, ValueKind
+from tests.inside.tasks import RowBlock, ValueKind
 
 
 def block_of(a, rows: range, kind: ValueKind) -> tuple[RowBlock, np.ndarray]:

@@ -6,8 +6,7 @@ import json
 
 import numpy as np
 
-from ooc_chol.memory.block_files import _FIRST, first_page
-from ooc_chol.memory.checksums import PIECE_BYTES, hash_bytes
+from tests.inside.files import _FIRST, PIECE_BYTES, first_page, hash_bytes
 
 PAGE = 4096
 

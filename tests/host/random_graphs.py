@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import scipy.sparse
 
-from ooc_chol.sparse.rows import AbstractRows, Rows
+from tests.inside.sparse import AbstractRows, Rows
 
 
 def joined(runs) -> Rows:

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from ooc_chol.interfaces import AbstractRegistrar, LockState
-from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol import HostMemory
+from tests.inside.interfaces import AbstractRegistrar, LockState
 
 MIB = 1 << 20
 

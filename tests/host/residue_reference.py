@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.kernels.host.residues import HostResidueKernels
-from ooc_chol.precision.moduli import ResidueBasis
 from tests.builders import host_residue_kernels
+from tests.inside.kernels import HostResidueKernels
+from tests.inside.precision import FP64, PrecisionFormat, ResidueBasis
 
 #: A stream that runs what it is given at once.
 STREAM = SimpleNamespace(name="test", enqueue=lambda operation: operation())

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.formats import PrecisionFormat
-from ooc_chol.precision.moduli import ResidueBasis
 from tests.host.residue_reference import residues
+from tests.inside.precision import PrecisionFormat, ResidueBasis
 
 Numbers = NDArray[Any]
 

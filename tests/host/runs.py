@@ -17,19 +17,14 @@ import pytest
 from numpy.typing import NDArray
 
 import ooc_chol
-from ooc_chol.dense.execution.executor import Execution
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.eviction import NextUse
-from ooc_chol.dense.programs.residency import ResidencyPlanner
-from ooc_chol.dense.stores.file import AbstractStore
-from ooc_chol.hardware.host import HostDevice, HostStream
-from ooc_chol.interfaces import AbstractDevice, AbstractEvictionPolicy, AbstractTier
-from ooc_chol.memory.sources import AbstractSource
-from ooc_chol.schedulers import LeftLookingScheduler
-from ooc_chol.schedulers.finishing import FinishingTasks
-from ooc_chol.tasks.operations import Link
-from ooc_chol.tasks.panels import Panel
+from ooc_chol import Plan
 from tests.builders import executed, factor_over, host_device, memory_store, tile_program
+from tests.inside.dense import AbstractStore, Execution, NextUse, ResidencyPlanner, run_module
+from tests.inside.hardware import HostDevice, HostStream
+from tests.inside.interfaces import AbstractDevice, AbstractEvictionPolicy, AbstractTier
+from tests.inside.memory import AbstractSource
+from tests.inside.schedulers import FinishingTasks, LeftLookingScheduler
+from tests.inside.tasks import Link, Panel
 
 #: Makes a device by its name, threads and moduli.
 MakeDevice = Callable[..., AbstractDevice]
@@ -130,7 +125,7 @@ def jitter_devices(seed: int) -> MakeDevice:
 
 def use_devices(monkeypatch: pytest.MonkeyPatch, make_device: MakeDevice) -> None:
     """Let the driver open other devices."""
-    monkeypatch.setattr("ooc_chol.dense.execution.run.open_tile_device", make_device)
+    monkeypatch.setattr(run_module, "open_tile_device", make_device)
 
 
 class CountingSource(AbstractSource):

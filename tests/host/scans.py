@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
-from ooc_chol.formats import FP32, PrecisionFormat
-from ooc_chol.hardware.registry import open_device
-from ooc_chol.interfaces import AbstractArena, AbstractDeviceKernels, AbstractStream, AbstractTier, AnyDevice, ArraySpec, Tile
-from ooc_chol.runtime.block_scan import AbstractScanned, BlockScan, ScanStreams
-from ooc_chol.runtime.passes import BlockNames, Pass, device_for_a_pass
+from tests.inside.hardware import open_device
+from tests.inside.interfaces import AbstractArena, AbstractDeviceKernels, AbstractStream, AbstractTier, AnyDevice, ArraySpec, Tile
+from tests.inside.precision import FP32, PrecisionFormat
+from tests.inside.runtime import AbstractScanned, BlockNames, BlockScan, Pass, ScanStreams, device_for_a_pass
 
 Key = tuple[int, int]
 #: Blocks in a trace.

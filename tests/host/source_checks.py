@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.memory.sources import FunctionSource
 from tests.host.source_table import NUGGET, MakeSource, Matrix, is_single, lapack, matrix
+from tests.inside.memory import FunctionSource
 from tests.tolerances import factor_norm_bound, logdet_bound, product_bound, solve_bound
 
 

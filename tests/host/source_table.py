@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 import ooc_chol as oc
-from ooc_chol.memory.sources import FunctionSource
 from tests.host.matrices import Matrix, exponential, sites
+from tests.inside.memory import FunctionSource
 
 #: Makes a source of some order, in a folder of its own.
 MakeSource = Callable[[Path, int], Any]

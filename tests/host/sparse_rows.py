@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from ooc_chol.sparse.rows import AbstractRows
+from tests.inside.sparse import AbstractRows
 
 
 def assembled(rows: AbstractRows) -> sp.csr_array:

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ooc_chol.precision.moduli import ResidueBasis
 from tests.host.matrices import FAMILIES, upper_poisoned
+from tests.inside.precision import ResidueBasis
 
 #: Order of these matrices, tile size and tile rows.
 N, NB, NT = 90, 20, 5

@@ -9,12 +9,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor import CholeskyFactor
-from ooc_chol.dense.stores.file import AbstractStore, FileStore, MemoryStore
-from ooc_chol.dense.stores.tiered import TieredStore
-from ooc_chol.formats import PrecisionFormat
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import CholeskyFactor
 from tests.builders import KEY, factor_over, file_store, memory_store, overwrite_store
+from tests.inside.dense import AbstractStore, FileStore, MemoryStore, TieredStore
+from tests.inside.precision import PrecisionFormat
+from tests.inside.tasks import TileGrid
 
 
 def strided(grid: TileGrid) -> NDArray[np.float64]:

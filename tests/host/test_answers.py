@@ -12,12 +12,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.cli.answers import plain
-from ooc_chol.cli.command import make_parser
-from ooc_chol.cli.completion import places
-from ooc_chol.cli.parsers import EXAMPLES
 from tests.documents import parse
+from tests.inside.cli import EXAMPLES, main, make_parser, places, plain
 from tests.products import thorough
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

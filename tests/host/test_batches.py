@@ -84,7 +84,7 @@ def test_solves_and_products_are_backward_stable(count, n, columns):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_batch_is_shared_by_threads_to_the_same_bits(threads, monkeypatch):
-    from ooc_chol.kernels.host import batch as kernels
+    from tests.inside.kernels import batch as kernels
 
     a = batch(700, 20)
     expected = oc.cholesky(a)

@@ -6,11 +6,9 @@ import json
 
 import pytest
 
-from ooc_chol.bench import peers, suites
-from ooc_chol.bench.case import Fp64Case, Peer
-from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.cli import main
-from ooc_chol.dense.rates import measuring
+from tests.inside.bench import CovarianceProblem, Fp64Case, Peer, fp64, peers, suites
+from tests.inside.cli import main
+from tests.inside.dense import measuring
 from tests.plan.result_fields import ENGINE_FIELDS, FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
@@ -83,9 +81,7 @@ def small(name: str, **changes) -> Fp64Case:
 
 def test_a_suite_writes_what_it_can_and_says_what_it_could_not(tmp_path, capsys, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        "ooc_chol.bench.fp64.measure_peer", lambda peer, problem, devices: asked.append(peer) or {"name": "p", "n": peer.n}
-    )
+    monkeypatch.setattr(fp64, "measure_peer", lambda peer, problem, devices: asked.append(peer) or {"name": "p", "n": peer.n})
     shared = (Peer("scipy", 128),)
     cases = (small("host-1", peers=shared), small("host-2", devices=("cuda:7",)), small("host-3", peers=shared))
     monkeypatch.setitem(suites.SUITES, "host", cases)

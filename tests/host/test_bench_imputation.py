@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from ooc_chol.bench.imputation import edges_of, errors_of
-from ooc_chol.cli.command import main
+from tests.inside.bench import edges_of, errors_of
+from tests.inside.cli import main
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

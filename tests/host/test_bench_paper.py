@@ -14,11 +14,22 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from ooc_chol.bench import paper, paper_kl, paper_tables
-from ooc_chol.bench.paper_kl import KlReference, exact_kl, log_likelihood, measured_error, sampled_kl
-from ooc_chol.bench.paper_kl import paper_kl as paper_measure
-from ooc_chol.bench.problem import CUDA_CODE, CovarianceProblem, MaternTable, matern
-from ooc_chol.cli import main
+from tests.inside.bench import (
+    CUDA_CODE,
+    CovarianceProblem,
+    KlReference,
+    MaternTable,
+    exact_kl,
+    log_likelihood,
+    matern,
+    measured_error,
+    paper,
+    paper_tables,
+    sampled_kl,
+)
+from tests.inside.bench import paper_kl as paper_measure
+from tests.inside.bench import paper_kl_module as paper_kl
+from tests.inside.cli import main
 from tests.plan.result_fields import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

@@ -11,12 +11,6 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.dense.programs.eviction import Lru
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.memory.sources import as_source
-from ooc_chol.tasks.operations import Link, StepKind, StreamKind
-from ooc_chol.tasks.panels import uniform_panels
 from tests.builders import factor_over, file_store, host_device, memory_store
 from tests.host.matrices import FAMILIES
 from tests.host.one_matrix import ALL_TILES, NB, NT, SOURCES, A, N
@@ -31,6 +25,10 @@ from tests.host.runs import (
     with_panels,
 )
 from tests.host.turns import in_turn
+from tests.inside.dense import POLICIES, Lru
+from tests.inside.hardware import HostDevice
+from tests.inside.memory import as_source
+from tests.inside.tasks import Link, StepKind, StreamKind, uniform_panels
 from tests.products import thorough
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

@@ -10,8 +10,8 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 import ooc_chol as oc
-from ooc_chol.sparse.pack import How, packed_in_memory
-from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES
+from tests.inside.sparse import How, block_csr, packed_in_memory
+from tests.inside.tasks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES
 from tests.sparse_rows import VALUES, RunsOf, assert_same, mixed_csr, random_csr
 
 pytestmark = pytest.mark.host
@@ -41,7 +41,7 @@ def test_the_narrowest_kind_holds_every_value(kind, block_bytes):
 @pytest.mark.parametrize("entries", [1, 300, 1 << 18])
 def test_bits_of_row_sums_are_those_of_each_row_by_itself(monkeypatch, kind, entries):
     matrix = random_csr(600, 700, 40, kind)
-    monkeypatch.setattr("ooc_chol.sparse.block_csr._ADDED_ENTRIES", entries)
+    monkeypatch.setattr(block_csr, "_ADDED_ENTRIES", entries)
     rows = [matrix.data[start:end].astype(np.float64) for start, end in pairwise(matrix.indptr)]
     wanted = [np.add.reduceat(row, [0])[0] if len(row) else 0.0 for row in rows]
     with packed(matrix, block_bytes=50_000, chunk_rows=64) as a:

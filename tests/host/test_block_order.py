@@ -13,14 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.kernels.host import graphs
-from ooc_chol.sparse.host_graphs import host_runs
-from ooc_chol.sparse.rows import RowCounts
-from ooc_chol.tasks.degree_order import deals, dealt
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from tests.host.packed_file_bytes import header_of, with_block, with_header
 from tests.host.random_graphs import joined, same
 from tests.host.turns import in_turn
+from tests.inside.kernels import graphs
+from tests.inside.sparse import RowCounts, host_runs
+from tests.inside.tasks import CHUNK_ROWS, deals, dealt
 from tests.sparse_matrices import many_chunks, product_bound
 from tests.sparse_rows import RunsOf, assert_same
 

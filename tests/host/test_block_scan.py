@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import ooc_chol as oc
 from ooc_chol.errors import ScheduleError, TierError
-from ooc_chol.hardware.host import HostStream
-from ooc_chol.interfaces import AbstractStream
-from ooc_chol.runtime.passes import Passes
 from tests.host.scans import check_scans, opened
+from tests.inside.hardware import HostStream
+from tests.inside.interfaces import AbstractStream
+from tests.inside.runtime import Passes
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

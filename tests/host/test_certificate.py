@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.precision.escalation import Remedy
-from ooc_chol.precision.norms import PROBES
 from tests.host.mixed_precision import measured
 from tests.host.structured import STRUCTURED
 from tests.host.turns import in_turn
+from tests.inside.precision import PROBES, Remedy
 from tests.products import pairwise, thorough
 
 pytestmark = [
@@ -157,7 +156,7 @@ def test_what_a_run_keeps_of_one_before_is_read_for_its_bound(fp64):
 
 def test_a_tile_that_is_lost_on_its_way_shows_where_the_factor_is_read(monkeypatch):
     """What no accounting of roundings would see: the store gives back something else than was written."""
-    from ooc_chol.dense.stores.array import MemoryStore
+    from tests.inside.dense import MemoryStore
 
     write = MemoryStore.write_stored
 

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense import mixed_local
-from ooc_chol.dense.factor import factor as factor_module
-from ooc_chol.dense.factor import solved
 from tests.host.matrices import FAMILIES
+from tests.inside.dense import factor as factor_module
+from tests.inside.dense import mixed_local, solved
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

@@ -6,15 +6,20 @@ import scipy.sparse
 from scipy.sparse.linalg import aslinearoperator
 
 import ooc_chol as oc
-from ooc_chol.eigen.asked import DEFAULT_TOL
-from ooc_chol.eigen.chebyshev import ChebyshevFilter, FilteredSpace, chosen_filter
-from ooc_chol.eigen.krylov import Ritz
-from ooc_chol.eigen.lanczos import Lanczos
-from ooc_chol.eigen.operator_space import OperatorSpace
-from ooc_chol.eigen.wanted import Wanted
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from ooc_chol import Precision
 from tests.few_eigenvalues import complete, copies
+from tests.inside.eigen import (
+    DEFAULT_TOL,
+    ChebyshevFilter,
+    FilteredSpace,
+    Lanczos,
+    OperatorSpace,
+    Ritz,
+    Wanted,
+    chosen_filter,
+    lanczos,
+)
+from tests.inside.tasks import CHUNK_ROWS
 
 HOST = {"devices": "host:0"}
 
@@ -143,7 +148,7 @@ def test_filters_that_make_no_sense_are_refused(options):
 def test_a_filter_that_damps_what_is_wanted_is_given_up(monkeypatch):
     """The run goes on with A, to the right pairs."""
     wrong = ChebyshevFilter(8, center=0.0, half=-5.0, panels=12)
-    monkeypatch.setattr("ooc_chol.eigen.lanczos.chosen_filter", lambda *_: wrong)
+    monkeypatch.setattr(lanczos, "chosen_filter", lambda *_: wrong)
     d = np.linspace(-1.0, 3.0, 400)
     space = OperatorSpace(lambda x: d[:, None] * x, 400, block=1, capacity=31)
     run = Lanczos(space, Wanted(3, "SA", 1e-8), max_passes=5000, degree=None)

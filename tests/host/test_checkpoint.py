@@ -17,15 +17,13 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense import key
-from ooc_chol.dense.fingerprint import _blocks_of, _blocks_of_device, sampled_blocks
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.formats import FP64
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.tasks.tiling import TileGrid
 from tests.host.checkpoint_runs import ENGINES, NB, PLAIN, RESIDUE, A, N, StopError, bits, stop_at
 from tests.host.runs import ENVIRONMENT
+from tests.inside.cli import main
+from tests.inside.dense import FileStore, _blocks_of, _blocks_of_device, fingerprint, key, sampled_blocks
+from tests.inside.hardware import HostDevice
+from tests.inside.precision import FP64
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
@@ -187,7 +185,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_what_differs_is_refused_by_name_and_nothing_is_lost(what, tmp_path, monkeypatch):
-    monkeypatch.setattr("ooc_chol.dense.fingerprint.sampled_blocks", lambda n: [(0, 0), (64, 0), (n - 64, n - 64)])
+    monkeypatch.setattr(fingerprint, "sampled_blocks", lambda n: [(0, 0), (64, 0), (n - 64, n - 64)])
     a, options, name, values = OTHERS[what]
     partial = begun(tmp_path / "L", calls=48)
     kept = partial.read_bytes()

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.dense.programs.policy import POLICIES
 from tests.host.matrices import FAMILIES, check_factor, lower, powers_of_two, upper_poisoned
 from tests.host.runs import budget_of, check_bytes
 from tests.host.turns import in_turn
+from tests.inside.dense import POLICIES
 from tests.products import share_of_examples, thorough
 from tests.tolerances import FACTOR_ENTRY_C, gamma, solve_bound
 

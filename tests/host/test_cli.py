@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense.rates import measuring
-from ooc_chol.kernels.host.blas import blas_identity
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.cli import main
+from tests.inside.dense import measuring
+from tests.inside.kernels import blas_identity
 from tests.option_words import WORDS
 from tests.plan.perfetto_files import read
 
@@ -51,7 +51,7 @@ def run(capsys, *words) -> tuple[int, str, str]:
 #: Prints which modules of a list a command has imported; the command's own output goes nowhere.
 IMPORTED = """
 import contextlib, io, sys
-from ooc_chol.cli import main
+from tests.inside.cli import main
 words, names = sys.argv[1].split(), sys.argv[2:]
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     main(words)

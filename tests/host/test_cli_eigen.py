@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from ooc_chol.cli import main
+from tests.inside.cli import main
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
 

@@ -15,9 +15,8 @@ import pytest
 from distributed import Security
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster import opening
-from ooc_chol.dense.cluster.shared_blocks import shares_memory
 from tests.cluster_machines import SETTINGS
+from tests.inside.cluster import opening, shares_memory
 
 pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
 

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.blocks import BlockPlace
-from ooc_chol.dense.cluster.ground import ClusterGround
-from ooc_chol.dense.mixed import factor_mixed
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.precision.escalation import Remedy
+from ooc_chol import FactorOptions
 from tests.host.block_loop import LoopWork
 from tests.host.escalation_cases import CASES, factor_of
 from tests.host.mixed_precision import matern, measured
+from tests.inside.cluster import BlockPlace, ClusterGround
+from tests.inside.dense import factor_mixed
+from tests.inside.precision import Remedy
 
 NB = 16
 #: Cases of escalation end near a singular matrix, of which the factor on one machine warns.

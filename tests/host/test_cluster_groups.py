@@ -12,22 +12,18 @@ import pytest
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace
-from ooc_chol.dense.cluster.jobs import ClusterRun
-from ooc_chol.dense.cluster.kept_tiles import KeptTiles
-from ooc_chol.dense.cluster.making import make_block
-from ooc_chol.dense.cluster.worker_state import task_room, worker_threads
-from ooc_chol.dense.execution.run import run as run_plan
-from ooc_chol.dense.planner import Problem, make_plan
-from ooc_chol.dense.stores.zarr_store import ZarrStore
+from ooc_chol import from_function
 from ooc_chol.errors import TierError
-from ooc_chol.memory.sources import as_source, from_function
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import memory_store
 from tests.cluster_machines import cluster_of
 from tests.host.matrices import FAMILIES
 from tests.host.mixed_precision import RANGES, matern
 from tests.host.window_blocks import OPTIONS, in_one_run, made_blocks, run_of
+from tests.inside.cluster import BlockGrid, BlockPlace, ClusterRun, KeptTiles, make_block, task_room, worker_threads
+from tests.inside.dense import Problem, ZarrStore, make_plan
+from tests.inside.dense import run as run_plan
+from tests.inside.memory import as_source
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

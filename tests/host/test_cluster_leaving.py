@@ -13,9 +13,19 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster import asking, connection, facts, mixed_work, planning, rates, shared_blocks, waiting
-from ooc_chol.dense.cluster.waiting import WorkersLeftError, gathered
 from tests.cluster_machines import cluster_of
+from tests.inside.cluster import (
+    WorkersLeftError,
+    asking,
+    connection,
+    facts,
+    gathered,
+    mixed_work,
+    planning,
+    rates,
+    shared_blocks,
+    waiting,
+)
 
 pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
 

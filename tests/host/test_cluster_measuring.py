@@ -6,26 +6,13 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.blocks import BlockGrid
-from ooc_chol.dense.cluster.jobs import ClusterRun
-from ooc_chol.dense.cluster.measuring import (
-    Measuring,
-    column_square,
-    joined_norms,
-    measure_block,
-    transposed_product,
-)
-from ooc_chol.dense.execution.run import opened_for_a_pass
-from ooc_chol.dense.matrix_norms import measure_matrix
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.probing import form_of_factor
-from ooc_chol.dense.stores.array import MemoryStore
-from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.formats import FP8, FP16, FP32, FP64
-from ooc_chol.memory.sources import as_source
-from ooc_chol.precision.norms import Probes, sample_step
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions
 from tests.host.mixed_precision import matern
+from tests.inside.cluster import BlockGrid, ClusterRun, Measuring, column_square, joined_norms, measure_block, transposed_product
+from tests.inside.dense import MemoryStore, SourceTier, form_of_factor, measure_matrix, opened_for_a_pass
+from tests.inside.memory import as_source
+from tests.inside.precision import FP8, FP16, FP32, FP64, Probes, sample_step
+from tests.inside.tasks import TileGrid
 from tests.tolerances import unit_roundoff
 
 N, NB, HEIGHT = 147, 16, 3

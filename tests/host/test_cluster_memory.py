@@ -14,22 +14,30 @@ import pytest
 from distributed.protocol import deserialize, pickle, serialize
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster import shared_blocks
-from ooc_chol.dense.cluster.block_locks import BlockLocks
-from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
-from ooc_chol.dense.cluster.facts import worker_addresses
-from ooc_chol.dense.cluster.jobs import ClusterRun
-from ooc_chol.dense.cluster.making import key_here, make_block
-from ooc_chol.dense.cluster.shared_blocks import SharedBlock, beacon_here, sees_here, shared_block, shares_memory, without_memory
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.formats import FP64
-from ooc_chol.hardware.kinds import HostKind
-from ooc_chol.memory import shared
-from ooc_chol.memory.release import RELEASER
-from ooc_chol.memory.shared import KEPT, SharedAddress, SharedMemory, shared_arrays
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions
 from tests.cluster_machines import cluster_of
 from tests.host.registrar import Registrar
+from tests.inside.cluster import (
+    BlockGrid,
+    BlockLocks,
+    BlockPlace,
+    ClusterRun,
+    LBlock,
+    SharedBlock,
+    beacon_here,
+    key_here,
+    make_block,
+    sees_here,
+    shared_block,
+    shared_blocks,
+    shares_memory,
+    without_memory,
+    worker_addresses,
+)
+from tests.inside.hardware import HostKind
+from tests.inside.memory import KEPT, RELEASER, SharedAddress, SharedMemory, shared, shared_arrays
+from tests.inside.precision import FP64
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
 
@@ -185,7 +193,7 @@ def test_memory_that_is_gone_is_no_other_memory():
 
 def test_memory_of_a_process_that_was_killed_stays_with_who_has_mapped_it():
     code = (
-        "import sys; from ooc_chol.memory.shared import SharedMemory\n"
+        "import sys; from tests.inside.memory import SharedMemory\n"
         "memory = SharedMemory.create(3); memory.bytes[:] = 7; print(*memory.address, flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -343,7 +351,7 @@ def test_memory_that_another_process_still_has_is_not_used_again(kept):
     registrar, sent = Registrar(), block(1)
     lock(registrar, sent)
     code = (
-        "import sys; from ooc_chol.memory.shared import SharedAddress, SharedMemory\n"
+        "import sys; from tests.inside.memory import SharedAddress, SharedMemory\n"
         f"memory = SharedMemory.open(SharedAddress{tuple(sent.memory.address)}); print(flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -12,15 +12,13 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster import connection, planning, rates
-from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
-from ooc_chol.dense.cluster.plan import plan_cluster
-from ooc_chol.precision.escalation import Remedy
-from ooc_chol.tasks.tiling import TileGrid
 from tests.cluster_machines import cluster_of
 from tests.entries import Entries
 from tests.host.escalation_cases import Case
 from tests.host.mixed_precision import check_certified, matern
+from tests.inside.cluster import ClusterRates, WorkerRates, connection, plan_cluster, planning, rates
+from tests.inside.precision import Remedy
+from tests.inside.tasks import TileGrid
 
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads"),

@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, TileGrid
-from ooc_chol.dense.cluster.placing import Placing, priority
-from ooc_chol.dense.cluster.run import needed_blocks
 from tests.cluster_machines import cluster_of
 from tests.documents import ROOT, read
 from tests.host.runs import ENVIRONMENT
+from tests.inside.cluster import BlockGrid, BlockPlace, Placing, needed_blocks, planning, priority
+from tests.inside.tasks import TileGrid
 from tests.products import thorough
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")
@@ -208,13 +207,13 @@ def test_a_plan_predicts_seconds_by_rates_of_the_workers_and_chooses_the_fastest
 
 
 def _speeds_measured() -> int:
-    from ooc_chol.dense.cluster import speeds
+    from tests.inside.cluster import speeds
 
     return speeds._measured.cache_info().misses
 
 
 def test_blocks_of_a_run_are_those_that_rates_choose_and_its_report_predicts(two_workers, monkeypatch):
-    monkeypatch.setattr("ooc_chol.dense.cluster.planning.LEAST_MEASURED_FLOPS", 1.0)
+    monkeypatch.setattr(planning, "LEAST_MEASURED_FLOPS", 1.0)
     report = check_bits(source(), two_workers, one_machine(source()))
     assert report.plan.others and report.blocks == report.plan.blocks
     assert report.tasks == report.plan.n_tasks and report.predicted_seconds == report.to_dict()["predicted_seconds"] > 0
@@ -323,7 +322,7 @@ def test_the_package_and_its_cluster_free_calls_import_no_dask():
 
 
 def test_workers_that_differ_are_named(two_workers):
-    from ooc_chol.dense.cluster.facts import _check_equal
+    from tests.inside.cluster import _check_equal
 
     with pytest.raises(oc.ClusterError, match="tcp://b") as found:
         _check_equal({"tcp://a": "1", "tcp://b": "2", "tcp://c": "1"}, "the version")

@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster import solving
-from ooc_chol.dense.cluster.blocks import BlockGrid, LBlock
-from ooc_chol.dense.cluster.solving import ClusterSolver
-from ooc_chol.dense.factor import CholeskyFactor
-from ooc_chol.dense.stores.array import MemoryStore
-from ooc_chol.formats import FP8, FP16, FP32, FP64
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import CholeskyFactor
 from tests.cluster_machines import cluster_of
+from tests.inside.cluster import BlockGrid, ClusterSolver, LBlock, solving
+from tests.inside.dense import MemoryStore
+from tests.inside.precision import FP8, FP16, FP32, FP64
+from tests.inside.tasks import TileGrid
 from tests.tolerances import solve_bound, unit_roundoff
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads")

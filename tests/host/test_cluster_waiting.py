@@ -9,9 +9,8 @@ import pytest
 from distributed import as_completed
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster import waiting
-from ooc_chol.dense.cluster.waiting import ended, gathered
 from tests.cluster_machines import cluster_of
+from tests.inside.cluster import ended, gathered, waiting
 
 pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
 

@@ -7,9 +7,7 @@ import subprocess
 
 import pytest
 
-from ooc_chol.cli import main
-from ooc_chol.cli.command import make_parser
-from ooc_chol.cli.completion import places
+from tests.inside.cli import main, make_parser, places
 
 
 @pytest.fixture

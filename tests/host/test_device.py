@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.hardware.host import AbortedError, HostStream, total_host_bytes
-from ooc_chol.interfaces import AbstractEvent, AbstractStream
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import host_device, memory_store
+from tests.inside.hardware import AbortedError, HostStream, total_host_bytes
+from tests.inside.interfaces import AbstractEvent, AbstractStream
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.host import HostStream
-from ooc_chol.hardware.registry import HOST, KINDS, device_kind, open_device
-from ooc_chol.interfaces import AbstractDeviceKernels
-from ooc_chol.kernels.registry import kind_of
+from tests.inside.hardware import HOST, KINDS, HostStream, device_kind, open_device
+from tests.inside.interfaces import AbstractDeviceKernels
+from tests.inside.kernels import kind_of
 
 
 @final

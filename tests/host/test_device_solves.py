@@ -10,13 +10,6 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.factor import device_sweeps
-from ooc_chol.dense.factor.inverse import inverse_diagonal
-from ooc_chol.dense.factor.solves import solve
-from ooc_chol.dense.factor.trace_sums import half_solve_sums, inverse_traces
-from ooc_chol.dense.passes import Pass
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.dense.symmetric import multiply_on
 from ooc_chol.errors import TierError
 from tests.builders import device_solver, factor_over, open_device
 from tests.host.device_solves import (
@@ -33,6 +26,8 @@ from tests.host.device_solves import (
 )
 from tests.host.stored_factors import STORES, random_spd
 from tests.host.turns import in_turn
+from tests.inside.dense import FileStore, device_sweeps, half_solve_sums, inverse_diagonal, inverse_traces, multiply_on, solve
+from tests.inside.runtime import Pass
 from tests.tolerances import gamma, product_bound
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.eigen.device_space import open_space
-from ooc_chol.sparse.pack import block_csr
+from ooc_chol import block_csr
 from tests import space_checks as check
+from tests.inside.eigen import open_space
 from tests.running_threads import running_threads
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
@@ -146,7 +146,7 @@ def test_a_deeper_ring_changes_no_bit(stored):
 
 
 def test_the_arena_is_what_was_planned(stored, monkeypatch):
-    from ooc_chol.hardware.host import HostArena
+    from tests.inside.hardware import HostArena
 
     allocated = []
     ask = HostArena.bytes_for

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.hardware.registry import resolve_devices
+from tests.inside.cli import main
+from tests.inside.hardware import resolve_devices
 
 WAYS = {
     "host": ("host:0",),

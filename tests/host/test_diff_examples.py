@@ -133,7 +133,7 @@ def test_domain_decomposition_is_sparse_all_the_way():
     """An epoch at 16,384 points in a process of its own: one dense matrix would have 2 GB."""
     program = f"""
 import runpy, sys
-from ooc_chol.bench.meters import memory_of_process
+from tests.inside.bench import memory_of_process
 sys.argv[1:] = ["--n", "16384", "--epochs", "1"]
 runpy.run_path({str(FOLDER / "diff_domain_decomposition.py")!r}, run_name="__main__")
 print("most", memory_of_process("VmHWM") // 1024)

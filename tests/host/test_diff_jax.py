@@ -336,7 +336,7 @@ def test_a_singular_matrix_names_its_column_within_jit_too(sparse, caplog):
 def test_derivatives_and_equal_values_use_one_factor(sparse, compiled):
     import jax
 
-    from ooc_chol.diff.factors import CACHE
+    from tests.inside.diff import CACHE
 
     A, b = sparse.CSR.of(poisson(8) * (1.5 if compiled else 1.25)), np.ones((64, 3))
 

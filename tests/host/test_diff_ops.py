@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.diff import ops
-from ooc_chol.diff.ops import run, vjp
-from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff import Pattern, vjp
 from tests.host.diff_matrices import MATRICES, dense, entries, poisson, random_matrix
 from tests.host.diff_ops import cases, values_at
+from tests.inside.diff import ops, run
 from tests.tolerances import unit_roundoff
 
 pytestmark = pytest.mark.host

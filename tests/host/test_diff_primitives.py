@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.diff import primitives
-from ooc_chol.diff.memory import IndexArray, device_of
-from ooc_chol.diff.pattern import Pattern, trusted
-from ooc_chol.diff.triples import product_structure
+from ooc_chol.diff import Pattern
 from tests.host.diff_matrices import dense, entries, poisson, random_matrix
+from tests.inside.diff import IndexArray, device_of, primitives, product_structure, trusted
 from tests.tolerances import gamma, unit_roundoff
 
 pytestmark = pytest.mark.host
@@ -204,9 +202,10 @@ def test_what_is_not_finite_stays_in_its_row():
 #: In a process of its own: the gradient of A @ x for n = 200,000, where a dense n x n array would have 320 GB.
 _GRADIENT = """
 import numpy as np
-from ooc_chol.bench.meters import memory_of_process
+from tests.inside.bench import memory_of_process
 import ooc_chol as oc
-from ooc_chol.diff.ops import MatMul, Contract, vjp
+from tests.inside.diff import MatMul, Contract
+from ooc_chol.diff import vjp
 n = 200_000
 starts = np.concatenate([[0], 2 + 3 * np.arange(n - 1), [3 * n - 2]])
 places = np.arange(1, 3 * n - 1)
@@ -236,9 +235,9 @@ def test_gradients_of_a_large_matrix_take_no_dense_array():
 
 #: In a process of its own: the structure of the square of Poisson's matrix, whose result has 64 bytes a row and more.
 _STRUCTURE = """
-from ooc_chol.bench.meters import memory_of_process
-from ooc_chol.diff.pattern import Pattern
-from ooc_chol.diff.triples import product_structure
+from tests.inside.bench import memory_of_process
+from ooc_chol.diff import Pattern
+from tests.inside.diff import product_structure
 from tests.host.diff_matrices import poisson
 p, _ = Pattern.of(poisson(600))
 before = memory_of_process("VmHWM")

@@ -16,9 +16,9 @@ from scipy.sparse import csr_array
 
 import ooc_chol as oc
 from ooc_chol import diff
-from ooc_chol.diff.factors import CACHE, FactorCache, Solve
-from ooc_chol.diff.ops import vjp
+from ooc_chol.diff import vjp
 from tests.host.diff_solve_matrices import backward_error, closed_grid, conditioned, entries, poisson, random_square, regular
+from tests.inside.diff import CACHE, FactorCache, Solve
 
 pytestmark = pytest.mark.host
 

@@ -197,7 +197,7 @@ def test_gradient_of_a_product_of_sparse_matrices_stays_on_both_patterns(sparse)
 
 WITHOUT_DENSE = """
 import torch
-from ooc_chol.bench.meters import memory_of_process
+from tests.inside.bench import memory_of_process
 import ooc_chol as oc, ooc_chol.diff.torch as sparse
 n = 200_000
 before = memory_of_process("VmHWM")
@@ -266,7 +266,7 @@ def test_func_transforms_agree_with_dense_ones(sparse, torch):
 
 
 def test_vmap_over_right_hand_sides_makes_one_product(sparse, torch, monkeypatch):
-    from ooc_chol.diff import primitives
+    from tests.inside.diff import primitives
 
     a = sparse.CSR.of(poisson(4))
     x, calls = tensor((7, 16)).detach(), []

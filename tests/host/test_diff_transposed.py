@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.diff import primitives
-from ooc_chol.diff.ops import MatMul, TransposedMatMul, vjp
+from ooc_chol.diff import vjp
 from tests.diff_problems import CASES, N_COLUMNS, check_sampled, numbers, pattern_of, short_rows
+from tests.inside.diff import MatMul, TransposedMatMul, primitives
 
 pytestmark = pytest.mark.host
 

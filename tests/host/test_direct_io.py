@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.config import PAGE_BYTES, whole_pages
 from ooc_chol.errors import TierError
-from ooc_chol.memory import access as accesses
-from ooc_chol.memory.access import BOUNCE_BYTES, DirectAccess, DroppingAccess, opened_access
+from tests.inside.files import BOUNCE_BYTES, DirectAccess, DroppingAccess, opened_access
+from tests.inside.files import access as accesses
+from tests.inside.ground import PAGE_BYTES, whole_pages
 
 PAGES = 3 * BOUNCE_BYTES // PAGE_BYTES
 

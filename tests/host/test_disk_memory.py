@@ -12,6 +12,7 @@ import pytest
 
 import ooc_chol as oc
 from tests.host.runs import ENVIRONMENT
+from tests.inside.dense import disk_tier
 
 #: Bytes beside the budgets: what libraries and the plan take more than in the small call before, threads, and tiles on their way.
 CONSTANT = 24 << 20
@@ -98,7 +99,7 @@ def test_a_run_of_files_stays_within_its_budgets(folder, engine, host_budget):
 
 
 def test_tiles_that_there_is_no_memory_for_are_refused(folder, monkeypatch):
-    monkeypatch.setattr("ooc_chol.dense.disk_tier.free_host_bytes", lambda: 12_000_000)
+    monkeypatch.setattr(disk_tier, "free_host_bytes", lambda: 12_000_000)
     options = {"memory_budget": 9_000_000, "host_budget": 8_000_000, "devices": "host:0", "fp64": "native"}
     with pytest.raises(oc.BudgetError, match=r"host memory for tiles of L.*smaller host_budget"):
         oc.cholesky(folder / "a.npy", store=folder / "refused.ooc", **options)

@@ -13,9 +13,9 @@ import pytest
 import ooc_chol as oc
 from ooc_chol import diff, tracing
 from ooc_chol.apps import geostat, imputation, spectral
-from ooc_chol.cli import main
-from ooc_chol.kernels.host import blas
 from tests.documents import ROOT, blocks, is_shown, pages, parse, read, run_command, run_document
+from tests.inside.cli import main
+from tests.inside.kernels import blas
 from tests.zarr_threads import start_zarr_threads
 
 DOCS = ROOT / "docs"

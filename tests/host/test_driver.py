@@ -20,11 +20,11 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.kernels.host.blas import blas_identity, current_threads
-from ooc_chol.tasks.operations import Link
 from tests.host.matrices import FAMILIES
 from tests.host.runs import ENVIRONMENT, budget_of, check_bytes
+from tests.inside.dense import POLICIES, store_opening
+from tests.inside.kernels import blas_identity, current_threads
+from tests.inside.tasks import Link
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -531,7 +531,7 @@ def test_a_memory_is_free_again_when_its_factor_is_forgotten_or_failed():
 def test_memory_that_is_there_counts_as_free(monkeypatch):
     with oc.HostMemory() as memory:
         oc.cholesky(A, tile_size=NB, store=memory).close()
-        monkeypatch.setattr("ooc_chol.dense.store_opening.free_host_bytes", lambda: 5 * 8 * NB * NB)
+        monkeypatch.setattr(store_opening, "free_host_bytes", lambda: 5 * 8 * NB * NB)
         with pytest.raises(oc.BudgetError, match="host memory for L"):
             oc.cholesky(A, tile_size=NB, memory_budget=3 * 8 * NB * NB + 3 * 4096)
         oc.cholesky(A, tile_size=NB, memory_budget=3 * 8 * NB * NB + 3 * 4096, store=memory).close()

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.eigen import early_array
-from ooc_chol.eigen.device_space import DeviceSpace
-from ooc_chol.eigen.early_array import EarlyArray
+from tests.inside.eigen import DeviceSpace, EarlyArray, early_array
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
 

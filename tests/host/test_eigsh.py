@@ -11,6 +11,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, aslinearope
 
 import ooc_chol as oc
 from tests.host.eigen_matrices import BLOCKS, adjacency, check_pairs, eight_components, most_wanted, with_spectrum
+from tests.inside.eigen import lanczos
 from tests.products import share_of_examples, thorough
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]
@@ -65,7 +66,7 @@ def test_larger_blocks_take_fewer_passes(rmat13):
 def test_the_last_cycle_ends_once_residuals_will_do(rmat13, block, monkeypatch):
     options = {"k": 24, "ncv": 96, "tol": 1e-8, "precision": "DDD", "block": block, "devices": "host:0"}
     sooner = oc.eigsh(rmat13, **options)
-    monkeypatch.setattr("ooc_chol.eigen.lanczos._LAST_CYCLE", 0.0)  # every cycle is a whole one
+    monkeypatch.setattr(lanczos, "_LAST_CYCLE", 0.0)  # every cycle is a whole one
     later = oc.eigsh(rmat13, **options)
     assert sooner.report.passes < later.report.passes
     assert max(sooner.residuals) <= 1e-8

@@ -16,9 +16,9 @@ import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import ooc_chol as oc
-from ooc_chol.eigen.device_space import DeviceSpace
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 from tests.host.eigsh_kills import PLACES, digest, matrix, solved
+from tests.inside.eigen import DeviceSpace
+from tests.inside.tasks import CHUNK_ROWS
 
 ROOT = Path(__file__).parents[2]
 A = matrix()

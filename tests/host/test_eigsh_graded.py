@@ -11,6 +11,7 @@ from scipy.sparse.linalg import aslinearoperator
 
 import ooc_chol as oc
 from tests.host.eigen_matrices import most_wanted, with_spectrum
+from tests.inside.eigen import lanczos
 from tests.products import thorough
 from tests.tolerances import unit_roundoff
 
@@ -69,7 +70,7 @@ def test_a_run_that_leads_nowhere_ends_soon_and_names_sigma(given, options):
 
 def test_slow_runs_that_get_there_are_let(monkeypatch):
     """A path of 1,000 vertices and 600 products is what one of 5,000 and 10,000 is, in a tenth of the time."""
-    monkeypatch.setattr("ooc_chol.eigen.lanczos._UNRESOLVED", 80)
+    monkeypatch.setattr(lanczos, "_UNRESOLVED", 80)
     pairs = oc.eigsh(path(1000), 6, which="SA", max_passes=600, **HOST)
     assert pairs.report.method == "lanczos" and pairs.report.passes > 300
     assert np.abs(pairs.eigenvalues - 2 + 2 * np.cos(np.pi * np.arange(6) / 1000)).max() <= 1e-12

@@ -15,15 +15,13 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.dense.stores.file import MemoryStore
-from ooc_chol.hardware import host
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.memory.sources import AbstractSource, as_source
 from tests.builders import memory_store
 from tests.host.matrices import FAMILIES, lapack_minor
 from tests.host.runs import COMMAND, ENVIRONMENT, budget_of
 from tests.host.spoiled import INDEFINITE, NB, NT, PLACES, N, good
+from tests.inside.dense import POLICIES, MemoryStore
+from tests.inside.hardware import HostDevice, host
+from tests.inside.memory import AbstractSource, as_source
 from tests.products import pairwise
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

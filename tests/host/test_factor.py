@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor import CholeskyFactor, load
-from ooc_chol.dense.stores.file import FileStore
+from ooc_chol import CholeskyFactor
 from ooc_chol.errors import TierError
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, file_store, memory_store, overwrite_store
 from tests.host.counted_reads import tell_reads
 from tests.host.stored_factors import KEY, STORES, factor_in, lapack_factor, random_spd, write_factor
+from tests.inside.dense import FileStore, load
+from tests.inside.tasks import TileGrid
 from tests.products import share_of_examples
 from tests.tolerances import factor_entry_bound, gamma, product_bound, solve_bound, sum_bound, trsm_bound
 
@@ -360,7 +360,7 @@ def test_a_sweep_reads_every_tile_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_the_next_tile_is_read_while_one_is_in_use(tmp_path: Path) -> None:
-    from ooc_chol.dense.factor.reading import stream_tiles
+    from tests.inside.dense import stream_tiles
 
     store = file_store(tmp_path / "L.ooc", TileGrid(50, 16), KEY)
     write_factor(np.tril(np.arange(2500.0).reshape(50, 50)), store)

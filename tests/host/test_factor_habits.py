@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.factor import CholeskyFactor, load
-from ooc_chol.dense.factor.conditioning import one_norm_estimate
+from ooc_chol import CholeskyFactor
 from ooc_chol.errors import TierError
 from tests.builders import device_solver
 from tests.host.device_solves import SHAPES, budget_for, stored
 from tests.host.matrices import FAMILIES
 from tests.host.stored_factors import STORES, factor_in, lapack_factor, random_spd
+from tests.inside.dense import load, one_norm_estimate
 from tests.tolerances import product_bound
 
 every_store = pytest.mark.parametrize("kind", STORES)
@@ -68,8 +68,8 @@ def test_operators_multiply_by_l_and_its_transpose(kind: str, tmp_path: Path, l_
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_transposed_products_on_a_device(shape: tuple[int, int, int], tmp_path: Path) -> None:
-    from ooc_chol.dense.factor.solves import multiply_on_device
-    from ooc_chol.dense.passes import Pass
+    from tests.inside.dense import multiply_on_device
+    from tests.inside.runtime import Pass
 
     n, nb, columns = shape
     a, store = stored("file", n, nb, tmp_path)

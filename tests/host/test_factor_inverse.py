@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.factor import CholeskyFactor, load
-from ooc_chol.dense.factor.inverse import PANEL_BYTES, panel_width
+from ooc_chol import CholeskyFactor
 from ooc_chol.errors import TierError
-from ooc_chol.formats import FORMATS
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over
 from tests.host.counted_reads import tell_reads
 from tests.host.stored_factors import MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
+from tests.inside.dense import PANEL_BYTES, load, panel_width
+from tests.inside.precision import FORMATS
+from tests.inside.tasks import TileGrid
 from tests.products import share_of_examples
 from tests.tolerances import KERNEL_C, gamma, solve_bound
 

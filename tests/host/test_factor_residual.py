@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info
 
-from ooc_chol.dense.factor import CholeskyFactor, load, sample_residual
-from ooc_chol.dense.factor.residual import _choose_blocks, blocks_worth_a_factorization
+from ooc_chol import CholeskyFactor, from_function
 from ooc_chol.errors import NonFiniteError
-from ooc_chol.memory.sources import from_function
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, memory_store
 from tests.host.stored_factors import factor_in, lapack_factor, random_spd, write_factor
+from tests.inside.dense import _choose_blocks, blocks_worth_a_factorization, load, sample_residual
+from tests.inside.tasks import TileGrid
 from tests.tolerances import FACTOR_ENTRY_C, factor_entry_bound, unit_roundoff
 
 U = unit_roundoff(np.float64)

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.factor import CholeskyFactor, load
-from ooc_chol.dense.factor.updating import first_lost_row
+from ooc_chol import CholeskyFactor, HostMemory
 from ooc_chol.errors import BudgetError, DowndateError, OutputError, TierError
-from ooc_chol.formats import FORMATS
-from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, memory_store
 from tests.host.matrices import FAMILIES
 from tests.host.stored_factors import STORES, factor_in, lapack_factor, random_spd, write_factor
 from tests.host.turns import in_turn
+from tests.inside.dense import factor as factor_module
+from tests.inside.dense import first_lost_row, load, updating
+from tests.inside.precision import FORMATS
+from tests.inside.tasks import TileGrid
 from tests.products import share_of_examples
 from tests.tolerances import factor_entry_bound
 
@@ -229,7 +229,7 @@ def test_what_must_stay_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_second_l_that_memory_does_not_hold_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ooc_chol.dense.factor.updating.free_host_bytes", lambda: 1000)
+    monkeypatch.setattr(updating, "free_host_bytes", lambda: 1000)
     with factor_in("memory", np.eye(40), 16, tmp_path) as factor:
         with pytest.raises(BudgetError, match="overwrite=True"):
             factor.update(np.ones(40))
@@ -273,7 +273,7 @@ def test_a_failure_while_l_is_overwritten_closes_it(tmp_path: Path, monkeypatch:
     def fail(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ooc_chol.dense.factor.factor.sweep", fail)
+    monkeypatch.setattr(factor_module, "sweep", fail)
     with pytest.raises(KeyboardInterrupt):
         factor.update(np.ones(40), overwrite=True)
     assert factor.closed

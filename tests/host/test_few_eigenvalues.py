@@ -9,11 +9,10 @@ import pytest
 import scipy.sparse
 
 import ooc_chol as oc
-from ooc_chol.eigen.checkpoint import CHECKPOINTS
-from ooc_chol.eigen.krylov import KrylovBasis
-from ooc_chol.memory.block_files import BlockFile, BlockFileWriter
 from tests import few_eigenvalues as few
 from tests.few_eigenvalues import Case, check_case, check_cases
+from tests.inside.eigen import CHECKPOINTS, KrylovBasis
+from tests.inside.files import BlockFile, BlockFileWriter
 from tests.products import thorough
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]

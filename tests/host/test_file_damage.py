@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.stores import header as header_module
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.dense.stores.verification import verify_file
-from ooc_chol.formats import PrecisionFormat
-from ooc_chol.tasks.tiling import TileGrid
 from tests.host.damaged_files import GRID, MIXED, Factor, is_right, made
 from tests.host.factor_files import header_of
+from tests.inside.dense import FileStore, verify_file
+from tests.inside.dense import header as header_module
+from tests.inside.precision import PrecisionFormat
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.host
 

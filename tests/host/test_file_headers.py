@@ -17,9 +17,9 @@ import pytest
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.verification import verify_file
 from tests.host.damaged_files import made, numbers_of
 from tests.host.factor_files import header_of, sealed_text
+from tests.inside.dense import verify_file
 
 pytestmark = pytest.mark.host
 

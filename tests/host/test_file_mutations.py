@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import xxhash
 
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.formats import PrecisionFormat
 from tests.host.damaged_files import GRID, MIXED, Factor, is_right, made
 from tests.host.factor_files import header_of, sealed
+from tests.inside.dense import FileStore
+from tests.inside.precision import PrecisionFormat
 
 pytestmark = pytest.mark.host
 

@@ -10,15 +10,23 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.programs.disk import DiskRates
-from ooc_chol.dense.rates.folders import disk_rates, disk_rates_of, file_system_of, measure_folder
-from ooc_chol.dense.rates.measuring import measure_rates
-from ooc_chol.dense.rates.rows import ROW_TILES, rate_by_rows
-from ooc_chol.dense.rates.stored import DISKS, disk_figures, rates_problem
-from ooc_chol.hardware.rates_file import rates_path
-from ooc_chol.tasks.operations import FileLink
+from ooc_chol import measure_rates
 from tests.host.escalation_cases import CASES as ESCALATIONS
 from tests.host.matrices import upper_poisoned
+from tests.inside.dense import (
+    DISKS,
+    ROW_TILES,
+    DiskRates,
+    disk_figures,
+    disk_rates,
+    disk_rates_of,
+    file_system_of,
+    measure_folder,
+    rate_by_rows,
+    rates_problem,
+)
+from tests.inside.hardware import rates_path
+from tests.inside.tasks import FileLink
 
 pytestmark = pytest.mark.host
 
@@ -240,7 +248,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 
 
 def test_the_command_measures_a_folder(tmp_path, capsys):
-    from ooc_chol.cli.command import main
+    from tests.inside.cli import main
 
     assert main(["bench", "rates", "--folder", str(tmp_path), "--quick", "--tile-size", "64"]) == 0
     said = capsys.readouterr().out

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.dense.stores.verification import verify_file
-from ooc_chol.formats import FP32, FP64
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import ThreadTeam
 from tests.host.factor_files import header_of
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
+from tests.inside.dense import FileStore, verify_file
+from tests.inside.precision import FP32, FP64
+from tests.inside.process import ThreadTeam
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.host
 

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ooc_chol.eigen.chebyshev import ChebyshevFilter
-from ooc_chol.eigen.forecast import Forecast
+from tests.inside.eigen import ChebyshevFilter, Forecast
 
 pytestmark = pytest.mark.host
 

@@ -22,10 +22,8 @@ import pytest
 from scipy.sparse import random_array
 
 import ooc_chol as oc
-from ooc_chol import forked
-from ooc_chol.forked import LOCK_TYPES
-from ooc_chol.kernels.host.blas import blas_threads, current_threads
-from ooc_chol.runtime.garbage_collector import collector_off
+from tests.inside.kernels import blas_threads, current_threads
+from tests.inside.process import LOCK_TYPES, collector_off, forked
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, decode, encode
+from tests.inside.precision import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, decode, encode
 from tests.rounding import exponent_of, round_to
 from tests.tolerances import gamma
 

@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.kernels.host import graphs
-from ooc_chol.sparse.ahead import made_ahead
-from ooc_chol.sparse.host_graphs import host_runs, ranges_within
-from ooc_chol.sparse.rows import RowCounts
-from ooc_chol.tasks.random_graphs import MULTIPLIERS, SHIFTS, EdgeDraw, mix
 from tests.host.random_graphs import digest, joined, matrix, same
+from tests.inside.kernels import graphs
+from tests.inside.sparse import RowCounts, host_runs, made_ahead, ranges_within
+from tests.inside.tasks import MULTIPLIERS, SHIFTS, EdgeDraw, mix
 from tests.products import thorough
 from tests.running_threads import running_threads
 

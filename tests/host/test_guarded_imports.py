@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import room
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.process import room
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.kernels.interfaces.whole import SCANNED_ROWS
 from tests.host.matrices import FAMILIES, check_factor
+from tests.inside.kernels import SCANNED_ROWS
 from tests.products import thorough
 
 

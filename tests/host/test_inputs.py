@@ -16,10 +16,9 @@ import xarray
 from scipy.sparse.linalg import aslinearoperator
 
 import ooc_chol as oc
-from ooc_chol.memory.sources import as_source
-from ooc_chol.memory.sources.symmetry import find_asymmetry
 from tests.host.source_table import h5py_data, saved, wrong_above, wrong_below
 from tests.host.turns import in_turn
+from tests.inside.memory import as_source, find_asymmetry
 from tests.products import pairwise
 from tests.tolerances import factor_norm_bound, solve_bound
 

@@ -26,8 +26,8 @@ import pytest
 from scipy import sparse
 
 import ooc_chol as oc
-from ooc_chol.interrupts import HeldInterrupts
-from ooc_chol.signals import SignalInterrupt, signals_as_interrupts
+from tests.inside.cli import SignalInterrupt, signals_as_interrupts
+from tests.inside.files import HeldInterrupts
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

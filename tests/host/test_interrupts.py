@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.hardware.host import AbortedError, HostEvent
-from ooc_chol.team import ThreadTeam
 from tests.builders import host_device
 from tests.host.runs import ENVIRONMENT
+from tests.inside.hardware import AbortedError, HostEvent
+from tests.inside.process import ThreadTeam
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

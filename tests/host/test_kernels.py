@@ -18,10 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64
-from ooc_chol.kernels.host.tiles import blas
-from ooc_chol.kernels.interfaces import AbstractFlags, AbstractTileNorms, FinalTile
 from tests.builders import host_flags, host_kernels
+from tests.inside.kernels import AbstractFlags, AbstractTileNorms, FinalTile, blas
+from tests.inside.precision import FORMATS, FP8, FP16, FP32, FP64
 from tests.products import pairwise
 from tests.tolerances import potrf_bound, sum_bound, trsm_bound, unit_roundoff, update_bound
 

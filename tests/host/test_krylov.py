@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.eigen.krylov import KrylovBasis
-from ooc_chol.eigen.lanczos import Lanczos
-from ooc_chol.eigen.operator_space import OperatorSpace
-from ooc_chol.eigen.wanted import Wanted
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from ooc_chol import Precision
 from tests.host.eigen_matrices import BLOCKS, with_spectrum
+from tests.inside.eigen import KrylovBasis, Lanczos, OperatorSpace, Wanted
+from tests.inside.tasks import CHUNK_ROWS
 from tests.tolerances import gamma, unit_roundoff
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]

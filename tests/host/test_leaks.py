@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.stores import file as store_module
-from ooc_chol.memory import files as store_io
 from tests.builders import file_store
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.dense import driver
+from tests.inside.dense import file as store_module
+from tests.inside.files import files as store_io
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -117,7 +118,7 @@ def test_memory_that_many_take_is_free_again_after_a_failure(monkeypatch, thresh
 
     with oc.HostMemory() as memory:
         with monkeypatch.context() as patch:
-            patch.setattr("ooc_chol.dense.driver.FactorReport", interrupt)
+            patch.setattr(driver, "FactorReport", interrupt)
             with pytest.raises(KeyboardInterrupt) as caught:
                 oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=memory)
         # The error still holds the frames of the run, as it does for a user who looks at it.

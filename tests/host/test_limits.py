@@ -9,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import room, threads
-from ooc_chol.team import ThreadTeam
 from tests.builders import host_device
 from tests.host.runs import ENVIRONMENT
+from tests.inside.process import ThreadTeam, room, threads
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

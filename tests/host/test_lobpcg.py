@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, spilu, splu
 
 import ooc_chol as oc
-from ooc_chol.eigen.device_space import open_space
-from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity
-from ooc_chol.eigen.operator_space import OperatorSpace
-from ooc_chol.eigen.preconditioners import Preconditioner
-from ooc_chol.eigen.wanted import Wanted
 from tests.host.eigen_matrices import BLOCKS, adjacency, check_pairs, with_spectrum
+from tests.inside.eigen import Lobpcg, OperatorSpace, Preconditioner, Wanted, lobpcg_capacity, open_space
 from tests.products import share_of_examples, thorough
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]

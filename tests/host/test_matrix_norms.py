@@ -9,11 +9,11 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware import host
-from ooc_chol.precision.norms import FactorNorms, sample_step
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import measured_norms, open_device
 from tests.host.matrices import upper_poisoned
+from tests.inside.hardware import host
+from tests.inside.precision import FactorNorms, sample_step
+from tests.inside.tasks import TileGrid
 from tests.tolerances import NORM_RTOL
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

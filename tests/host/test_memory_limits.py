@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ooc_chol.hardware.memory_limits import control_groups, group_limit, host_limit
 from tests.host.runs import ENVIRONMENT
+from tests.inside.hardware import control_groups, group_limit, host_limit
 
 GIB = 1 << 30
 MOUNT = "41 31 0:38 {root} {folder} rw,relatime shared:9 - {kind} cgroup rw{options}\n"
@@ -76,7 +76,7 @@ def test_more_in_use_than_the_limit_leaves_nothing_and_no_groups_no_limit(tmp_pa
 LIMITED = """
 import resource, sys
 import ooc_chol as oc
-from ooc_chol.hardware.memory_limits import host_limit
+from tests.inside.hardware import host_limit
 oc.plan
 now = 4096 * int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (now + (300 << 20), resource.RLIM_INFINITY))

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.memory.block_files import first_page
-from ooc_chol.memory.checksums import hash_bytes
 from tests.host import eigsh_kills, impute_kills
 from tests.host.packed_file_bytes import PAGE, header_of
+from tests.inside.files import first_page, hash_bytes
 from tests.tensor_runs import error_of
 
 #: What stands in place of each field: other types of JSON, and numbers that are none of its kind.

@@ -14,9 +14,8 @@ import pytest
 import zarr
 
 import ooc_chol as oc
-from ooc_chol.memory.sources import as_source
-from ooc_chol.memory.sources.symmetry import find_asymmetry
 from tests.host.golden import cauchy
+from tests.inside.memory import as_source, find_asymmetry
 from tests.zarr_threads import start_zarr_threads
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.formats import FORMATS
-from ooc_chol.precision.tile_formats import RULES
-from ooc_chol.tasks.operations import Link
 from tests.host.matrices import FAMILIES, backward_errors, lapack_factor, upper_poisoned
 from tests.host.mixed_precision import NB, RANGES, SCALINGS, THRESHOLD, A, Matrix, N, check_certified, factored, matern, mixed
 from tests.host.runs import budget_of, check_bytes
 from tests.host.turns import in_turn
+from tests.inside.precision import FORMATS, RULES
+from tests.inside.tasks import Link
 from tests.products import share_of_examples
 from tests.rounding import round_to
 from tests.tolerances import (

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.execution.operations import AbstractOperations
-from ooc_chol.dense.key import arithmetic_key
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.precision.escalation import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
+from ooc_chol import Plan
 from tests.builders import executed, factor_over, host_device, memory_store, planned
 from tests.host.escalation_cases import CASES, FP64, PANEL, PANEL_OF_FEW, RESTART, RESTARTS, ROW, Case, Matrix, factor_of
 from tests.host.matrices import lapack_minor
@@ -17,6 +14,8 @@ from tests.host.mixed_precision import check_certified
 from tests.host.runs import jitter_devices, use_devices
 from tests.host.spoiled import INDEFINITE, good
 from tests.host.turns import in_turn
+from tests.inside.dense import AbstractOperations, arithmetic_key
+from tests.inside.precision import MOST_RESTARTS, MOST_WORK, Remedy, panel_tiles, row_tiles
 from tests.products import thorough
 
 #: Matrices of these tests are made to be at the limit of what a format can do.

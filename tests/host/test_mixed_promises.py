@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.formats import FP64 as FP64_FORMAT
-from ooc_chol.precision.tile_formats import choose_formats
 from tests.host.escalation_cases import PANEL, RESTART, ROW, factor_of
 from tests.host.mixed_precision import A, factored, measured
+from tests.inside.precision import FP64 as FP64_FORMAT
+from tests.inside.precision import choose_formats
 from tests.plan.norms import EXACT, norms_of
 
 #: Matrices of these tests are made to be at the limit of what a format can do.

@@ -17,10 +17,10 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 import ooc_chol as oc
-from ooc_chol.kernels.host import blas
-from ooc_chol.sparse.linear_operator import PackedLinearOperator
-from ooc_chol.sparse.pack import block_csr
+from ooc_chol import block_csr
 from tests.host.runs import ENVIRONMENT
+from tests.inside.kernels import blas
+from tests.inside.sparse import PackedLinearOperator
 from tests.sparse_matrices import many_chunks, product_bound
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
@@ -211,7 +211,7 @@ def test_several_scans_a_product_give_the_bits_of_one(packed, stored):
 
 
 def test_the_arena_is_what_was_planned(stored, monkeypatch):
-    from ooc_chol.hardware.host import HostArena
+    from tests.inside.hardware import HostArena
 
     allocated = []
     ask = HostArena.bytes_for

@@ -10,10 +10,9 @@ import scipy.sparse
 import scipy.sparse.csgraph
 
 import ooc_chol as oc
-from ooc_chol.kernels.registry import open_product_device
-from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.operator import operator_of
-from ooc_chol.sparse.pack import block_csr
+from ooc_chol import Precision, block_csr
+from tests.inside.kernels import open_product_device
+from tests.inside.sparse import operator_of
 from tests.tolerances import sparse_product_bound
 
 #: Two triangles, one with weights, an edge, and a vertex alone.

@@ -19,10 +19,10 @@ import xarray
 import zarr
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import file_store
 from tests.host.matrices import FAMILIES
+from tests.inside.cli import main
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

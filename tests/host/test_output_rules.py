@@ -20,10 +20,10 @@ import xarray
 import zarr
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense import driver
 from tests.host.matrices import FAMILIES
 from tests.host.turns import in_turn
+from tests.inside.cli import main
+from tests.inside.dense import driver, saving
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -421,7 +421,7 @@ def test_a_write_that_fails_leaves_what_was_there(folder, capsys, monkeypatch, n
 @pytest.mark.parametrize("threshold", [None, 1e-4])
 @pytest.mark.parametrize("store", [None, "L.ooc"])
 def test_a_saved_array_is_the_factor(folder, monkeypatch, threshold, store):
-    monkeypatch.setattr("ooc_chol.dense.factor.saving._BAND_BYTES", 8 * N * 7)
+    monkeypatch.setattr(saving, "_BAND_BYTES", 8 * N * 7)
     with oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=store) as factor:
         factor.save("out.npy")
         read = np.load("out.npy", mmap_mode="r", allow_pickle=False)
@@ -433,7 +433,7 @@ def test_an_array_is_saved_band_by_band(folder, monkeypatch):
     """Never the dense matrix in memory at once."""
     heights = []
     real = oc.CholeskyFactor.rows
-    monkeypatch.setattr("ooc_chol.dense.factor.saving._BAND_BYTES", 8 * N * 7)
+    monkeypatch.setattr(saving, "_BAND_BYTES", 8 * N * 7)
     monkeypatch.setattr(
         oc.CholeskyFactor, "rows", lambda self, rows, stop: (heights.append(len(rows)), real(self, rows, stop))[1]
     )

@@ -15,10 +15,9 @@ import pytest
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol.memory.block_files import BlockFileWriter
-from ooc_chol.memory.checksums import hash_bytes
-from ooc_chol.sparse.pack import How, packed_in_file
 from tests.host.packed_file_bytes import PAGE, header_of, with_block, with_header
+from tests.inside.files import BlockFileWriter, hash_bytes
+from tests.inside.sparse import How, packed_in_file
 from tests.sparse_rows import RunsOf, assert_same, mixed_csr, random_csr
 
 pytestmark = pytest.mark.host

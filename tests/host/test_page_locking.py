@@ -21,21 +21,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.dense.execution.page_locking import read_order, row_bands, written_order
-from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol import HostMemory
 from ooc_chol.errors import TierError
-from ooc_chol.interfaces import LockState
-from ooc_chol.memory import locking, release
-from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.locking import PieceLocks, completed, cut, fits
-from ooc_chol.memory.pages import HUGE_PAGE_BYTES, allocate_aligned, forget, touch
-from ooc_chol.memory.sources.array import has_whole_rows
-from ooc_chol.tasks.operations import StepKind
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import planned
 from tests.host.matrices import FAMILIES
 from tests.host.registrar import MIB, Registrar, User, taken
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.dense import TileLayout, read_order, row_bands, store_opening, written_order
+from tests.inside.hardware import HostKind
+from tests.inside.interfaces import LockState
+from tests.inside.memory import (
+    HUGE_PAGE_BYTES,
+    PieceLocks,
+    allocate_aligned,
+    completed,
+    cut,
+    fits,
+    forget,
+    has_whole_rows,
+    host_memory,
+    locking,
+    release,
+    touch,
+)
+from tests.inside.tasks import StepKind, TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
@@ -46,8 +55,8 @@ TILE = 4096
 def releaser(monkeypatch):
     """A releaser of the test's own, with a grace that never ends unless the test says so."""
     own = release.Releaser(grace_seconds=3600.0)
-    monkeypatch.setattr("ooc_chol.memory.host_memory.RELEASER", own)
-    monkeypatch.setattr("ooc_chol.dense.store_opening.RELEASER", own)
+    monkeypatch.setattr(host_memory, "RELEASER", own)
+    monkeypatch.setattr(store_opening, "RELEASER", own)
     yield own
     own.release_now()
 
@@ -446,7 +455,7 @@ def test_memory_without_locks_is_freed_at_once(releaser):
 
 def test_a_factor_outlives_the_memory_that_is_closed_under_it(releaser, monkeypatch):
     registrar = Registrar()
-    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
     memory = HostMemory()
     factor = oc.cholesky(FAMILIES["exponential"](1500), tile_size=100, devices="host:0", store=memory)
     expected = np.asarray(factor)
@@ -528,8 +537,8 @@ def test_what_is_due_sooner_is_released_first():
 AT_EXIT = """
 import time
 import numpy as np
-from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.memory.release import RELEASER
+from ooc_chol import HostMemory
+from tests.inside.memory import RELEASER
 from tests.host.registrar import MIB, Registrar, User, taken
 RELEASER.grace_seconds = {grace}
 memory, registrar = HostMemory(), Registrar()
@@ -555,8 +564,8 @@ def test_a_process_ends_at_once_while_memory_waits_or_is_released(grace, then):
 
 def test_calls_lock_what_they_write_and_the_next_one_locks_nothing(releaser, monkeypatch):
     registrar = Registrar()
-    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
-    monkeypatch.setattr("ooc_chol.memory.locking.PIECE_BYTES", 4096)
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
+    monkeypatch.setattr(locking, "PIECE_BYTES", 4096)
     a = FAMILIES["exponential"](600)
     with oc.cholesky(a, tile_size=100, devices="host:0") as factor:
         first = np.asarray(factor)
@@ -578,7 +587,7 @@ def test_calls_lock_what_they_write_and_the_next_one_locks_nothing(releaser, mon
 
 def test_the_report_says_what_was_refused(releaser, monkeypatch):
     registrar = Registrar(refuses=lambda number: number < 3)
-    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
     source = oc.from_function(600, lambda rows, cols, out, stream: np.equal.outer(rows, cols, out=out, casting="unsafe"))
     with oc.cholesky(source, tile_size=100, devices="host:0") as factor:
         locks = factor._store.locking()
@@ -595,7 +604,7 @@ def test_the_report_says_what_was_refused(releaser, monkeypatch):
 @pytest.mark.parametrize("at", [0, 250, 599])
 def test_a_run_that_fails_leaves_nothing_locked_and_no_thread(releaser, monkeypatch, at):
     registrar = Registrar(seconds=0.005)
-    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
     a = np.eye(600)
     a[at, at] = -1.0
     with pytest.raises(oc.NotPositiveDefiniteError):
@@ -649,8 +658,8 @@ def interrupted_call(a: np.ndarray, at: int) -> int:
 
 def test_an_interrupt_at_any_moment_leaves_nothing_locked(releaser, monkeypatch):
     registrar, a = Registrar(seconds=0.0002), FAMILIES["exponential"](300)
-    monkeypatch.setattr("ooc_chol.hardware.kinds.HostKind.registrar", lambda self, name: registrar)
-    monkeypatch.setattr("ooc_chol.memory.locking.PIECE_BYTES", 2 * TILE)
+    monkeypatch.setattr(HostKind, "registrar", lambda self, name: registrar)
+    monkeypatch.setattr(locking, "PIECE_BYTES", 2 * TILE)
     total = interrupted_call(a, 0)
     assert total > 300
     interrupts = 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
-from ooc_chol.kernels.registry import panel_kernels
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from ooc_chol import Precision
 from tests import panel_checks as check
+from tests.inside.kernels import PANEL_COLUMNS, panel_kernels
+from tests.inside.tasks import CHUNK_ROWS
 from tests.panel_arrays import Host, combined, partials, subtracted, vectors
 from tests.products import thorough
 

@@ -9,9 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from ooc_chol.eigen.jacobi import jacobi
-from ooc_chol.eigen.operator_space import OperatorSpace
-from ooc_chol.eigen.paper import paper_pairs
+from tests.inside.eigen import OperatorSpace, jacobi, paper_pairs
 
 pytestmark = pytest.mark.host
 

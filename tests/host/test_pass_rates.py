@@ -8,11 +8,11 @@ import pytest
 import scipy.sparse
 
 import ooc_chol as oc
-from ooc_chol.cli.command import main
-from ooc_chol.dense.rates.stored import rates_problem
-from ooc_chol.hardware.rates_file import rates_path
-from ooc_chol.sparse.pack import block_csr
-from ooc_chol.sparse.pass_rates import pass_rates_problem
+from ooc_chol import block_csr
+from tests.inside.cli import main
+from tests.inside.dense import rates_problem
+from tests.inside.hardware import rates_path
+from tests.inside.sparse import pass_rates_problem
 
 pytestmark = pytest.mark.host
 

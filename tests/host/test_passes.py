@@ -15,18 +15,17 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.factor.inverse import inverse_diagonal
-from ooc_chol.dense.factor.solves import solve
-from ooc_chol.formats import FP64
-from ooc_chol.precision.norms import PROBES
-from ooc_chol.runtime.passes import Passes
-from ooc_chol.schedulers.triangular import TriangularScheduler
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import device_solver
 from tests.host.clock import Clock
 from tests.host.counted_reads import tell_reads
 from tests.host.device_solves import budget_for, stored
 from tests.host.turns import in_turn
+from tests.inside.dense import inverse_diagonal, solve
+from tests.inside.precision import FP64, PROBES
+from tests.inside.runtime import Passes
+from tests.inside.runtime import passes as passes_module
+from tests.inside.schedulers import TriangularScheduler
+from tests.inside.tasks import TileGrid
 from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -310,7 +309,7 @@ def test_a_fork_while_another_thread_adds_leaves_the_child_able_to_solve():
 
 def test_time_between_panels_is_the_callers(monkeypatch):
     passes, clock = Passes(), Clock()
-    monkeypatch.setattr("ooc_chol.runtime.passes.time", clock)
+    monkeypatch.setattr(passes_module, "time", clock)
     with passes.running("inverse panels") as run:
         clock.seconds += 2.0
         with run.paused():

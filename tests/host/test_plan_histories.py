@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.precision.escalation import Remedy
 from tests.host.checkpoint_runs import ENGINES, StopError, bits, stop_at
 from tests.host.escalation_cases import CASES, FP64, RESTART, ROW, factor_of
 from tests.host.mixed_precision import check_certified
+from tests.inside.precision import Remedy
 
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),

@@ -13,20 +13,15 @@ import pytest
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
-from ooc_chol.dense.cluster.plan import plan_cluster
-from ooc_chol.dense.execution.executor import Execution
-from ooc_chol.dense.planner import Problem, fresh_plan
-from ooc_chol.dense.time_shares import KINDS, seconds_by_kind
-from ooc_chol.drawing import Bar, draw_bars
-from ooc_chol.formats import FP64
-from ooc_chol.precision.escalation import Escalation, Escalations, Remedy
-from ooc_chol.prints import brief, one_line, shortened
-from ooc_chol.tasks.operations import StepKind
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tracing.records import LazyRecords
+from ooc_chol import one_line
 from tests.host.matrices import random_spd
+from tests.inside.cli import main
+from tests.inside.cluster import ClusterRates, WorkerRates, plan_cluster
+from tests.inside.dense import KINDS, Execution, Problem, fresh_plan, seconds_by_kind
+from tests.inside.ground import Bar, brief, draw_bars, shortened
+from tests.inside.precision import FP64, Escalation, Escalations, Remedy
+from tests.inside.tasks import StepKind, TileGrid
+from tests.inside.tracing import LazyRecords
 from tests.plan.rates import UNIT_RATES
 from tests.prints import HOSTILE, LONGEST_LINE, check_html, check_prints, classes_of, parts_of
 

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.hardware.registry import default_budget
-from ooc_chol.memory.lock_holder import lock_holder
-from ooc_chol.runtime import forks
-from ooc_chol.runtime.sharing import HOST_PROMISES, Promises
 from tests.builders import host_device
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.files import lock_holder
+from tests.inside.hardware import default_budget, host, kinds
+from tests.inside.process import forks
+from tests.inside.runtime import HOST_PROMISES, Promises
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -222,8 +222,8 @@ def test_copies_share_the_tiles_and_are_closed_one_by_one(make, tmp_path, right)
 
 
 def test_calls_at_once_share_what_is_free(monkeypatch):
-    monkeypatch.setattr("ooc_chol.hardware.kinds.free_host_bytes", lambda: 1 << 30)
-    monkeypatch.setattr("ooc_chol.hardware.host.free_host_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(kinds, "free_host_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(host, "free_host_bytes", lambda: 1 << 30)
     alone = default_budget(["host:0"])
     with HOST_PROMISES.call(), HOST_PROMISES.call(), HOST_PROMISES.call(), HOST_PROMISES.call():
         assert 4 * default_budget(["host:0"]) <= alone

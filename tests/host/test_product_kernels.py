@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from ooc_chol import Precision
 from ooc_chol.errors import ScheduleError
-from ooc_chol.kernels.host.products import MOST_ENTRIES, piece_bounds
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
-from ooc_chol.kernels.registry import open_product_device
-from ooc_chol.precision.triples import Precision
-from ooc_chol.scipy_modules import sparse_tools
-from ooc_chol.tasks.row_blocks import ValueKind
 from tests.host.packed_blocks import block_of, blocks_of
+from tests.inside.kernels import MOST_ENTRIES, PANEL_COLUMNS, open_product_device, piece_bounds
+from tests.inside.process import sparse_tools
+from tests.inside.tasks import ValueKind
 from tests.tolerances import sparse_product_bound
 
 PATTERN, INT8, FP32, FP64 = ValueKind

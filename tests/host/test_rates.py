@@ -14,15 +14,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import generation, measuring
-from ooc_chol.dense.rates.lookup import stored_rates
-from ooc_chol.dense.rates.measuring import measure_rates
-from ooc_chol.hardware.rates_file import rates_path
-from ooc_chol.kernels import identity
-from ooc_chol.kernels.identity import machine_identity
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import measure_rates
+from tests.inside.cli import main
+from tests.inside.dense import Rates, generation, measuring, stored_rates
+from tests.inside.hardware import rates_path
+from tests.inside.kernels import identity, machine_identity
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

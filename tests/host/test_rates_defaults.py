@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense.rates import together
-from ooc_chol.formats import TYPES
+from tests.inside.cli import main
+from tests.inside.dense import together
+from tests.inside.precision import TYPES
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +44,7 @@ def test_after_measuring_every_default_plan_predicts_seconds():
 MILLION = """
 import pathlib, re, resource
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))
-from ooc_chol import cli
+from tests.inside.cli import cli
 assert cli.main(["plan", "--n", "1000000", "--devices", "host:0", "--memory-budget", "16 GB"]) == 0
 # Not ru_maxrss, which begins with that of the process that started this one.
 print(re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])

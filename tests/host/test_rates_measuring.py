@@ -10,16 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.rates import kernels, links, opened, residues, timing, together
-from ooc_chol.dense.rates.timing import IdleTimer, LoadedTimer
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.kinds import CudaKind
-from ooc_chol.hardware.registry import CUDA
-from ooc_chol.interfaces import AbstractEvent
-from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
 from tests.builders import host_device, open_device
 from tests.host.clock import Clock
+from tests.inside.dense import IdleTimer, LoadedTimer, Rates, kernels, links, opened, timing, together
+from tests.inside.dense import residues_module as residues
+from tests.inside.hardware import CUDA, CudaKind
+from tests.inside.interfaces import AbstractEvent
+from tests.inside.kernels import CUDA as CUDA_KERNELS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

@@ -9,15 +9,21 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense.programs.cost import RatesOrigin
-from ooc_chol.dense.rates import generation, measuring, types
-from ooc_chol.dense.rates.lookup import stored_rates
-from ooc_chol.dense.rates.stored import TYPED_KERNELS, kernels_of_type, rates_problem
-from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32, FP64
-from ooc_chol.hardware.rates_file import rates_path, read_rates
-from ooc_chol.kernels.identity import machine_identity
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.cli import main
+from tests.inside.dense import (
+    TYPED_KERNELS,
+    RatesOrigin,
+    generation,
+    kernels_of_type,
+    measuring,
+    rates_problem,
+    stored_rates,
+    types,
+)
+from tests.inside.hardware import rates_path, read_rates
+from tests.inside.kernels import machine_identity
+from tests.inside.precision import COMPLEX64, COMPLEX128, FP32, FP64
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 

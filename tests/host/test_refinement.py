@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor.refinement import RefinedSolution, refined_solve
+from ooc_chol import cuda_source, from_function
 from ooc_chol.errors import NonFiniteError, OocCholError, RefinementError, TierError
-from ooc_chol.kernels.cuda.source import cuda_source
-from ooc_chol.memory.sources import AbstractSource, as_source, from_function
-from ooc_chol.tasks.tiling import TileGrid
 from tests.host.matrices import FAMILIES, backward_errors, lapack_factor, upper_poisoned
 from tests.host.turns import in_turn
+from tests.inside.dense import RefinedSolution, refined_solve
+from tests.inside.memory import AbstractSource, as_source
+from tests.inside.tasks import TileGrid
 from tests.products import share_of_examples
 from tests.tolerances import REFINED_C, refined_bound, unit_roundoff
 

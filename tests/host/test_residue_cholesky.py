@@ -15,16 +15,6 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
-from ooc_chol.dense.execution.residue_operations import ResidueOperations
-from ooc_chol.dense.planner import residues as residues_planner
-from ooc_chol.dense.programs.layouts import ResidueLayout
-from ooc_chol.dense.programs.residues.strips import STREAMING
-from ooc_chol.kernels import registry
-from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
-from ooc_chol.schedulers import SCHEDULERS, AbstractScheduler, ResidueScheduler, Schedule
-from ooc_chol.schedulers.residues import Job
-from ooc_chol.tasks.operations import StreamKind
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import forget_plans, host_device, memory_store
 from tests.host.matrices import FAMILIES, check_factor, lapack_minor, powers_of_two, residual
 from tests.host.one_matrix import NB, SOURCES, A, N
@@ -34,6 +24,12 @@ from tests.host.spoiled import INDEFINITE, PLACES, counter_example, spread_out
 from tests.host.spoiled import N as ERROR_N
 from tests.host.spoiled import good as good_to_spoil
 from tests.host.turns import in_turn
+from tests.inside.dense import STREAMING, ResidueLayout, ResidueOperations, store_opening
+from tests.inside.dense import residues as residues_planner
+from tests.inside.kernels import registry
+from tests.inside.precision import MOST_MODULI, ResidueBasis
+from tests.inside.schedulers import SCHEDULERS, AbstractScheduler, Job, ResidueScheduler, Schedule
+from tests.inside.tasks import StreamKind, TileGrid
 from tests.ownership import cyclic_rows
 from tests.products import share_of_examples, thorough
 from tests.tolerances import residue_entry_bound
@@ -474,11 +470,11 @@ def test_a_budget_that_is_too_small_says_how_much_suffices(n, nb, devices):
 def test_what_devices_hold_is_not_left_for_l(monkeypatch, devices):
     plan = oc.plan(A, tile_size=NB, fp64="residue", devices=devices, memory_budget="256 MiB")
     arenas, needed = devices * plan.layout.arena_bytes, memory_store(plan.grid).nbytes
-    monkeypatch.setattr("ooc_chol.dense.store_opening.free_host_bytes", lambda: arenas + needed - 1)
+    monkeypatch.setattr(store_opening, "free_host_bytes", lambda: arenas + needed - 1)
     with pytest.raises(oc.BudgetError, match=r"host memory for L.*store=") as caught:
         through_residues(A, devices=devices)
     assert caught.value.budget_bytes == needed - 1 == caught.value.needed_bytes - 1
-    monkeypatch.setattr("ooc_chol.dense.store_opening.free_host_bytes", lambda: arenas + needed)
+    monkeypatch.setattr(store_opening, "free_host_bytes", lambda: arenas + needed)
     through_residues(A, devices=devices)
 
 

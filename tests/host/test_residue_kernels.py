@@ -10,13 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import FP8, FP16, FP32, decode, encode
-from ooc_chol.hardware.host import HostStream
-from ooc_chol.kernels.interfaces import NarrowParts
-from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
-from ooc_chol.precision.products import FP8_LARGEST, FP8_LEAST_STEP
 from tests.builders import host_residue_kernels
 from tests.host.residue_reference import STREAM, difference, host_kernels, integer, residues
+from tests.inside.hardware import HostStream
+from tests.inside.kernels import NarrowParts
+from tests.inside.precision import (
+    FP8,
+    FP8_LARGEST,
+    FP8_LEAST_STEP,
+    FP16,
+    FP32,
+    MOST_MODULI,
+    MOST_TERMS,
+    ResidueBasis,
+    decode,
+    encode,
+)
 
 COUNTS = list(range(4, MOST_MODULI + 1))
 

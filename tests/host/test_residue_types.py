@@ -11,11 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.errors import UnsupportedTypeError
-from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32, TYPES, PrecisionFormat
-from ooc_chol.hardware.host import HostStream
-from ooc_chol.precision.moduli import MOST_MODULI, MOST_TERMS, ResidueBasis
 from tests.builders import host_residue_kernels
 from tests.host.matrices import FAMILIES as REAL_FAMILIES
 from tests.host.residue_reference import STREAM, canonical, host_kernels, integer
@@ -24,6 +20,9 @@ from tests.host.spoiled import INDEFINITE, counter_example, spread_out
 from tests.host.spoiled import good as good_to_spoil
 from tests.host.turns import in_turn
 from tests.host.typed import DTYPES, FAMILIES, check_solutions, check_typed, matrix, residual, with_phases
+from tests.inside.dense import ResidueOperations
+from tests.inside.hardware import HostStream
+from tests.inside.precision import COMPLEX64, COMPLEX128, FP32, MOST_MODULI, MOST_TERMS, TYPES, PrecisionFormat, ResidueBasis
 from tests.products import pairwise, share_of_examples, thorough
 from tests.tolerances import residue_entry_bound
 

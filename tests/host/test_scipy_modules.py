@@ -30,7 +30,7 @@ with oc.cholesky(a, devices="host:0", tile_size=64) as factor:
 """
 OTHER_WAY_ROUND = """
 import scipy.linalg
-from ooc_chol.scipy_modules import linalg_module
+from tests.inside.process import linalg_module
 for name in ("cython_blas", "cython_lapack", "_flapack", "_fblas"):
     assert linalg_module(name) is getattr(scipy.linalg, name), name
 """
@@ -39,7 +39,7 @@ for name in ("cython_blas", "cython_lapack", "_flapack", "_fblas"):
 SPARSE = """
 import sys
 import numpy as np
-from ooc_chol.scipy_modules import sparse_tools
+from tests.inside.process import sparse_tools
 starts, columns, y = np.array([0, 2], np.int32), np.array([0, 1], np.int32), np.zeros(1)
 sparse_tools().csr_matvec(1, 2, starts, columns, np.array([3.0, 4.0]), np.array([1.0, 10.0]), y)
 assert y[0] == 43

@@ -11,8 +11,8 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, eigsh, minres,
 from scipy.spatial import cKDTree
 
 import ooc_chol as oc
-from ooc_chol.eigen.factor_size import ORDERING, factor_size
 from tests.host.eigen_matrices import adjacency, check_pairs, eight_components, with_spectrum
+from tests.inside.eigen import ORDERING, factor_size
 from tests.products import thorough
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "one_blas_thread")]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
-from ooc_chol.dense.stores.file import FileStore
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.cli import main
+from tests.inside.dense import FileStore
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
+from ooc_chol import from_function
 from ooc_chol.errors import TierError
-from ooc_chol.memory.sources import ArraySource, SliceSource, as_source, base, from_function
-from ooc_chol.memory.sources.base import STRIP_BYTES
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import ThreadTeam
 from tests.builders import source_tier
 from tests.host.source_table import Tensor
+from tests.inside.memory import STRIP_BYTES, ArraySource, SliceSource, as_source, base
+from tests.inside.process import ThreadTeam
+from tests.inside.tasks import TileGrid
 from tests.tolerances import FACTOR_ENTRY_C
 
 pytestmark = pytest.mark.host

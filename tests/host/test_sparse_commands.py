@@ -12,7 +12,7 @@ from scipy.sparse import csr_array, random_array, save_npz
 from scipy.sparse.csgraph import laplacian
 
 import ooc_chol as oc
-from ooc_chol.cli import main
+from tests.inside.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

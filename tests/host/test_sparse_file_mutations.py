@@ -16,8 +16,8 @@ import scipy.io
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from ooc_chol.sparse.sources import rows_of
 from tests.host.sparse_files import folder, graph, matrix, metis
+from tests.inside.sparse import rows_of
 
 # Lists of edges without a vertex 0 are warned of; mutations make some.
 pytestmark = [pytest.mark.host, pytest.mark.filterwarnings("ignore:.*vertices begin with:ooc_chol.InputWarning")]

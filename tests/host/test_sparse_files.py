@@ -18,9 +18,9 @@ import scipy.io
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from ooc_chol.sparse.sources import edges, npz, rows_of, text
 from tests.host.sparse_files import folder, graph, matrix, metis
 from tests.host.sparse_rows import assembled, same
+from tests.inside.sparse import edges, npz, rows_of, text
 
 pytestmark = pytest.mark.host
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.memory.pages import allocate_aligned
+from tests.inside.memory import allocate_aligned
 
 pytestmark = pytest.mark.host
 

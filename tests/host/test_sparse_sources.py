@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.sparse import canonical
-from ooc_chol.sparse.rows import RowCounts
-from ooc_chol.sparse.sources import compressed, rows_of, scattered
 from tests.host.sparse_rows import assembled, same
+from tests.inside.sparse import RowCounts, canonical, compressed, rows_of, scattered
 
 pytestmark = pytest.mark.host
 

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ooc_chol.dense.stores import array as store_array
-from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.errors import BudgetError, TierError
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import memory_store, overwrite_store
 from tests.host.stored_factors import TIERED_STORES, strided
+from tests.inside.dense import AbstractStore
+from tests.inside.dense import array as store_array
+from tests.inside.tasks import TileGrid
 from tests.products import share_of_examples
 
 every_store = pytest.mark.parametrize("kind", TIERED_STORES)

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.errors import OutputError, TierError
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import file_store
 from tests.host.runs import COMMAND, ENVIRONMENT
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
+from tests.inside.dense import FileStore
+from tests.inside.tasks import TileGrid
 
 GRID = TileGrid(50, 16)
 L = lapack_factor(random_spd(GRID.n, seed=11))

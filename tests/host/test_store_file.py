@@ -15,14 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.dense.stores.header import FileHeader
-from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import TierError
-from ooc_chol.memory.files import preallocate
-from ooc_chol.tasks.tiling import TileGrid
 from tests.host.factor_files import header_of, index_of, tile_checksum, with_header
 from tests.host.stored_factors import KEY, lapack_factor, random_spd, write_factor
+from tests.inside.dense import FileHeader, FileStore, TileLayout
+from tests.inside.files import preallocate
+from tests.inside.tasks import TileGrid
 
 GRID = TileGrid(50, 16)
 L = lapack_factor(random_spd(GRID.n, seed=11))

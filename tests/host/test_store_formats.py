@@ -17,18 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import DTypeLike, NDArray
 
-from ooc_chol.dense.factor import CholeskyFactor, load
-from ooc_chol.dense.factor.reading import stream_tiles
-from ooc_chol.dense.stores import array as store_array
-from ooc_chol.dense.stores.file import FileStore, MemoryStore, OverwriteStore
-from ooc_chol.dense.stores.header import FileHeader
-from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol import CholeskyFactor
 from ooc_chol.errors import BudgetError, TierError
-from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, encode
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import factor_over, memory_store
 from tests.host.factor_files import header_of, with_header
 from tests.host.stored_factors import KEY, MIXED_STORES, STORES, factor_in, lapack_factor, random_spd, write_factor
+from tests.inside.dense import FileHeader, FileStore, MemoryStore, OverwriteStore, TileLayout, load, stream_tiles
+from tests.inside.dense import array as store_array
+from tests.inside.precision import FORMATS, FP8, FP16, FP32, FP64, Floats, PrecisionFormat, encode
+from tests.inside.tasks import TileGrid
 from tests.products import share_of_examples
 from tests.rounding import round_to
 

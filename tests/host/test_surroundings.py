@@ -20,14 +20,12 @@ from scipy.sparse import diags_array, eye_array
 
 import ooc_chol as oc
 from ooc_chol.apps import imputation, spectral
-from ooc_chol.apps.geostat.data.grids import grid_over
-from ooc_chol.apps.geostat.data.layers import Column, Layer, write_layer
-from ooc_chol.apps.geostat.data.spec import DataSpec
-from ooc_chol.cli import main
-from ooc_chol.config import cache_directory
-from ooc_chol.hardware.rates_file import check_writable
-from ooc_chol.memory.files import package_version
+from ooc_chol.apps.geostat import Column, DataSpec, Layer, grid_over, write_layer
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.cli import main
+from tests.inside.files import package_version
+from tests.inside.ground import cache_directory
+from tests.inside.hardware import check_writable
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 

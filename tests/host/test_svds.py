@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import aslinearoperator
 
 import ooc_chol as oc
-from ooc_chol.sparse.transpose import transposed_rows
+from tests.inside.sparse import transposed_rows
 from tests.sparse_matrices import many_chunks
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]

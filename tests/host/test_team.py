@@ -10,8 +10,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ooc_chol.team import ThreadTeam, map_in_threads
-from ooc_chol.threads import users_code
+from ooc_chol import map_in_threads
+from tests.inside.process import ThreadTeam, users_code
 
 
 @pytest.fixture(params=[1, 2, 3, 7])

@@ -8,16 +8,12 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import BudgetError
+from ooc_chol import BudgetError, NonFiniteTensorError, Trace
 from ooc_chol.errors import ClosedError
-from ooc_chol.hardware.host import HostArena, HostDevice
-from ooc_chol.kernels.host.tensors import HostTensorKernels
-from ooc_chol.tensors import host_space
-from ooc_chol.tensors.device_space import DeviceTensorSpace
-from ooc_chol.tensors.errors import NonFiniteTensorError
-from ooc_chol.tensors.host_space import HostTensorSpace
-from ooc_chol.tracing.trace import Trace
 from tests import tensor_problems as make
+from tests.inside.hardware import HostArena, HostDevice
+from tests.inside.kernels import HostTensorKernels
+from tests.inside.tensors import DeviceTensorSpace, HostTensorSpace, host_space
 from tests.running_threads import running_threads
 
 #: Problems of every kind: masks, routes, precisions, fewer eigenvectors than slices, and slices that are not square.

@@ -10,7 +10,7 @@ import scipy.stats
 from scipy.sparse.csgraph import laplacian as scipy_laplacian
 
 import ooc_chol as oc
-from ooc_chol.tensors import fourier as module
+from tests.inside.tensors import fourier as module
 from tests.tensor_runs import INVERSE_RTOL, random_graph
 
 RNG = np.random.default_rng(5)

@@ -13,8 +13,8 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from ooc_chol.tensors import impute as module
-from ooc_chol.tensors.schedule import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor
+from tests.inside.tensors import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor
+from tests.inside.tensors import impute as module
 from tests.tensor_runs import D3, ROUTES_RTOL, PlainSpace, error_of, problem, random_graph
 
 

@@ -8,10 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.host.tensors import HostTensorKernels
-from ooc_chol.kernels.interfaces.tensors import SHRINKAGES, TensorShape, resolve_svt, slice_group, subspace_columns
-from ooc_chol.precision.triples import Precision
+from ooc_chol import Precision
 from tests import tensor_checks as check
+from tests.inside.kernels import SHRINKAGES, HostTensorKernels, TensorShape, resolve_svt, slice_group, subspace_columns
 from tests.panel_arrays import Host
 
 FFF, FDF, DDD = Precision

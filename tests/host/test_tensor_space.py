@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tensors.host_space import HostTensorSpace
+from ooc_chol import Precision
+from tests.inside.kernels import tensors_PANEL_COLUMNS as PANEL_COLUMNS
+from tests.inside.tensors import HostTensorSpace
 from tests.tensor_runs import STEP_RTOL, PlainSpace, error_of, problem
 
 CASES = {

@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.tiered import TieredStore
-from ooc_chol.dense.stores.write_behind import WriteBehind
 from ooc_chol.errors import TierError
-from ooc_chol.formats import FP8, FP16, FP32, FP64
-from ooc_chol.hardware.host import HostDevice
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import ThreadTeam
 from tests.builders import executed, file_store, host_kernels, memory_store, planned
 from tests.host.matrices import FAMILIES
 from tests.host.registrar import Registrar
+from tests.inside.dense import TieredStore, WriteBehind
+from tests.inside.hardware import HostDevice
+from tests.inside.precision import FP8, FP16, FP32, FP64
+from tests.inside.process import ThreadTeam
+from tests.inside.tasks import TileGrid
 from tests.running_threads import running_threads
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

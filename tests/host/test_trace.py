@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.execution.records import STREAM_ROLES
-from ooc_chol.dense.rates import measuring
-from ooc_chol.tasks.operations import STREAM_NAMES, Link, StepKind, step_key
 from tests.host.matrices import FAMILIES
 from tests.host.runs import budget_of, check_bytes
+from tests.inside.dense import STREAM_ROLES, measuring
+from tests.inside.tasks import STREAM_NAMES, Link, StepKind, step_key
 from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

@@ -16,9 +16,10 @@ import webbrowser
 
 import pytest
 
-from ooc_chol.cli import main
-from ooc_chol.tracing import Trace, viewer
+from ooc_chol.tracing import Trace
 from tests.host.runs import COMMAND, ENVIRONMENT
+from tests.inside.cli import main
+from tests.inside.tracing import viewer
 from tests.plan.simulated_records import Operation, simulate
 
 pytestmark = pytest.mark.usefixtures("no_hang")

@@ -11,16 +11,15 @@ import scipy.linalg
 import scipy.sparse.linalg
 
 import ooc_chol as oc
-from ooc_chol.dense.factor import CholeskyFactor
-from ooc_chol.dense.factor.conditioning import one_norm_estimate
-from ooc_chol.dense.factor.solves import multiply_on_device
-from ooc_chol.dense.passes import Pass
+from ooc_chol import CholeskyFactor
 from ooc_chol.errors import DowndateError
 from tests.builders import device_solver
 from tests.host.matrices import FAMILIES as REAL_FAMILIES
 from tests.host.turns import in_turn
 from tests.host.typed import DTYPES, matrix, with_phases
 from tests.host.typed_operations import COMPLEX, PRODUCTS, SOLVES, added, check_updated, numbers, smooth
+from tests.inside.dense import multiply_on_device, one_norm_estimate
+from tests.inside.runtime import Pass
 from tests.products import pairwise
 from tests.tolerances import solve_bound, unit_roundoff
 

@@ -12,15 +12,14 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from ooc_chol.dense.factor.host_sweeps import HostSolver
-from ooc_chol.dense.factor.solves import solve
-from ooc_chol.dense.passes import Pass
-from ooc_chol.formats import TYPES
-from ooc_chol.kernels.host import blas
-from ooc_chol.memory.sources import ArraySource
-from ooc_chol.tasks.operations import Link
 from tests.builders import device_solver
 from tests.host.typed import DTYPES, FAMILIES, Sliceable, check_solutions, check_typed, matrix, residual, with_phases
+from tests.inside.dense import HostSolver, solve
+from tests.inside.kernels import blas
+from tests.inside.memory import ArraySource
+from tests.inside.precision import TYPES
+from tests.inside.runtime import Pass
+from tests.inside.tasks import Link
 from tests.products import pairwise
 from tests.tolerances import FACTOR_ENTRY_C, trsm_bound, unit_roundoff
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli.command import main
-from ooc_chol.dense.stores.file import FileStore
 from tests.host.damaged_files import MIXED, made
+from tests.inside.cli import main
+from tests.inside.dense import FileStore
 
 pytestmark = pytest.mark.host
 

@@ -10,19 +10,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
-from ooc_chol.dense.cluster.making import key_here, make_block
-from ooc_chol.dense.cluster.window_source import WindowSource
-from ooc_chol.dense.cluster.window_store import WindowStore
-from ooc_chol.dense.execution.run import run as run_plan
-from ooc_chol.dense.planner import Problem, make_plan
-from ooc_chol.dense.stores.zarr_store import ZarrStore
 from ooc_chol.errors import ClusterError, ScheduleError, TierError
-from ooc_chol.formats import FORMATS, FP64, TYPES
-from ooc_chol.memory.sources import as_source
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tasks.windows import Window
-from ooc_chol.team import ThreadTeam
 from tests.builders import memory_store
 from tests.host.matrices import FAMILIES, upper_poisoned
 from tests.host.mixed_precision import RANGES, matern
@@ -32,6 +20,13 @@ from tests.host.spoiled import N as ERROR_N
 from tests.host.spoiled import good as good_to_spoil
 from tests.host.turns import in_turn
 from tests.host.window_blocks import OPTIONS, dense, in_one_run, made_block, made_blocks, needed, run_of
+from tests.inside.cluster import BlockGrid, BlockPlace, LBlock, WindowSource, WindowStore, key_here, make_block
+from tests.inside.dense import Problem, ZarrStore, make_plan
+from tests.inside.dense import run as run_plan
+from tests.inside.memory import as_source
+from tests.inside.precision import FORMATS, FP64, TYPES
+from tests.inside.process import ThreadTeam
+from tests.inside.tasks import TileGrid, Window
 from tests.products import thorough
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")

@@ -17,18 +17,14 @@ import xarray
 import zarr
 
 import ooc_chol as oc
-from ooc_chol.cli.command import main
-from ooc_chol.config import format_bytes
-from ooc_chol.dense.stores.array import MemoryStore
-from ooc_chol.dense.stores.file import FileStore
-from ooc_chol.dense.stores.zarr_layout import GroupShape
-from ooc_chol.dense.stores.zarr_store import ZarrStore
-from ooc_chol.formats import COMPLEX64, COMPLEX128, FORMATS, FP8, FP16, FP32, FP64
-from ooc_chol.memory.object_folders import FsspecFolder, LocalFolder, ObstoreFolder
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tasks.windows import Window
 from tests.host.checkpoint_runs import ENGINES, StopError, bits, stop_at
 from tests.host.golden import cauchy
+from tests.inside.cli import main
+from tests.inside.dense import FileStore, GroupShape, MemoryStore, ZarrStore
+from tests.inside.files import FsspecFolder, LocalFolder, ObstoreFolder
+from tests.inside.ground import format_bytes
+from tests.inside.precision import COMPLEX64, COMPLEX128, FORMATS, FP8, FP16, FP32, FP64
+from tests.inside.tasks import TileGrid, Window
 from tests.zarr_threads import start_zarr_threads
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]

@@ -17,13 +17,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.stores.choice import verify
-from ooc_chol.dense.stores.zarr_claim import Claim
-from ooc_chol.dense.stores.zarr_store import ZarrStore
-from ooc_chol.memory.object_folders import LOCK
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tasks.windows import Window
 from tests.host.golden import cauchy
+from tests.inside.dense import Claim, ZarrStore, verify
+from tests.inside.files import LOCK
+from tests.inside.tasks import TileGrid, Window
 from tests.zarr_threads import start_zarr_threads
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]

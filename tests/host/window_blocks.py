@@ -9,13 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace, LBlock
-from ooc_chol.dense.cluster.jobs import ClusterRun
-from ooc_chol.dense.cluster.making import key_here, make_block
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.formats import TYPES, decode
-from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions
+from tests.inside.cluster import BlockGrid, BlockPlace, ClusterRun, LBlock, key_here, make_block
+from tests.inside.precision import TYPES, PrecisionMap, decode
+from tests.inside.tasks import TileGrid
 
 #: What all windows share.
 OPTIONS: dict[str, Any] = {"devices": "host:0", "memory_budget": "64 MiB", "fp64": "native"}

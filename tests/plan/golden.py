@@ -12,17 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, fresh_plan
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.kernels.registry import CUDA, HOST
-from ooc_chol.precision.norms import FactorNorms, MatrixNorms
-from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
-from ooc_chol.tasks.operations import STREAM_NAMES, Link, Pool
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions, Plan
 from tests.golden import GoldenFile
 from tests.golden import digest as sha256
+from tests.inside.dense import Problem, Rates, ResidueRates, fresh_plan
+from tests.inside.kernels import CUDA, HOST
+from tests.inside.precision import FactorNorms, MatrixNorms, PrecisionMap, choose_formats
+from tests.inside.tasks import STREAM_NAMES, Link, Pool, TileGrid
 
 #: Digests by the name of a problem.
 FILE = GoldenFile(Path(__file__).with_name("golden_plans.json"), "tests.plan.golden")

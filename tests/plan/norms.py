@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_chol.precision.norms import MatrixNorms
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.precision import MatrixNorms
+from tests.inside.tasks import TileGrid
 
 
 def norms_of(grid: TileGrid, tiles, *, traces=None, least=1.0, largest=1.0) -> MatrixNorms:

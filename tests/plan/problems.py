@@ -7,20 +7,13 @@ from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.eviction import EVICTION_POLICIES
-from ooc_chol.dense.programs.policy import POLICIES, Policy
-from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
-from ooc_chol.dense.programs.steps import Program, Step
 from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import AbstractEvictionPolicy
-from ooc_chol.schedulers import LeftLookingScheduler
-from ooc_chol.schedulers.finishing import FinishingTasks
-from ooc_chol.schedulers.schedule import Schedule
-from ooc_chol.tasks.cholesky import Task, finish, update
-from ooc_chol.tasks.operations import Gemm, Potrf, Syrk, Trsm
-from ooc_chol.tasks.panels import Panel
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import tile_program
+from tests.inside.dense import EVICTION_POLICIES, POLICIES, FetchCounter, Program, ResidencyPlanner, Step
+from tests.inside.dense import policy_Policy as Policy
+from tests.inside.interfaces import AbstractEvictionPolicy
+from tests.inside.schedulers import FinishingTasks, LeftLookingScheduler, Schedule
+from tests.inside.tasks import Gemm, Panel, Potrf, Syrk, Task, TileGrid, Trsm, finish, update
 
 
 @dataclass(frozen=True)

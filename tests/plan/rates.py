@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ooc_chol.dense.programs.cost import Rates, ResidueRates
+from tests.inside.dense import Rates, ResidueRates
 
 #: Tiles of order 4: a fetch and a write take 1 second (128 bytes), a generation 1 second, a GEMM 1 second (128 flops) ...
 UNIT_RATES = Rates(

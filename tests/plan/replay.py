@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ooc_chol.dense.programs.layouts import ResidueLayout
-from ooc_chol.dense.programs.steps import Program, Step
-from ooc_chol.precision.moduli import MOST_TERMS
-from ooc_chol.tasks.operations import (
+from tests.inside.dense import Program, ResidueLayout, Step
+from tests.inside.precision import MOST_TERMS
+from tests.inside.tasks import (
     STEP,
     Convert,
     Diagonal,
@@ -33,9 +32,9 @@ from ooc_chol.tasks.operations import (
     StepKind,
     Store,
     Syrk,
+    TileGrid,
     Trsm,
 )
-from ooc_chol.tasks.tiling import TileGrid
 
 Spot: TypeAlias = tuple[Any, ...]
 

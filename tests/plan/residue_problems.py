@@ -7,13 +7,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.layouts import ResidueLayout
-from ooc_chol.dense.programs.residues.rows import ResiduePrograms
-from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
-from ooc_chol.dense.programs.steps import Program
-from ooc_chol.schedulers import ResidueScheduler
-from ooc_chol.tasks.bounds import fp64_bytes
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.dense import STREAMING, Program, ResidueLayout, ResiduePrograms, residue_panels
+from tests.inside.schedulers import ResidueScheduler
+from tests.inside.tasks import TileGrid, fp64_bytes
 
 
 @dataclass(frozen=True)

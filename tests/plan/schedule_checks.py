@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.schedulers.schedule import Schedule
-from ooc_chol.tasks.cholesky import Task, TaskKind
+from tests.inside.schedulers import Schedule
+from tests.inside.tasks import Task, TaskKind
 
 
 def check_schedule(schedule: Schedule[Task]) -> None:

@@ -9,14 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.formats import FP16, FP32, FP64
-from ooc_chol.kernels.interfaces import NORM_COLUMNS
-from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
-from ooc_chol.precision.moduli import MOST_MODULI
-from ooc_chol.precision.norms import MatrixNorms
-from ooc_chol.precision.products import NarrowRun, ProductForm
-from ooc_chol.precision.tile_formats import RULES, PrecisionMap, choose_formats
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.kernels import NORM_COLUMNS
+from tests.inside.precision import (
+    FP16,
+    FP32,
+    FP64,
+    MOST_MODULI,
+    RULES,
+    ErrorEstimate,
+    MatrixNorms,
+    NarrowRun,
+    PrecisionMap,
+    ProductForm,
+    choose_formats,
+    estimated_error,
+)
+from tests.inside.tasks import TileGrid
 from tests.tolerances import gamma
 
 FROBENIUS, LOST, ROW_SUM, COLUMN_SUM = (NORM_COLUMNS.index(name) for name in ("frobenius", "lost", "row_sum", "column_sum"))

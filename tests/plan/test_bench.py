@@ -8,14 +8,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from ooc_chol.bench import meters, suites
-from ooc_chol.bench.case import ENGINES, HOST_SHARE, Fp64Case, Peer
-from ooc_chol.bench.fp64 import Session
-from ooc_chol.bench.links import describe, run_links
-from ooc_chol.bench.results import Measured, engine_of, write_json
-from ooc_chol.cli import main
-from ooc_chol.config import parse_bytes
 from ooc_chol.errors import BudgetError
+from tests.inside.bench import (
+    ENGINES,
+    HOST_SHARE,
+    Fp64Case,
+    Measured,
+    Peer,
+    Session,
+    describe,
+    engine_of,
+    meters,
+    run_links,
+    suites,
+    write_json,
+)
+from tests.inside.bench import case as case_module
+from tests.inside.cli import main
+from tests.inside.ground import parse_bytes
 
 pytestmark = pytest.mark.plan
 
@@ -61,7 +71,7 @@ def test_a_run_is_discarded_up_to_an_order_unless_the_case_says_otherwise():
 
 
 def test_a_case_that_does_not_fit_into_host_memory_is_refused_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr("ooc_chol.bench.case.memory_info", lambda name: (135 * 10**9, 135 * 10**9))
+    monkeypatch.setattr(case_module, "memory_info", lambda name: (135 * 10**9, 135 * 10**9))
     array = replace(CASE, n=98304, budget="16 GiB", source="host-array")
     array.check_machine()
     with pytest.raises(BudgetError, match="measure a smaller n, or source='device-function'") as caught:

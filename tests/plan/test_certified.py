@@ -7,16 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.precision.certified import (
-    CertifiedBound,
+from ooc_chol import CertifiedBound
+from tests.inside.precision import (
+    PROBES,
+    MatrixNorms,
+    Probes,
     certified_bound,
     largest_share,
     least_bound,
     ordinary_power,
     safety_factor,
 )
-from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.tasks import TileGrid
 
 pytestmark = pytest.mark.plan
 

@@ -10,14 +10,25 @@ from itertools import pairwise
 
 import pytest
 
-from ooc_chol.dense.cluster.blocks import BlockGrid, BlockPlace
-from ooc_chol.dense.cluster.columns import column_seconds
-from ooc_chol.dense.cluster.model import BlockCosts, ClusterRates, WorkerRates, chain_urgency, column_urgency, part_bounds
-from ooc_chol.dense.cluster.owners import BlockOwners
-from ooc_chol.dense.cluster.plan import ClusterPlan, candidate_heights, plan_cluster
-from ooc_chol.dense.cluster.simulation import Case, simulate
+from ooc_chol import ClusterPlan
 from ooc_chol.errors import BudgetError
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.cluster import (
+    BlockCosts,
+    BlockGrid,
+    BlockOwners,
+    BlockPlace,
+    Case,
+    ClusterRates,
+    WorkerRates,
+    candidate_heights,
+    chain_urgency,
+    column_seconds,
+    column_urgency,
+    part_bounds,
+    plan_cluster,
+    simulate,
+)
+from tests.inside.tasks import TileGrid
 
 HOST = WorkerRates(64 << 30, flops_per_second=50e9, panel_flops_per_second=25e9)
 GPU = WorkerRates(1 << 40, flops_per_second=1e14, panel_flops_per_second=3e13, link_bytes_per_second=5e10)
@@ -200,5 +211,5 @@ def test_what_makes_no_sense_is_refused(make, message):
 
 
 def test_a_plan_needs_neither_dask_nor_zarr():
-    program = "import sys; import ooc_chol.dense.cluster.plan; assert not {'dask', 'distributed', 'zarr'} & set(sys.modules)"
+    program = "import sys; from tests.inside.cluster import plan; assert not {'dask', 'distributed', 'zarr'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0

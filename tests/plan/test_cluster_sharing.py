@@ -7,14 +7,23 @@ from dataclasses import replace
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.cluster.facts import Sharing, WorkerState, check_planned, check_room, shared_out, sharing_of
-from ooc_chol.dense.cluster.model import ClusterRates, WorkerRates
-from ooc_chol.dense.cluster.plan import Settled, plan_cluster
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.formats import FP64
-from ooc_chol.hardware.kinds import CUDA_RESERVE_BYTES
-from ooc_chol.kernels.kinds import KernelFacts
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions
+from tests.inside.cluster import (
+    ClusterRates,
+    Settled,
+    Sharing,
+    WorkerRates,
+    WorkerState,
+    check_planned,
+    check_room,
+    plan_cluster,
+    shared_out,
+    sharing_of,
+)
+from tests.inside.hardware import CUDA_RESERVE_BYTES
+from tests.inside.kernels import KernelFacts
+from tests.inside.precision import FP64
+from tests.inside.tasks import TileGrid
 
 GIB = 1 << 30
 KERNELS = KernelFacts("a GPU", "a library", "a solve", "kernels")

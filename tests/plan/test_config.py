@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.config import cache_directory, format_bytes, parse_bytes, parse_count, parse_devices
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol import FactorOptions
+from tests.inside.ground import cache_directory, format_bytes, parse_bytes, parse_count, parse_devices
+from tests.inside.hardware import resolve_devices
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "PB": 10**15}
 UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "PiB": 2**50}

@@ -7,12 +7,24 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from ooc_chol.dense.programs.contents import Contents
-from ooc_chol.dense.programs.layouts import TileSlots
-from ooc_chol.dense.programs.steps import Step, tile_key
 from ooc_chol.errors import ScheduleError
-from ooc_chol.tasks.operations import Gemm, Load, Operation, Place, Pool, Potrf, Pull, StepKind, Store, StreamKind, Syrk, Trsm
-from ooc_chol.tasks.tiling import Index, TileGrid
+from tests.inside.dense import Contents, Step, TileSlots, tile_key
+from tests.inside.tasks import (
+    Gemm,
+    Index,
+    Load,
+    Operation,
+    Place,
+    Pool,
+    Potrf,
+    Pull,
+    StepKind,
+    Store,
+    StreamKind,
+    Syrk,
+    TileGrid,
+    Trsm,
+)
 
 GRID = TileGrid(12, 4)
 TILES = st.sampled_from(sorted(GRID.tiles()))

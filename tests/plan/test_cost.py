@@ -8,13 +8,9 @@ from math import inf
 import numpy as np
 import pytest
 
-from ooc_chol.dense.programs.cost import ResidueRates
-from ooc_chol.dense.programs.steps import Step, tile_key
-from ooc_chol.formats import FP32, FP64
-from ooc_chol.precision.norms import MatrixNorms
-from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.cholesky import finish, flops, update
-from ooc_chol.tasks.operations import (
+from tests.inside.dense import ResidueRates, Step, tile_key
+from tests.inside.precision import FP32, FP64, MatrixNorms, PrecisionMap
+from tests.inside.tasks import (
     LOWER_SHARE,
     Convert,
     Diagonal,
@@ -30,9 +26,12 @@ from ooc_chol.tasks.operations import (
     StepKind,
     StreamKind,
     Syrk,
+    TileGrid,
     Trsm,
+    finish,
+    flops,
+    update,
 )
-from ooc_chol.tasks.tiling import TileGrid
 from tests.plan.rates import UNIT_RATES
 
 pytestmark = pytest.mark.plan

@@ -9,10 +9,10 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, ValueKind
+from ooc_chol import Precision
 from tests.cuda.product_blocks import FP64, INT8, N_COLUMNS, PATTERN, group_starts, lengths_of_all_sorts, matrix, panel
 from tests.cuda_threads import LAUNCH, ON_THE_HOST
+from tests.inside.tasks import GROUP_ENTRIES, ValueKind
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
 

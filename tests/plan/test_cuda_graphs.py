@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.kernels.cuda.graph_source import source
-from ooc_chol.kernels.host import graphs
+from tests.inside.kernels import graphs, source
 from tests.products import thorough
 
 pytestmark = pytest.mark.nvcc

@@ -8,12 +8,10 @@ import subprocess
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.cuda.modules import code
-from ooc_chol.kernels.cuda.panel_sizes import CLUSTER, PANELS, PRODUCTS, DeviceFacts, defines, gram_shape, product_shape
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tasks.random_panels import panel_key, random_rows
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS
+from ooc_chol import Precision
 from tests.cuda_threads import ON_THE_HOST
+from tests.inside.kernels import CLUSTER, PANELS, PRODUCTS, DeviceFacts, code, defines, gram_shape, product_shape
+from tests.inside.tasks import CHUNK_ROWS, panel_key, random_rows
 from tests.kernel_calls import calls, types_of
 from tests.panel_arrays import Host, as_matrix, clamped, fell_within, vectors
 from tests.products import thorough

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.kernels import cuda as sizes
-from ooc_chol.kernels.registry import CUDA
+from tests.inside.kernels import CUDA
+from tests.inside.kernels import cuda as sizes
 
 COLUMNS, LENGTHS = st.integers(0, 20_000), st.integers(0, 10_000)
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.bench.problem import CUDA_CODE
-from ooc_chol.formats import FORMATS, FP64, decode
-from ooc_chol.kernels.cuda import triangular_source
-from ooc_chol.kernels.cuda.modules import code
 from tests.host.narrow_tiles import KINDS, expected_norms, rounded, same, stored_bytes
+from tests.inside.bench import CUDA_CODE
+from tests.inside.kernels import code, triangular_source
+from tests.inside.precision import FORMATS, FP64, decode
 from tests.products import thorough
 
 SOURCES = {

@@ -8,15 +8,11 @@ import subprocess
 import numpy as np
 import pytest
 
-from ooc_chol.kernels import cuda as sizes
-from ooc_chol.kernels.cuda import tensor_sizes
-from ooc_chol.kernels.cuda.modules import code
-from ooc_chol.kernels.host import thresholds
-from ooc_chol.kernels.host.thresholds import TOLERANCES, Rule
-from ooc_chol.kernels.interfaces.tensors import TensorShape
-from ooc_chol.precision.triples import Precision
+from ooc_chol import Precision
 from tests import tensor_checks as check
 from tests.cuda_threads import ON_THE_HOST
+from tests.inside.kernels import TOLERANCES, Rule, TensorShape, code, tensor_sizes, thresholds
+from tests.inside.kernels import cuda as sizes
 from tests.kernel_calls import calls, launch
 from tests.panel_arrays import Host
 from tests.products import thorough

@@ -8,11 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from ooc_chol.kernels.cuda import modules
-from ooc_chol.kernels.cuda.term_groups import LONG, SEGMENT, WINDOW, term_groups, width_and_lanes
 from tests import diff_problems as problems
 from tests.diff_problems import CASES, LENGTHS
 from tests.emulated_cuda import Emulated, held
+from tests.inside.kernels import LONG, SEGMENT, WINDOW, modules, term_groups, width_and_lanes
 from tests.products import thorough
 
 #: Columns beside each other: none, one, those of each width of a lane, several panels.

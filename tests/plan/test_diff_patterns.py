@@ -12,11 +12,9 @@ import pytest
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol.diff.canonical import union
-from ooc_chol.diff.functions import product_of, structure_of, union_of
-from ooc_chol.diff.pattern import Pattern
-from ooc_chol.diff.triples import product_structure
+from ooc_chol.diff import Pattern
 from tests.host.diff_matrices import MATRICES, dense, entries, poisson, random_matrix
+from tests.inside.diff import product_of, product_structure, structure_of, union, union_of
 
 pytestmark = pytest.mark.plan
 

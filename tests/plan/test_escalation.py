@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.precision.escalation import (
+from tests.inside.precision import (
     LOCAL_WORK,
     MOST_RESTARTS,
     MOST_WORK,
@@ -16,8 +16,7 @@ from ooc_chol.precision.escalation import (
     panel_tiles,
     row_tiles,
 )
-from ooc_chol.tasks.panels import Panel, uniform_panels
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.tasks import Panel, TileGrid, uniform_panels
 from tests.plan.problems import panel_shapes
 from tests.tolerances import gamma
 

@@ -9,13 +9,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.eviction import EVICTION_POLICIES, Lru, NextUse
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.dense.programs.residency import ResidencyPlanner
-from ooc_chol.schedulers.schedule import NEVER, Schedule
-from ooc_chol.tasks.cholesky import Task, TaskKind
-from ooc_chol.tasks.panels import uniform_panels, varying_panels
 from tests.builders import tile_program
+from tests.inside.dense import EVICTION_POLICIES, POLICIES, Lru, NextUse, ResidencyPlanner
+from tests.inside.schedulers import NEVER, Schedule
+from tests.inside.tasks import Task, TaskKind, uniform_panels, varying_panels
 from tests.plan.problems import fetches, make_schedule, schedules
 
 PLANNED = POLICIES["planned"]

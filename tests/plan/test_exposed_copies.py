@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc_chol.dense.execution.records import executed_records
-from ooc_chol.dense.exposed_copies import exposed_copy_ns
-from ooc_chol.dense.planner.plan import Plan
+from ooc_chol import Plan
 from ooc_chol.tracing import exposed_copy_seconds
 from tests.builders import planned
+from tests.inside.dense import executed_records, exposed_copy_ns
 from tests.plan.rates import H200_RATES, UNIT_RATES
 
 #: Seconds of a processor that a step may take at most: with its record it took ten microseconds.

@@ -12,18 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.config import whole_pages
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, fresh_plan, make_plan
-from ooc_chol.dense.planner.file_tier import chosen_tiles, fetch_counts, without_file_tier
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.tier_page import busy_seconds
-from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.disk import Disk, DiskRates
-from ooc_chol.dense.programs.files import FILE
-from ooc_chol.dense.rates.rows import rate_by_rows
-from ooc_chol.kernels.registry import CUDA
-from ooc_chol.tasks.operations import FileLink, Link, StepKind
+from ooc_chol import FactorOptions, Plan
+from tests.inside.dense import (
+    FILE,
+    Disk,
+    DiskRates,
+    Problem,
+    Rates,
+    busy_seconds,
+    chosen_tiles,
+    fetch_counts,
+    fresh_plan,
+    make_plan,
+    rate_by_rows,
+    without_file_tier,
+)
+from tests.inside.ground import whole_pages
+from tests.inside.kernels import CUDA
+from tests.inside.tasks import FileLink, Link, StepKind
 from tests.plan import golden
 
 pytestmark = pytest.mark.plan

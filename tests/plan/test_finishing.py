@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.schedulers.finishing import FinishingTasks
-from ooc_chol.tasks.cholesky import Task, TaskKind, flops
-from ooc_chol.tasks.panels import Panel, uniform_panels
+from tests.inside.schedulers import FinishingTasks
+from tests.inside.tasks import Panel, Task, TaskKind, flops, uniform_panels
 from tests.plan.problems import make_schedule, panel_shapes
 
 

@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.steps import Program
-from ooc_chol.tasks.operations import Convert
+from ooc_chol import Plan
+from tests.inside.dense import Program
+from tests.inside.tasks import Convert
 from tests.plan.golden import FILE, cases, digest
 from tests.plan.replay import Replay
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.io import read_table
+from ooc_chol.apps.geostat import read_table
 
 
 def test_a_regular_file_is_read_through_links(tmp_path):

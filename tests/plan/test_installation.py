@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.installation import _clone
+from tests.inside.ground import _clone, installation
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ def test_an_installed_package_knows_its_clone_by_what_the_installer_wrote(tmp_pa
 @pytest.mark.parametrize("told", [None, {"url": "https://example.org/ooc_chol.git"}, {"url": "file:///no/such/clone"}])
 def test_without_a_clone_there_is_none(tmp_path, told, monkeypatch):
     assert _clone(tmp_path / "ooc_chol", None if told is None else json.dumps(told)) is None
-    monkeypatch.setattr("ooc_chol.installation._clone", lambda *_: None)
+    monkeypatch.setattr(installation, "_clone", lambda *_: None)
     assert oc.install_hint("io") == "in a clone of ooc_chol: python3 -m pip install '.[io]'"
 
 

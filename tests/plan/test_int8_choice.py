@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ooc_chol.kernels.cuda.int8_choice import Kernel, choose, planes_in_a_call, wished
+from tests.inside.kernels import Kernel, choose, planes_in_a_call, wished
 
 pytestmark = pytest.mark.plan
 

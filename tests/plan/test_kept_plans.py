@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, fresh_plan, limit, make_plan
-from ooc_chol.dense.planner.kept_plans import AskedRates, KeptPlans
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.hardware import kinds
-from ooc_chol.kernels.registry import CUDA
-from ooc_chol.precision.norms import FactorNorms, MatrixNorms
-from ooc_chol.precision.tile_formats import choose_formats
+from ooc_chol import FactorOptions, Plan
+from tests.inside.dense import AskedRates, KeptPlans, Problem, Rates, fresh_plan, limit, make_plan
+from tests.inside.hardware import kinds
+from tests.inside.kernels import CUDA
+from tests.inside.precision import FactorNorms, MatrixNorms, choose_formats
 from tests.plan import golden
 
 pytestmark = pytest.mark.plan

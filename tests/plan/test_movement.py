@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc_chol.dense.planner import prefetch_slots
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import Plan
 from tests.builders import planned
+from tests.inside.dense import prefetch_slots
+from tests.inside.tasks import TileGrid, beaumont_bytes, compulsory_bytes
 
 NB = 4096
 TILE_BYTES = 8 * NB * NB

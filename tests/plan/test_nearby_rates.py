@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.cost import NO_RATES, Rates, RatesOrigin
-from ooc_chol.dense.rates.nearby import rates_nearby
+from tests.inside.dense import NO_RATES, Rates, RatesOrigin, rates_nearby
 from tests.plan.rates import H200_RATES, UNIT_RATES
 
 #: Figures of rates; None, as of float32 here, stays so.

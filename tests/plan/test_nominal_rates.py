@@ -10,20 +10,24 @@ from pathlib import Path
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, make_plan
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.cost import Rates, RatesOrigin, ResidueRates
-from ooc_chol.dense.rates import lookup
-from ooc_chol.dense.rates.gpus import DATA_SHEETS, ceilings_of
-from ooc_chol.dense.rates.nominal import nominal_rates, nominal_rates_of
-from ooc_chol.formats import FP32, FP64
-from ooc_chol.hardware.gpu_facts import GpuFacts
-from ooc_chol.hardware.rates_file import rates_path
-from ooc_chol.hardware.registry import CUDA
-from ooc_chol.kernels import identity
-from ooc_chol.kernels.registry import CUDA as CUDA_KERNELS
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions, Plan
+from tests.inside.dense import (
+    DATA_SHEETS,
+    Problem,
+    Rates,
+    RatesOrigin,
+    ResidueRates,
+    ceilings_of,
+    lookup,
+    make_plan,
+    nominal_rates,
+    nominal_rates_of,
+)
+from tests.inside.hardware import CUDA, GpuFacts, rates_path
+from tests.inside.kernels import CUDA as CUDA_KERNELS
+from tests.inside.kernels import identity
+from tests.inside.precision import FP32, FP64
+from tests.inside.tasks import TileGrid
 from tests.products import thorough
 
 H200 = GpuFacts("NVIDIA H200", (9, 0), 132, 1.98e9, 4.8e12)

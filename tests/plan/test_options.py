@@ -11,8 +11,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.options import Fp64, Objective, Policy, PrecisionRule, option_table
-from ooc_chol.dense.programs.policy import POLICIES
+from tests.inside.dense import POLICIES, Fp64, Objective, Policy, PrecisionRule, option_table
 from tests.option_words import WORDS
 
 TABLE = option_table(oc.FactorOptions)

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.schedulers.ownership import balanced_rows, imbalance
-from ooc_chol.tasks.cholesky import flops
-from ooc_chol.tasks.panels import uniform_panels
+from tests.inside.schedulers import balanced_rows, imbalance
+from tests.inside.tasks import flops, uniform_panels
 from tests.ownership import cyclic_rows
 from tests.plan.problems import make_schedule
 

@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.eviction import NextUse
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.dense.programs.residency import FetchCounter, ResidencyPlanner
-from ooc_chol.schedulers.ownership import balanced_rows
-from ooc_chol.tasks.cholesky import Task
-from ooc_chol.tasks.panels import (
-    Panel,
-    candidate_panels,
-    own_rows_need,
-    tallest_group,
-    uniform_panels,
-    varying_panels,
-)
+from tests.inside.dense import POLICIES, FetchCounter, NextUse, ResidencyPlanner
+from tests.inside.schedulers import balanced_rows
+from tests.inside.tasks import Panel, Task, candidate_panels, own_rows_need, tallest_group, uniform_panels, varying_panels
 from tests.plan.problems import fetches, make_schedule
 
 PLANNED = POLICIES["planned"]

@@ -8,14 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.builder import waits_of
-from ooc_chol.dense.programs.device_copies import with_pulls
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.dense.programs.simulate import simulate
 from ooc_chol.errors import ScheduleError
-from ooc_chol.tasks.bounds import fp64_bytes
-from ooc_chol.tasks.operations import Link, Place, Pool, Pull, StepKind, StreamKind, step_key
-from ooc_chol.tasks.panels import uniform_panels
+from tests.inside.dense import POLICIES, simulate, waits_of, with_pulls
+from tests.inside.tasks import Link, Place, Pool, Pull, StepKind, StreamKind, fp64_bytes, step_key, uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
 
 

@@ -13,16 +13,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.config import parse_bytes
-from ooc_chol.dense.planner import choose_tile_size, prefetch_slots
-from ooc_chol.dense.planner import native as native_planner
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.kernels.registry import CUDA, HOST
-from ooc_chol.tasks.operations import Link, Pool, StepKind, StreamKind
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import Plan
 from tests.builders import planned
+from tests.inside.dense import POLICIES, Rates, choose_tile_size, prefetch_slots
+from tests.inside.dense import native as native_planner
+from tests.inside.ground import parse_bytes
+from tests.inside.kernels import CUDA, HOST
+from tests.inside.tasks import Link, Pool, StepKind, StreamKind, TileGrid
 from tests.plan.problems import task_of
 from tests.plan.rates import UNIT_RATES
 from tests.products import pairwise, share_of_examples, thorough

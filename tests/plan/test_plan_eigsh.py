@@ -8,13 +8,9 @@ from dataclasses import replace
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.eigen.asked import Sizes
-from ooc_chol.eigen.plan import PASSES_OF_BLOCK, EigshProblem
-from ooc_chol.eigen.planning import kept_panels, planned_eigsh
-from ooc_chol.eigen.predictions import pass_seconds
-from ooc_chol.sparse.dividing import RING_SLOTS
-from ooc_chol.sparse.pass_rates import PassRates
-from ooc_chol.sparse.planning import assumed_blocks
+from ooc_chol import PassRates
+from tests.inside.eigen import PASSES_OF_BLOCK, EigshProblem, Sizes, kept_panels, pass_seconds, planned_eigsh
+from tests.inside.sparse import RING_SLOTS, assumed_blocks
 
 pytestmark = pytest.mark.plan
 

@@ -7,11 +7,9 @@ import time
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.sparse.dividing import RING_SLOTS, plan_products
-from ooc_chol.sparse.pass_rates import PassRates
-from ooc_chol.sparse.plan import Diagonals, panel_groups, panel_widths
-from ooc_chol.sparse.planning import assumed_blocks
-from ooc_chol.tasks.row_blocks import CHUNK_ROWS, RowBlock, RowBlocks, ValueKind
+from ooc_chol import PassRates
+from tests.inside.sparse import RING_SLOTS, Diagonals, assumed_blocks, panel_groups, panel_widths, plan_products
+from tests.inside.tasks import CHUNK_ROWS, RowBlock, RowBlocks, ValueKind
 
 pytestmark = pytest.mark.plan
 

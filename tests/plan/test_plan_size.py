@@ -15,16 +15,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import limit, make_plan, mixed_engine, prefetch_slots
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.residue_layouts import best_layouts, least_layout
-from ooc_chol.dense.planner.step_counts import least_native_steps, least_residue_steps, native_steps, residue_steps
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.kernels.registry import CUDA, HOST, kind_of
-from ooc_chol.schedulers.ownership import balanced_rows
-from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol import FactorOptions, Plan
 from tests.builders import planned, problem
+from tests.inside.dense import (
+    POLICIES,
+    best_layouts,
+    least_layout,
+    least_native_steps,
+    least_residue_steps,
+    limit,
+    make_plan,
+    mixed_engine,
+    native_steps,
+    prefetch_slots,
+    residue_steps,
+)
+from tests.inside.kernels import CUDA, HOST, kind_of
+from tests.inside.schedulers import balanced_rows
+from tests.inside.tasks import TileGrid
 from tests.plan.rates import UNIT_RATES
 from tests.plan.residue_problems import ResidueProblem, make_problem
 from tests.products import pairwise, share_of_examples
@@ -129,7 +137,7 @@ import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 import ooc_chol as oc
-from ooc_chol import cli
+from tests.inside.cli import cli
 
 def tile(rows, cols, out, stream=None):
     raise AssertionError("a tile is made before the plan")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.eigen.space_plan import plan_space
-from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals
-from ooc_chol.sparse.planning import assumed_blocks
+from tests.inside.eigen import plan_space
+from tests.inside.sparse import NO_DIAGONALS, Diagonals, assumed_blocks
 
 N = 1 << 24
 BLOCKS = assumed_blocks((N, N), 32 * N, "pattern")

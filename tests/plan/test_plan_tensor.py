@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ooc_chol import BudgetError
-from ooc_chol.interfaces import ArraySpec
-from ooc_chol.tensors.plan import plan_tensor
+from tests.inside.interfaces import ArraySpec
+from tests.inside.tensors import plan_tensor
 
 GIB = 1 << 30
 #: 512 x 512 x 40,000 of the issue: 42 GB of float32.

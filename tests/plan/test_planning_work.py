@@ -8,12 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, fresh_plan, native, residues
-from ooc_chol.dense.planner import plan as plans
-from ooc_chol.dense.planner.native import least_native_seconds, native_plan, native_request
-from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.programs.cost import Rates
+from ooc_chol import FactorOptions, Plan
+from tests.inside.dense import Problem, Rates, fresh_plan, least_native_seconds, native, native_plan, native_request, residues
+from tests.inside.dense import plan as plans
 from tests.plan.rates import H200_RATES
 
 pytestmark = pytest.mark.plan

@@ -7,12 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.formats import FORMATS, FP8, FP16, FP32, FP64, PrecisionFormat
-from ooc_chol.precision.certified import safety_factor
-from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
-from ooc_chol.precision.norms import PROBES, MatrixNorms
-from ooc_chol.precision.tile_formats import LEAST_RESIDUE_SHARE, RESIDUE_PART, RULES, PrecisionMap, choose_formats
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.precision import (
+    FORMATS,
+    FP8,
+    FP16,
+    FP32,
+    FP64,
+    LEAST_RESIDUE_SHARE,
+    MOST_MODULI,
+    PROBES,
+    RESIDUE_PART,
+    RULES,
+    MatrixNorms,
+    PrecisionFormat,
+    PrecisionMap,
+    ResidueBasis,
+    choose_formats,
+    safety_factor,
+)
+from tests.inside.tasks import TileGrid
 from tests.plan.norms import EXACT, norms_of
 from tests.tolerances import gamma
 

@@ -3,12 +3,20 @@
 import numpy as np
 import pytest
 
-from ooc_chol.formats import FP8, FP16
-from ooc_chol.precision.norms import SAFETY, FactorNorms, MatrixNorms, sample_step
-from ooc_chol.precision.products import FP8_EXPONENT_STEP, SHARE, NarrowProducts, ProductForm
-from ooc_chol.precision.tile_formats import choose_formats
-from ooc_chol.tasks.panels import Panel
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.precision import (
+    FP8,
+    FP8_EXPONENT_STEP,
+    FP16,
+    SAFETY,
+    SHARE,
+    FactorNorms,
+    MatrixNorms,
+    NarrowProducts,
+    ProductForm,
+    choose_formats,
+    sample_step,
+)
+from tests.inside.tasks import Panel, TileGrid
 
 
 def covariance(n, correlation_range):

@@ -8,12 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.dense.programs.simulate import simulate
-from ooc_chol.dense.programs.steps import Program
-from ooc_chol.tasks.cholesky import flops
-from ooc_chol.tasks.operations import Link, Pool, Potrf, StepKind, StreamKind
-from ooc_chol.tasks.panels import uniform_panels
+from tests.inside.dense import POLICIES, Program, simulate
+from tests.inside.tasks import Link, Pool, Potrf, StepKind, StreamKind, flops, uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems, task_of, with_steps
 from tests.plan.rates import UNIT_RATES
 from tests.plan.replay import RaceError, Replay

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.execution.progress_table import Progress, ProgressTable
 from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import AbstractEvent, BlockKey
+from tests.inside.dense import Progress, ProgressTable
+from tests.inside.interfaces import AbstractEvent, BlockKey
 
 KEY = BlockKey("L", (2, 1), 2)
 OTHER = BlockKey("L", (2, 1), 1)

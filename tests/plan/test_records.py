@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.tracing import TraceRecord, exposed_copy_seconds, stream_times
 from tests.builders import planned
+from tests.inside.dense import predicted_records
 from tests.plan.rates import UNIT_RATES
 
 

@@ -6,20 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.eviction import Lru, NextUse
-from ooc_chol.dense.programs.policy import POLICIES, policy_named
-from ooc_chol.dense.programs.residency import (
-    NEVER,
+from ooc_chol.errors import ScheduleError
+from tests.inside.dense import (
+    POLICIES,
     AbstractResidencySink,
     FetchCounter,
-    Index,
+    Lru,
+    NextUse,
     ResidencyPlanner,
     TooManyFetchesError,
     next_uses,
+    policy_named,
 )
-from ooc_chol.errors import ScheduleError
-from ooc_chol.tasks.cholesky import Task, TaskKind
-from ooc_chol.tasks.panels import Panel, uniform_panels
+from tests.inside.schedulers import NEVER
+from tests.inside.tasks import Index, Panel, Task, TaskKind, uniform_panels
 from tests.plan.problems import eviction_of, fetches, make_schedule, planning_problems, schedules
 
 PLANNED = POLICIES["planned"]

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from ooc_chol.precision.moduli import ResidueBasis
 from tests.documents import ROOT
+from tests.inside.precision import ResidueBasis
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

@@ -10,16 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ooc_chol as oc
-from ooc_chol.dense.planner.residue_layouts import least_layout, residue_layouts
-from ooc_chol.dense.programs import contents
-from ooc_chol.dense.programs.builder import ProgramBuilder
-from ooc_chol.dense.programs.residues import rows
-from ooc_chol.dense.programs.simulate import simulate
-from ooc_chol.dense.programs.steps import Program, Step, tile_key
 from ooc_chol.errors import BudgetError, ScheduleError
-from ooc_chol.precision.moduli import MOST_ROWS, MOST_TERMS
-from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops, update
-from ooc_chol.tasks.operations import (
+from tests.inside.dense import Program, ProgramBuilder, Step, contents, least_layout, residue_layouts, rows, simulate, tile_key
+from tests.inside.precision import MOST_ROWS, MOST_TERMS
+from tests.inside.tasks import (
     INVERSES,
     STEP,
     Convert,
@@ -37,9 +31,14 @@ from ooc_chol.tasks.operations import (
     StepKind,
     Store,
     StreamKind,
+    Task,
+    TaskKind,
+    TileGrid,
     Trsm,
+    finish,
+    flops,
+    update,
 )
-from ooc_chol.tasks.tiling import TileGrid
 from tests.plan import replay
 from tests.plan.problems import changed, on_other_places, with_steps
 from tests.plan.replay import RaceError, Replay

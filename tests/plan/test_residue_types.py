@@ -7,16 +7,20 @@ from dataclasses import replace
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.dense.options import default_moduli
-from ooc_chol.dense.planner import Problem, make_plan
-from ooc_chol.dense.planner.residue_layouts import least_layout, residue_layouts
-from ooc_chol.dense.programs.cost import Rates, ResidueRates
-from ooc_chol.dense.programs.layouts import ResidueLayout
-from ooc_chol.dense.programs.steps import executed_flops
-from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32, FP64
-from ooc_chol.tasks.operations import Link, Pool
-from ooc_chol.tasks.tiling import TileGrid
 from tests.builders import forget_plans
+from tests.inside.dense import (
+    Problem,
+    Rates,
+    ResidueLayout,
+    ResidueRates,
+    default_moduli,
+    executed_flops,
+    least_layout,
+    make_plan,
+    residue_layouts,
+)
+from tests.inside.precision import COMPLEX64, COMPLEX128, FP32, FP64
+from tests.inside.tasks import Link, Pool, TileGrid
 
 TYPES = [FP32, COMPLEX64, COMPLEX128]
 each_type = pytest.mark.parametrize("fmt", TYPES, ids=lambda fmt: fmt.name)

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.formats import COMPLEX64, COMPLEX128, FP32, FP64
-from ooc_chol.kernels.cuda.residue_source import source
-from ooc_chol.precision.moduli import MOST_MODULI, MOST_ROWS, MOST_TERMS, ROW_SLACK, ResidueBasis
+from tests.inside.kernels import residue_source_source as source
+from tests.inside.precision import COMPLEX64, COMPLEX128, FP32, FP64, MOST_MODULI, MOST_ROWS, MOST_TERMS, ROW_SLACK, ResidueBasis
 
 COUNTS = range(4, MOST_MODULI + 1)
 BASES = [ResidueBasis(count, is_split) for is_split in (False, True) for count in COUNTS]

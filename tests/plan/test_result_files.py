@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ooc_chol.bench.paper_tables import placed, with_paper_tables
+from tests.inside.bench import placed, with_paper_tables
 from tests.plan.result_fields import CALL_FIELDS, CALL_LINE_FIELDS, ENGINE_FIELDS, FIELDS, GPU_FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 

@@ -11,13 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.layouts import ResidueLayout, TileSlots
 from ooc_chol.errors import ScheduleError
-from ooc_chol.schedulers import SCHEDULERS, LeftLookingScheduler, ResidueScheduler, TriangularScheduler
-from ooc_chol.schedulers.schedule import Schedule
-from ooc_chol.tasks.cholesky import Task, TaskKind, finish, update
-from ooc_chol.tasks.panels import Panel, uniform_panels
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.dense import ResidueLayout, TileSlots
+from tests.inside.schedulers import SCHEDULERS, LeftLookingScheduler, ResidueScheduler, Schedule, TriangularScheduler
+from tests.inside.tasks import Panel, Task, TaskKind, TileGrid, finish, uniform_panels, update
 from tests.plan.problems import make_schedule, ownership_tables, panel_shapes, schedules
 from tests.plan.schedule_checks import check_schedule
 

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, SEGMENT_ENTRIES, RowBlock, RowBlocks, ValueKind
-from ooc_chol.tasks.work_groups import work_groups
+from tests.inside.tasks import GROUP_ENTRIES, SEGMENT_ENTRIES, RowBlock, RowBlocks, ValueKind, work_groups
 
 LONG = st.integers(GROUP_ENTRIES - 2, 5 * SEGMENT_ENTRIES) | st.sampled_from([GROUP_ENTRIES + 1, SEGMENT_ENTRIES + 1])
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.sharing import SharedProcessors
+from tests.inside.dense import SharedProcessors
 
 SHARES = st.sampled_from([0.1, 0.25, 0.5, 0.75, 1.0])
 #: Quarters of a second, so that sums are exact.

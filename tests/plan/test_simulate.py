@@ -6,14 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.dense.programs.simulate import simulate
-from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import ScheduleError
-from ooc_chol.tasks.operations import Fold, Gemm, Place, Pool, StepKind, StreamKind
-from ooc_chol.tasks.panels import uniform_panels
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.dense import POLICIES, Program, Rates, simulate
+from tests.inside.tasks import Fold, Gemm, Place, Pool, StepKind, StreamKind, TileGrid, uniform_panels
 from tests.plan.problems import (
     PlanningProblem,
     changed,

@@ -8,8 +8,8 @@ import re
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.config import parse_bytes
-from ooc_chol.dense.planner import slow_plans
+from tests.inside.dense import slow_plans
+from tests.inside.ground import parse_bytes
 
 TOLD = re.compile(
     r"ooc_chol: tiles of (\d+) in a memory_budget of (.+) make (\d+) steps, about (.+) s; "

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.tasks.cholesky import Task, TaskKind, finish, flops, update
-from ooc_chol.tasks.tiling import TileGrid
+from tests.inside.tasks import Task, TaskKind, TileGrid, finish, flops, update
 
 GRIDS = st.builds(TileGrid, st.integers(1, 200), st.integers(1, 60))
 

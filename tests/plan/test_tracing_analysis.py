@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.tracing import TraceRecord, exposed_copy_seconds, link_totals, stream_times, waits
-from ooc_chol.tracing.analysis import computing_ns
+from tests.inside.tracing import computing_ns
 from tests.plan.simulated_records import Operation, programs, simulate
 
 pytestmark = pytest.mark.plan

@@ -11,7 +11,7 @@ from hypothesis import given
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 
 from ooc_chol.tracing import Trace, TraceRecord, waits
-from ooc_chol.tracing.perfetto_packets import COLOURS
+from tests.inside.tracing import COLOURS
 from tests.plan.perfetto_files import Read, Slice, read
 from tests.plan.simulated_records import Operation, programs, simulate
 from tests.products import share_of_examples

@@ -8,16 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.dense.cluster.blocks import BlockGrid
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import Problem, fresh_plan, limit, make_plan
-from ooc_chol.dense.planner.plan import Plan
+from ooc_chol import FactorOptions, Plan
 from ooc_chol.errors import BudgetError, ScheduleError
-from ooc_chol.schedulers.ownership import window_rows
-from ooc_chol.tasks.operations import Link, StepKind
-from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.tasks.windows import Window, whole_triangle
 from tests.builders import forget_plans
+from tests.inside.cluster import BlockGrid
+from tests.inside.dense import Problem, fresh_plan, limit, make_plan
+from tests.inside.schedulers import window_rows
+from tests.inside.tasks import Link, StepKind, TileGrid, Window, whole_triangle
 from tests.plan import golden
 
 pytestmark = pytest.mark.plan

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.cli import main
+from tests.inside.cli import main
 
 pytestmark = pytest.mark.plan
 

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ooc_chol.dense.execution.worker import (
+from ooc_chol.errors import ScheduleError
+from tests.inside.dense import (
     IN_FLIGHT_SECONDS,
+    POLICIES,
     REPORT_SECONDS,
     STEP_SECONDS,
     Await,
@@ -20,6 +22,7 @@ from ooc_chol.dense.execution.worker import (
     Enqueue,
     Finish,
     Pause,
+    Program,
     Resume,
     Start,
     StepDone,
@@ -30,13 +33,8 @@ from ooc_chol.dense.execution.worker import (
     WorkerStatus,
     make_window,
 )
-from ooc_chol.dense.programs.policy import POLICIES
-from ooc_chol.dense.programs.steps import Program
-from ooc_chol.errors import ScheduleError
-from ooc_chol.interfaces import BlockKey
-from ooc_chol.tasks.cholesky import TaskKind, flops
-from ooc_chol.tasks.operations import StepKind
-from ooc_chol.tasks.panels import uniform_panels
+from tests.inside.interfaces import BlockKey
+from tests.inside.tasks import StepKind, TaskKind, flops, uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems, task_of
 
 

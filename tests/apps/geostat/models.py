@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
-from ooc_chol.apps.geostat.covariances.covariance import Matern
-from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
-from ooc_chol.apps.geostat.covariances.nested import Nested
-from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
-from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
-from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
+from ooc_chol.apps.geostat import (
+    AxisRanges,
+    BivariateMatern,
+    GeometricAnisotropy,
+    GneitingMatern,
+    GreatCircle,
+    Matern,
+    Nested,
+    NonstationaryMatern,
+    PowerExponential,
+    SeparableSpaceTime,
+)
 
 
 def plane(n, seed, d=2):

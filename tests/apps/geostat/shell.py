@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ooc_chol.cli import main
+from tests.inside.cli import main
 
 
 def shell(*words: object) -> int:

@@ -16,17 +16,17 @@ from ooc_chol.apps.geostat import (
     Nested,
     PowerExponential,
     convert_parameters,
+    cross_covariance,
     directional_range,
     make_observations,
     model_content,
     model_from_content,
     model_variogram,
 )
-from ooc_chol.apps.geostat.covariances.azimuth import angle_of, azimuth_of, read_values, typed_values
-from ooc_chol.apps.geostat.covariances.covariance import cross_covariance
 from tests.apps.geostat.few_tiles import fit, infer
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE, TABLE
 from tests.apps.geostat.shell import shell, shell_told
+from tests.inside.geostat import angle_of, azimuth_of, read_values, typed_values
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat import Matern
-from ooc_chol.apps.geostat.trial import HeldOut, Trial, read_modis, run_trial
 from tests.apps.geostat.fields import simulate
+from tests.inside.geostat import HeldOut, Trial, read_modis, run_trial
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "benchmarks/geostat_modis.py"

@@ -10,6 +10,7 @@ import pytest
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import (
     Blocks,
+    FactorSettings,
     GeometricAnisotropy,
     Matern,
     make_observations,
@@ -17,9 +18,8 @@ from ooc_chol.apps.geostat import (
     predict_block_means,
     rectangular_blocks,
 )
-from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.apps.geostat.kriging.posterior import prediction_covariance
-from ooc_chol.cli import main
+from tests.inside.cli import main
+from tests.inside.geostat import prediction_covariance
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

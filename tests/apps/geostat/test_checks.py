@@ -20,8 +20,8 @@ from ooc_chol.apps.geostat import (
     prediction_efficiency,
     score,
 )
-from ooc_chol.apps.geostat.kriging import efficiency as efficiency_module
 from tests.apps.geostat.geostat_tolerances import ELEMENTARY, TWO_ROUTES
+from tests.inside.geostat import efficiency as efficiency_module
 
 pytestmark = pytest.mark.plan
 

@@ -11,9 +11,10 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.covariances.covariance import covariance_source, derivative_source
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import covariance_source
 from tests.apps.geostat.models import MODELS
+from tests.inside.cli import main
+from tests.inside.geostat import derivative_source
 
 N = 96
 HOW = {"tile_size": 32, "devices": "host:0"}

@@ -26,10 +26,9 @@ from ooc_chol.apps.geostat import (
     chordal_coordinates,
     make_observations,
 )
-from ooc_chol.apps.geostat.covariances.coincidence import least_pivot, singular_pairs
-from ooc_chol.apps.geostat.data.observations import count_places
 from tests.apps.geostat.geostat_tolerances import LEAST_PIVOT, TWO_ROUTES
 from tests.apps.geostat.shell import refused, shell
+from tests.inside.geostat import count_places, least_pivot, singular_pairs
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

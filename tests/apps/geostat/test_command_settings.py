@@ -12,8 +12,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.estimation.fit_search import Search
-from ooc_chol.cli import main
+from tests.inside.cli import main
+from tests.inside.geostat import Search
 from tests.option_words import FLOAT64_WORDS, WORDS
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")

@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.cli import commands
-from ooc_chol.apps.geostat.cli.commands.demo import demo_settings
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.factorization import FactorSettings
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import FactorSettings
+from tests.inside.cli import main
+from tests.inside.geostat import commands, demo_settings, io
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

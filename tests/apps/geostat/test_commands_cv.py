@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.cli import main
+from tests.inside.cli import main
+from tests.inside.geostat import io, validation
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -123,7 +123,7 @@ def test_neighbours_predict_what_no_factor_holds(folder, monkeypatch, capsys):
     chosen = geostat.folds(data(folder), 4, how="kmeans")
     near = geostat.cross_validate_locally(data(folder), fitted(folder, "rough"), folds=chosen, method="nearest", neighbours=30)
     assert f"CRPS {near.scores().crps:.4g}" in told.out and "note" not in told.err
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.validation.EXACT_LIMIT", 50)
+    monkeypatch.setattr(validation, "EXACT_LIMIT", 50)
     assert cv(*words) == 0
     told = capsys.readouterr()
     assert "are cross-validated from neighbours (--method vecchia); --method exact takes all" in told.err

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat import Matern, fit, load_dataset, predict, profile_likelihood, simulate
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.results import read_result
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 from tests.apps.geostat.shell import shell
+from tests.inside.geostat import io, read_result
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

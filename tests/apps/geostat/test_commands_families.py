@@ -9,14 +9,12 @@ import pytest
 from scipy.io import netcdf_file
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import load_dataset, log_likelihood, make_observations, predict
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.estimation.templates import FAMILIES, starting_model
-from ooc_chol.apps.geostat.results import read_result
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import load_dataset, log_likelihood, make_observations, predict, starting_model
 from tests.apps.geostat.cases import CASES, moments, simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 from tests.apps.geostat.shell import refused
+from tests.inside.cli import main
+from tests.inside.geostat import FAMILIES, io, read_result
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -180,7 +178,7 @@ def test_dry_run_of_a_family_factors_nothing(written, capsys, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("a dry run must not factor")
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.factorization.oc.cholesky", refuse)
+    monkeypatch.setattr("ooc_chol.cholesky", refuse)
     assert fit(data, "--covariance", "anisotropic", "--fix", "smoothness=1.5", "--dry-run") == 0
     assert "1 search by fisher over range, azimuth, ratio, nugget_ratio; profiled out: variance" in capsys.readouterr().out
 

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
-from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_DEVIATIONS
+from tests.inside.cli import main
+from tests.inside.geostat import FitOptions, io, search
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -139,7 +138,7 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.search.fit", interrupted)
+    monkeypatch.setattr(search, "fit", interrupted)
     assert fit(data, "--value", "zinc", "--log", str(tmp_path / "log.jsonl")) != 0
     assert f"go on with --resume {tmp_path / 'log.jsonl'}" in capsys.readouterr().err
 
@@ -148,7 +147,7 @@ def test_dry_run_factors_nothing(data, tmp_path, capsys, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("a dry run must not factor")
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.factorization.oc.cholesky", refuse)
+    monkeypatch.setattr("ooc_chol.cholesky", refuse)
     assert fit(data, "--value", "zinc", "--dry-run", "--output", str(tmp_path / "model.json")) == 0
     told = capsys.readouterr().out
     assert "Plan: Cholesky of n = 80" in told

@@ -9,7 +9,7 @@ import pytest
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, back_transform, box_cox, make_observations
-from ooc_chol.cli import main
+from tests.inside.cli import main
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

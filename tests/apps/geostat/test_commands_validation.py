@@ -9,9 +9,9 @@ import pytest
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
+from tests.inside.cli import main
+from tests.inside.geostat import io
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -9,8 +9,8 @@ import pytest
 from scipy.spatial import cKDTree
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.competition import TWIN_MODEL, make_twin, read_competition
-from ooc_chol.cli import main
+from tests.inside.cli import main
+from tests.inside.geostat import TWIN_MODEL, make_twin, read_competition
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -12,12 +12,10 @@ from sklearn.gaussian_process.kernels import ConstantKernel
 from sklearn.gaussian_process.kernels import Matern as PeerMatern
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, convert_parameters, results
-from ooc_chol.apps.geostat.convert import PACKAGES
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.data.dataset import DataSpec
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import DataSpec, Matern, convert_parameters
 from tests.apps.geostat.geostat_tolerances import CLOSED_FORM, OTHER_PACKAGE
+from tests.inside.cli import main
+from tests.inside.geostat import PACKAGES, io, results
 
 pytestmark = pytest.mark.host
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.special import gamma, kv
 from sklearn.gaussian_process import kernels
 
-from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, Matern, covariance_tiles, cross_covariance
-from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
+from ooc_chol.apps.geostat import SMOOTHNESS, Matern, chordal_coordinates, covariance_tiles, cross_covariance
 from tests.apps.geostat.geostat_tolerances import CLOSED_FORM
+from tests.inside.geostat import EARTH_RADIUS_KM
 
 pytestmark = pytest.mark.plan
 

@@ -10,10 +10,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.covariances.covariance import Matern, _cuda_tiles, _device_tiles, covariance_tiles, derivative_tiles
+from ooc_chol.apps.geostat import Matern, covariance_tiles, derivative_tiles
 from tests.apps.geostat.cuda_as_cpp import C_TYPES, ON_THE_HOST
 from tests.apps.geostat.geostat_tolerances import TABLE
 from tests.apps.geostat.models import MODELS
+from tests.inside.geostat import _cuda_tiles, _device_tiles
 from tests.products import thorough
 
 pytestmark = pytest.mark.nvcc

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source, derivative_source
+from ooc_chol.apps.geostat import Matern, covariance_source
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 from tests.apps.geostat.models import MODELS, plane
+from tests.inside.geostat import derivative_source
 
 pytestmark = pytest.mark.cuda
 

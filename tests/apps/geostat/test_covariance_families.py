@@ -6,16 +6,24 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process import kernels
 
-from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
-from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_tiles, cross_covariance, derivative_tiles
-from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy, GreatCircle
-from ooc_chol.apps.geostat.covariances.nested import Nested
-from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
-from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
-from ooc_chol.apps.geostat.covariances.spacetime import SeparableSpaceTime
-from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM, chordal_coordinates
+from ooc_chol.apps.geostat import (
+    AxisRanges,
+    BivariateMatern,
+    GeometricAnisotropy,
+    GreatCircle,
+    Matern,
+    Nested,
+    NonstationaryMatern,
+    PowerExponential,
+    SeparableSpaceTime,
+    chordal_coordinates,
+    covariance_tiles,
+    cross_covariance,
+    derivative_tiles,
+)
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, SCIKIT_LEARN, TABLE
 from tests.apps.geostat.models import MODELS, globe, plane
+from tests.inside.geostat import EARTH_RADIUS_KM
 
 pytestmark = pytest.mark.plan
 

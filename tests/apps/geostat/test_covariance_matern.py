@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import digamma, gamma, kv
 from sklearn.gaussian_process import kernels
 
-from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, Matern, cross_covariance, derivative_tiles
-from ooc_chol.apps.geostat.covariances.matern import MaternProfile, matern_tables
-from ooc_chol.apps.geostat.covariances.matern_exact import bessel_k, matern_values
+from ooc_chol.apps.geostat import SMOOTHNESS, Matern, cross_covariance, derivative_tiles
 from tests.apps.geostat.geostat_tolerances import CLOSED_FORM, FIVE_POINTS, SCIKIT_LEARN, SEVENTEEN_DIGITS, TABLE
+from tests.inside.geostat import MaternProfile, bessel_k, matern_tables, matern_values
 
 pytestmark = pytest.mark.plan
 

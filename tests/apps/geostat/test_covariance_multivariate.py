@@ -7,10 +7,16 @@ import pytest
 from scipy.special import gamma
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariances.bivariate import BivariateMatern
-from ooc_chol.apps.geostat.covariances.covariance import Matern, covariance_source, covariance_tiles, cross_covariance
-from ooc_chol.apps.geostat.covariances.power_exponential import PowerExponential
-from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, SeparableSpaceTime
+from ooc_chol.apps.geostat import (
+    BivariateMatern,
+    GneitingMatern,
+    Matern,
+    PowerExponential,
+    SeparableSpaceTime,
+    covariance_source,
+    covariance_tiles,
+    cross_covariance,
+)
 from tests.apps.geostat.geostat_tolerances import TABLE
 
 pytestmark = pytest.mark.plan

@@ -7,10 +7,8 @@ import builtins
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.data.dataset import DataSpec, example_spec, load_dataset, load_sites, regular_grid
-from ooc_chol.apps.geostat.data.sphere import chordal_coordinates
-from ooc_chol.apps.geostat.data.terrain import jacksboro
-from ooc_chol.apps.geostat.errors import MissingExtraError
+from ooc_chol.apps.geostat import DataSpec, MissingExtraError, chordal_coordinates, jacksboro, load_dataset, regular_grid
+from tests.inside.geostat import example_spec, load_sites
 
 pytestmark = pytest.mark.plan
 

@@ -9,9 +9,8 @@ import re
 import pytest
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.cli.commands import add_commands
-from ooc_chol.apps.geostat.data.dataset import example_spec
 from tests.documents import ROOT, read, run_document
+from tests.inside.geostat import add_commands, example_spec
 
 README = ROOT / "ooc_chol" / "apps" / "geostat" / "README.md"
 REFERENCE = ROOT / "docs" / "geostat.md"

@@ -7,10 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat import FactorSettings, Matern, kriging, make_observations, save_figure, write_grid_prediction
-from ooc_chol.apps.geostat.data import endings, io
-from ooc_chol.apps.geostat.data.grids import Grid
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import FactorSettings, Grid, Matern, kriging, make_observations, save_figure, write_grid_prediction
+from tests.inside.cli import main
+from tests.inside.geostat import endings, io
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

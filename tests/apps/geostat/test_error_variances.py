@@ -32,10 +32,6 @@ from ooc_chol.apps.geostat import (
     simulate_conditional,
     standardised_residuals,
 )
-from ooc_chol.apps.geostat.estimation.fit_warnings import independent_loglik
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.spaces import search_space
 from tests.apps.geostat.differences import FIVE, close, dense, difference
 from tests.apps.geostat.geostat_tolerances import (
     ESTIMATE_ERRORS,
@@ -44,6 +40,7 @@ from tests.apps.geostat.geostat_tolerances import (
     MONTE_CARLO_ERRORS,
     TWO_ROUTES,
 )
+from tests.inside.geostat import LikelihoodOptions, Objective, SilentProgress, independent_loglik, search_space
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

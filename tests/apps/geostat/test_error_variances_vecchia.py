@@ -9,18 +9,22 @@ import pytest
 from scipy.stats import norm
 
 from ooc_chol.apps.geostat import Matern, make_observations, simulate, vecchia_log_likelihood
-from ooc_chol.apps.geostat.estimation.gradient import assembled
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.smoothness_check import sampled_comparison
-from ooc_chol.apps.geostat.estimation.spaces import search_space
-from ooc_chol.apps.geostat.estimation.vecchia import approximated
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import conditioning
-from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE, VecchiaOptions
 from tests.apps.geostat.differences import FIVE, close, dense
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.inside.geostat import (
+    LARGE,
+    LikelihoodOptions,
+    Objective,
+    SilentProgress,
+    VecchiaOptions,
+    approximated,
+    assembled,
+    conditioning,
+    correlation_of,
+    sampled_comparison,
+    search_space,
+)
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -20,12 +20,19 @@ import shapely
 import xarray
 from pyarrow import parquet
 
-from ooc_chol.apps.geostat import Prediction
-from ooc_chol.apps.geostat.data.crs import Crs
-from ooc_chol.apps.geostat.data.dataset import DataSpec, load_dataset, load_sites, regular_grid
-from ooc_chol.apps.geostat.data.tables import load_table
-from ooc_chol.apps.geostat.kriging.outputs import Predicted, to_geodataframe, to_xarray, write_predictions
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import (
+    DataSpec,
+    Predicted,
+    Prediction,
+    load_dataset,
+    load_table,
+    regular_grid,
+    to_geodataframe,
+    to_xarray,
+    write_predictions,
+)
+from tests.inside.cli import main
+from tests.inside.geostat import Crs, load_sites
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -11,15 +11,13 @@ import pytest
 from scipy.stats import chi2
 
 import ooc_chol as oc
+from ooc_chol import measure_rates
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
-from ooc_chol.apps.geostat.estimation.fit_warnings import bound_text
-from ooc_chol.apps.geostat.estimation.progress import Evaluation, LineProgress, TerminalProgress, progress_for
-from ooc_chol.apps.geostat.estimation.spaces import search_space
-from ooc_chol.dense.rates.measuring import measure_rates
+from ooc_chol.apps.geostat import Evaluation, FactorSettings, Matern, make_observations
 from tests.apps.geostat.few_tiles import fit, log_likelihood, profile_log_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
+from tests.inside.geostat import LineProgress, TerminalProgress, bound_text, objective, progress_for, search_space
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -119,7 +117,7 @@ def test_a_start_that_is_not_positive_definite_anywhere_is_an_error(monkeypatch)
     def refuse(*arguments, **options):
         raise oc.NotPositiveDefiniteError(3, (0, 0))
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.objective.evaluated", refuse)
+    monkeypatch.setattr(objective, "evaluated", refuse)
     with pytest.raises(oc.NotPositiveDefiniteError, match="order 3"):
         fit(make_observations(np.arange(20.0), np.sin(np.arange(20.0))), smoothness=0.5)
 

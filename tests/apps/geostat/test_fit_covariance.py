@@ -18,20 +18,17 @@ from ooc_chol.apps.geostat import (
     SeparableSpaceTime,
     leave_one_out,
     make_observations,
+    model_content,
+    model_from_content,
     predict,
     simulate_conditional,
     standardised_residuals,
 )
-from ooc_chol.apps.geostat.covariances.model_content import model_content, model_from_content
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.spaces import family_space
-from ooc_chol.apps.geostat.results import read_result, result_content
-from ooc_chol.cli import main
 from tests.apps.geostat.cases import CASES, plane, simulate
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, infer, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, MONTE_CARLO_DEVIATIONS, TWO_ROUTES
+from tests.inside.cli import main
+from tests.inside.geostat import LikelihoodOptions, Objective, SilentProgress, family_space, io, read_result, result_content
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

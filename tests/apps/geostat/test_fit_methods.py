@@ -12,20 +12,24 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import FactorSettings, Matern, make_observations
-from ooc_chol.apps.geostat.estimation.gradient import score
-from ooc_chol.apps.geostat.estimation.likelihood import evaluated
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective, profiled
-from ooc_chol.apps.geostat.estimation.optimizers import search_from
-from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
-from ooc_chol.apps.geostat.estimation.scoring_step import _boxed
-from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
-from ooc_chol.apps.geostat.estimation.spaces import search_space
-from ooc_chol.apps.geostat.estimation.vecchia import graph_of
+from ooc_chol.apps.geostat import AbstractFitProgress, FactorSettings, Matern, make_observations
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES, printed
 from tests.host.escalation_cases import FP64
+from tests.inside.geostat import (
+    LikelihoodOptions,
+    Objective,
+    SearchLimits,
+    SilentProgress,
+    _boxed,
+    evaluated,
+    graph_of,
+    profiled,
+    score,
+    search_from,
+    search_space,
+)
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -17,9 +17,9 @@ from ooc_chol.apps.geostat import (
     make_observations,
     predict,
 )
-from ooc_chol.apps.geostat.kriging import validation as module
-from ooc_chol.apps.geostat.kriging.distance_matching import wasserstein
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.inside.geostat import validation_module as module
+from tests.inside.geostat import wasserstein
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

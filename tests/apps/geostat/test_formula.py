@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ooc_chol.apps.geostat import fit, make_observations, parse_formula, read_table
-from ooc_chol.apps.geostat.data.formula import FUNCTIONS
 from tests.apps.geostat.geostat_tolerances import printed
+from tests.inside.geostat import FUNCTIONS
 
 COLUMNS = {"zinc": np.array([1.0, 2.0, 4.0]), "x": np.array([0.5, 1.0, 1.5]), "dist": np.array([4.0, 9.0, 16.0])}
 

@@ -9,13 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat import parse_formula
-from ooc_chol.apps.geostat.data.csv_words import quoted_cells
-from ooc_chol.apps.geostat.data.spec import DataSpec
-from ooc_chol.apps.geostat.data.tables import load_table
-from ooc_chol.apps.geostat.errors import UnknownLevelError
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import DataSpec, UnknownLevelError, load_table, parse_formula
 from tests.apps.geostat.geostat_tolerances import printed
+from tests.inside.cli import main
+from tests.inside.geostat import quoted_cells
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -18,10 +18,9 @@ from ooc_chol.apps.geostat import (
     grid_over,
     make_observations,
 )
-from ooc_chol.apps.geostat.kriging.circulant import embed
-from ooc_chol.apps.geostat.kriging.off_lattice import off_lattice
-from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import ELEMENTARY, MONTE_CARLO_DEVIATIONS
+from tests.inside.cli import main
+from tests.inside.geostat import embed, off_lattice
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -16,8 +16,8 @@ from ooc_chol.apps.geostat import (
     kriging,
     make_observations,
 )
-from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM
 from tests.apps.geostat.geostat_tolerances import OTHER_PACKAGE
+from tests.inside.geostat import EARTH_RADIUS_KM
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

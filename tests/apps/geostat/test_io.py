@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.apps.geostat.data.io import read_json, read_table, text_file, write_json, write_table
+from ooc_chol.apps.geostat import read_table
+from tests.inside.geostat import read_json, text_file, write_json, write_table
 
 pytestmark = pytest.mark.plan
 

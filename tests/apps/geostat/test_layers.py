@@ -9,14 +9,20 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.data.grids import Grid, grid_over
-from ooc_chol.apps.geostat.data.layers import Column, Layer, layer_files, write_layer
-from ooc_chol.apps.geostat.data.rasters import read_raster
-from ooc_chol.apps.geostat.data.spec import DataSpec
-from ooc_chol.apps.geostat.data.tables import geometry_axes, load_table
-from ooc_chol.apps.geostat.errors import MissingExtraError
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import (
+    Column,
+    DataSpec,
+    Grid,
+    Layer,
+    MissingExtraError,
+    grid_over,
+    load_table,
+    read_raster,
+    write_layer,
+)
 from tests.apps.geostat.shell import shell
+from tests.inside.cli import main
+from tests.inside.geostat import geometry_axes, layer_files
 
 RD = DataSpec("csv", "a.csv", ("x", "y"), "zinc", units={"x": "metre", "y": "metre", "zinc": "ppm"}, crs="EPSG:28992")
 DEGREES = DataSpec("csv", "a.csv", ("lon", "lat"), "zinc", lonlat=True)

@@ -19,16 +19,13 @@ from ooc_chol.apps.geostat import (
     make_observations,
     predict,
 )
-from ooc_chol.apps.geostat.cli import local as command
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.kriging import local as local_module
-from ooc_chol.apps.geostat.kriging.local_systems import LocalSystems
-from ooc_chol.apps.geostat.kriging.neighbourhoods import NeighbourSearch, site_groups
-from ooc_chol.cli import main
 from tests.apps.geostat.cases import CASES
 from tests.apps.geostat.cases import simulate as simulated
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.inside.cli import main
+from tests.inside.geostat import LocalSystems, NeighbourSearch, io, local_module, site_groups
+from tests.inside.geostat import local as command
 
 pytestmark = [pytest.mark.usefixtures("one_blas_thread")]
 

@@ -207,7 +207,7 @@ MADE = {"Kriging.coefficients"}
 
 
 def gp(X, y, errors=None, **options):
-    from ooc_chol.apps.geostat.estimator import MaternGP
+    from ooc_chol.apps.geostat import MaternGP
 
     return MaternGP(smoothness=1.5, range=0.2, variance=1.0, nugget=0.1, **options).fit(X, y, errors)
 

@@ -29,13 +29,11 @@ from ooc_chol.apps.geostat import (
     model_content,
     model_from_content,
 )
-from ooc_chol.apps.geostat.convert import packages_for
-from ooc_chol.apps.geostat.covariances.nested import effective_range
-from ooc_chol.apps.geostat.estimation.nested_warnings import structure_warnings
 from tests.apps.geostat.cases import simulate
 from tests.apps.geostat.differences import close, difference
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, infer, log_likelihood, log_likelihood_gradient, profile_likelihood
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, OTHER_PACKAGE, TWO_ROUTES
+from tests.inside.geostat import effective_range, packages_for, structure_warnings
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

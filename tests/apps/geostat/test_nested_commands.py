@@ -9,12 +9,11 @@ import pytest
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, predict_component
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.results import read_result
-from ooc_chol.cli import main
 from tests.apps.geostat.cases import plane, simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 from tests.apps.geostat.shell import refused
+from tests.inside.cli import main
+from tests.inside.geostat import io, read_result
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -11,13 +11,19 @@ from scipy.special import gamma, kv
 from scipy.stats import chi2
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, NonstationaryMatern, make_observations, model_content, model_from_content
-from ooc_chol.apps.geostat.covariances.covariance import cross_covariance
-from ooc_chol.apps.geostat.estimation.spaces import family_space
+from ooc_chol.apps.geostat import (
+    Matern,
+    NonstationaryMatern,
+    cross_covariance,
+    make_observations,
+    model_content,
+    model_from_content,
+)
 from tests.apps.geostat.differences import close, difference
 from tests.apps.geostat.few_tiles import fit, infer, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, TABLE, TWO_ROUTES
 from tests.apps.geostat.shell import shell_told
+from tests.inside.geostat import family_space
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

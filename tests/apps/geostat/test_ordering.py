@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
+from ooc_chol.apps.geostat import inverse_permutation, morton_order
 
 pytestmark = pytest.mark.plan
 

@@ -15,14 +15,10 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.data.grids import grid_over
-from ooc_chol.apps.geostat.data.io import write_json, write_table
-from ooc_chol.apps.geostat.data.spec import DataSpec
-from ooc_chol.apps.geostat.kriging.outputs import Predicted, write_predictions
-from ooc_chol.apps.geostat.kriging.prediction import Prediction
-from ooc_chol.apps.geostat.pictures.plots import new_figure, save_figure
+from ooc_chol.apps.geostat import DataSpec, Predicted, Prediction, grid_over, save_figure, write_predictions
 from tests.apps.geostat.empty_pictures import draw_nothing
 from tests.apps.geostat.shell import shell
+from tests.inside.geostat import new_figure, write_json, write_table
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

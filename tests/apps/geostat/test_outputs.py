@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 from scipy.io import netcdf_file
 
-from ooc_chol.apps.geostat import MissingExtraError, Prediction
-from ooc_chol.apps.geostat.data.dataset import DataSpec, regular_grid
-from ooc_chol.apps.geostat.data.io import read_table
-from ooc_chol.apps.geostat.data.tables import load_table
-from ooc_chol.apps.geostat.kriging.outputs import Predicted, to_geodataframe, to_xarray, write_predictions
+from ooc_chol.apps.geostat import (
+    DataSpec,
+    MissingExtraError,
+    Predicted,
+    Prediction,
+    load_table,
+    read_table,
+    regular_grid,
+    to_geodataframe,
+    to_xarray,
+    write_predictions,
+)
 
 pytestmark = pytest.mark.plan
 

@@ -11,11 +11,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.data.terrain import Terrain
-from ooc_chol.apps.geostat.errors import MissingExtraError
-from ooc_chol.apps.geostat.kriging.predicted import Prediction
-from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps, maps_figure, require_matplotlib, save_figure
-from ooc_chol.apps.geostat.pictures.terrain_picture import TerrainPicture, terrain_figure
+from ooc_chol.apps.geostat import MapData, MapLabels, MissingExtraError, Prediction, Terrain, maps_figure, save_figure
+from tests.inside.geostat import TerrainPicture, draw_maps, require_matplotlib, terrain_figure
 
 pytestmark = pytest.mark.host
 
@@ -44,8 +41,9 @@ def test_three_maps_are_drawn(tmp_path):
 def test_heavy_packages_wait_until_they_are_needed_and_drawing_leaves_pyplot_alone(tmp_path):
     program = f"""
 import sys, numpy as np
-import ooc_chol.apps.geostat.cli.commands
-from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, draw_maps
+from tests.inside.geostat import commands
+from ooc_chol.apps.geostat import MapData, MapLabels
+from tests.inside.geostat import draw_maps
 heavy = ("geopandas", "matplotlib", "pandas", "scipy.optimize", "scipy.spatial", "scipy.stats", "sklearn", "xarray")
 assert not [name for name in heavy if name in sys.modules]
 axis = np.linspace(0, 1, 4)

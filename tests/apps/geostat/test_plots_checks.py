@@ -8,16 +8,21 @@ from matplotlib.colors import to_hex
 from scipy.stats import beta, norm
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, empirical_variogram, make_observations, model_variogram, variogram_envelope
-from ooc_chol.apps.geostat.pictures.plots import MapLabels, save_figure
-from ooc_chol.apps.geostat.pictures.plots_checks import (
+from ooc_chol.apps.geostat import (
     FigureWords,
+    MapLabels,
+    Matern,
+    empirical_variogram,
+    make_observations,
+    model_variogram,
     profile_figure,
-    profile_interval,
     residuals_figure,
+    save_figure,
+    variogram_envelope,
     variogram_figure,
 )
-from ooc_chol.cli import main
+from tests.inside.cli import main
+from tests.inside.geostat import profile_interval
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -11,10 +11,9 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat.covariances.model import exact_text
-from ooc_chol.apps.geostat.estimation.estimates import Row, estimates_drawing, estimates_text
 from tests.apps.geostat.models import MODELS
 from tests.documents import read
+from tests.inside.geostat import Row, estimates_drawing, estimates_text, exact_text
 from tests.prints import HOSTILE, LONGEST_LINE, check_html, check_prints, classes_of, parts_of
 
 N = 60

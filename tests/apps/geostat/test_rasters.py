@@ -8,18 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat import kriging, make_observations
-from ooc_chol.apps.geostat.data.areas import Area, grid_of_cells, masked
-from ooc_chol.apps.geostat.data.crs import Crs
-from ooc_chol.apps.geostat.data.dataset import load_dataset
-from ooc_chol.apps.geostat.data.grids import grid_over
-from ooc_chol.apps.geostat.data.io import write_table
-from ooc_chol.apps.geostat.data.layers import Column, Layer, write_layer
-from ooc_chol.apps.geostat.data.rasters import Raster, raster_part, read_raster
-from ooc_chol.apps.geostat.data.spec import DataSpec
-from ooc_chol.apps.geostat.data.tables import load_table
-from ooc_chol.apps.geostat.results import read_result
+from ooc_chol.apps.geostat import (
+    Area,
+    Column,
+    DataSpec,
+    Layer,
+    Raster,
+    grid_of_cells,
+    grid_over,
+    kriging,
+    load_dataset,
+    load_table,
+    make_observations,
+    masked,
+    read_raster,
+    write_layer,
+)
 from tests.apps.geostat.shell import shell
+from tests.inside.geostat import Crs, raster_part, read_result, write_table
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

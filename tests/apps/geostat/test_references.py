@@ -15,8 +15,8 @@ from ooc_chol.apps.geostat import (
     predict,
     synthesize,
 )
-from ooc_chol.apps.geostat.synth import glibc_rand
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, TWO_ROUTES, printed
+from tests.inside.geostat import glibc_rand
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

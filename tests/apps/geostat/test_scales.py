@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat import Matern, empirical_variogram, fit, log_likelihood, make_observations, simulate, starting_model
-from ooc_chol.apps.geostat.covariances.scales import length_scale
-from ooc_chol.apps.geostat.data.extents import search_extent
+from tests.inside.geostat import length_scale, search_extent
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat import Matern, fit, log_likelihood, make_observations, simulate
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.optimizers import search_from
-from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.scoring_step import _boxed
-from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
-from ooc_chol.apps.geostat.estimation.spaces import search_space
+from tests.inside.geostat import LikelihoodOptions, Objective, SearchLimits, SilentProgress, _boxed, search_from, search_space
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat.data.io import write_table
-from ooc_chol.apps.geostat.pictures.plots import MapData, MapLabels, maps_figure
-from ooc_chol.apps.geostat.results import read_result
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import MapData, MapLabels, maps_figure
+from tests.inside.cli import main
+from tests.inside.geostat import read_result, write_table
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

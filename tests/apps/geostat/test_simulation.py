@@ -15,8 +15,8 @@ from ooc_chol.apps.geostat import (
     simulate,
     simulate_conditional,
 )
-from ooc_chol.apps.geostat.kriging import simulation as module
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_DEVIATIONS, TWO_ROUTES
+from tests.inside.geostat import simulation as module
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -9,10 +9,9 @@ import pytest
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, fit, likelihood_ratios
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.estimation import smoothness_choice
-from ooc_chol.cli import main
 from tests.apps.geostat.fields import simulate
+from tests.inside.cli import main
+from tests.inside.geostat import fit_options, io, smoothness_choice
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -97,7 +96,7 @@ def test_a_smoothness_that_is_right_is_rarely_rejected():
 
 
 def test_more_observations_than_are_compared_exactly_keep_the_best(monkeypatch, field):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fit_options.COMPARED_LIMIT", N - 1)
+    monkeypatch.setattr(fit_options, "COMPARED_LIMIT", N - 1)
     result = fit(field)
     assert len(result.trials) == 3 and result.comparison.densities == N and result.comparison.taken == "kept"
     assert any("is rejected by its likelihood ratio" in text for text in result.warnings)

@@ -13,12 +13,9 @@ import pyproj
 import pytest
 from scipy.io import netcdf_file
 
-from ooc_chol.apps.geostat import MissingExtraError, chordal_coordinates
-from ooc_chol.apps.geostat.data.crs import Crs, described
-from ooc_chol.apps.geostat.data.dataset import DataSpec, load_dataset, load_sites
-from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, read_netcdf, write_netcdf
-from ooc_chol.apps.geostat.data.tables import file_kind, load_table
-from ooc_chol.cli import main
+from ooc_chol.apps.geostat import DataSpec, MissingExtraError, chordal_coordinates, load_dataset, load_table
+from tests.inside.cli import main
+from tests.inside.geostat import Crs, NetcdfVariable, described, file_kind, load_sites, read_netcdf, write_netcdf
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -12,9 +12,9 @@ from scipy.optimize import minimize
 from scipy.stats import lognorm, norm
 
 from ooc_chol.apps import geostat
-from ooc_chol.apps.geostat import Matern, Prediction, TransformError, back_transform, box_cox, make_observations
-from ooc_chol.apps.geostat.data.transforms import Transform, transform_named, transform_of, transform_text
+from ooc_chol.apps.geostat import Matern, Prediction, Transform, TransformError, back_transform, box_cox, make_observations
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.inside.geostat import transform_named, transform_of, transform_text
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -7,8 +7,8 @@ import pytest
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, cross_validate, fold_labels, leave_one_out, make_observations, predict
-from ooc_chol.apps.geostat.kriging import validation as module
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
+from tests.inside.geostat import validation_module as module
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -11,6 +11,7 @@ import pytest
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Direction, Matern, empirical_variogram, make_observations, model_variogram, variogram_envelope
 from tests.apps.geostat.geostat_tolerances import CLOSED_FORM, printed
+from tests.inside.geostat import pairs as pairs_module
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -100,7 +101,7 @@ def test_bins_are_automatic_up_to_a_third_of_the_diameter():
 def test_pairs_are_of_all_chunks(monkeypatch):
     observations = example()
     whole = empirical_variogram(observations)
-    monkeypatch.setattr("ooc_chol.apps.geostat.variography.pairs._CHUNK_PAIRS", 150)
+    monkeypatch.setattr(pairs_module, "_CHUNK_PAIRS", 150)
     pieces = empirical_variogram(observations)
     assert np.array_equal(whole.pairs, pieces.pairs)
     np.testing.assert_allclose(whole.semivariance, pieces.semivariance, rtol=CLOSED_FORM)

@@ -11,9 +11,10 @@ from scipy.optimize import minimize
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Direction, Matern, empirical_variogram, fit_variogram, make_observations, variogram_map
-from ooc_chol.apps.geostat.variography.pairs import drawn_origins, near_pairs
-from ooc_chol.cli import main
 from tests.apps.geostat.geostat_tolerances import printed
+from tests.inside.cli import main
+from tests.inside.geostat import drawn_origins, near_pairs
+from tests.inside.geostat import pairs as pairs_module
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -43,7 +44,7 @@ def all_pairs(sites):
 
 @pytest.mark.parametrize("chunk", [40, 2**20])
 def test_every_near_pair_comes_once(chunk, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.variography.pairs._CHUNK_PAIRS", chunk)
+    monkeypatch.setattr(pairs_module, "_CHUNK_PAIRS", chunk)
     sites = field(80).coordinates
     i, j, steps = all_pairs(sites)
     length = np.hypot(*steps.T)

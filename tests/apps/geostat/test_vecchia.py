@@ -11,24 +11,26 @@ import pytest
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, make_observations, vecchia_log_likelihood
-from ooc_chol.apps.geostat.estimation.gradient import assembled
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
-from ooc_chol.apps.geostat.estimation.progress import SilentProgress
-from ooc_chol.apps.geostat.estimation.spaces import family_space
-from ooc_chol.apps.geostat.estimation.vecchia import approximated
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import (
-    Conditioning,
-    coarse_to_fine_order,
-    compare_otherwise,
-    conditioning,
-    nearest_earlier,
-)
-from ooc_chol.apps.geostat.estimation.vecchia_search import LARGE, VecchiaOptions
-from ooc_chol.cli import main
 from tests.apps.geostat.cases import CASES, simulate
 from tests.apps.geostat.few_tiles import FEW_TILES, fit, infer, log_likelihood, log_likelihood_gradient
 from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, TWO_ROUTES
+from tests.inside.cli import main
+from tests.inside.geostat import (
+    LARGE,
+    Conditioning,
+    LikelihoodOptions,
+    Objective,
+    SilentProgress,
+    VecchiaOptions,
+    approximated,
+    assembled,
+    coarse_to_fine_order,
+    compare_otherwise,
+    conditioning,
+    correlation_of,
+    family_space,
+    nearest_earlier,
+)
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.estimation import vecchia_cuda
-from ooc_chol.apps.geostat.estimation.vecchia_cuda import device_work, parts_on_cuda
-from ooc_chol.apps.geostat.estimation.vecchia_host import parts_on_host
-from ooc_chol.apps.geostat.factorization import FactorSettings
+from ooc_chol.apps.geostat import FactorSettings
 from tests.apps.geostat.cuda_as_cpp import C_TYPES, ON_THE_HOST
 from tests.apps.geostat.vecchia_problems import CASES, assert_same, problem_of
+from tests.inside.geostat import device_work, parts_on_cuda, parts_on_host, vecchia_cuda
 from tests.products import thorough
 
 pytestmark = pytest.mark.nvcc

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat import FactorSettings, fit, make_observations, simulate, vecchia_log_likelihood
-from ooc_chol.apps.geostat.covariances.covariance import Matern
-from ooc_chol.apps.geostat.estimation.vecchia_cuda import parts_on_cuda
-from ooc_chol.apps.geostat.estimation.vecchia_host import parts_on_host
+from ooc_chol.apps.geostat import FactorSettings, Matern, fit, make_observations, simulate, vecchia_log_likelihood
 from tests.apps.geostat.vecchia_problems import CASES, TWO_DEVICES, assert_same, problem_of
+from tests.inside.geostat import parts_on_cuda, parts_on_host
 
 pytestmark = pytest.mark.cuda
 

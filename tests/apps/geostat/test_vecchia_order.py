@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.apps.geostat import GeometricAnisotropy, Matern, fit, make_observations, vecchia_log_likelihood
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import conditioning
-from ooc_chol.apps.geostat.estimation.vecchia_spread import mirrored_log_likelihoods
-from ooc_chol.apps.geostat.estimation.whole_places import whole_places
+from tests.inside.geostat import conditioning, mirrored_log_likelihoods, whole_places
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

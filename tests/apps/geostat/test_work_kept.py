@@ -12,12 +12,22 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, make_observations, simulate
-from ooc_chol.apps.geostat.data import io
-from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
-from ooc_chol.apps.geostat.estimation.vecchia_check import check_vecchia
-from ooc_chol.apps.geostat.results import read_result
 from tests.apps.geostat.empty_pictures import draw_nothing
 from tests.apps.geostat.shell import shell
+from tests.inside.geostat import (
+    SilentProgress,
+    check_vecchia,
+    demo,
+    factorization,
+    fitting,
+    io,
+    maps,
+    precision,
+    progress_for,
+    read_result,
+    vecchia_check,
+)
+from tests.inside.geostat import fit as fit_module
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -49,7 +59,7 @@ def without_memory_after_the_search(monkeypatch) -> None:
         monkeypatch.setattr(oc.HostMemory, "take", refuse)
         return check_vecchia(*words, **options)
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fitting.check_vecchia", check)
+    monkeypatch.setattr(fitting, "check_vecchia", check)
 
 
 def refuse(memory, user, nbytes):
@@ -76,7 +86,7 @@ def test_an_exact_check_that_has_no_memory_leaves_the_estimate(exact_check):
 
 
 def test_an_exact_score_that_fails_leaves_the_exact_value(monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.vecchia_check.scoring_step", fail)
+    monkeypatch.setattr(vecchia_check, "scoring_step", fail)
     result = fit(OBSERVATIONS, smoothness=1.5, method="vecchia", neighbours=10, exact_check="score")
     assert result.loglik == result.vecchia.loglik_exact != result.vecchia.loglik
     assert result.vecchia.shift is None and "buy some" in result.vecchia.problem
@@ -95,8 +105,8 @@ def test_the_command_writes_the_result_without_its_exact_check(data, tmp_path, c
 
 
 def test_a_check_that_has_no_room_is_not_begun_and_the_dry_run_says_so(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._SURELY_FITS", 0)
-    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._room_of", lambda *_: (1000, "host memory for L", "buy some"))
+    monkeypatch.setattr(factorization, "_SURELY_FITS", 0)
+    monkeypatch.setattr(factorization, "_room_of", lambda *_: (1000, "host memory for L", "buy some"))
     assert fit_words(data, "--method", "vecchia", "--neighbours", 10, "--dry-run") == 0
     assert "no exact check of the estimate can run: host memory for L: 1000 bytes are too few" in capsys.readouterr().out
     model = tmp_path / "model.json"
@@ -109,9 +119,9 @@ def test_a_check_that_has_no_room_is_not_begun_and_the_dry_run_says_so(data, tmp
 
 
 def test_an_exact_search_that_has_no_room_is_refused_before_its_start(data, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._SURELY_FITS", 0)
-    monkeypatch.setattr("ooc_chol.apps.geostat.factorization._room_of", lambda *_: (1000, "host memory for L", "buy some"))
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fitting.Search", lambda *_: pytest.fail("searched for nothing"))
+    monkeypatch.setattr(factorization, "_SURELY_FITS", 0)
+    monkeypatch.setattr(factorization, "_room_of", lambda *_: (1000, "host memory for L", "buy some"))
+    monkeypatch.setattr(fitting, "Search", lambda *_: pytest.fail("searched for nothing"))
     assert fit_words(data, "--starts", "vecchia") == 2
     assert "host memory for L: 1000 bytes are too few" in capsys.readouterr().err
 
@@ -151,7 +161,7 @@ def test_a_check_in_fp64_that_has_no_memory_leaves_the_estimate():
 
 
 def test_the_command_tells_of_a_check_in_fp64_that_was_not_made(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.precision.scoring_step", fail)
+    monkeypatch.setattr(precision, "scoring_step", fail)
     model = tmp_path / "model.json"
     assert fit_words(data, "--precision-threshold", "1e-4", "--tile-size", 16, "--output", model) == 0
     assert "how far the estimate in FP64 is was not judged: host memory for L" in capsys.readouterr().out
@@ -162,7 +172,7 @@ def test_the_command_tells_of_a_check_in_fp64_that_was_not_made(data, tmp_path, 
 
 
 def test_standard_errors_that_fail_leave_the_result_and_the_map(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.inference_from_options", fail)
+    monkeypatch.setattr(fit_module, "inference_from_options", fail)
     model, picture = tmp_path / "model.json", tmp_path / "map.png"
     assert fit_words(data, "--standard-errors", "--output", model, "--plot", picture) == 2
     told = capsys.readouterr()
@@ -171,7 +181,7 @@ def test_standard_errors_that_fail_leave_the_result_and_the_map(data, tmp_path, 
 
 
 def test_a_map_that_fails_leaves_the_result_with_its_standard_errors(data, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.maps.kriging", fail)
+    monkeypatch.setattr(maps, "kriging", fail)
     model, picture = tmp_path / "model.json", tmp_path / "map.png"
     assert fit_words(data, "--standard-errors", "--output", model, "--plot", picture) == 2
     told = capsys.readouterr()
@@ -183,7 +193,7 @@ def test_a_result_that_cannot_be_written_does_not_keep_the_rest_from_coming(data
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.write_json", full)
+    monkeypatch.setattr(fit_module, "write_json", full)
     picture = tmp_path / "map.png"
     assert fit_words(data, "--standard-errors", "--output", tmp_path / "model.json", "--plot", picture) == 2
     told = capsys.readouterr()
@@ -195,13 +205,13 @@ def test_an_interrupt_after_the_fit_finds_the_result_written(data, tmp_path, mon
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.inference_from_options", interrupt)
+    monkeypatch.setattr(fit_module, "inference_from_options", interrupt)
     assert fit_words(data, "--standard-errors", "--output", tmp_path / "model.json") == 130
     assert read_result(tmp_path / "model.json").n == N
 
 
 def test_the_demonstration_keeps_its_fit(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.demo.save_figure", fail)
+    monkeypatch.setattr(demo, "save_figure", fail)
     assert shell("demo", "--n", 60, "--memory-budget", "1 MB", "--output", tmp_path / "demo") == 2
     content = json.loads((tmp_path / "demo" / "result.json").read_text())
     assert content["fit"]["n"] == 54 and content["held_out"] is None
@@ -252,13 +262,13 @@ def test_a_fit_goes_on_when_nobody_reads_its_progress():
 )
 def test_settings_of_the_last_step_are_looked_at_before_the_first(data, words, message, capsys, monkeypatch):
     monkeypatch.chdir(data.parent)
-    monkeypatch.setattr("ooc_chol.apps.geostat.cli.commands.fit.transformed_fit", lambda *_: pytest.fail("fitted for nothing"))
+    monkeypatch.setattr(fit_module, "transformed_fit", lambda *_: pytest.fail("fitted for nothing"))
     assert fit_words(data, *words) == 2
     assert message in capsys.readouterr().err
 
 
 def test_settings_of_the_exact_check_are_looked_at_before_the_search(monkeypatch):
-    monkeypatch.setattr("ooc_chol.apps.geostat.estimation.fitting.Search", lambda *_: pytest.fail("searched for nothing"))
+    monkeypatch.setattr(fitting, "Search", lambda *_: pytest.fail("searched for nothing"))
     for settings in ({"devices": "cuda:7"}, {"memory_budget": "much"}, {"policy": "best"}, {"host_budget": "much"}):
         with pytest.raises(ValueError, match=r"cuda:7|much|best"):
             fit(OBSERVATIONS, smoothness=1.5, method="vecchia", settings=FactorSettings(**settings))

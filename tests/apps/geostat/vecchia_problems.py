@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ooc_chol.apps.geostat.covariances.covariance import Matern
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import conditioning
-from ooc_chol.apps.geostat.estimation.vecchia_sums import VecchiaProblem
+from ooc_chol.apps.geostat import Matern
 from tests.apps.geostat.models import MODELS, plane
+from tests.inside.geostat import VecchiaProblem, conditioning, correlation_of
 
 #: Relative difference of the sums of two devices: what is promised.
 TWO_DEVICES = 1e-10

@@ -13,8 +13,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps.imputation import read_tensor, relative_error
-from ooc_chol.cli import main
 from tests.apps.imputation.tensors_made import N, edges, fourier, tensor
+from tests.inside.cli import main
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 

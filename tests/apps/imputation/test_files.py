@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.imputation import files, observed_mask, read_graph, read_mask, read_tensor, write_tensor
+from ooc_chol.apps.imputation import observed_mask, read_graph, read_mask, read_tensor, write_tensor
+from tests.inside.imputation import files
 
 pytestmark = pytest.mark.host
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.imputation.pictures import save_figure, slices_figure
+from tests.inside.imputation import save_figure, slices_figure
 
 pytestmark = pytest.mark.host
 

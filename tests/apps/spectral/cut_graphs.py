@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.sparse import csr_array, diags_array
 
-from ooc_chol.apps.spectral.cutting.target import Target
-from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral import Graph
+from tests.inside.spectral import Target
 
 
 def graph_of(dense, vertex_weights=None, name="the graph"):

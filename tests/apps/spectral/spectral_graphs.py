@@ -6,9 +6,8 @@ import numpy as np
 from scipy.sparse import block_diag, csr_array, diags_array, eye_array, kron, triu
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.graphs.components import components
-from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.sources import as_graph
+from ooc_chol.apps.spectral import Graph, as_graph
+from tests.inside.spectral import components
 
 
 def path_matrix(n: int) -> csr_array:

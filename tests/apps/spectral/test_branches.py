@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ooc_chol.apps.spectral.images.branches import grow
+from tests.inside.spectral import grow
 
 pytestmark = pytest.mark.host
 

@@ -9,8 +9,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps import spectral
-from ooc_chol.cli import main
 from tests.apps.spectral.graphs_made import grid
+from tests.inside.cli import main
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 

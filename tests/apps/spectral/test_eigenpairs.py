@@ -11,10 +11,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.solving.eigenpairs import chosen_way, lowest_eigenpairs
-from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
-from ooc_chol.apps.spectral.solving.preconditioners import SmoothedAggregation, TooDenseError
+from ooc_chol.apps.spectral import Graph
 from tests.apps.spectral.spectral_graphs import (
     affinity_matrix,
     clique_matrix,
@@ -25,6 +22,7 @@ from tests.apps.spectral.spectral_graphs import (
     path_matrix,
     weighted_matrix,
 )
+from tests.inside.spectral import Lowest, SmoothedAggregation, SolverOptions, TooDenseError, chosen_way, lowest_eigenpairs
 
 pytestmark = pytest.mark.host
 

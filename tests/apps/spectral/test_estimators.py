@@ -13,8 +13,8 @@ from sklearn.utils import estimator_checks
 
 from ooc_chol.apps import spectral
 from ooc_chol.apps.spectral import NormalizedCut, SpectralPartition
-from ooc_chol.apps.spectral.estimators import neighbour_graph
 from tests.apps.spectral.graphs_made import grid, path, star
+from tests.inside.spectral import neighbour_graph
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 

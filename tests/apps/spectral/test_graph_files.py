@@ -10,9 +10,9 @@ import pytest
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.graphs.components import components
-from ooc_chol.apps.spectral.graphs.files import read_partition, write_partition
+from ooc_chol.apps.spectral import read_partition, write_partition
 from tests.apps.spectral.spectral_graphs import clique_matrix, graph_of, grid_matrix, joined, path_matrix
+from tests.inside.spectral import components
 
 pytestmark = pytest.mark.host
 

@@ -11,9 +11,9 @@ from scipy.io import mmwrite
 from scipy.sparse import coo_array, csr_array, csr_matrix, save_npz
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.sources import as_graph, read_graph
+from ooc_chol.apps.spectral import Graph, as_graph, read_graph
 from tests.apps.spectral.spectral_graphs import graph_of, grid_matrix, weighted_matrix
+from tests.inside.spectral import runs
 
 pytestmark = pytest.mark.host
 
@@ -244,7 +244,7 @@ def test_a_vertex_of_a_file_without_weight(tmp_path: Path) -> None:
 @pytest.mark.parametrize("entries", [1, 40, 1 << 17])
 def test_subgraphs_and_degrees_are_those_of_the_dense_matrix(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
     """In runs of one row, of some, and of all; with vertices that lose all edges, have none, or stand in another order."""
-    monkeypatch.setattr("ooc_chol.apps.spectral.graphs.runs._MOST_ENTRIES", entries)
+    monkeypatch.setattr(runs, "_MOST_ENTRIES", entries)
     rng = np.random.default_rng(4)
     weights = np.triu(rng.random((50, 50)) * (rng.random((50, 50)) < 0.2), 1)
     weights += weights.T

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from ooc_chol.apps.spectral.images.affinity import Scales, check_scales, pixel_affinity
-from ooc_chol.apps.spectral.images.features import Features
+from tests.inside.spectral import Features, Scales, affinity, check_scales, pixel_affinity
 
 pytestmark = pytest.mark.host
 
@@ -131,7 +130,7 @@ def test_bits_do_not_depend_on_how_rows_are_cut_for_threads(monkeypatch, entries
     keep = random.random((23, 17)) > (0.2 if is_masked else -1)
     features, scales = Features(random.integers(0, 255, (23, 17, 3)) * 1.0, keep), Scales(4.5, sigma_i, 4.0)
     whole = pixel_affinity(features, scales).adjacency
-    monkeypatch.setattr("ooc_chol.apps.spectral.images.affinity._BAND_ENTRIES", entries)
+    monkeypatch.setattr(affinity, "_BAND_ENTRIES", entries)
     cut = pixel_affinity(features, scales).adjacency
     for name in ("data", "indices", "indptr"):
         assert getattr(cut, name).tobytes() == getattr(whole, name).tobytes()

@@ -7,10 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ooc_chol.apps.spectral.graphs import runs
-from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.images import parts
-from ooc_chol.apps.spectral.images.parts import followed, parts_of
+from ooc_chol.apps.spectral import Graph
+from tests.inside.spectral import followed, parts, parts_of, runs
 
 pytestmark = pytest.mark.host
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ooc_chol.apps.spectral.images.features import features_of
-from ooc_chol.apps.spectral.images.reading import read_image
+from tests.inside.spectral import features_of, read_image
 
 pytestmark = [pytest.mark.host, pytest.mark.package("skimage")]
 

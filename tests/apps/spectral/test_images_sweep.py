@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
-from ooc_chol.apps.spectral.graphs import runs
-from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.images import sweep
-from ooc_chol.apps.spectral.images.sweep import SweepOptions, best_bipartition, ncut_profile, normalized_cut_of
+from ooc_chol.apps.spectral import Graph
+from tests.inside.spectral import SweepOptions, best_bipartition, ncut_profile, normalized_cut_of, runs, sweep
 
 pytestmark = pytest.mark.host
 

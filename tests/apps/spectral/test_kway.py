@@ -7,7 +7,6 @@ import pytest
 from scipy.sparse import csr_array
 
 from ooc_chol.apps import spectral
-from ooc_chol.apps.spectral.partitions import kway
 from tests.apps.spectral.graphs_made import (
     clique,
     grid,
@@ -18,6 +17,7 @@ from tests.apps.spectral.graphs_made import (
     straight_cut,
     together,
 )
+from tests.inside.spectral import kway
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 

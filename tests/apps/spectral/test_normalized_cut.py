@@ -16,13 +16,9 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.images import normalized, regions
-from ooc_chol.apps.spectral.images.affinity import check_scales, pixel_affinity
-from ooc_chol.apps.spectral.images.features import features_of
-from ooc_chol.apps.spectral.images.normalized import normalized_cut
-from ooc_chol.apps.spectral.results import Segmentation
-from ooc_chol.apps.spectral.solving.lowest import SolverOptions
+from ooc_chol.apps.spectral import Segmentation, normalized_cut
 from tests.apps.spectral.drawn_images import disc, five_regions, numbered, two_discs
+from tests.inside.spectral import SolverOptions, check_scales, features_of, normalized, pixel_affinity, regions
 
 pytestmark = pytest.mark.host
 

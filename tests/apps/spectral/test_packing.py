@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.apps.spectral.graphs import packing
-from ooc_chol.apps.spectral.graphs.packing import fill, grain, nearest_sum, pack, ways
+from tests.inside.spectral import fill, grain, nearest_sum, pack, packing, ways
 
 pytestmark = pytest.mark.host
 

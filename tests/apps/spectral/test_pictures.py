@@ -9,9 +9,17 @@ from scipy.sparse.csgraph import connected_components
 
 import ooc_chol as oc
 from ooc_chol.apps.spectral import as_graph
-from ooc_chol.apps.spectral.demo import demo_image, metis, wing_mesh
-from ooc_chol.apps.spectral.pictures import part_colours, partition_figure, save_figure, segments_figure, spectral_coordinates
 from tests.apps.spectral.graphs_made import grid, octahedral_sphere, path, together
+from tests.inside.spectral import (
+    demo_image,
+    metis,
+    part_colours,
+    partition_figure,
+    save_figure,
+    segments_figure,
+    spectral_coordinates,
+    wing_mesh,
+)
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 

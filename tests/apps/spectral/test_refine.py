@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.apps.spectral.cutting import refine as refining
-from ooc_chol.apps.spectral.cutting.levelling import levelled
-from ooc_chol.apps.spectral.cutting.refine import refine
-from ooc_chol.apps.spectral.cutting.rows import Rows
-from ooc_chol.apps.spectral.cutting.target import Target
 from tests.apps.spectral.cut_graphs import all_bisections, graph_of, grid, half, small_graphs
+from tests.inside.spectral import Rows, Target, levelled, refine
+from tests.inside.spectral import refine_module as refining
 
 pytestmark = pytest.mark.host
 

@@ -12,12 +12,10 @@ from scipy.sparse import csr_array
 from scipy.spatial import Delaunay, KDTree
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.cutting import search as searching
-from ooc_chol.apps.spectral.cutting.best import best_cut
-from ooc_chol.apps.spectral.cutting.search import search_cuts
-from ooc_chol.apps.spectral.cutting.splits import Splits
-from ooc_chol.apps.spectral.cutting.target import Target
 from tests.apps.spectral.cut_graphs import all_bisections, dense_vectors, graph_of, grid, half, small_graphs
+from tests.inside.spectral import Splits, Target, best_cut, search_cuts
+from tests.inside.spectral import best as best_module
+from tests.inside.spectral import search as searching
 
 pytestmark = pytest.mark.host
 
@@ -226,7 +224,7 @@ def test_smoothing_finds_what_moves_alone_do_not(monkeypatch):
     vectors = dense_vectors(graph, 1)
     wavy = np.sin(sites @ rng.standard_normal((2, 3)) * 9).sum(axis=1) + 4 * vectors[:, 0] / np.abs(vectors).max()
     with_it = best_cut(graph, wavy[:, None], half(graph))
-    monkeypatch.setattr("ooc_chol.apps.spectral.cutting.best._SMOOTHED", 0)
+    monkeypatch.setattr(best_module, "_SMOOTHED", 0)
     without = best_cut(graph, wavy[:, None], half(graph))
     assert with_it.cut.cut < without.cut.cut
     assert f", smoothed {with_it.cut.cut:g}" in with_it.candidates[0]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol.apps.spectral.partitions.shares import shares_of, slack_of, text_of_least
+from tests.inside.spectral import shares_of, slack_of, text_of_least
 
 pytestmark = pytest.mark.host
 

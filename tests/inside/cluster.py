@@ -1,0 +1,76 @@
+"""Internals of ``ooc_chol.dense.cluster`` that tests look at."""
+
+from tests.inside import names_of
+
+NAMES = {
+    "ooc_chol.dense.cluster.asking": ("asked_of_all",),
+    "ooc_chol.dense.cluster.block_locks": ("BlockLocks",),
+    "ooc_chol.dense.cluster.blocks": ("BlockGrid", "BlockPlace", "LBlock"),
+    "ooc_chol.dense.cluster.columns": ("column_seconds",),
+    "ooc_chol.dense.cluster.connection": ("worker_addresses",),
+    "ooc_chol.dense.cluster.facts": (
+        "Sharing",
+        "WorkerState",
+        "_check_equal",
+        "agreed_facts",
+        "check_planned",
+        "check_room",
+        "shared_out",
+        "sharing_of",
+    ),
+    "ooc_chol.dense.cluster.ground": ("AbstractBlockWork", "ClusterGround", "MixedEngine", "engine_here"),
+    "ooc_chol.dense.cluster.jobs": ("ClusterRun",),
+    "ooc_chol.dense.cluster.kept_tiles": ("KeptTiles",),
+    "ooc_chol.dense.cluster.making": ("key_here", "make_block"),
+    "ooc_chol.dense.cluster.measuring": (
+        "BlockNorms",
+        "Measuring",
+        "column_square",
+        "joined_norms",
+        "measure_block",
+        "transposed_product",
+    ),
+    "ooc_chol.dense.cluster.model": (
+        "BlockCosts",
+        "ClusterRates",
+        "WorkerRates",
+        "chain_urgency",
+        "column_urgency",
+        "part_bounds",
+    ),
+    "ooc_chol.dense.cluster.owners": ("BlockOwners",),
+    "ooc_chol.dense.cluster.placing": ("Placing", "priority"),
+    "ooc_chol.dense.cluster.plan": ("Settled", "candidate_heights", "plan_cluster"),
+    "ooc_chol.dense.cluster.run": ("needed_blocks",),
+    "ooc_chol.dense.cluster.shared_blocks": (
+        "SharedBlock",
+        "beacon_here",
+        "sees_here",
+        "shared_block",
+        "shares_memory",
+        "without_memory",
+    ),
+    "ooc_chol.dense.cluster.simulation": ("Case", "simulate"),
+    "ooc_chol.dense.cluster.solving": ("ClusterSolver",),
+    "ooc_chol.dense.cluster.speeds": ("speed_here",),
+    "ooc_chol.dense.cluster.waiting": ("WorkersLeftError", "ended", "gathered"),
+    "ooc_chol.dense.cluster.window_source": ("WindowSource",),
+    "ooc_chol.dense.cluster.window_store": ("WindowStore",),
+    "ooc_chol.dense.cluster.worker_state": ("task_room", "worker_threads"),
+}
+MODULES = {
+    "asking": "ooc_chol.dense.cluster.asking",
+    "connection": "ooc_chol.dense.cluster.connection",
+    "facts": "ooc_chol.dense.cluster.facts",
+    "mixed_work": "ooc_chol.dense.cluster.mixed_work",
+    "opening": "ooc_chol.dense.cluster.opening",
+    "plan": "ooc_chol.dense.cluster.plan",
+    "planning": "ooc_chol.dense.cluster.planning",
+    "rates": "ooc_chol.dense.cluster.rates",
+    "shared_blocks": "ooc_chol.dense.cluster.shared_blocks",
+    "solving": "ooc_chol.dense.cluster.solving",
+    "speeds": "ooc_chol.dense.cluster.speeds",
+    "waiting": "ooc_chol.dense.cluster.waiting",
+}
+
+__getattr__ = names_of(__name__, NAMES, MODULES)

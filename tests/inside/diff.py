@@ -1,0 +1,22 @@
+"""Internals of ``ooc_chol.diff`` that tests look at."""
+
+from tests.inside import names_of
+
+NAMES = {
+    "ooc_chol.diff.canonical": ("union",),
+    "ooc_chol.diff.factor_cache": ("CACHE", "Factor", "FactorCache"),
+    "ooc_chol.diff.factors": ("Solve", "TriangularSolve"),
+    "ooc_chol.diff.functions": ("product_of", "structure_of", "union_of"),
+    "ooc_chol.diff.memory": ("IndexArray", "device_of"),
+    "ooc_chol.diff.ops": ("AbstractOp", "Contract", "MatMul", "Sampled", "TransposedMatMul", "run"),
+    "ooc_chol.diff.pattern": ("trusted",),
+    "ooc_chol.diff.torch_arrays": ("applied",),
+    "ooc_chol.diff.triples": ("product_structure",),
+}
+MODULES = {
+    "functions": "ooc_chol.diff.functions",
+    "ops": "ooc_chol.diff.ops",
+    "primitives": "ooc_chol.diff.primitives",
+}
+
+__getattr__ = names_of(__name__, NAMES, MODULES)

@@ -1,0 +1,31 @@
+"""Internals of ``ooc_chol.eigen`` that tests look at."""
+
+from tests.inside import names_of
+
+NAMES = {
+    "ooc_chol.eigen.asked": ("DEFAULT_TOL", "Sizes"),
+    "ooc_chol.eigen.chebyshev": ("ChebyshevFilter", "FilteredSpace", "chosen_filter"),
+    "ooc_chol.eigen.checkpoint": ("CHECKPOINTS",),
+    "ooc_chol.eigen.device_space": ("DeviceSpace", "open_space"),
+    "ooc_chol.eigen.early_array": ("EarlyArray",),
+    "ooc_chol.eigen.factor_size": ("ORDERING", "factor_size"),
+    "ooc_chol.eigen.forecast": ("Forecast",),
+    "ooc_chol.eigen.jacobi": ("jacobi",),
+    "ooc_chol.eigen.krylov": ("KrylovBasis", "Ritz"),
+    "ooc_chol.eigen.lanczos": ("Lanczos",),
+    "ooc_chol.eigen.lobpcg": ("Lobpcg", "lobpcg_capacity"),
+    "ooc_chol.eigen.operator_space": ("OperatorSpace",),
+    "ooc_chol.eigen.paper": ("paper_pairs",),
+    "ooc_chol.eigen.plan": ("EigshProblem", "PASSES_OF_BLOCK"),
+    "ooc_chol.eigen.planning": ("kept_panels", "planned_eigsh"),
+    "ooc_chol.eigen.preconditioners": ("Preconditioner",),
+    "ooc_chol.eigen.predictions": ("pass_seconds",),
+    "ooc_chol.eigen.space_plan": ("plan_space",),
+    "ooc_chol.eigen.wanted": ("Wanted",),
+}
+MODULES = {
+    "early_array": "ooc_chol.eigen.early_array",
+    "lanczos": "ooc_chol.eigen.lanczos",
+}
+
+__getattr__ = names_of(__name__, NAMES, MODULES)

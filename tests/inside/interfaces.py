@@ -1,0 +1,19 @@
+"""Internals of ``ooc_chol.interfaces`` that tests look at."""
+
+from tests.inside import names_of
+
+NAMES = {
+    "ooc_chol.interfaces.devices": ("AbstractArena", "AbstractDevice", "AnyDevice", "ArraySpec", "NARROW_BUFFERS"),
+    "ooc_chol.interfaces.kernels": ("AbstractDeviceKernels",),
+    "ooc_chol.interfaces.streams": ("AbstractEvent", "AbstractStream", "Tile", "TileFunction"),
+    "ooc_chol.interfaces.tiers": (
+        "AbstractEvictionPolicy",
+        "AbstractRegistrar",
+        "AbstractTier",
+        "BlockIndex",
+        "BlockKey",
+        "LockState",
+    ),
+}
+
+__getattr__ = names_of(__name__, NAMES)

@@ -1,0 +1,27 @@
+"""Internals of ``ooc_chol.tensors`` that tests look at."""
+
+from tests.inside import names_of
+
+NAMES = {
+    "ooc_chol.tensors.device_space": ("DeviceTensorSpace",),
+    "ooc_chol.tensors.host_space": ("HostTensorSpace",),
+    "ooc_chol.tensors.plan": ("plan_tensor",),
+    "ooc_chol.tensors.schedule": (
+        "ALL_LAMBDAS",
+        "ALL_ZERO",
+        "CALLBACK",
+        "INTERRUPTED",
+        "NOISE_FLOOR",
+        "NOTHING_MISSING",
+        "noise_floor",
+    ),
+    "ooc_chol.tensors.space": ("AbstractTensorSpace", "StepFigures", "TensorSeconds"),
+}
+MODULES = {
+    "fourier": "ooc_chol.tensors.fourier",
+    "host_space": "ooc_chol.tensors.host_space",
+    "impute": "ooc_chol.tensors.impute",
+    "share": "ooc_chol.tensors.share",
+}
+
+__getattr__ = names_of(__name__, NAMES, MODULES)

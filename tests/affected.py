@@ -17,6 +17,8 @@ from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
+from tests.inside import entries_of
+
 ROOT = Path(__file__).resolve().parents[1]
 
 #: Names in files as of the last call.
@@ -129,7 +131,7 @@ def _names_in(file: str, text: str) -> Iterator[str]:
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("oc", "ooc_chol"):
             yield f"ooc_chol.{node.attr}"
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if node.value.startswith("ooc_chol."):
+            if node.value.startswith("ooc_chol.") and not file.startswith("tests/inside/"):
                 yield node.value.partition(":")[0]  # a name to patch, or a row of a table
             elif (first := node.value.partition("/")[0]) in READ and file.startswith("tests/"):
                 yield f"{first}/"
@@ -138,6 +140,9 @@ def _names_in(file: str, text: str) -> Iterator[str]:
 def _seen(names: Iterable[str]) -> Iterator[str]:
     """Files that these names lead to."""
     for name in names:
+        if name.startswith("tests.inside.") and name.count(".") == 3:
+            room, key = name.split(".")[2:]
+            yield from _module(".".join(filter(None, _rooms(room).get(key, ()))))
         if name.endswith("/"):
             yield from (each for each in tracked() if each == name[:-1] or each.startswith(name))
             continue
@@ -159,6 +164,12 @@ def _module(name: str) -> Iterator[str]:
     for length in range(2, len(parts) + 1):
         path = "/".join(parts[:length])
         yield from (each for each in (f"{path}.py", f"{path}/__init__.py") if each in _names())
+
+
+@cache
+def _rooms(room: str) -> Mapping[str, tuple[str, str | None]]:
+    """Entries of a table of ``tests/inside``, by which tests name what lies in the package."""
+    return entries_of(room)
 
 
 @cache

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from tests.cluster_machines import SHARED, SharedCluster, dask_threads, two_workers
 from tests.groups import CLUSTER_FILES, group_of
+from tests.inside import imported
 from tests.kinds import TIERS, Watch, clusters, compilers, count_lines, foreign, left_out, processes, waiting
 
 __all__ = ["clusters", "compilers", "dask_threads", "foreign", "processes", "two_workers", "waiting"]
@@ -314,8 +314,8 @@ def one_blas_thread() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def no_plan_kept() -> None:
     """Let go of the plans of other tests: a test that changes what planning looks at must not meet them."""
-    if (planner := sys.modules.get("ooc_chol.dense.planner")) is not None:
-        planner.KEPT_PLANS.clear()
+    if (plans := imported("dense", "KEPT_PLANS")) is not None:
+        plans.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -323,8 +323,8 @@ def no_thread_left() -> Iterator[None]:
     """Fail a test that leaves a thread behind; page-locked memory that waits for a next call is released at once."""
     before = set(threading.enumerate())
     yield
-    if (release := sys.modules.get("ooc_chol.memory.release")) is not None:
-        release.RELEASER.release_now()
+    if (releaser := imported("memory", "RELEASER")) is not None:
+        releaser.release_now()
     deadline = time.monotonic() + _THREAD_GRACE_SECONDS
     while left := [thread for thread in threading.enumerate() if thread not in before]:
         if time.monotonic() > deadline:

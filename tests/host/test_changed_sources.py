@@ -12,6 +12,7 @@ import ooc_chol as oc
 from tests.host.matrices import FAMILIES
 from tests.inside.dense import factor as factor_module
 from tests.inside.dense import mixed_local, solved
+from tests.inside.memory import sources
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -143,8 +144,8 @@ def test_a_file_that_is_replaced_stays_readable_and_right(tmp_path, path, given,
 
 def test_a_file_that_is_replaced_between_its_header_and_its_entries_is_an_error(path, monkeypatch):
     """The layout of one file says nothing of the entries of another."""
-    layout = oc.memory.sources.npy_layout
-    monkeypatch.setattr(oc.memory.sources, "npy_layout", lambda name: (layout(name), replace(path))[0])
+    layout = sources.npy_layout
+    monkeypatch.setattr(sources, "npy_layout", lambda name: (layout(name), replace(path))[0])
     with pytest.raises(oc.TierError, match=r"a\.npy.*another file.*while it was read"):
         oc.cholesky(path, tile_size=NB)
 

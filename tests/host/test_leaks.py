@@ -95,16 +95,14 @@ def test_after_a_fault_of_the_disk_the_same_call_works(tmp_path, fault, threshol
 
 
 @THRESHOLD
-@pytest.mark.parametrize(
-    "step", ["ooc_chol.dense.driver.FactorReport", "ooc_chol.dense.driver.CholeskyFactor", "ooc_chol.dense.driver._trace_of"]
-)
+@pytest.mark.parametrize("step", ["FactorReport", "CholeskyFactor", "_trace_of"])
 def test_what_fails_between_the_run_and_the_factor_leaves_no_descriptor(tmp_path, monkeypatch, step, threshold):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     before = descriptors()
     with monkeypatch.context() as patch:
-        patch.setattr(step, interrupt)
+        patch.setattr(driver, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor", trace=True)
     assert descriptors() == before

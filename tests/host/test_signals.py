@@ -108,14 +108,15 @@ sys.exit(main())
 """
 
 
+DRIVER = f"ooc_chol.{oc._MODULE_OF['cholesky']}"
 #: Modules while which are imported a signal comes, and the words of a command that imports them.
 IMPORTED = {
-    **dict.fromkeys(("numpy", "scipy", "ooc_chol.dense.driver", "ooc_chol.cli.plan"), "plan --n 9"),
+    **dict.fromkeys(("numpy", "scipy", DRIVER, "ooc_chol.cli.plan"), "plan --n 9"),
     "ooc_chol.bench": "bench suite host --list",
     "ooc_chol.apps": "geostat fit --example jacksboro:50 --dry-run",
 }
 #: Each module with Ctrl-C, each other signal at one of them; the rest is thorough: a process takes a second or two.
-USUAL = {("INT", module) for module in IMPORTED} | {("TERM", "scipy"), ("HUP", "ooc_chol.dense.driver")}
+USUAL = {("INT", module) for module in IMPORTED} | {("TERM", "scipy"), ("HUP", DRIVER)}
 
 
 @pytest.mark.parametrize(

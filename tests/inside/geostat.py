@@ -76,6 +76,7 @@ NAMES = {
 }
 MODULES = {
     "commands": "ooc_chol.apps.geostat.cli.commands",
+    "covariances": "ooc_chol.apps.geostat.covariances",
     "demo": "ooc_chol.apps.geostat.cli.commands.demo",
     "efficiency": "ooc_chol.apps.geostat.kriging.efficiency",
     "endings": "ooc_chol.apps.geostat.data.endings",

@@ -19,6 +19,7 @@ MODULES = {
     "locking": "ooc_chol.memory.locking",
     "release": "ooc_chol.memory.release",
     "shared": "ooc_chol.memory.shared",
+    "sources": "ooc_chol.memory.sources",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

@@ -12,6 +12,7 @@ import pytest
 from ooc_chol import Precision
 from tests.cuda.product_blocks import FP64, INT8, N_COLUMNS, PATTERN, group_starts, lengths_of_all_sorts, matrix, panel
 from tests.cuda_threads import LAUNCH, ON_THE_HOST
+from tests.inside.kernels import cuda
 from tests.inside.tasks import GROUP_ENTRIES, ValueKind
 from tests.products import thorough
 from tests.tolerances import sparse_product_bound
@@ -36,7 +37,7 @@ extern "C" void run(unsigned blocks, const void* const* arguments) { launch(call
 
 
 def source():
-    return files("ooc_chol.kernels.cuda").joinpath("csr.cu").read_text(encoding="utf-8")
+    return files(cuda).joinpath("csr.cu").read_text(encoding="utf-8")
 
 
 def defines(kind, precision, columns):

@@ -12,6 +12,7 @@ import pytest
 import ooc_chol as oc
 from tests.host.narrow_tiles import KINDS, expected_norms, rounded, same, stored_bytes
 from tests.inside.bench import CUDA_CODE
+from tests.inside.geostat import covariances
 from tests.inside.kernels import code, triangular_source
 from tests.inside.precision import FORMATS, FP64, decode
 from tests.products import thorough
@@ -19,7 +20,7 @@ from tests.products import thorough
 SOURCES = {
     "formats.cu": code("formats.cu"),
     "tiles.cu": code("tiles.cu"),
-    "matern.cu": files("ooc_chol.apps.geostat.covariances").joinpath("matern.cu").read_text(encoding="utf-8"),
+    "matern.cu": files(covariances).joinpath("matern.cu").read_text(encoding="utf-8"),
     "benchmark covariance": CUDA_CODE,
 }
 

@@ -44,7 +44,7 @@ NOT_NEEDED = (
     "tqdm",
     "perfetto",
     "importlib.metadata",
-    "ooc_chol.dense.rates.measuring",
+    f"ooc_chol.{ooc_chol._MODULE_OF['measure_rates']}",
     "ooc_chol.bench",
     "ooc_chol.apps",
 )

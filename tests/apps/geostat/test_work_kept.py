@@ -139,7 +139,7 @@ def test_an_estimate_is_written_before_anything_judges_it(data, tmp_path, monkey
         raise KeyboardInterrupt
 
     for name in ("choose_smoothness", "structure_warning", "check_vecchia"):
-        monkeypatch.setattr(f"ooc_chol.apps.geostat.estimation.fitting.{name}", interrupt)
+        monkeypatch.setattr(fitting, name, interrupt)
     model = tmp_path / "model.json"
     words = ("--x", "x", "--y", "y", "--value", "value", "--method", method, "--neighbours", 10, "--output", model)
     assert shell("fit", data, *words) == 130

@@ -106,6 +106,6 @@ def dask_threads() -> None:
 
 
 @pytest.fixture(scope="module")
-def two_workers(pytestconfig: pytest.Config) -> Any:
+def two_workers(clusters: None, pytestconfig: pytest.Config) -> Any:
     """A client of two workers, which are as good as new when a test is over."""
     return pytestconfig.stash[SHARED].client()

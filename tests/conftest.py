@@ -8,6 +8,7 @@ the one that a person sees.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal

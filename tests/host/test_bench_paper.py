@@ -370,6 +370,7 @@ extern "C" void choose(int x, int y) { blockIdx = {x, y}; }
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("nu", [0.5, 8 / 9])
+@pytest.mark.usefixtures("compilers")
 def test_the_cuda_kernel_computes_the_tiles_of_the_host(nu, tmp_path):
     (tmp_path / "kernel.cpp").write_text(ON_THE_HOST + CUDA_CODE, encoding="utf-8")
     words = ["nvcc", "-std=c++17", "-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(tmp_path / "out.so"), "kernel.cpp"]

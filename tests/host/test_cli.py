@@ -77,6 +77,7 @@ HEAVY = ["ooc_chol.bench", "ooc_chol.apps", "scipy.optimize", "perfetto", "googl
         ("impute --help", "ooc_chol.apps"),
     ],
 )
+@pytest.mark.usefixtures("processes")
 def test_a_command_imports_what_it_needs(folder, words, expected):
     command = [COMMAND[0], "-c", IMPORTED, words, *HEAVY]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
@@ -86,6 +87,7 @@ def test_a_command_imports_what_it_needs(folder, words, expected):
 @pytest.mark.parametrize(
     "words", [["--help"], ["plan", "--n", "3000", "--tile-size", "256", "--memory-budget", "9 MiB"], ["paln"], []]
 )
+@pytest.mark.usefixtures("processes")
 def test_the_package_as_a_module_is_the_command(words, tmp_path):
     own, module = (
         subprocess.run([*command, *words], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
@@ -159,6 +161,7 @@ def cpu_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_page_of_a_large_plan_comes_within_ten_seconds(tmp_path):
     began = cpu_seconds_of_children()
     command = [*COMMAND, "plan", "--n", "160000", "--memory-budget", "80 GB"]
@@ -204,6 +207,7 @@ def test_factor_a_float32_file_in_column_order(capsys, folder):
     assert status == 0 and "residual" in out
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_installed_command_works_in_a_process_of_its_own(folder):
     words = ["factor", "a.npy", "--store", "L.ooc", "--check"]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True, env=ENVIRONMENT)

@@ -31,7 +31,7 @@ def listening() -> set[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module", params=["cores", "GPUs"])
-def opened(request):
+def opened(clusters: None, request):
     """A client of a cluster by a word, on a machine without GPUs and on one that believes it had two; and where it listens."""
     before = listening()
     with dask.config.set(SETTINGS), pytest.MonkeyPatch.context() as patched:
@@ -97,6 +97,7 @@ def test_calls_work_behind_the_certificate(opened, options, tmp_path, monkeypatc
         assert np.array_equal(np.asarray(factor), np.asarray(alone))  # of one machine, to the bit
 
 
+@pytest.mark.usefixtures("clusters")
 def test_slurm_gets_a_certificate_and_keeps_what_its_configuration_says(monkeypatch):
     asked = {}
 
@@ -126,6 +127,7 @@ def test_slurm_gets_a_certificate_and_keeps_what_its_configuration_says(monkeypa
         assert given()["security"] is None  # Dask's own configuration has the certificates of the site
 
 
+@pytest.mark.usefixtures("clusters")
 def test_without_cryptography_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(oc.MissingPackageError, match=r"cryptography.*\[cluster\]"), oc.open_cluster("local:1"):

@@ -262,6 +262,7 @@ def test_cores_that_host_devices_are_given_change_no_bit(engine):
         assert np.array_equal(np.tril(stores[0].view(index)), np.tril(stores[1].view(index)))
 
 
+@pytest.mark.usefixtures("clusters")
 def test_a_worker_computes_with_the_threads_that_dask_gave_it():
     assert worker_threads() is None, "outside of a cluster BLAS says how many"
     expected = whole_factor()

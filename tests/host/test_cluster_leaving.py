@@ -44,7 +44,7 @@ def source() -> object:
 
 
 @pytest.fixture
-def client(monkeypatch):
+def client(clusters: None, monkeypatch):
     """Two workers, of which tests end some: their nannies start others, with threads of this process."""
     monkeypatch.setattr(waiting, "LOOK_SECONDS", 0.2)
     with cluster_of(2) as client:
@@ -241,6 +241,7 @@ def test_memory_that_fills_ends_a_call_in_any_phase_and_room_changes_no_bit(clie
     free.join()
 
 
+@pytest.mark.usefixtures("clusters")
 def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient):
     with cluster_of(1, processes=False, memory_limit=0) as client:
         with pytest.raises(oc.ClusterError, match="none of what is left"):
@@ -256,6 +257,7 @@ def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient
             gathered(client, client.submit(abs, -2, pure=False))
 
 
+@pytest.mark.usefixtures("clusters")
 def test_what_is_fetched_for_long_is_no_stall(impatient, monkeypatch):
     with cluster_of(1, processes=False, memory_limit=0) as client:
         future = client.submit(abs, -3, pure=False)

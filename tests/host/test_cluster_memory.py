@@ -191,6 +191,7 @@ def test_memory_that_is_gone_is_no_other_memory():
     os.close(writer)
 
 
+@pytest.mark.usefixtures("processes")
 def test_memory_of_a_process_that_was_killed_stays_with_who_has_mapped_it():
     code = (
         "import sys; from tests.inside.memory import SharedMemory\n"
@@ -250,6 +251,7 @@ def test_workers_short_of_files_have_the_same_bits(two_workers):
             two_workers.run(soft_limit, files, workers=[address])
 
 
+@pytest.mark.usefixtures("clusters")
 def test_workers_that_are_threads_and_one_alone_share_nothing():
     with cluster_of(1, processes=False) as client:
         assert not shares_memory(client, worker_addresses(client))
@@ -347,6 +349,7 @@ def test_memory_that_was_locked_is_used_again_for_a_block_of_its_size(kept):
     assert block(3).memory.address.use == 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_memory_that_another_process_still_has_is_not_used_again(kept):
     registrar, sent = Registrar(), block(1)
     lock(registrar, sent)

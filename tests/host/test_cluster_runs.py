@@ -301,6 +301,7 @@ def test_what_is_no_client_is_refused():
         oc.cholesky(spd(50), client="not a place")
 
 
+@pytest.mark.usefixtures("processes")
 def test_without_the_extra_the_error_names_it():
     program = (
         "import sys; sys.modules['distributed'] = None\n"
@@ -312,6 +313,7 @@ def test_without_the_extra_the_error_names_it():
     assert "[cluster]" in done.stdout
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_package_and_its_cluster_free_calls_import_no_dask():
     program = (
         "import sys, numpy, ooc_chol as oc\noc.cholesky(numpy.eye(3))\n"
@@ -332,6 +334,7 @@ def test_workers_that_differ_are_named(two_workers):
 # memory
 
 
+@pytest.mark.usefixtures("clusters")
 def test_four_workers_give_the_bits_of_one_machine_and_plans_count_their_bytes():
     expected = one_machine(source())
     with cluster_of(4) as client:
@@ -387,6 +390,7 @@ def _pids(client) -> dict[str, int]:
     return client.run(os.getpid)
 
 
+@pytest.mark.usefixtures("clusters")
 def test_workers_that_are_killed_at_three_moments_change_no_bit():
     expected = one_machine(source())
     with cluster_of(2) as client:
@@ -407,6 +411,7 @@ def _killer(client, share: float):
     return kill
 
 
+@pytest.mark.usefixtures("clusters")
 def test_a_worker_that_comes_late_and_one_that_is_retired_change_no_bit():
     expected = one_machine(source())
     with cluster_of(1) as client:

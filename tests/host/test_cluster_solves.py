@@ -284,6 +284,7 @@ def test_a_damaged_chunk_is_named(two_workers, tmp_path):
             factor.solve(columns(1))
 
 
+@pytest.mark.usefixtures("clusters")
 def test_a_worker_that_dies_in_a_solve_changes_no_bit(tmp_path):
     flag = str(tmp_path / "died")
 

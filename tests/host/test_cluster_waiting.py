@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("no_hang", "dask_threads")
 
 
 @pytest.fixture(scope="module")
-def paused():
+def paused(clusters: None):
     """A client of one worker that is a thread of this process, which has more in memory than Dask lets a worker have."""
     with cluster_of(1, processes=False, memory_limit="64 MiB") as client:
         for _ in range(600):

@@ -46,10 +46,12 @@ def completed(script, *words):
         (["completion", ""], ["bash", "zsh", "fish", "-h", "--help", "--json", "--quiet"]),
     ],
 )
+@pytest.mark.usefixtures("processes")
 def test_bash_completes(script, words, offered):
     assert completed(script("bash"), *words) == offered
 
 
+@pytest.mark.usefixtures("processes")
 def test_bash_offers_every_command_and_option(script):
     made = script("bash")
     for place in places(make_parser()):
@@ -60,6 +62,7 @@ def test_bash_offers_every_command_and_option(script):
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.usefixtures("processes")
 def test_scripts_have_every_command_and_option(script, shell):
     made = script(shell)
     for place in places(make_parser()):

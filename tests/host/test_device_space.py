@@ -219,6 +219,7 @@ def test_an_interrupt_leaves_no_thread(packed):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX")
+@pytest.mark.usefixtures("processes")
 def test_a_forked_child_is_told(packed):
     with check.opened(packed, 1, DDD, "host:0") as space:
         child = os.fork()

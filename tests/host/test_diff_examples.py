@@ -129,6 +129,7 @@ def test_plain_schwarz_is_the_sum_over_subdomains(example):
     np.testing.assert_allclose(found, np.eye(49) - m @ a, atol=1e-13)
 
 
+@pytest.mark.usefixtures("processes")
 def test_domain_decomposition_is_sparse_all_the_way():
     """An epoch at 16,384 points in a process of its own: one dense matrix would have 2 GB."""
     program = f"""

@@ -270,6 +270,7 @@ else:
 
 
 @pytest.mark.parametrize("program", [UNCHANGED, ABSENT], ids=["configuration", "without JAX"])
+@pytest.mark.usefixtures("processes")
 def test_importing(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -224,6 +224,7 @@ print(memory_of_process("VmHWM"))
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_gradients_of_a_large_matrix_take_no_dense_array():
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", _GRADIENT], env=environment, capture_output=True, text=True, check=False)
@@ -247,6 +248,7 @@ print(memory_of_process("VmHWM") - before, held)
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_chunks_bound_the_memory_of_a_structure():
     done = subprocess.run([sys.executable, "-c", _STRUCTURE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

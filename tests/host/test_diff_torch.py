@@ -213,6 +213,7 @@ assert used < 150e6, f"{used} bytes"
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_no_dense_gradient_is_made():
     done = subprocess.run([sys.executable, "-c", WITHOUT_DENSE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -510,6 +511,7 @@ else:
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_without_torch_the_extra_is_named():
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -200,6 +200,7 @@ assert torch.allclose(gradient, A.grad.values, rtol=1e-14, atol=0)
 """
 
 
+@pytest.mark.usefixtures("compilers")
 def test_first_call_of_a_process_compiles(tmp_path):
     """By inductor, where there is a compiler for what it writes."""
     backend = "inductor" if shutil.which("g++") else "aot_eager"

@@ -92,6 +92,7 @@ ENGINES = {
         ],
     ],
 )
+@pytest.mark.usefixtures("processes")
 def test_a_run_of_files_stays_within_its_budgets(folder, engine, host_budget):
     found = measured(folder, store=True, memory_budget=BUDGET, host_budget=host_budget, **ENGINES[engine])
     assert found["beyond"] <= BUDGET + host_budget + CONSTANT
@@ -106,6 +107,7 @@ def test_tiles_that_there_is_no_memory_for_are_refused(folder, monkeypatch):
     assert not list(folder.glob("refused*"))
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_measure_sees_what_an_l_in_memory_takes(folder):
     """Else the bound of the other tests would hold for anything."""
     found = measured(folder, memory_budget=BUDGET, tile_size=256, **ENGINES["native"])

@@ -26,6 +26,7 @@ HELD_BY_OTHERS = {
 
 
 @pytest.mark.parametrize("group", doors.GROUPS)
+@pytest.mark.usefixtures("processes")
 def test_every_name_is_read_or_refused_with_words(group):
     words = [sys.executable, "-m", "tests.fuzz.doors", group]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -547,6 +547,7 @@ def test_a_second_interrupt_while_the_first_is_handled_leaves_no_thread_either(d
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.02])
+@pytest.mark.usefixtures("processes")
 def test_ctrl_c_on_the_command_line(finished, tmp_path, seconds):
     n, nb = 1000, 20  # fifty tile rows, three tiles of memory: a run of some seconds
     path = tmp_path / "a.npy"

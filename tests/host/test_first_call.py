@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "first_call.py"
 
 
+@pytest.mark.usefixtures("processes")
 def test_every_process_is_a_line_and_leaves_nothing_in_the_users_caches(tmp_path):
     output, cache = tmp_path / "lines.jsonl", tmp_path / "cache"
     command = [sys.executable, str(SCRIPT), "--n", "50", "--repeats", "1", "--output", str(output)]

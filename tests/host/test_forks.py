@@ -78,6 +78,7 @@ def child(run: Callable[[], bool]) -> int:
 
 
 @pytest.mark.parametrize("call", CALLS)
+@pytest.mark.usefixtures("processes")
 def test_children_compute_right_while_another_thread_computes(call):
     expected = [each() for each in CALLS]
     ended, right = threading.Event(), expected[CALLS.index(call)]
@@ -104,6 +105,7 @@ def guards() -> set[int]:
     return {id(each.guard()) for each in forked._RENEWALS if each.guard is not None}
 
 
+@pytest.mark.usefixtures("processes")
 def test_locks_that_another_thread_has_are_free_in_a_child():
     """Every lock there is now, and a cached property's, is taken by a thread that is not there in the child."""
     cholesky()
@@ -129,6 +131,7 @@ def test_locks_that_another_thread_has_are_free_in_a_child():
         thread.join()
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_a_run_sets_for_its_time_is_as_before_in_a_child():
     """Threads of BLAS, and Python's garbage collector."""
     before = current_threads()

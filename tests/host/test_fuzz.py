@@ -22,11 +22,13 @@ def check(name: str, cases: int, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("name", [reader.name for reader in readers()])
+@pytest.mark.usefixtures("processes")
 def test_only_meant_errors_come_of_hostile_files(name):
     check(name, CASES, 300.0)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", [reader.name for reader in readers()])
+@pytest.mark.usefixtures("processes")
 def test_only_meant_errors_come_of_many_hostile_files(name):
     check(name, MANY, 1800.0)

@@ -70,6 +70,7 @@ def test_the_scan_finds_what_is_not():
     assert unguarded(ast.parse(code)) == ["scipy.io", "name"]
 
 
+@pytest.mark.usefixtures("processes")
 def test_names_whose_modules_load_blas_are_looked_after():
     """Each module of a public name, in a child that has imported nothing else."""
     code = (
@@ -129,6 +130,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("mib", [20, 60, 90])
+@pytest.mark.usefixtures("processes")
 def test_a_limit_of_memory_is_told_by_whatever_meets_it(call, mib):
     """The limit is set when SciPy's matrices are there, and what calls need beside them is not."""
     code = (

@@ -259,6 +259,7 @@ kept = oc.cholesky(a)
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_ordinary_programs_warn_of_nothing_in_development_mode(tmp_path):
     np.save(tmp_path / "a.npy", A)
     command = [COMMAND[0], "-X", "dev", "-W", "error", "-c", ORDINARY]

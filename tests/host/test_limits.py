@@ -48,6 +48,7 @@ MEBIBYTES = (0, 12, 30, 50, 75, 100, 125, 150, 190, 250, 400, 900, 1 << 20)
 
 
 @pytest.mark.parametrize(("which", "threshold"), [("AS", 0.0), ("DATA", 1e-4)])
+@pytest.mark.usefixtures("processes")
 def test_any_limit_gives_the_right_factor_or_an_error_that_names_it(which, threshold):
     words = [sys.executable, "-W", "ignore", "-c", SCRIPT, which, str(threshold), *map(str, MEBIBYTES)]
     environment = ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "2"}
@@ -83,6 +84,7 @@ for mebibytes in map(int, sys.argv[1:]):
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_libraries_that_a_limit_leaves_no_room_for_are_an_error_and_no_hang():
     words = [sys.executable, "-c", LOADING, "0", "30", "75", "100", "150", "400", "900"]
     run = subprocess.run(words, env=ENVIRONMENT | {"OPENBLAS_NUM_THREADS": "2"}, capture_output=True, text=True, check=False)

@@ -85,11 +85,13 @@ print(limit.name, limit.free_bytes <= 300 << 20, oc.plan(3000, devices="host").b
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_limit_of_the_process_bounds_the_default_budget():
     run = subprocess.run([sys.executable, "-c", LIMITED], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     assert run.stdout.split(" (")[0] == "RLIMIT_AS" and run.stdout.split()[-2:] == ["True", "True"], run.stdout
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_real_control_group_bounds_the_default_budget():
     """Where this process may make one; elsewhere the machine's own number is all that there is to see."""
     parent = Path("/sys/fs/cgroup/memory")

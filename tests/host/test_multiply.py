@@ -365,6 +365,7 @@ def test_operators_of_python_say_what_to_write(packed):
             x @ what
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_child_closes_what_a_thread_of_its_parent_is_using(packed):
     x = np.ones(packed.shape[1])
     told = threading.Event()
@@ -424,6 +425,7 @@ def test_a_matrix_packed_by_the_call_is_closed_with_it(a, tmp_path):
     assert not own_threads()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_forked_child_is_told(packed):
     with oc.multiplier(packed, devices="host:0") as m:
         x = np.ones(packed.shape[1])
@@ -439,6 +441,7 @@ def test_a_forked_child_is_told(packed):
         m(x)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_multiplier_that_nobody_closes_ends_with_the_process():
     code = "import numpy as np, ooc_chol as oc\nm = oc.multiplier(oc.rmat(6), devices='host:0')\nprint(m(np.ones(64)).sum() > 0)"
     run = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)

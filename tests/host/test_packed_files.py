@@ -334,6 +334,7 @@ oc.block_csr(Killed(rows.matrix, 100), store=sys.argv[1], block_bytes=4096)
 
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.usefixtures("processes")
 def test_what_ended_a_run_leaves_no_file_of_that_name(tmp_path, matrix, by):
     path = tmp_path / "a.oocsr"
     root = os.path.dirname(os.path.dirname(oc.__file__))
@@ -359,6 +360,7 @@ assert a.blocks.largest_bytes > 8 << 20 and (a.tocsr() != b.tocsr()).nnz == 0
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_matrix_that_is_left_open_lets_the_process_end(tmp_path):
     root = os.path.dirname(os.path.dirname(oc.__file__))
     command = [sys.executable, "-c", _LEFT_OPEN, tmp_path / "a.oocsr"]

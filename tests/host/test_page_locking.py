@@ -493,6 +493,7 @@ def test_locking_that_goes_on_when_the_memory_is_closed_ends(releaser):
     assert settled(lambda: not [thread for thread in threading.enumerate() if "page-locker" in thread.name])
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_child_leaves_to_its_parent_what_that_has_locked(monkeypatch):
     monkeypatch.setattr(release.RELEASER, "grace_seconds", 3600.0)  # a fork reaches this one only
     registrar, memory, kept = Registrar(), HostMemory(), HostMemory()
@@ -551,6 +552,7 @@ time.sleep({then})
 
 
 @pytest.mark.parametrize(("grace", "then"), [(3600.0, 0.0), (0.0, 0.1)])
+@pytest.mark.usefixtures("processes")
 def test_a_process_ends_at_once_while_memory_waits_or_is_released(grace, then):
     began = time.monotonic()
     command = [COMMAND[0], "-X", "dev", "-c", AT_EXIT.format(grace=grace, then=then)]

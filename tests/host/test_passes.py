@@ -302,6 +302,7 @@ os._exit(0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.usefixtures("processes")
 def test_a_fork_while_another_thread_adds_leaves_the_child_able_to_solve():
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, check=False)
     assert run.stdout == "done\n", run.stderr

@@ -51,7 +51,7 @@ oc.cholesky(oc.from_function(96, tile), tile_size=32, devices="host:0", store=sy
 
 
 @pytest.fixture
-def writer(tmp_path: Path):
+def writer(processes: None, tmp_path: Path):
     """A process that is writing ``L.factor``."""
     command = [COMMAND[0], "-c", WRITER, str(tmp_path / "L.factor")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -115,6 +115,7 @@ def in_child(use: Callable[[], Any]) -> str:
     return told
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_factor_of_the_host_may_be_used_in_a_forked_child_and_a_new_one_be_made(tmp_path, right):
     with oc.cholesky(A, tile_size=NB) as in_memory, oc.cholesky(A, tile_size=NB, store=tmp_path / "L") as in_file:
         x = in_memory.solve(np.ones(N)).tobytes()
@@ -148,6 +149,7 @@ class ForkingProgress:
             os._exit(0)
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_forked_child_does_not_go_on_with_a_factorization(tmp_path, right):
     progress = ForkingProgress()
     try:
@@ -163,6 +165,7 @@ def test_a_forked_child_does_not_go_on_with_a_factorization(tmp_path, right):
     assert os.listdir(tmp_path) == ["L"]
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_device_is_not_used_in_a_forked_child_and_can_be_closed_there():
     device = host_device()
     device.create_stream("a").synchronize()
@@ -171,6 +174,7 @@ def test_a_device_is_not_used_in_a_forked_child_and_can_be_closed_there():
     device.close()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_driver_that_was_called_before_a_fork_is_refused_behind_it(monkeypatch):
     monkeypatch.setattr(forks, "_USED_IN", {})
     assert in_child(lambda: forks.note_driver("cuda")) == "None"
@@ -186,6 +190,7 @@ def solved(factor: oc.CholeskyFactor) -> bytes:
         return factor.solve(np.ones(N)).tobytes()
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_factor_in_a_file_is_an_argument_of_a_spawned_process(tmp_path):
     with oc.cholesky(A, tile_size=NB, store=tmp_path / "L") as factor:
         with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -51,6 +51,7 @@ print(re.search(r"VmHWM:\\s*(\\d+)", pathlib.Path("/proc/self/status").read_text
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_order_a_million_is_planned_in_seconds_and_less_than_a_gigabyte():
     ran = subprocess.run([sys.executable, "-c", MILLION], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr

@@ -52,6 +52,7 @@ PROGRAMS = {"alone": BEFORE, "package after": BEFORE + AFTER, "package before": 
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
+@pytest.mark.usefixtures("processes")
 def test_the_package_is_whole_whatever_is_imported_first(program):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

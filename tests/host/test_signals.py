@@ -127,12 +127,14 @@ USUAL = {("INT", module) for module in IMPORTED} | {("TERM", "scipy"), ("HUP", D
         for module in IMPORTED
     ],
 )
+@pytest.mark.usefixtures("processes")
 def test_a_signal_while_modules_are_imported_ends_without_a_word(tmp_path, module, number, status, said):
     command = [COMMAND[0], "-c", WHILE_IMPORTING, module, str(int(number)), *IMPORTED[module].split()]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT)
     assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_installed_command_is_that_module():
     root = Path(__file__).resolve().parents[2]
     assert 'ooc-chol = "ooc_chol_command:main"' in (root / "pyproject.toml").read_text(encoding="utf-8")

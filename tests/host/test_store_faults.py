@@ -56,6 +56,7 @@ def test_each_reason_why_a_file_does_not_grow_has_its_advice(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("processes")
 def test_the_limit_of_a_process_on_its_files_is_named(tmp_path: Path) -> None:
     """In a process of its own: the limit holds for every file that this one would write."""
     code = (

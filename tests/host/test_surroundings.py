@@ -180,6 +180,7 @@ def _saved(file: str) -> None:
     "file", [pytest.param(each, marks=pytest.mark.package("rasterio")) if each.endswith(".tif") else each for each in WRITERS]
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.usefixtures("processes")
 def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
     """In a child, since a limit of the largest file cannot be lifted for all that pytest writes."""
     path, told = tmp_path / "out" / file, tmp_path / "told"
@@ -243,6 +244,7 @@ def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
     ],
     ids=["a bar", "figures", "an application", "an error", "no words"],
 )
+@pytest.mark.usefixtures("processes")
 def test_a_command_works_without_standard_error(words, status, streams, tmp_path):
     np.save(tmp_path / "a.npy", A)
     mmwrite(tmp_path / "a.mtx", diags_array(np.arange(900.0)))

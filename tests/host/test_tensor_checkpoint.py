@@ -19,6 +19,7 @@ from tests.tensor_runs import problem, random_graph
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_that_is_killed_anywhere_is_gone_on_from_to_the_same_bits(tmp_path):
     right = {svt: digest(solved(None, svt)) for svt in ROUTES}
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

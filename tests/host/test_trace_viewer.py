@@ -223,6 +223,7 @@ def test_the_command_says_what_the_trace_says(capsys, tmp_path):
     assert capsys.readouterr().out == f"{TRACE.summary()}\n"
 
 
+@pytest.mark.usefixtures("processes")
 def test_ctrl_c_ends_the_command(tmp_path):
     path = TRACE.save(tmp_path / "run.pftrace")
     words = [*COMMAND, "trace", "view", "--no-browser", str(path)]

@@ -67,6 +67,7 @@ def checked(program: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.package("mypy")
+@pytest.mark.usefixtures("processes")
 def test_a_users_program_passes_a_strict_type_checker(tmp_path: Path) -> None:
     said = checked(PROGRAM, tmp_path)
     assert [line for line in said if ": error:" in line] == []

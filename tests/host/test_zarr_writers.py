@@ -141,7 +141,7 @@ oc.cholesky(held, checkpoint="L.zarr", tile_size=32, devices="host:0", memory_bu
 
 
 @pytest.fixture
-def other_process():
+def other_process(processes: None):
     """A process that runs ``HELD``, up to where it waits."""
     root = str(Path(oc.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": root}
@@ -243,6 +243,7 @@ def test_an_earlier_run_that_comes_back_finds_a_finished_group_and_leaves_it():
     assert verify(place).is_whole
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_child_of_a_run_leaves_its_lock():
     store = ZarrStore.create("L.zarr", TileGrid(32, 32))
     child = os.fork()

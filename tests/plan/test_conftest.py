@@ -156,7 +156,7 @@ def test_what_starts_something_asks_for_the_fixture(tmp_path, kind):
 
 
 @pytest.mark.parametrize("test", [SPAWNS, MODULE_STARTS], ids=["multiprocessing", "a fixture of the module"])
-def test_what_multiprocessing_and_fixtures_start_is_seen(tmp_path, test):
+def test_what_multiprocessing_and_fixtures_start_is_seen(processes: None, tmp_path, test):
     code, output = run_pytest(tmp_path, {"test_it.py": test})
     assert code == pytest.ExitCode.TESTS_FAILED
     assert "(fixture processes)" in output

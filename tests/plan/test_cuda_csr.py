@@ -53,6 +53,7 @@ def compiled(words):
 
 
 @pytest.mark.parametrize(("kind", "precision", "columns"), CASES)
+@pytest.mark.usefixtures("compilers")
 def test_kernels_compile_without_warnings(kind, precision, columns, tmp_path):
     (tmp_path / "csr.cu").write_text(source(), encoding="utf-8")
     to_cubin = ["-arch=sm_90", "-Werror", "all-warnings", "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "csr.cu")]
@@ -60,6 +61,7 @@ def test_kernels_compile_without_warnings(kind, precision, columns, tmp_path):
 
 
 @pytest.mark.parametrize("case", [*CASES, *thorough(*MORE_CASES)], ids=lambda case: "-".join(map(str, case)))
+@pytest.mark.usefixtures("compilers")
 def test_products_are_within_their_bounds(case, tmp_path):
     kind, precision, columns = case
     (tmp_path / "csr.cpp").write_text(ON_THE_HOST + source() + LAUNCH + CALLED, encoding="utf-8")

@@ -56,12 +56,14 @@ def compiled(words):
 
 @pytest.mark.parametrize("is_numbered", [True, *thorough(False)])
 @pytest.mark.parametrize("name", ["rmat 27", *thorough(*[name for name in DRAWS if name != "rmat 27"])])
+@pytest.mark.usefixtures("compilers")
 def test_kernels_of_graphs_compile_without_warnings(name, is_numbered, tmp_path):
     (tmp_path / "graphs.cu").write_text(source(DRAWS[name], is_numbered=is_numbered), encoding="utf-8")
     compiled(["-arch=sm_90", "-Werror", "all-warnings", "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "graphs.cu")])
 
 
 @pytest.mark.parametrize("name", ["rmat 27", "urand 30", *thorough("rmat 1", "rmat 12 directed", "rmat 30")])
+@pytest.mark.usefixtures("compilers")
 def test_kernels_draw_the_edges_of_the_host(name, tmp_path):
     draw = DRAWS[name]
     (tmp_path / "graphs.cpp").write_text(ON_THE_HOST + source(draw) + CALLED, encoding="utf-8")
@@ -77,6 +79,7 @@ def test_kernels_draw_the_edges_of_the_host(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rmat 12 directed", *thorough("rmat 1", "urand 12")])
+@pytest.mark.usefixtures("compilers")
 def test_kernels_number_vertices_and_count_degrees_as_the_host(name, tmp_path):
     draw = {**DRAWS, "urand 12": oc.urand(12, 3).draw}[name]
     (tmp_path / "graphs.cpp").write_text(ON_THE_HOST + source(draw, is_numbered=True) + CALLED, encoding="utf-8")

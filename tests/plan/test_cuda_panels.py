@@ -153,6 +153,7 @@ def name_of(case):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("case", COMPILED, ids=name_of)
+@pytest.mark.usefixtures("compilers")
 def test_kernels_compile_without_warnings(case, tmp_path):
     precision, block, facts = case
     shapes = [product_shape(facts, precision, block, 15, made) for made in (1, 9)]
@@ -176,6 +177,7 @@ def test_kernels_compile_without_warnings(case, tmp_path):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("case", [*CASES, *thorough(*MORE_CASES)], ids=name_of)
+@pytest.mark.usefixtures("compilers")
 def test_the_arithmetic_is_within_its_bounds(case, tmp_path):
     precision, block, _ = case
     kernels, rows, p = OnTheHost(tmp_path, *case), 8300, 3 if block == 8 else 11
@@ -196,6 +198,7 @@ def test_the_arithmetic_is_within_its_bounds(case, tmp_path):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("block", [8, *thorough(1, 4)])
+@pytest.mark.usefixtures("compilers")
 def test_thread_blocks_of_a_cluster_and_one_alone_make_the_same_bits(block, tmp_path):
     """However many tiles each has: two groups of tiles, or one."""
     rows, p = 8192 + 77, 24 // block
@@ -215,6 +218,7 @@ def test_thread_blocks_of_a_cluster_and_one_alone_make_the_same_bits(block, tmp_
 
 
 @pytest.mark.nvcc
+@pytest.mark.usefixtures("compilers")
 def test_warps_that_share_rows_read_all_before_they_write(tmp_path):
     """More columns than a warp makes, in place, with all coefficients in shared memory or some at a time."""
     kernels = OnTheHost(tmp_path, FDF, 8, A100)
@@ -256,6 +260,7 @@ def product(kernels, basis, coefficients, out, p, q, subtracts):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("case", CASES[:1], ids=name_of)
+@pytest.mark.usefixtures("compilers")
 def test_small_matrices_and_random_panels(case, tmp_path):
     kernels = OnTheHost(tmp_path, *case)
     w = vectors((400, 8), FDF).astype(float)
@@ -284,6 +289,7 @@ def test_small_matrices_and_random_panels(case, tmp_path):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("case", [(DDD, 8, OLD), (FFF, 4, OLD), (DDD, 1, OLD)], ids=name_of)
+@pytest.mark.usefixtures("compilers")
 def test_clamped_factors_are_those_of_the_host(case, tmp_path):
     precision, block, _ = case
     kernels, compute = OnTheHost(tmp_path, *case), precision.compute
@@ -318,6 +324,7 @@ def test_clamped_factors_are_those_of_the_host(case, tmp_path):
 
 
 @pytest.mark.nvcc
+@pytest.mark.usefixtures("compilers")
 def test_columns_are_measured_by_what_they_were(tmp_path):
     kernels = OnTheHost(tmp_path, DDD, 4, OLD)
     scale, before = np.diag(10.0 ** -np.arange(4)), np.eye(4)

@@ -27,6 +27,7 @@ SOURCES = {
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.usefixtures("compilers")
 def test_cuda_sources_compile_without_warnings(name, tmp_path):
     source = tmp_path / "source.cu"
     source.write_text(SOURCES[name], encoding="utf-8")
@@ -46,6 +47,7 @@ def test_cuda_sources_compile_without_warnings(name, tmp_path):
         *thorough(["-cubin", "-arch=sm_90"], ["-cubin", "-arch=sm_80"], ["-cubin", "-arch=sm_90", "-DFP64_MMA=0"]),
     ],
 )
+@pytest.mark.usefixtures("compilers")
 def test_triangular_kernels_of_every_generation_compile_without_warnings(options, tmp_path):
     source = tmp_path / "triangular.cu"
     source.write_text(triangular_source.source(), encoding="utf-8")
@@ -87,7 +89,7 @@ extern "C" void choose_sums(unsigned y) { blockIdx.y = y; }
 
 
 @pytest.fixture(scope="module")
-def on_the_host(tmp_path_factory):
+def on_the_host(compilers: None, tmp_path_factory):
     """The kernels of formats.cu, compiled as C++ of one thread."""
     folder = tmp_path_factory.mktemp("formats")
     (folder / "formats.cpp").write_text(ON_THE_HOST + SOURCES["formats.cu"], encoding="utf-8")

@@ -47,7 +47,7 @@ def compiled(words):
 
 
 @pytest.fixture(scope="module", params=[FDF, *thorough(FFF, DDD)], ids=lambda each: each.value)
-def library(request, tmp_path_factory):
+def library(compilers: None, request, tmp_path_factory):
     """The precision, and the kernels as C++."""
     folder = tmp_path_factory.mktemp("tensors")
     text = code("tensors.cu", **tensor_sizes.c_types(request.param))
@@ -64,6 +64,7 @@ def run(library, name, blocks, *arguments):
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize("precision", [FDF, *thorough(FFF, DDD)])
+@pytest.mark.usefixtures("compilers")
 def test_kernels_compile_without_warnings(precision, tmp_path):
     (tmp_path / "source.cu").write_text(code("tensors.cu", **tensor_sizes.c_types(precision)), encoding="utf-8")
     words = ["-Werror", "all-warnings", "-cubin", "-o", str(tmp_path / "out"), str(tmp_path / "source.cu")]

@@ -22,7 +22,7 @@ C_TYPES = {np.float32: "float", np.float64: "double"}
 
 
 @pytest.fixture(scope="module")
-def emulated(tmp_path_factory):
+def emulated(compilers: None, tmp_path_factory):
     return Emulated(tmp_path_factory.mktemp("values"))
 
 
@@ -49,6 +49,7 @@ class OnTheHost:
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("compilers")
 def test_kernels_compile_without_warnings(kind, tmp_path):
     case, sizes, places = kind
     text = modules.code(

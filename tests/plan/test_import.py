@@ -83,12 +83,14 @@ for name in modules:
 
 @pytest.mark.host
 @pytest.mark.parametrize("program", [IMPORT_THE_PACKAGE, IMPORT_EVERY_MODULE], ids=["package", "every module"])
+@pytest.mark.usefixtures("processes")
 def test_import_asks_for_no_extra(program):
     done = subprocess.run([sys.executable, "-c", REFUSE_EXTRAS + program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.host
+@pytest.mark.usefixtures("processes")
 def test_importing_imports_nothing_and_a_factorization_only_what_it_needs():
     done = subprocess.run([sys.executable, "-c", IMPORT_ALONE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

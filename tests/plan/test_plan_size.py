@@ -161,6 +161,7 @@ print(json.dumps([errors, status]))
 """
 
 
+@pytest.mark.usefixtures("processes")
 def test_what_would_take_the_machine_is_refused_before_anything_is_made():
     command = [sys.executable, "-c", SCRIPT, json.dumps(HUGE)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)

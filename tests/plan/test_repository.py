@@ -64,7 +64,7 @@ def test_files_that_never_run_at_once_are_there():
 
 
 @pytest.fixture(scope="module")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def distributions(processes: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Source distribution, and the wheel built from it, without a network and outside the checkout."""
     checkout, out = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("dist")
     for path in [*repository_files(), *map(Path, LINKS)]:
@@ -100,6 +100,7 @@ def test_source_distribution_holds_each_file_once(distributions):
     assert {Path("LICENSE"), Path("README.md"), Path("pyproject.toml"), Path("ooc_chol/__init__.py")} <= inside
 
 
+@pytest.mark.usefixtures("processes")
 def test_no_file_names_a_place_on_a_machine():
     folders = "|".join(["home", "Users", "root", "work", "tmp", "opt", "mnt", "scratch"])
     anywhere = [rf"/(?:{folders})/[\w.]"]

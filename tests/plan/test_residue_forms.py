@@ -39,7 +39,7 @@ def compile_with_nvcc(code, *options):
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
+def kernels(compilers: None, tmp_path_factory):
     folder = tmp_path_factory.mktemp("forms")
     (folder / "forms.cpp").write_text(ON_THE_HOST + source(BASIS), encoding="utf-8")
     compile_with_nvcc(folder / "forms.cpp", "-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(folder / "out.so"))
@@ -102,6 +102,7 @@ def test_seven_products_are_the_product_modulo_every_modulus(kernels, levels):
     assert found[0] == 1
 
 
+@pytest.mark.usefixtures("compilers")
 def test_the_kernels_compile_without_warnings(tmp_path):
     code = tmp_path / "forms.cu"
     code.write_text(source(BASIS), encoding="utf-8")

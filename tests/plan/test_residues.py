@@ -112,6 +112,7 @@ def test_weights_give_back_a_number_from_its_residues(data):
         *(pytest.param(*case, marks=pytest.mark.thorough) for case in [(4, FP64), (13, FP64), (15, COMPLEX128)]),
     ],
 )
+@pytest.mark.usefixtures("compilers")
 def test_cuda_kernels_compile_without_warnings_and_keep_everything_in_registers(count, fmt, tmp_path):
     code = tmp_path / "residues.cu"
     code.write_text(source(ResidueBasis(count, fmt.is_complex), fmt), encoding="utf-8")

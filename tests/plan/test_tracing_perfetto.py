@@ -306,6 +306,7 @@ def test_a_failed_save_leaves_the_file_that_was_there(tmp_path):
 
 
 @pytest.mark.host
+@pytest.mark.usefixtures("processes")
 def test_protobuf_is_imported_only_to_save():
     code = """
 import sys

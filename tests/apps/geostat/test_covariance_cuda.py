@@ -21,7 +21,7 @@ pytestmark = pytest.mark.nvcc
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
+def library(compilers: None, tmp_path_factory):
     """Compiles the code that a device would get, once."""
     folder = tmp_path_factory.mktemp("covariances")
 
@@ -110,6 +110,7 @@ USUAL_SUMS = ("nested", "nested, space and time")
 
 
 @pytest.mark.parametrize("name", [*USUAL_SUMS, *thorough(*(name for name in SUMS if name not in USUAL_SUMS))])
+@pytest.mark.usefixtures("compilers")
 def test_the_kernel_of_a_sum_compiles_for_a_device(name, tmp_path):
     model, sites = MODELS[name]
     source, made = tmp_path / "nested.cu", tmp_path / "nested.cubin"

@@ -268,6 +268,7 @@ def test_weighted_score():
     assert fitted.score(X[1::2], y[1::2], weights) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.usefixtures("processes")
 def test_without_scikit_learn_only_the_estimator_is_missing():
     program = """
 import sys

@@ -38,6 +38,7 @@ def test_three_maps_are_drawn(tmp_path):
         assert colours(third) > 20
 
 
+@pytest.mark.usefixtures("processes")
 def test_heavy_packages_wait_until_they_are_needed_and_drawing_leaves_pyplot_alone(tmp_path):
     program = f"""
 import sys, numpy as np

@@ -36,7 +36,7 @@ extern "C" void run(int blocks, const int* index, double* whitened, double* sums
 
 
 @pytest.fixture
-def by_one_thread(tmp_path, monkeypatch):
+def by_one_thread(compilers: None, tmp_path, monkeypatch):
     """Takes the place of the public function that runs blocks on GPUs: the same code and arguments, on the host."""
 
     def run(code, name, rows, outputs, arguments, *, threads, shared_bytes, **how):
@@ -86,6 +86,7 @@ def test_too_many_neighbours_are_left_to_the_host():
 
 
 @pytest.mark.parametrize("case", ["Matern 0.889", *thorough("nested", "separable, great circle", "bivariate")])
+@pytest.mark.usefixtures("compilers")
 def test_kernel_compiles_without_warnings(case, tmp_path):
     problem, graph = problem_of(case, 60, 30, has_noise=True)
     source = tmp_path / "vecchia.cu"

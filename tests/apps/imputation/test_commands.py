@@ -87,6 +87,7 @@ def test_a_checkpoint_is_gone_on_from(folder, capsys):
     assert told(capsys, *words)["resumed_lambdas"] == 4
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_signal_ends_a_step_and_says_where_it_goes_on(folder):
     words = ["fit", "gaps.npy", "--graph", "graph.txt", "--checkpoint", "run.oocimp", "--tol", "0", "--max-inner", "1000"]
     program = [sys.executable, "-m", "ooc_chol", "impute", *words, "--output", "out.npz", "--quiet"]

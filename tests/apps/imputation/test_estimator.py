@@ -100,6 +100,7 @@ def test_parameters_as_scikit_learn_has_them():
     assert fitted.transform().shape == (N, 12, 12)
 
 
+@pytest.mark.usefixtures("processes")
 def test_works_without_scikit_learn():
     script = """
 import sys

@@ -42,6 +42,7 @@ def test_a_partitioner_cuts_a_ladder(ladder, name):
     assert 2 <= found["cut"] <= 4 and 0 <= found["imbalance"] < 0.2 and found["seconds"] > 0
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_run_in_a_process_of_its_own_ends_with_its_limit(ladder):
     words = [
         sys.executable,

@@ -126,6 +126,7 @@ def test_normalized_cut_clone_pickle_and_repr():
     assert fresh.set_params(max_ncut=0.5).get_params()["max_ncut"] == 0.5
 
 
+@pytest.mark.usefixtures("processes")
 def test_works_without_scikit_learn():
     script = """
 import sys

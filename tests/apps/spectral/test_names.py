@@ -25,6 +25,7 @@ def test_every_name_is_there_and_known_to_type_checkers():
         spectral.cut  # noqa: B018
 
 
+@pytest.mark.usefixtures("processes")
 def test_names_are_imported_when_they_are_asked_for():
     script = """
 import sys

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, wraps
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ KINDS = {
 TIERS = ("commit", "all")
 #: Packages that take a tenth of a second and more to import, and that no part of the package needs.
 FOREIGN = frozenset(("torch", "jax", "sklearn", "pyamg", "distributed", "dask"))
+#: Of these the ones that others import by themselves: spectral partitions, xarray.
+LIGHT = frozenset(("pyamg", "dask", "distributed"))
+#: Programs that end at once: the commit of a result file, and what a machine is.
+QUICK = frozenset(("git", "uname"))
 COMPILERS = frozenset(("nvcc", "c++", "cc", "g++", "gcc", "clang", "clang++"))
 #: Seconds that a test may sleep in all without the fixture.
 SLEEP_SECONDS = 0.2
@@ -130,6 +134,7 @@ class Watch:
         sys.addaudithook(self._hear)
         sleep, start = time.sleep, BaseProcess.start
 
+        @wraps(sleep)  # by its name others may pickle it
         def asleep(seconds: float) -> None:
             self._sleeps(seconds)
             sleep(seconds)
@@ -175,10 +180,11 @@ class Watch:
             return
         if event == "subprocess.Popen":
             name = Path(os.fsdecode(arguments[0])).name
-            self._note("compilers" if name in COMPILERS else "processes", name)
+            if name not in QUICK:
+                self._note("compilers" if name in COMPILERS else "processes", name)
         elif event in _STARTS:
             self._note("processes", event)
-        elif event == "import" and arguments[0] in FOREIGN - {"pyamg"}:  # spectral partitions import it where it is
+        elif event == "import" and arguments[0] in FOREIGN - LIGHT:
             self._note("foreign", arguments[0])
         elif event == "socket.bind" and "distributed" in sys.modules:
             self._note("clusters", "a port of Dask's")

@@ -226,11 +226,17 @@ def clamped_factors_of_nothing(machine, precision, block):
 
 
 def clamped_factors_of_hardly_anything(machine, precision, block):
-    """Squares that are no normal numbers have no bits to be exact in: nothing of them becomes infinite, and nothing above is."""
+    """Squares that are no normal numbers have no bits to be exact in: nothing of them becomes infinite, and nothing above is.
+
+    A GPU has none of them in FP32, as CuPy compiles: they are zero there.
+    """
     least = np.finfo(precision.compute).smallest_subnormal
     for factor in (1, 3, 1000):
         gram = np.full((block, block), factor * least)
         r, inverse, weak = clamped(machine, precision, gram, 1e-5)
+        if machine.name.startswith("cuda") and precision.compute == np.float32:
+            assert weak == 0 and not r.any() and not inverse.any()
+            continue
         assert weak == 1 and np.isfinite(r).all() and np.isfinite(inverse).all() and (inverse.diagonal() > 0).all()
         assert np.abs(inverse).max() <= 2 * float(np.finfo(precision.compute).tiny) ** -0.5
 

@@ -191,6 +191,8 @@ def _filter_from(told: list[Any] | None, used: int) -> ChebyshevFilter | None:
 
 
 def _pace(told: list[Any]) -> tuple[tuple[int, float], ...]:
+    if not isinstance(told, list):
+        raise TypeError(f"pace is {told!r:.80}, no list")
     return tuple((whole_field(count, "pace", _MOST_COUNT), float(_numbers([residual])[0])) for count, residual in told)
 
 

@@ -398,4 +398,4 @@ def test_vectors_without_columns(sparse, degree):
     for function in (sparse.matmul, sparse.solve, lambda a, x: jax.jit(sparse.matmul)(a, x)):
         assert function(a, nothing).shape == (60, 0)
         assert jax.grad(lambda x, f=function: f(a, x).sum())(nothing).shape == (60, 0)
-    assert not np.asarray(sparse.sampled(a.pattern, nothing, nothing)).any()
+    assert not np.asarray(sparse.sampled(a.pattern, nothing, nothing).values).any()

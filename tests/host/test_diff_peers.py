@@ -48,6 +48,7 @@ def test_what_torch_cannot_is_said_in_its_own_words(peers):
     assert "unsupported combination of layouts" in found["forward_backward"]["failed"]
 
 
+@pytest.mark.usefixtures("processes")
 def test_a_process_that_ends_early_leaves_a_word(peers):
     """A twentieth of a second is not enough to start Python and import torch."""
     import argparse

@@ -201,7 +201,7 @@ assert torch.allclose(gradient, A.grad.values, rtol=1e-14, atol=0)
 
 
 @pytest.mark.usefixtures("compilers")
-def test_first_call_of_a_process_compiles(tmp_path):
+def test_first_call_of_a_process_compiles(processes: None, tmp_path):
     """By inductor, where there is a compiler for what it writes."""
     backend = "inductor" if shutil.which("g++") else "aot_eager"
     own = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path), "TORCHINDUCTOR_COMPILE_THREADS": "1"}

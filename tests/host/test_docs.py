@@ -23,6 +23,7 @@ DOCS = ROOT / "docs"
 ELSEWHERE = {"geostat-guide", "geostat", "index"}
 
 
+@pytest.mark.usefixtures("foreign")
 def test_the_tutorial_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates yet"))
@@ -60,6 +61,7 @@ def zarr_threads(tmp_path_factory):
 @pytest.mark.parametrize(
     "name", [*PAGES, *(pytest.param(name, marks=[pytest.mark.package(each) for each in needs]) for name, needs in MORE.items())]
 )
+@pytest.mark.usefixtures("foreign")
 def test_a_page_runs_and_prints_what_it_shows(one_blas_thread, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / "no rates"))

@@ -52,7 +52,7 @@ def test_the_covariance_of_ones_own_runs_on_the_host_and_says_so(example):
 
 @pytest.mark.nvcc
 @pytest.mark.usefixtures("compilers")
-def test_the_kernel_of_ones_own_compiles_and_makes_the_same_covariance(example, tmp_path):
+def test_the_kernel_of_ones_own_compiles_and_makes_the_same_covariance(processes: None, example, tmp_path):
     """As CUDA C without warnings, and as C++ one thread at a time beside the function for the host."""
     module, _ = example("cuda_covariance")
     (tmp_path / "code.cu").write_text(module.CODE)

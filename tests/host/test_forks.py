@@ -221,6 +221,7 @@ def held(value: object, seen: set[int], depth: int = 0) -> Iterator[object]:
             yield from held(each, seen, depth + 1)
 
 
+@pytest.mark.usefixtures("foreign")
 def test_all_that_modules_hold_is_in_the_table():
     """No variable of a module leads to a lock, a queue, a thread or a pool that a child would not begin anew with."""
     for each in CALLS:

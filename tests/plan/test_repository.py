@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SERIAL_FILES
+from tests.groups import SERIAL_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 LINKS = ("schedulers", "kernels", "apps")

@@ -47,7 +47,7 @@ def relative_error(estimate: Any, true: Any, where: NDArray[np.bool_] | None = N
     found, wanted = _real("estimate", estimate), _real("true", true)
     if found.shape != wanted.shape or found.ndim != 3:
         raise ValueError(f"the estimate has shape {found.shape}, but the truth {wanted.shape}; give two tensors (N, m, n)")
-    where = None if where is None else oc.plain_array("where", where)
+    where = None if where is None else _booleans("where", where)
     if where is not None and where.shape not in (wanted.shape, wanted.shape[:1]):
         raise ValueError(f"where has shape {where.shape}; give ({len(wanted)},) or {wanted.shape}")
     power = power_of([found, wanted], where)
@@ -60,6 +60,14 @@ def _real(name: str, given: Any) -> NDArray[Any]:
     found = oc.plain_array(name, given)
     if found.dtype.kind == "c":
         raise TypeError(f"{name} holds {found.dtype}; compare real and imaginary parts apart")
+    return found
+
+
+def _booleans(name: str, given: Any) -> NDArray[np.bool_]:
+    """An array of what is given, if that is of booleans."""
+    found: NDArray[np.bool_] = oc.plain_array(name, given)
+    if found.dtype != np.bool_:
+        raise TypeError(f"{name}: give an array of bool, not {found.dtype}")
     return found
 
 
@@ -122,7 +130,7 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     2.0
     """
     tensor, weights = oc.plain_array("X", X, gaps_as_nan=True), csr_array(adjacency)
-    mask, shape = oc.plain_array("mask", mask), tensor.shape
+    mask, shape = _booleans("mask", mask), tensor.shape
     by_slice = mask.reshape(len(mask), -1)
     seen = mask.reshape(len(mask), *((1, 1) if mask.ndim == 1 else shape[1:]))
     sums = weights @ np.where(seen, tensor, 0).reshape(len(tensor), -1).astype(np.float64)

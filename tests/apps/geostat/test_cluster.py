@@ -122,6 +122,7 @@ def test_settings_are_copied_with_their_cluster_and_refuse_places_of_one_machine
             geostat.FactorSettings(client=client, **place)
 
 
+@pytest.mark.usefixtures("clusters")
 def test_the_command_fits_on_a_cluster_that_it_starts(dask_threads, tmp_path, capsys):
     data = observations(20)
     lines = [f"{x},{y},{z}" for (x, y), z in zip(data.coordinates, data.values, strict=True)]

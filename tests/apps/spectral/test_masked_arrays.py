@@ -84,6 +84,7 @@ def parted(**options):
 
 
 @pytest.mark.parametrize("name", DOORS)
+@pytest.mark.usefixtures("foreign")
 def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
     check_refused(DOORS[name](tmp_path), tmp_path)
 

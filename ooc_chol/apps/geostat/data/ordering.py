@@ -35,7 +35,7 @@ def morton_order(coordinates: ArrayLike) -> NDArray[np.intp]:
     >>> morton_order(np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     array([1, 2, 3, 0])
     """
-    coordinates = oc.plain_array("coordinates", coordinates)
+    coordinates = oc.plain_array("coordinates", coordinates, np.float64)
     bits = min(_BITS, _KEY_BITS // coordinates.shape[1])
     cells = _quantise(coordinates, bits)
     key = np.zeros(len(cells), dtype=np.uint64)

@@ -38,7 +38,8 @@ test: $(ready)
 	@$(run-tests) --tier commit
 
 test-affected: $(ready)
-	@files=$$($(bin)/python -m tests.affected --since $(SINCE)) && $(run-tests) --tier $(TIER) $$files
+	@files=$$($(bin)/python -m tests.affected --since $(SINCE)); \
+	    if [ -n "$$files" ]; then $(run-tests) --tier $(TIER) $$files; else echo "no test reaches what differs from $(SINCE)"; fi
 
 test-all: $(ready)
 	@$(run-tests) --tier all
@@ -47,9 +48,14 @@ test-thorough: $(ready)
 	@$(run-tests) --tier all --thorough --hypothesis-profile=thorough
 	@$(bin)/python -m tests.fuzz --minutes 30
 
-# The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis.
+# The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis; with
+# pytest-xdist a process a GPU. What measures rates and free memory comes behind, one after the other.
+GPUS ?= $(or $(shell nvidia-smi -L 2>/dev/null | grep -c GPU),1)
+gpu-tests = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" python3 -m pytest -q tests --ignore=tests/plan --require-cuda 1 -p no:benchmark
 test-gpu:
-	@PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" python3 -m pytest -q tests/cuda -m "cuda or multigpu" --require-cuda 1
+	@processes=; if python3 -c 'import xdist' 2>/dev/null; then processes="-n $(GPUS) --dist loadfile"; fi; \
+	    $(gpu-tests) $$processes -m "(cuda or multigpu) and not alone"
+	@$(gpu-tests) -m "(cuda or multigpu) and alone"
 
 check: $(ready)
 	@$(bin)/ruff format --check $(code)

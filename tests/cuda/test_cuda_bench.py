@@ -70,6 +70,7 @@ def test_a_peer_that_is_there_or_says_why_not():
 
 
 @pytest.mark.cuda(n=2)
+@pytest.mark.alone
 def test_cusolver_mg_factors_an_order_that_its_blocks_do_not_divide():
     found = measure_peer(Peer("cusolvermg", 9000), CovarianceProblem(9000), ["cuda:0", "cuda:1"])
     assert "error" not in found, found

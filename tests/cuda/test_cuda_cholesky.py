@@ -148,6 +148,7 @@ def test_a_source_that_fails_midway_ends_the_run_with_its_error():
         on_cuda(Failing(), nb=64, slots=6)
 
 
+@pytest.mark.alone
 def test_device_memory_taken_by_someone_else():
     import cupy as cp
 
@@ -162,6 +163,7 @@ def test_device_memory_taken_by_someone_else():
     check_factor(on_cuda(np.eye(200) * 2), np.eye(200) * 2)
 
 
+@pytest.mark.alone
 def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     import cupy as cp
     import pynvml

@@ -88,6 +88,7 @@ def test_a_run_stays_as_it_is_while_others_are_made():
     assert all(np.array_equal(run.columns, copy) for run, copy in zip(runs, copies, strict=True))
 
 
+@pytest.mark.alone
 def test_memory_of_the_device_is_given_back():
     import cupy as cp
 

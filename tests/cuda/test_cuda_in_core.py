@@ -178,6 +178,7 @@ def test_an_l_that_does_not_fit_on_the_gpu_is_refused_or_goes_to_the_host():
     assert "memory" in repr(oc.cholesky(a, tile_size=256, memory_budget="160 MiB", fp64="native", store=oc.HostMemory()))
 
 
+@pytest.mark.alone
 def test_closing_gives_the_memory_back():
     import cupy as cp
 

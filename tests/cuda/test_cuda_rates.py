@@ -17,7 +17,7 @@ from tests.inside.kernels import machine_identity
 from tests.inside.precision import COMPLEX64, COMPLEX128, FP32
 from tests.inside.tasks import TileGrid
 
-pytestmark = pytest.mark.cuda
+pytestmark = [pytest.mark.cuda, pytest.mark.alone]
 
 #: More than any GPU of today has, in flops, bytes or entries per second: a figure above it has the wrong unit.
 TOO_MUCH = 1e16

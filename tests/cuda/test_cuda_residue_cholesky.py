@@ -318,6 +318,7 @@ def test_a_source_that_fails_midway_ends_the_run_with_its_error_and_the_device_s
 # memory and time
 
 
+@pytest.mark.alone
 def test_no_allocation_during_the_run_and_memory_within_budget_by_nvml():
     import cupy as cp
     import pynvml

@@ -61,6 +61,7 @@ def begun(path: Path, a=A, calls: int = 62, **options) -> Path:
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_kills_at_random_moments_are_gone_on_from_to_the_same_bits(tmp_path):
     """Of every engine; what ends a child is SIGKILL at any time, or in the middle of a write."""
     words = [sys.executable, ROOT / "benchmarks/kills.py", "--kills", "32", "--seed", "1", "--output", tmp_path / "kills.json"]

@@ -208,6 +208,7 @@ def test_factor_a_float32_file_in_column_order(capsys, folder):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_the_installed_command_works_in_a_process_of_its_own(folder):
     words = ["factor", "a.npy", "--store", "L.ooc", "--check"]
     done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=True, env=ENVIRONMENT)

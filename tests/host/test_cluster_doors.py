@@ -86,6 +86,7 @@ def test_a_call_without_the_certificate_gets_nowhere(opened, scheme):
 
 @pytest.mark.parametrize("opened", ["cores"], indirect=True)
 @pytest.mark.parametrize("options", [{}, {"store": "L.zarr"}, {"precision_threshold": 1e-6}], ids=["memory", "Zarr", "mixed"])
+@pytest.mark.commit
 def test_calls_work_behind_the_certificate(opened, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     client, rng = opened[0], np.random.default_rng(3)

@@ -24,6 +24,7 @@ GIVEN = {
 
 
 @pytest.mark.parametrize(("given", "fp64", "nb"), [("array", "residue", 32), ("function", "native", 16), ("dask", "native", 16)])
+@pytest.mark.commit
 def test_formats_and_factor_are_those_of_one_machine_to_the_bit(two_workers, given, fp64, nb, no_hang):
     how = {"precision_threshold": 1e-5, "tile_size": nb, "fp64": fp64, "devices": "host:0", "lower": True}
     alone = oc.cholesky(A, half_products=False, **how)

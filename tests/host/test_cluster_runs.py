@@ -98,6 +98,7 @@ def check_bits(a, client, expected, **options):
 # sources
 
 
+@pytest.mark.commit
 def test_a_dask_array_of_odd_chunks_gives_the_bits_of_one_machine(two_workers):
     import dask.array
 
@@ -391,6 +392,7 @@ def _pids(client) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("clusters")
+@pytest.mark.commit
 def test_workers_that_are_killed_at_three_moments_change_no_bit():
     expected = one_machine(source())
     with cluster_of(2) as client:
@@ -462,6 +464,7 @@ def test_ctrl_c_cancels(two_workers):
 # a Zarr group
 
 
+@pytest.mark.commit
 def test_a_group_has_the_bits_of_one_machine_and_outlives_the_cluster(two_workers, stored_a, tmp_path):
     import zarr
 

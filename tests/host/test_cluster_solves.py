@@ -99,6 +99,7 @@ def check_near(found: np.ndarray, expected: np.ndarray, dtype: str = "float64") 
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "complex128", "complex64"])
+@pytest.mark.commit
 def test_solves_and_products_of_every_type(two_workers, dtype):
     a, b = spd(dtype), columns(3, dtype)
     with (

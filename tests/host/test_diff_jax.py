@@ -44,6 +44,7 @@ def close(found, expected, bound=1e-12):
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.commit
 def test_derivatives_of_first_and_second_order_are_right_both_ways(sparse, name):
     from jax.test_util import check_grads
 

@@ -157,6 +157,7 @@ def test_many_kinds_of_operands_compile(sparse, torch):
             assert torch.equal(compiled(a, b), sparse.solve(a, b) + 1)
 
 
+@pytest.mark.commit
 def test_a_module_that_holds_a_matrix_trains_compiled(sparse, torch):
     class Model(torch.nn.Module):
         def __init__(self):

@@ -11,6 +11,7 @@ from tests.host.torch_matrices import bits, poisson
 
 #: The warning is of torch about its own modules, when it first differentiates forward.
 pytestmark = [
+    pytest.mark.commit,
     pytest.mark.host,
     pytest.mark.package("torch"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.*is deprecated:DeprecationWarning"),

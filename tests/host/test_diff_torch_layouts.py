@@ -9,6 +9,7 @@ import scipy.sparse
 import ooc_chol as oc
 
 pytestmark = [
+    pytest.mark.commit,
     pytest.mark.host,
     pytest.mark.package("torch"),
     pytest.mark.filterwarnings("ignore:Sparse"),

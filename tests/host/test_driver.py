@@ -428,6 +428,7 @@ CONSTANT_BYTES = 17_000_000
 
 @pytest.mark.parametrize("kind", ["file", "function"])
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_memory_stays_within_the_budget_and_a_constant(tmp_path, kind):
     n, nb, budget = 4096, 256, 16 << 20
     matrix = "function"

@@ -53,6 +53,7 @@ def interrupted(path, monkeypatch, product=25, **options):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_run_that_is_killed_anywhere_is_gone_on_from_to_the_same_bits(tmp_path, right):
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     words = [sys.executable, "-m", "tests.host.eigsh_kills", str(tmp_path)]

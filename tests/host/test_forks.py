@@ -106,6 +106,7 @@ def guards() -> set[int]:
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_locks_that_another_thread_has_are_free_in_a_child():
     """Every lock there is now, and a cached property's, is taken by a thread that is not there in the child."""
     cholesky()
@@ -222,6 +223,7 @@ def held(value: object, seen: set[int], depth: int = 0) -> Iterator[object]:
 
 
 @pytest.mark.usefixtures("foreign")
+@pytest.mark.commit
 def test_all_that_modules_hold_is_in_the_table():
     """No variable of a module leads to a lock, a queue, a thread or a pool that a child would not begin anew with."""
     for each in CALLS:

@@ -46,6 +46,7 @@ def pythons() -> list[str]:
 
 @pytest.mark.parametrize("mode", ["fp64", "residue", "mixed", "escalating"])
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_an_interrupt_at_any_moment_leaves_nothing_and_the_process_ends(mode, tmp_path):
     for number, python in enumerate(pythons()):
         folder = tmp_path / str(number)

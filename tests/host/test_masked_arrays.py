@@ -282,6 +282,7 @@ def test_no_dense_graph_that_is_masked_is_taken():
 
 
 @pytest.mark.package("torch")
+@pytest.mark.commit
 def test_torch_takes_no_masked_array_for_its_tensor():
     import ooc_chol.diff.torch as sparse
 
@@ -291,6 +292,7 @@ def test_torch_takes_no_masked_array_for_its_tensor():
 
 
 @pytest.mark.package("jax")
+@pytest.mark.commit
 def test_jax_takes_no_masked_array_for_its_own():
     import jax
 

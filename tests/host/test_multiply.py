@@ -426,6 +426,7 @@ def test_a_matrix_packed_by_the_call_is_closed_with_it(a, tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_forked_child_is_told(packed):
     with oc.multiplier(packed, devices="host:0") as m:
         x = np.ones(packed.shape[1])

@@ -196,6 +196,7 @@ def test_parts_of_an_h5py_data_set_in_other_files_are_inputs(folder):
 
 
 @pytest.mark.package("dask")
+@pytest.mark.commit
 def test_what_lies_behind_a_dask_array_is_an_input(folder):
     import dask.array
 

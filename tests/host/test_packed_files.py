@@ -335,6 +335,7 @@ oc.block_csr(Killed(rows.matrix, 100), store=sys.argv[1], block_bytes=4096)
 
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_what_ended_a_run_leaves_no_file_of_that_name(tmp_path, matrix, by):
     path = tmp_path / "a.oocsr"
     root = os.path.dirname(os.path.dirname(oc.__file__))

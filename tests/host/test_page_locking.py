@@ -278,6 +278,7 @@ def test_an_interrupt_ends_the_waiting_of_the_main_thread():
 
 
 @pytest.mark.usefixtures("waiting")
+@pytest.mark.commit
 def test_the_driver_is_left_to_others_twice_as_long_as_a_piece_took_unless_one_waits():
     locks, memory, registrar = pieces_in_sight(6, registrar=Registrar(seconds=0.05))
     starts, _ = lock_all(locks, memory, 6)

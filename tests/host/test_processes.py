@@ -116,6 +116,7 @@ def in_child(use: Callable[[], Any]) -> str:
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_factor_of_the_host_may_be_used_in_a_forked_child_and_a_new_one_be_made(tmp_path, right):
     with oc.cholesky(A, tile_size=NB) as in_memory, oc.cholesky(A, tile_size=NB, store=tmp_path / "L") as in_file:
         x = in_memory.solve(np.ones(N)).tobytes()
@@ -191,6 +192,7 @@ def solved(factor: oc.CholeskyFactor) -> bytes:
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_factor_in_a_file_is_an_argument_of_a_spawned_process(tmp_path):
     with oc.cholesky(A, tile_size=NB, store=tmp_path / "L") as factor:
         with multiprocessing.get_context("spawn").Pool(1) as pool:

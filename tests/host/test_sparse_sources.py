@@ -337,6 +337,7 @@ def test_options_that_mean_nothing_are_refused() -> None:
 @pytest.mark.filterwarnings("ignore:Sparse")  # PyTorch's own, at the first sparse tensor of a process
 @pytest.mark.package("torch")
 @pytest.mark.parametrize("layout", ["csr", "coo"])
+@pytest.mark.commit
 def test_tensors_of_pytorch(layout: str) -> None:
     import torch
 

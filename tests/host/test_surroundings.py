@@ -181,6 +181,7 @@ def _saved(file: str) -> None:
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
     """In a child, since a limit of the largest file cannot be lifted for all that pytest writes."""
     path, told = tmp_path / "out" / file, tmp_path / "told"

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_run_that_is_killed_anywhere_is_gone_on_from_to_the_same_bits(tmp_path):
     right = {svt: digest(solved(None, svt)) for svt in ROUTES}
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}

@@ -181,6 +181,7 @@ def test_a_team_reads_large_tiles_of_the_file_and_sees_damage(tmp_path):
 
 
 @pytest.mark.usefixtures("waiting")
+@pytest.mark.commit
 def test_a_slow_disk_holds_up_who_writes_once_the_queue_is_full():
     gate, written = threading.Event(), []
 

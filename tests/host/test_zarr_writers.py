@@ -158,6 +158,7 @@ def other_process(processes: None):
 @pytest.mark.parametrize(
     "options", [{}, {"replace_store": True}, {"checkpoint": True}, {"checkpoint": True, "replace_store": True}]
 )
+@pytest.mark.commit
 def test_a_run_of_another_process_is_named_and_left_alone(other_process, options):
     what = rf"L\.zarr.* another run is writing this group \(process {other_process.pid}: "
     with pytest.raises(oc.TierError, match=what):

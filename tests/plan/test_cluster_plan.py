@@ -211,6 +211,7 @@ def test_what_makes_no_sense_is_refused(make, message):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_plan_needs_neither_dask_nor_zarr():
     program = "import sys; from tests.inside.cluster import plan; assert not {'dask', 'distributed', 'zarr'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=120).returncode == 0

@@ -110,6 +110,7 @@ def test_a_thread_that_is_left_fails_its_test(tmp_path):
 
 @pytest.mark.host
 @either_way
+@pytest.mark.commit
 def test_run_counts_what_it_deselects(tmp_path, options):
     """Two processes, beside: each takes whole files with one thread of BLAS, and all that are serial go to one of them."""
     tests = {"test_it.py": HAS_PACKAGE + NEEDS_DATA + NEEDS_DEVICES + NEEDS_PACKAGE + IS_THOROUGH}
@@ -134,6 +135,7 @@ def test_missing_requirement_is_an_error(tmp_path, option):
 
 
 @pytest.mark.parametrize("lengths", [(12, 6, 3), (2, 2, 2, 2), (5, 1)])
+@pytest.mark.commit
 def test_a_thinned_product_meets_every_pair_and_marks_the_rest(lengths):
     product = pairwise(*map(range, lengths))
     assert [combination.values for combination in product] == list(itertools.product(*map(range, lengths)))
@@ -163,6 +165,7 @@ def test_what_multiprocessing_and_fixtures_start_is_seen(processes: None, tmp_pa
 
 
 @either_way
+@pytest.mark.commit
 def test_a_tier_leaves_kinds_out_and_counts_them(tmp_path, options):
     chosen = "import pytest\n@pytest.mark.commit\ndef test_chosen(processes): pass\n"
     tests = {f"test_{kind}.py": test.format(kind) for kind, test in STARTS.items()} | {

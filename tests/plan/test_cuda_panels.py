@@ -261,6 +261,7 @@ def product(kernels, basis, coefficients, out, p, q, subtracts):
 @pytest.mark.nvcc
 @pytest.mark.parametrize("case", CASES[:1], ids=name_of)
 @pytest.mark.usefixtures("compilers")
+@pytest.mark.commit
 def test_small_matrices_and_random_panels(case, tmp_path):
     kernels = OnTheHost(tmp_path, *case)
     w = vectors((400, 8), FDF).astype(float)

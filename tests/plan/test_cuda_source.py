@@ -118,6 +118,7 @@ def call(function, *arguments):
 @pytest.mark.nvcc
 @pytest.mark.parametrize("fmt", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.commit
 def test_kernels_of_formats_have_the_bits_of_the_host(on_the_host, kind, fmt):
     rng = np.random.default_rng(7)
     for shape in [(1, 1), (3, 5), (64, 64), (101, 203)]:

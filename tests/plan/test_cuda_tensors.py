@@ -103,6 +103,7 @@ def test_panels_whose_rows_lie_apart(library):
 
 
 @pytest.mark.nvcc
+@pytest.mark.commit
 def test_squares_are_summed(library):
     terms = np.random.default_rng(2).standard_normal((3, 1000))
     out = np.empty(3)

@@ -81,6 +81,7 @@ def test_kernels_compile_without_warnings(kind, tmp_path):
         for columns in COLUMNS
     ],
 )
+@pytest.mark.commit
 def test_products_and_samples_are_within_their_bounds(case, columns, emulated):
     pattern = problems.pattern_of(LENGTHS + problems.short_rows())
     mine = OnTheHost(pattern)

@@ -43,6 +43,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_what_is_imported_is_what_is_used():
     done = subprocess.run([sys.executable, "-c", _LAZY], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

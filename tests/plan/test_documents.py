@@ -68,6 +68,7 @@ def resolves(name: str) -> bool:
 
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
 @pytest.mark.usefixtures("foreign")
+@pytest.mark.commit
 def test_paths_and_names_of_the_package_exist(page):
     names = named(read(page))
     missing = [name for name in names if is_path(name) and not is_there(name)]

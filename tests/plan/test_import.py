@@ -12,6 +12,8 @@ import pytest
 
 import ooc_chol
 
+pytestmark = pytest.mark.commit
+
 #: Installed before anything else: remembers and refuses every import of a package that belongs to an extra.
 REFUSE_EXTRAS = """
 import sys

@@ -177,6 +177,7 @@ def test_every_entry_is_used_and_has_one_name(room):
 
 @pytest.mark.host
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_room_imports_nothing_but_what_is_asked_for():
     code = (
         "import sys\nfrom importlib import import_module\n"

@@ -76,6 +76,7 @@ def distributions(processes: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.host
+@pytest.mark.commit
 def test_wheel_holds_the_package_and_nothing_else(distributions):
     with zipfile.ZipFile(distributions[1]) as wheel:
         names = [Path(name) for name in wheel.namelist()]
@@ -101,6 +102,7 @@ def test_source_distribution_holds_each_file_once(distributions):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_no_file_names_a_place_on_a_machine():
     folders = "|".join(["home", "Users", "root", "work", "tmp", "opt", "mnt", "scratch"])
     anywhere = [rf"/(?:{folders})/[\w.]"]

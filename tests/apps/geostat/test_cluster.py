@@ -26,6 +26,7 @@ def observations(n: int = N):
     return geostat.make_observations(places, values)
 
 
+@pytest.mark.commit
 def test_the_likelihood_has_the_bits_of_one_machine(two_workers, one_blas_thread):
     model = geostat.Matern(1.2, 0.3, 1.5, 0.05)
     here = geostat.log_likelihood(observations(), model, settings=geostat.FactorSettings(**HOW))

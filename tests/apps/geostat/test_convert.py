@@ -17,7 +17,7 @@ from tests.apps.geostat.geostat_tolerances import CLOSED_FORM, OTHER_PACKAGE
 from tests.inside.cli import main
 from tests.inside.geostat import PACKAGES, io, results
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.commit, pytest.mark.host]
 
 DISTANCES = np.geomspace(1e-3, 5.0, 40)
 

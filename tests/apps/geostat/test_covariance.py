@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat import SMOOTHNESS, Matern, chordal_coordinates, covar
 from tests.apps.geostat.geostat_tolerances import CLOSED_FORM
 from tests.inside.geostat import EARTH_RADIUS_KM
 
-pytestmark = pytest.mark.plan
+pytestmark = [pytest.mark.commit, pytest.mark.plan]
 
 
 def matern_by_bessel(r, nu):

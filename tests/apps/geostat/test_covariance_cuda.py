@@ -71,6 +71,7 @@ def by_host(model, sites, rows, cols, noise=None):
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 @pytest.mark.parametrize("nu", [0.1, 0.5, 0.889, 1.5, 2.5, 20.0])
+@pytest.mark.commit
 def test_kernel_fills_the_tile_of_the_host(library, nu, dimensions):
     rng = np.random.default_rng(5)
     sites = rng.uniform(size=(70, dimensions)) * 10.0 ** rng.uniform(-9, 1.5, (70, 1))
@@ -82,6 +83,7 @@ def test_kernel_fills_the_tile_of_the_host(library, nu, dimensions):
 
 
 @pytest.mark.parametrize(("model", "sites"), MODELS.values(), ids=MODELS)
+@pytest.mark.commit
 def test_kernels_of_all_families_fill_the_tile_of_the_host(library, model, sites):
     places, rows, cols = sites(60, 8), range(30, 55), range(20, 40)
     expected = by_host(model, places, rows, cols)

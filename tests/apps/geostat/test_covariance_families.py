@@ -25,7 +25,7 @@ from tests.apps.geostat.geostat_tolerances import FIVE_POINTS, SCIKIT_LEARN, TAB
 from tests.apps.geostat.models import MODELS, globe, plane
 from tests.inside.geostat import EARTH_RADIUS_KM
 
-pytestmark = pytest.mark.plan
+pytestmark = [pytest.mark.commit, pytest.mark.plan]
 
 
 #: Covariance functions whose variance is not the same at all sites.

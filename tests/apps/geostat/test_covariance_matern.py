@@ -13,7 +13,7 @@ from ooc_chol.apps.geostat import SMOOTHNESS, Matern, cross_covariance, derivati
 from tests.apps.geostat.geostat_tolerances import CLOSED_FORM, FIVE_POINTS, SCIKIT_LEARN, SEVENTEEN_DIGITS, TABLE
 from tests.inside.geostat import MaternProfile, bessel_k, matern_tables, matern_values
 
-pytestmark = pytest.mark.plan
+pytestmark = [pytest.mark.commit, pytest.mark.plan]
 
 #: nu, z, K, dK/dnu, M, dM/dnu (T12; 40 digits, printed with 17).
 PRINTED = [

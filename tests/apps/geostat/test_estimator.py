@@ -34,6 +34,7 @@ NOT_HERE = {"check_array_api_input"}
 # scikit-learn's checks
 
 
+@pytest.mark.commit
 def test_passes_the_checks_of_scikit_learn():
     estimator = MaternGP(range=1.0, variance=1.0, nugget=0.01)
     results = estimator_checks.check_estimator(estimator, on_skip=None)
@@ -74,6 +75,7 @@ def test_pickle_and_clone():
 
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
 @pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.commit
 def test_agrees_with_scikit_learn_at_fixed_parameters(nu, d):
     X, y = example(d=d)
     new = np.random.default_rng(1).uniform(-0.2, 1.2, size=(30, d))

@@ -12,7 +12,7 @@ from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern, log_likelihood, make_observations, profile_log_likelihood
 from tests.apps.geostat.geostat_tolerances import CENTRAL_DIFFERENCE, TWO_ROUTES, printed
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
+pytestmark = [pytest.mark.commit, pytest.mark.usefixtures("one_blas_thread")]
 
 
 def dense(model, sites):

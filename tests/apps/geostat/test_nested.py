@@ -35,7 +35,7 @@ from tests.apps.geostat.few_tiles import FEW_TILES, fit, infer, log_likelihood, 
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, OTHER_PACKAGE, TWO_ROUTES
 from tests.inside.geostat import effective_range, packages_for, structure_warnings
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
+pytestmark = [pytest.mark.commit, pytest.mark.usefixtures("one_blas_thread")]
 
 #: Relative difference of a likelihood from that of a dense matrix of Bessel functions.
 DENSE_LIKELIHOOD = 1e-12

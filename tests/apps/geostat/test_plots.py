@@ -39,6 +39,7 @@ def test_three_maps_are_drawn(tmp_path):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_heavy_packages_wait_until_they_are_needed_and_drawing_leaves_pyplot_alone(tmp_path):
     program = f"""
 import sys, numpy as np

@@ -24,7 +24,7 @@ from ooc_chol.apps.geostat import (
 )
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
+pytestmark = [pytest.mark.commit, pytest.mark.usefixtures("one_blas_thread")]
 
 MODEL = Matern(1.5, 0.25, 1.5, 0.05)
 

@@ -88,6 +88,7 @@ def test_a_checkpoint_is_gone_on_from(folder, capsys):
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_a_signal_ends_a_step_and_says_where_it_goes_on(folder):
     words = ["fit", "gaps.npy", "--graph", "graph.txt", "--checkpoint", "run.oocimp", "--tol", "0", "--max-inner", "1000"]
     program = [sys.executable, "-m", "ooc_chol", "impute", *words, "--output", "out.npz", "--quiet"]

@@ -26,6 +26,7 @@ def test_every_name_is_there_and_known_to_type_checkers():
 
 
 @pytest.mark.usefixtures("processes")
+@pytest.mark.commit
 def test_names_are_imported_when_they_are_asked_for():
     script = """
 import sys

@@ -24,7 +24,7 @@ from tests.apps.spectral.spectral_graphs import (
 )
 from tests.inside.spectral import Lowest, SmoothedAggregation, SolverOptions, TooDenseError, chosen_way, lowest_eigenpairs
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.commit, pytest.mark.host]
 
 HOST = SolverOptions(devices="host:0")
 AMG = "LOBPCG with smoothed aggregation"

@@ -31,6 +31,7 @@ def checks_of(estimator, not_for_it):
     return passed
 
 
+@pytest.mark.commit
 def test_passes_the_checks_of_scikit_learn():
     passed = checks_of(SpectralPartition(3, affinity="nearest_neighbors"), set())
     assert {"check_clustering", "check_estimators_pickle", "check_n_features_in", "check_fit_idempotent"} <= passed
@@ -41,6 +42,7 @@ def test_passes_them_with_precomputed_affinities():
     assert {"check_positive_only_tag_during_fit", "check_estimator_sparse_array", "check_estimators_pickle"} <= passed
 
 
+@pytest.mark.commit
 def test_is_what_the_function_gives():
     matrix = grid(8, 9)
     fitted = SpectralPartition(3, seed=4).fit(matrix)

@@ -10,7 +10,7 @@ import ooc_chol as oc
 from ooc_chol.apps import spectral as s
 from tests.masked import Door, array_parameters, check_real, check_refused, masked
 
-pytestmark = pytest.mark.usefixtures("one_blas_thread")
+pytestmark = [pytest.mark.commit, pytest.mark.usefixtures("foreign"), pytest.mark.usefixtures("one_blas_thread")]
 
 N = 12
 RNG = np.random.default_rng(0)
@@ -84,7 +84,6 @@ def parted(**options):
 
 
 @pytest.mark.parametrize("name", DOORS)
-@pytest.mark.usefixtures("foreign")
 def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
     check_refused(DOORS[name](tmp_path), tmp_path)
 

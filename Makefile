@@ -15,8 +15,8 @@ VENV ?= .venv
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 # Folder of shared data; without it the tests that need it are deselected and counted.
 DATA ?= $(wildcard ../shared/data)
-# Processes that run the tests, one thread of BLAS each.
-WORKERS ?= $(shell nproc)
+# Processes that run the tests, one thread of BLAS each: one more than the cores, since some tests wait.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 TIER ?= commit
 SINCE ?= main
 

@@ -28,9 +28,9 @@ from threadpoolctl import threadpool_limits
 from tests.cluster_machines import SHARED, SharedCluster, dask_threads, two_workers
 from tests.groups import CLUSTER_FILES, group_of
 from tests.inside import imported
-from tests.kinds import TIERS, Watch, clusters, compilers, count_lines, foreign, left_out, processes, waiting
+from tests.kinds import TIERS, Watch, clusters, compilers, count_lines, foreign, left_out, long, processes, waiting
 
-__all__ = ["clusters", "compilers", "dask_threads", "foreign", "processes", "two_workers", "waiting"]
+__all__ = ["clusters", "compilers", "dask_threads", "foreign", "long", "processes", "two_workers", "waiting"]
 
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=50, print_blob=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000, print_blob=True)

@@ -26,6 +26,7 @@ KINDS = {
     "compilers": "starts a compiler",
     "foreign": "imports torch, JAX, scikit-learn, PyAMG or Dask",
     "waiting": "waits by the clock",
+    "long": "computes for seconds",
 }
 #: Tiers: ``commit`` leaves all kinds out but for tests marked ``commit``.
 TIERS = ("commit", "all")
@@ -66,6 +67,11 @@ def foreign() -> None:
 @pytest.fixture(scope="session")
 def waiting() -> None:
     """Permit sleep."""
+
+
+@pytest.fixture(scope="session")
+def long() -> None:
+    """Say that a test computes for seconds, where smaller ones hold the same in less."""
 
 
 def kinds_of(item: pytest.Item) -> list[str]:

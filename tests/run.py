@@ -28,7 +28,7 @@ SECONDS = ROOT / "tests" / "seconds.json"
 #: Seconds of a file that no run has recorded.
 UNKNOWN = 2.0
 #: Chunks for each process: more share the work better, each collects and imports anew.
-CHUNKS = 7
+CHUNKS = 5
 #: A file is named when it takes more than this many times its recorded seconds, and some more.
 OVER, SLACK = 2.0, 2.0
 

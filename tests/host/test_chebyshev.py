@@ -174,6 +174,7 @@ def test_a_filtered_run_taken_up_at_a_restart_ends_with_the_same_bits(tmp_path):
             oc.eigsh(laplacian, 5, checkpoint=tmp_path / "20", **(options | {"degree": 1}))
 
 
+@pytest.mark.usefixtures("long")
 def test_several_devices_give_the_bits_of_one():
     n = 3 * CHUNK_ROWS
     d = np.concatenate([np.linspace(0.0, 0.3, 20), np.linspace(0.4, 1.0, n - 20)])

@@ -119,6 +119,7 @@ def test_a_full_log_is_read_in_between(packed):
 
 
 @pytest.mark.parametrize(("precision", "block"), [(DDD, 1), (FDF, 2), *thorough((DDD, 4), (FFF, 8), (FDF, 8), (FDF, 1))])
+@pytest.mark.usefixtures("long")
 def test_bits_and_bytes_of_memory_and_of_a_file(packed, stored, precision, block):
     with check.opened(packed, block, precision, "host:0") as space:
         wanted = check.everything(space)

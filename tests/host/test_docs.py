@@ -102,6 +102,8 @@ def public_names(module):
     return set(getattr(module, "__all__", None) or re.findall(r"\bimport (\w+) as \1$", text, flags=re.MULTILINE))
 
 
+@pytest.mark.commit
+@pytest.mark.usefixtures("foreign")
 def test_every_public_name_has_a_place_in_the_reference():
     for module, names in (
         (oc, ("factorization", "objects", "errors", "tracing", "files", "sparse", "eigen", "tensors")),

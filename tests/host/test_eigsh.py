@@ -52,6 +52,7 @@ TIGHT = [("DDD", 1e-12), ("FDF", 1e-7), ("FFF", 1e-6)]
 # passes
 
 
+@pytest.mark.usefixtures("long")
 def test_larger_blocks_take_fewer_passes(rmat13):
     passes = []
     for block in BLOCKS[::-1]:

@@ -95,6 +95,7 @@ def test_host_memory_is_used_in_these_runs(tmp_path):
 
 @pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning")  # of pivots that are near to failing
 @pytest.mark.parametrize("name", ["row", "panel", "restart", "fp64"])
+@pytest.mark.usefixtures("long")
 def test_what_is_computed_again_moves_what_is_planned(tmp_path, name):
     case = ESCALATIONS[name]
     with case.factor(store=tmp_path / "L.ooc", host_budget="60 kB") as factor:
@@ -139,6 +140,7 @@ def test_traces_and_reports_tell_files_from_memory(tmp_path):
 # rates of folders
 
 
+@pytest.mark.usefixtures("long")
 def test_a_folder_is_measured_for_all_stores_on_its_disk(tmp_path):
     assert disk_rates(tmp_path / "L.ooc") is None and rates_problem() is None
     found = measure_folder(tmp_path, 64, quick=True)
@@ -151,6 +153,7 @@ def test_a_folder_is_measured_for_all_stores_on_its_disk(tmp_path):
     assert disk_rates(tmp_path) == stored
 
 
+@pytest.mark.usefixtures("long")
 def test_a_plan_predicts_by_the_disk_where_the_cache_has_no_part(tmp_path):
     measure_rates(NB, quick=True)
     measure_folder(tmp_path, 64, quick=True)
@@ -186,6 +189,7 @@ def test_tiles_of_a_are_measured_by_rows(tmp_path):
     assert rows_known(tmp_path) == found.rows and "by rows of 4 KiB" in str(found)
 
 
+@pytest.mark.usefixtures("long")
 def test_slow_rows_make_a_prediction_longer_by_their_own_rate(tmp_path):
     measure_rates(NB, quick=True)
     measure_folder(tmp_path, 64, quick=True)
@@ -202,6 +206,7 @@ def test_slow_rows_make_a_prediction_longer_by_their_own_rate(tmp_path):
     assert slow.seconds > slow.file_bytes(FileLink.SOURCE) / slow.rates.disk.source > fast.seconds
 
 
+@pytest.mark.usefixtures("long")
 def test_rates_of_a_disk_from_before_rows_are_read_on(tmp_path):
     measure_rates(NB, quick=True)
     measure_folder(tmp_path, 64, quick=True)

@@ -29,6 +29,7 @@ def measured(tmp_path_factory):
 ORDERS = [*(round(10 ** (each / 5)) for each in range(5, 26)), 200_000]
 
 
+@pytest.mark.usefixtures("long")
 def test_after_measuring_every_default_plan_predicts_seconds():
     seconds = []
     for n in ORDERS:

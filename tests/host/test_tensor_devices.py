@@ -349,6 +349,7 @@ def _imputed(given, graph, **options):
 
 
 @pytest.mark.parametrize("name", ["subspace", "DDD by entry"])
+@pytest.mark.usefixtures("long")
 def test_impute_gives_the_same_bits_on_devices_with_any_budget(name, tmp_path):
     given, ring = PROBLEMS[name], np.roll(np.eye(29), 1, axis=1) + np.roll(np.eye(29), -1, axis=1)
     given = given._replace(basis=np.empty((29, 29)))

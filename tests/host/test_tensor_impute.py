@@ -45,6 +45,7 @@ def test_errors_of_synthetic_tensors_and_the_stop_at_the_noise_floor(n, order, r
     assert all(later < 2 * earlier for earlier, later in pairwise(settled))
 
 
+@pytest.mark.usefixtures("long")
 def test_below_the_noise_floor_ranks_are_those_of_roundings(monkeypatch):
     given = problem(100, 30, 3, 0.8)
     last = imputed(given, shrinkage="soft", momentum=0.0).history[-1]
@@ -55,6 +56,7 @@ def test_below_the_noise_floor_ranks_are_those_of_roundings(monkeypatch):
     assert noise_floor(oc.Precision.FDF, 40, 40, 1.0) == pytest.approx(8 * 2.0**-24 * 40**0.5)
 
 
+@pytest.mark.usefixtures("long")
 def test_errors_fall_with_the_share_that_is_observed():
     fourier = oc.GraphFourier(random_graph(160))
     bounds = {0.5: 2e-4, 0.7: 2e-6, 0.9: 5e-7}
@@ -66,6 +68,7 @@ def test_errors_fall_with_the_share_that_is_observed():
     assert errors == sorted(errors, reverse=True)
 
 
+@pytest.mark.usefixtures("long")
 def test_masks_by_entry_are_no_worse_than_by_slice():
     fourier = oc.GraphFourier(random_graph(120))
     errors = {}
@@ -77,6 +80,7 @@ def test_masks_by_entry_are_no_worse_than_by_slice():
     assert errors["entry"] <= errors["slice"] <= 1e-3
 
 
+@pytest.mark.usefixtures("long")
 def test_routes_and_precisions_agree():
     given = problem(50, 48, 2, 0.8)
     found = {svt: imputed(given, svt=svt) for svt in ("gram64", "subspace", "svd")}
@@ -112,6 +116,7 @@ def test_momentum_needs_fewer_steps_or_errs_less(small):
 
 
 @pytest.mark.parametrize("by", ["slice", "entry"])
+@pytest.mark.usefixtures("long")
 def test_the_garrote_errs_less_in_fewer_steps_than_soft_thresholds(by):
     given = problem(100, 24, 3, 0.6, by=by)
     soft, garrote = (imputed(given, shrinkage=each, svt="gram64") for each in ("soft", "garrote"))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.affected import EVERYTHING, ROOT, UNSEEN, affected, reach, sources, tracked
 
-pytestmark = [pytest.mark.usefixtures("processes"), pytest.mark.commit]
+pytestmark = pytest.mark.usefixtures("processes")
 
 #: Files that import by a name made at run time, or read sources, and what they find is no module of the package, or is found
 #: by other means.
@@ -39,6 +39,7 @@ ELSEWHERE = {
         ("tests/plan/test_schedule.py", "tests/plan/test_schedule.py", "tests/plan/test_plan.py"),
     ],
 )
+@pytest.mark.commit
 def test_a_change_reaches_its_tests_and_spares_others(changed, reached, spared):
     found = affected([changed])
     assert {changed, reached, spared} <= set(tracked()), "the file has moved: name it anew"
@@ -46,10 +47,12 @@ def test_a_change_reaches_its_tests_and_spares_others(changed, reached, spared):
 
 
 @pytest.mark.parametrize("file", EVERYTHING)
+@pytest.mark.commit
 def test_what_every_test_rests_on_reaches_all(file):
     assert file in tracked() and len(affected([file])) == sum(Path(each).name.startswith("test_") for each in sources())
 
 
+@pytest.mark.commit
 def test_every_import_by_a_made_name_is_listed():
     hidden = {
         file
@@ -71,6 +74,7 @@ def _is_literal(call: ast.Call) -> bool:
     return bool(call.args) and isinstance(call.args[0], ast.Constant) and ast.unparse(call.func) != "files"
 
 
+@pytest.mark.commit
 def test_every_cuda_source_and_page_is_reached():
     read = set().union(*map(reach, (file for file in sources() if Path(file).name.startswith("test_") and "/cuda/" not in file)))
     assert {file for file in tracked() if file.endswith(".cu") or (file.startswith("docs/") and file.endswith(".md"))} <= read

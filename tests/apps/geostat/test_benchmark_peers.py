@@ -35,6 +35,7 @@ def test_packages_that_are_not_there_are_said(script, monkeypatch, capsys):
     assert capsys.readouterr().out == "left out, because not installed: GPBoost\n"
 
 
+@pytest.mark.usefixtures("processes")
 def test_every_estimate_is_judged_alike(script, data_dir, tmp_path, monkeypatch, one_blas_thread):
     out = tmp_path / "peers.json"
     words = ["--data", str(data_dir), "--cases", "meuse", "--peers", "ooc_chol", "scikit-learn", "--repeats", "2"]

@@ -45,6 +45,7 @@ def test_the_readme_runs(one_blas_thread, tmp_path, monkeypatch, capsys):
     }
 
 
+@pytest.mark.usefixtures("foreign")
 def test_the_guide_runs_and_prints_what_it_shows(one_blas_thread, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run_document(read(GUIDE), GUIDE, capsys)

@@ -141,6 +141,8 @@ def test_likelihoods_of_given_parameters(way, a):
 
 
 @pytest.mark.parametrize("a", FACTORS)
+@pytest.mark.commit
+@pytest.mark.usefixtures("foreign")
 def test_what_is_made_of_an_estimate(a):
     plain, o = make_observations(SITES, VALUES), make_observations(SITES, a * VALUES)
     model = TRUTH.with_values(variance=TRUTH.variance * a * a, nugget=TRUTH.nugget * a * a)

@@ -107,6 +107,7 @@ def same(one: Segmentation, other: Segmentation) -> bool:
     return bool(np.array_equal(one.labels, other.labels)) and one.tree == other.tree
 
 
+@pytest.mark.usefixtures("long")
 def test_other_thresholds_come_from_the_same_tree() -> None:
     image, _ = five_regions()
     first = normalized_cut(image, sigma_i=20, max_ncut=0.1, seed=3)
@@ -182,6 +183,7 @@ def test_small_segments_are_solved_on_the_host_and_told(as_gpu: list[str], monke
         np.testing.assert_array_equal(numbered(found.labels), numbered(labels))
 
 
+@pytest.mark.usefixtures("long")
 def test_segments_that_are_looked_at_together_are_those_of_one_after_the_other(
     as_gpu: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,7 @@ def bisections(data_dir):
 
 
 @pytest.mark.parametrize("name", CUTS)
+@pytest.mark.usefixtures("long")
 def test_cut(name, bisections):
     cuts = [bisections(name, seed).cut for seed in SEEDS]
     assert max(cuts) <= CUTS[name][0]

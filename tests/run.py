@@ -106,6 +106,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--tier", choices=TIERS, default="all")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--record", action="store_true", help="write the seconds of each file to tests/seconds.json")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write seconds and counts to this file")
     parser.add_argument("places", nargs="*", default=["ooc_chol", "tests"], help="files and folders of tests")
     given, options = parser.parse_known_args(words)
     files, recorded = test_files(given.places), json.loads(SECONDS.read_text(encoding="utf-8"))
@@ -129,6 +130,10 @@ def main(words: Sequence[str] | None = None) -> int:
         recorded[given.tier] = {file: round(took, 1) for file, took in sorted(told.seconds.items())}
         SECONDS.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
     took, processor = time.monotonic() - began, sum(os.times()[2:4])
+    if given.json is not None:
+        facts = {"tier": given.tier, "processes": given.processes, "seconds": took, "processor_seconds": processor}
+        counted = {"outcomes": told.outcomes, "deselected": told.deselected, "left_out": told.left_out}
+        given.json.write_text(json.dumps(facts | counted, indent=1) + "\n", encoding="utf-8")
     counts = ", ".join(
         f"{told.outcomes[name]} {name}" for name in ("failed", "error", "passed", "deselected") if told.outcomes[name]
     )

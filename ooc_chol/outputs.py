@@ -383,7 +383,7 @@ def _file_is_too_large(path: str) -> str:
 
 
 def _is_of_room(error: OSError) -> bool:
-    """Whether a write that nobody has named has found no room; the error of NumPy's has no number."""
+    """Tell a write that nobody has named and that found no room; the error of NumPy's has no number."""
     if isinstance(error, OocCholError):
         return False
     return error.errno in _FULL or (error.errno is None and "requested and" in str(error))

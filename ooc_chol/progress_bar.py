@@ -31,7 +31,7 @@ class Display:
         self._attempt(lambda stream: stream.flush())
 
     def isatty(self) -> bool:
-        """Whether a person sees it."""
+        """Return True where a person sees it."""
         return self._stream is not None and self._stream.isatty()
 
     def __getattr__(self, name: str) -> Any:

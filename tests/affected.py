@@ -85,7 +85,7 @@ def _closure(todo: list[str], found: set[str]) -> set[str]:
 
 @cache
 def edges() -> Mapping[str, frozenset[str]]:
-    """What each file names, by itself."""
+    """Names in each file, by itself."""
     return {file: frozenset(_seen(names)).union(_unseen(file)) for file, names in sources().items()}
 
 

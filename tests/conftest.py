@@ -1,9 +1,9 @@
 """Options, deselection and fixtures of all tests.
 
 A test that cannot run here is *deselected* and counted in one line. A skip fails the run: nothing stops being tested in silence.
-Several processes (``pytest -n 2 --dist loadfile``, as ``make test`` has it) promise the same: each takes whole files, those of
-``SERIAL_FILES`` are all for one of them, as are ``CLUSTER_FILES``, and what a process deselects or skips is told in the end by
-the one that a person sees.
+Several processes (``pytest -n 2 --dist loadfile``, as ``make test`` has it) promise the same: each takes whole files, those of a
+group of ``tests/groups.py`` all for one of them, and what a process deselects or skips is told in the end by the one that a
+person sees.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def _missing_viewer() -> str | None:
 
 
 def _holds_here(record: Path) -> bool:
-    """Whether bits here are those of a golden file."""
+    """Look up whether bits here are those of a golden file."""
     from tests.golden import holds_here
 
     return holds_here(record)

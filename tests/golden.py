@@ -30,7 +30,7 @@ class GoldenFile(NamedTuple):
     module: str
 
     def read(self) -> Any:
-        """What was recorded."""
+        """Records of the file."""
         return json.loads(self.path.read_text(encoding="utf-8"))
 
     def write(self, content: Any) -> None:
@@ -104,6 +104,6 @@ def versions() -> str:
 
 @cache
 def holds_here(path: Path) -> bool:
-    """Whether bits here are those of a file: of one library and, where it names them, of the same versions."""
+    """Tell whether bits here are those of a file: of one library and, where it names them, of the same versions."""
     record = json.loads(path.read_text(encoding="utf-8"))
     return bool(record["library"] == library() and record.get("versions", versions()) == versions())

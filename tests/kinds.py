@@ -1,4 +1,4 @@
-"""What tests start that costs more than what they compute: kinds, each by its fixture, and tiers that leave kinds out.
+"""Kinds of tests by what they start, which costs more than what they compute, each by a fixture; tiers leave kinds out.
 
 A fixture permits: a test that starts what none of its fixtures names fails, whoever starts it. So nobody marks kinds by hand,
 and a tier leaves out all of a kind.
@@ -84,7 +84,7 @@ def kinds_of(item: pytest.Item) -> list[str]:
 
 @cache
 def imports_foreign(file: Path) -> bool:
-    """Whether a file of tests, or a helper that it imports, imports a package that is slow to import, outside functions."""
+    """Look whether a file of tests, or a helper that it imports, imports a package that is slow to import, outside functions."""
     if not file.is_relative_to(_TESTS) or file.suffix != ".py":
         return False
     for node in _outside_functions(ast.parse(file.read_text(encoding="utf-8"))):
@@ -117,7 +117,7 @@ def left_out(item: pytest.Item, tier: str) -> str | None:
 
 
 def count_lines(deselected: Mapping[str, int], left: Mapping[str, int]) -> Iterator[str]:
-    """What a person reads of tests that did not run."""
+    """Lines for a person on tests that did not run."""
     for what, counts in (("deselected for want of", deselected), ("left out by the tier, by what they start:", left)):
         if counts:
             yield f"{what} {', '.join(f'{each}: {count}' for each, count in sorted(counts.items()))}"

@@ -35,7 +35,7 @@ OVER, SLACK = 2.0, 2.0
 
 @dataclass
 class Told:
-    """What runs of pytest told, summed."""
+    """Counts and seconds of runs of pytest, summed."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     deselected: Counter[str] = field(default_factory=Counter)
@@ -49,7 +49,7 @@ class Told:
         self.seconds |= facts["seconds"]
 
 
-def test_files(places: Iterable[str]) -> list[str]:
+def files_in(places: Iterable[str]) -> list[str]:
     """Files of tests in these folders, relative to the root; the package itself, whose examples are tests, is one."""
     found = []
     for place in places:
@@ -109,7 +109,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write seconds and counts to this file")
     parser.add_argument("places", nargs="*", default=["ooc_chol", "tests"], help="files and folders of tests")
     given, options = parser.parse_known_args(words)
-    files, recorded = test_files(given.places), json.loads(SECONDS.read_text(encoding="utf-8"))
+    files, recorded = files_in(given.places), json.loads(SECONDS.read_text(encoding="utf-8"))
     chunks = chunks_of(files, recorded[given.tier], CHUNKS * given.processes)
     told, failed, began = Told(), False, time.monotonic()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(given.processes) as pool:

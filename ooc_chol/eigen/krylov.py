@@ -128,7 +128,7 @@ class KrylovBasis:
         return float(np.abs(t - t.T).max(initial=0.0)) / largest if largest else 0.0
 
     def is_symmetric(self) -> bool:
-        """Whether A is, where H is the least symmetric: by products of these two panels, be they orthogonal or not. Spoils W."""
+        """Tell by products of the two panels where H is the least symmetric, orthogonal or not, whether A is. Spoils W."""
         t, block = self._projected(), self.space.block
         off = np.abs(t - t.T)
         i, j = np.unravel_index(int(off.argmax()), t.shape)

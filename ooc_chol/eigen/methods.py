@@ -19,6 +19,7 @@ from ooc_chol.eigen.preconditioners import Preconditioner
 from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import returned
 from ooc_chol.eigen.shift_invert import (
+    SIGNS,
     Inverse,
     ShiftInvert,
     beside_enough,
@@ -388,8 +389,7 @@ def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: Exi
     whole = whole_pairs(problem.exact(stack), problem.n, Wanted(problem.n, "LA", wanted.tol), Precision.DDD)
     check_near(sigma, whole.scale, problem.power)
     roundoff = len(whole.values) * np.finfo(np.float64).eps * whole.scale
-    side = {"LM": 0.0, "LA": 1.0, "SA": -1.0}[wanted.which]
-    count = int(np.count_nonzero(side * (whole.values - sigma) >= -roundoff))
+    count = int(np.count_nonzero(SIGNS[wanted.which] * (whole.values - sigma) >= -roundoff))
     check_count(count, problem.n, float(np.ldexp(sigma, -problem.power)), wanted)
     order = nearest_order(whole.values, sigma, wanted.which, roundoff)[: wanted.k]
     found = _of_lapack(whole.values[order], whole.residuals[order], whole.scale, wanted, whole.products)

@@ -52,7 +52,7 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
 
     @property
     def certified(self) -> bool:
-        """Whether all residuals are within tol, relative to the largest eigenvalue; False of pairs of ``mode="paper"``.
+        """True where all residuals are within tol, relative to the largest eigenvalue; False of pairs of ``mode="paper"``.
 
         Of small eigenvalues beside a large one that may be few digits: ``report.bounds`` is how far each may be off.
         """

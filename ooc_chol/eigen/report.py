@@ -184,7 +184,7 @@ class EigshReport:
 
     @property
     def bounds(self) -> NDArray[np.float64]:
-        """How far each eigenvalue may be from one of A, but for roundoff of ``scale``: its residual, relative to nothing."""
+        """(k,) bounds, in units of A, of the distance of each eigenvalue from one of A, but for roundoff of ``scale``."""
         return np.asarray(self.residuals * self.scale)
 
     @property

@@ -51,6 +51,8 @@ _SCALE_PASSES, _WIDTH = 8, 8
 #: Columns of a basis beside those that are deflated.
 _ROOM = 32
 _ROUNDOFF = float(np.finfo(np.float64).eps)
+#: Of eigenvalues less sigma on the side that is wanted; 0 where it is either.
+SIGNS = {"LM": 0.0, "LA": 1.0, "SA": -1.0}
 #: Bytes of an entry of L and U where SciPy hands them out.
 _COPY_BYTES = 12
 
@@ -220,16 +222,16 @@ def beside_enough(inverse: Inverse, matrix: csc_array, sigma: float, wanted: Wan
     n, which = matrix.shape[0], wanted.which
     if inverse.below is None:
         return inverse, wanted.k
-    for beside in islice(_beside(matrix, sigma, inverse.scale, which), 2, 3):
-        if _on_side(inverse.below, n, which) >= wanted.k:
-            break
-        shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
-        factor, _ = _factored(shifted, inverse.scale + abs(sigma))
-        below = None if factor is None else _inertia(factor)
-        if below is None:
-            return inverse, wanted.k
-        inverse = Inverse(_solve_of(factor), inverse.words, inverse.scale, beside, abs(shifted), below)
-    return inverse, _on_side(inverse.below or 0, n, which)
+    count = _on_side(inverse.below, n, which)
+    if count >= wanted.k or (beside := next(islice(_beside(matrix, sigma, inverse.scale, which), 2, None), None)) is None:
+        return inverse, count
+    shifted = csc_array(matrix - beside * eye_array(n, format="csc"), dtype=np.float64)
+    factor, _ = _factored(shifted, inverse.scale + abs(sigma))
+    below = None if factor is None else _inertia(factor)
+    if below is None:
+        return inverse, wanted.k
+    moved = Inverse(_solve_of(factor), inverse.words, inverse.scale, beside, abs(shifted), below)
+    return moved, _on_side(below, n, which)
 
 
 def _on_side(below: int, n: int, which: Which) -> int:
@@ -503,7 +505,7 @@ class ShiftInvert:
         are of one size.
         """
         known, near, mine = np.zeros((self._n, 0)), list[tuple[Solve, NDArray[np.float64]]](), 0
-        sign = {"LM": 0.0, "LA": 1.0, "SA": -1.0}[self._wanted.which]
+        sign = SIGNS[self._wanted.which]
         for level in range(_MOST_LEVELS):
             most = max(k, 4) << level
             if known.shape[1] + most + _ROOM + 2 * how.block > self._n:

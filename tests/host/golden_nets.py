@@ -1,4 +1,4 @@
-"""What each system of the package does, which must not change unnoticed: plans, results, keys, headers of files, traces.
+"""Results of each system of the package, which must not change unnoticed: plans, results, keys, headers of files, traces.
 
 ``python -m tests.host.golden_nets`` writes the file anew: a deliberate change, in a commit of its own with its reason.
 A case has two parts. What it says ``everywhere`` depends on no machine: budgets, rates and devices are given, each call of BLAS
@@ -60,7 +60,7 @@ FACTS = ((1 << 22, 1 << 22), 1 << 26, "pattern")
 
 
 class Facts(NamedTuple):
-    """What a case came to."""
+    """Record of a case."""
 
     everywhere: Mapping[str, Any] = {}
     bits: Mapping[str, Any] = {}
@@ -74,21 +74,21 @@ class Facts(NamedTuple):
 
 
 def factor_header(path: Path) -> dict[str, Any]:
-    """Of a file of L."""
+    """Header of a file of L."""
     content = path.read_bytes()
     magic, length, _ = struct.unpack_from("<8sQI", content)
     return {"magic": magic.decode(), **json.loads(content[20 : 20 + length])}
 
 
 def block_header(path: Path) -> dict[str, Any]:
-    """Of a file of blocks: a packed matrix, or a checkpoint."""
+    """Header of a file of blocks: a packed matrix, or a checkpoint."""
     content = path.read_bytes()
     magic, version, _, start, length, _ = struct.unpack_from("<8sIIQQQ", content)
     return {"magic": magic.decode(), "version": version, **json.loads(content[start : start + length])}
 
 
 def zarr_documents(path: Path) -> dict[str, Any]:
-    """Of a Zarr group and its arrays."""
+    """Attributes of a Zarr group and its arrays."""
     found = sorted(path.rglob("zarr.json"))
     return {each.parent.relative_to(path).as_posix(): json.loads(each.read_text()) for each in found}
 
@@ -107,7 +107,7 @@ def labels(trace: oc.Trace) -> dict[str, str]:
 
 
 def run_facts(figures: Mapping[str, Any], trace: oc.Trace | None = None, **bits: Any) -> Facts:
-    """What a run tells of itself: names of figures and of events everywhere; figures but seconds beside bits."""
+    """Report of a run: names of figures and of events everywhere; figures but seconds beside bits."""
     events = {} if trace is None else {"events": labels(trace)}
     own = without(figures, ELSEWHERE)
     return Facts({"figures": names_of(own), **events}, {**bits, "figures": without(own, VARYING)})
@@ -148,7 +148,7 @@ def factor_file(folder: Path, **options: Any) -> Facts:
 
 
 def solutions(folder: Path) -> Facts:
-    """What a factor answers."""
+    """Answers of a factor."""
     x = np.random.default_rng(2).random((160, 3))
     with oc.cholesky(_matrix(), **DENSE) as factor:
         bits = {
@@ -423,7 +423,7 @@ def _surroundings(folder: Path) -> Iterator[None]:
 
 @cache
 def found(name: str) -> dict[str, Any]:
-    """What a case came to; computed once for both of its parts."""
+    """Record of a case; computed once for both of its parts."""
     with TemporaryDirectory() as folder, _surroundings(Path(folder)):
         return CASES[name](Path(folder)).told()
 

@@ -7,7 +7,7 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol import Precision
-from tests.inside.kernels import tensors_PANEL_COLUMNS as PANEL_COLUMNS
+from tests.inside.kernels import TENSOR_PANEL_COLUMNS as PANEL_COLUMNS
 from tests.inside.tensors import HostTensorSpace
 from tests.tensor_runs import STEP_RTOL, PlainSpace, error_of, problem
 

@@ -1,4 +1,4 @@
-"""What tests look at within the package: a table a room, which says the modules that its names are in.
+"""Names within the package that tests look at: a table a room, which says the modules that its names are in.
 
 ``from tests.inside.dense import TileProgram`` gives the object of the package; nothing but its module is imported. A module that
 moves changes a row of a table, and no test.

@@ -67,7 +67,7 @@ NAMES = {
     "ooc_chol.dense.programs.eviction": ("EVICTION_POLICIES", "Lru", "NextUse"),
     "ooc_chol.dense.programs.files": ("FILE",),
     "ooc_chol.dense.programs.layouts": ("ResidueLayout", "TileSlots"),
-    "ooc_chol.dense.programs.policy": ("POLICIES", "Policy as policy_Policy", "policy_named"),
+    "ooc_chol.dense.programs.policy": ("POLICIES", "Policy as ResidencyPolicy", "policy_named"),
     "ooc_chol.dense.programs.residency": (
         "AbstractResidencySink",
         "FetchCounter",

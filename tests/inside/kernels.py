@@ -19,7 +19,7 @@ NAMES = {
         "product_shape",
     ),
     "ooc_chol.kernels.cuda.products": ("CudaProductKernels",),
-    "ooc_chol.kernels.cuda.residue_source": ("source as residue_source_source",),
+    "ooc_chol.kernels.cuda.residue_source": ("source as residue_source",),
     "ooc_chol.kernels.cuda.residues": ("CudaResidueKernels",),
     "ooc_chol.kernels.cuda.term_groups": ("LONG", "SEGMENT", "WINDOW", "term_groups", "width_and_lanes"),
     "ooc_chol.kernels.cuda.triangular": ("TriangularKernels",),
@@ -36,7 +36,7 @@ NAMES = {
     "ooc_chol.kernels.interfaces.residues": ("AbstractResidueKernels", "NarrowParts"),
     "ooc_chol.kernels.interfaces.solves": ("AbstractSolveKernels",),
     "ooc_chol.kernels.interfaces.tensors": (
-        "PANEL_COLUMNS as tensors_PANEL_COLUMNS",
+        "PANEL_COLUMNS as TENSOR_PANEL_COLUMNS",
         "SHRINKAGES",
         "TensorShape",
         "resolve_svt",

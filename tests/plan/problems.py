@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from ooc_chol.errors import ScheduleError
 from tests.builders import tile_program
 from tests.inside.dense import EVICTION_POLICIES, POLICIES, FetchCounter, Program, ResidencyPlanner, Step
-from tests.inside.dense import policy_Policy as Policy
+from tests.inside.dense import ResidencyPolicy as Policy
 from tests.inside.interfaces import AbstractEvictionPolicy
 from tests.inside.schedulers import FinishingTasks, LeftLookingScheduler, Schedule
 from tests.inside.tasks import Gemm, Panel, Potrf, Syrk, Task, TileGrid, Trsm, finish, update

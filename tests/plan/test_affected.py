@@ -1,4 +1,4 @@
-"""What a change can reach: by imports, public names, tables of names, and by files that tests read."""
+"""Tests that a change can reach: by imports, public names, tables of names, and by files that tests read."""
 
 from __future__ import annotations
 

@@ -91,11 +91,11 @@ def test_a_budget_beyond_the_memory_limit_is_refused():
 
 
 def check_workers(states, *, budget: int | None = None, n: int = 8192) -> None:
-    """Whether workers are those of a plan for two of 4 GiB, with the budget that is given, or else one of 1 GiB."""
+    """Check that workers are those of a plan for two of 4 GiB, with the budget that is given, or else one of 1 GiB."""
     asked = FactorOptions(memory_budget=budget)
     planned = Settled(asked, replace(asked, memory_budget=budget or GIB), FP64, KERNELS)
-    plan = plan_cluster(TileGrid(n, 256), [WorkerRates(4 * GIB)] * 2, ClusterRates(1e9), height=4)
-    check_planned(plan, planned, {f"tcp://one:{number}": state for number, state in enumerate(states)})
+    plan = replace(plan_cluster(TileGrid(n, 256), [WorkerRates(4 * GIB)] * 2, ClusterRates(1e9), height=4), settled=planned)
+    check_planned(plan, {f"tcp://one:{number}": state for number, state in enumerate(states)})
 
 
 def test_a_plan_serves_other_workers_of_the_same_shape():

@@ -71,7 +71,7 @@ def _bound(module: str) -> set[str]:
 
 
 def _is_internal(module: str, name: str | None = None) -> bool:
-    """Whether this is, or lies in, a module of the package that is not public."""
+    """Tell what is, or lies in, a module of the package that is not public."""
     if module.split(".")[0] != "ooc_chol":
         return False
     if name is None or module not in PUBLIC:

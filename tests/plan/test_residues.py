@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.inside.kernels import residue_source_source as source
+from tests.inside.kernels import residue_source as source
 from tests.inside.precision import COMPLEX64, COMPLEX128, FP32, FP64, MOST_MODULI, MOST_ROWS, MOST_TERMS, ROW_SLACK, ResidueBasis
 
 COUNTS = range(4, MOST_MODULI + 1)

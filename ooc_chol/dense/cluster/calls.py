@@ -15,12 +15,12 @@ from ooc_chol.config import parse_bytes
 from ooc_chol.dense.checkpoint import CheckpointRecord
 from ooc_chol.dense.cluster.connection import connected
 from ooc_chol.dense.cluster.facts import ClusterFacts, agreed_facts, agreed_key
-from ooc_chol.dense.cluster.given import beside, check_call, check_height, check_kind, settled_of
+from ooc_chol.dense.cluster.given import beside, check_call, check_height, check_kind
 from ooc_chol.dense.cluster.groups import Asked, Found, Group, checked, found_group, kept_group, new_group, right_blocks
 from ooc_chol.dense.cluster.jobs import ClusterRun
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix, cluster_matrix
 from ooc_chol.dense.cluster.placing import Placing
-from ooc_chol.dense.cluster.plan import ClusterPlan, Settled
+from ooc_chol.dense.cluster.plan import ClusterPlan, Settled, settled_of
 from ooc_chol.dense.cluster.planning import plan_of_call
 from ooc_chol.dense.cluster.report import ClusterReport
 from ooc_chol.dense.cluster.run import BlockRun, RunJob
@@ -240,7 +240,7 @@ def _planned(
 def _by_plan(
     client: Any, matrix: AbstractClusterMatrix, fmt: PrecisionFormat, plan: ClusterPlan, asked: Asked | None
 ) -> tuple[ClusterFacts, ClusterPlan]:
-    """What the workers are that are there now, for which a plan was given; ``ValueError`` where it is for others."""
+    """Facts of the workers that are there now, for which a plan was given; ``ValueError`` where it is for others."""
     plan = beside(plan, store="memory" if asked is None else "zarr", a_is_sent=matrix.source is None)
     facts = agreed_facts(client, matrix.n, settled_of(plan).asked, fmt, plan)
     return _sharing(client, facts, asked), plan
@@ -429,9 +429,9 @@ def plan_on_cluster(call: ClusterCall) -> ClusterPlan:
         with closing(opened_matrix(call)) as matrix:
             if call.options.precision_threshold is None:
                 return _setting(call, client, matrix, asks_seconds=True).plan
-            from ooc_chol.dense.cluster.mixed_calls import plan_mixed_on_cluster
+            from ooc_chol.dense.cluster.mixed_calls import planned_mixed
 
-            return plan_mixed_on_cluster(call, client, matrix)
+            return planned_mixed(call, client, matrix)[1]
 
 
 def _no_entries(rows: range, cols: range, out: Tile, stream: Any) -> None:

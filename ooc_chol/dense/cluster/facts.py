@@ -15,7 +15,7 @@ from ooc_chol.dense.cluster.connection import worker_addresses
 from ooc_chol.dense.cluster.making import key_here
 from ooc_chol.dense.cluster.model import ClusterRates
 from ooc_chol.dense.cluster.placing import GPU_RESOURCE
-from ooc_chol.dense.cluster.plan import ClusterPlan, Settled, least_bytes
+from ooc_chol.dense.cluster.plan import ClusterPlan, least_bytes, settled_of
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import budget_of, rounded_down
 from ooc_chol.errors import ClusterError, OocCholError
@@ -79,7 +79,7 @@ class ClusterFacts:
 
     @property
     def kernels(self) -> KernelFacts:
-        """What bits depend on, in which all workers agree."""
+        """Facts that bits depend on, in which all workers agree."""
         return next(iter(self.workers.values())).kernels
 
     @property
@@ -119,18 +119,17 @@ def agreed_facts(
     ``WorkersLeftError`` where one leaves meanwhile, and ``ValueError`` where a plan that was given is for other workers; one that
     has gone is waited for a while.
     """
-    settled_before = None if plan is None else plan.settled
-    told = options if settled_before is None else settled_before.options
+    told = options if plan is None else settled_of(plan).options
     addresses = worker_addresses(client, 1 if plan is None else plan.n_workers)
     machines = Counter(map(machine_of, addresses))
     states = asked_of_all(client, {each: (state_here, (told, fmt, machines[machine_of(each)])) for each in addresses})
     _check_equal({address: state.version for address, state in states.items()}, "the version of ooc_chol")
     for name, words in _WORDS.items():
         _check_equal({address: getattr(state.kernels, name) for address, state in states.items()}, words)
-    if plan is not None and settled_before is not None:
-        check_planned(plan, settled_before, states)
+    if plan is not None:
+        check_planned(plan, states)
         check_room(states)
-        return ClusterFacts(states, settled_before.options, _memory_bytes(options, states))
+        return ClusterFacts(states, told, _memory_bytes(options, states))
     if options.memory_budget is None:
         states = shared_out(states)
     check_room(states)
@@ -139,8 +138,9 @@ def agreed_facts(
     return ClusterFacts(states, asked_of_one(client, states, settled, n, options, fmt), memory)
 
 
-def check_planned(plan: ClusterPlan, planned: Settled, states: Mapping[str, WorkerState]) -> None:
+def check_planned(plan: ClusterPlan, states: Mapping[str, WorkerState]) -> None:
     """Raise ``ValueError`` for the first thing in which workers are not those that a plan is for; their addresses are none."""
+    planned = settled_of(plan)
     if len(states) != plan.n_workers:
         raise ValueError(f"the plan is for {plan.n_workers} workers, but the cluster has {len(states)}: {_PLAN_ANEW}")
     for name, words in _WORDS.items():

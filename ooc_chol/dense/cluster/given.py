@@ -8,7 +8,7 @@ from typing import Any
 from ooc_chol.config import parse_bytes
 from ooc_chol.dense.cluster.ground import ClusterMixedPlan
 from ooc_chol.dense.cluster.jobs import ClusterRun
-from ooc_chol.dense.cluster.plan import ClusterPlan, Settled
+from ooc_chol.dense.cluster.plan import ClusterPlan, settled_of
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import precision_asked
@@ -29,12 +29,6 @@ def check_kind(plan: Any) -> None:
         raise TypeError(f"plan is a {type(plan).__name__}; give a ClusterPlan, as oc.plan(A, client=client) and L.plan are")
     if plan.settled is None:
         raise ValueError("the plan is of no call: it says nothing of engine and devices; give one of oc.plan(A, client=client)")
-
-
-def settled_of(plan: ClusterPlan) -> Settled:
-    """What the plan of a call came to."""
-    assert plan.settled is not None
-    return plan.settled
 
 
 def check_call(plan: ClusterPlan, options: FactorOptions, n: int, fmt: PrecisionFormat) -> None:

@@ -11,11 +11,11 @@ from typing import Any, cast
 from ooc_chol.dense.cluster.calls import RETRIES, ClusterCall, entries_named, opened_matrix
 from ooc_chol.dense.cluster.connection import connected
 from ooc_chol.dense.cluster.facts import agreed_facts
-from ooc_chol.dense.cluster.given import beside, check_call, run_before, settled_of
+from ooc_chol.dense.cluster.given import beside, check_call, run_before
 from ooc_chol.dense.cluster.ground import ClusterGround, ClusterMixedPlan
 from ooc_chol.dense.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.dense.cluster.mixed_work import DaskWork, Workers
-from ooc_chol.dense.cluster.plan import ClusterPlan, Settled
+from ooc_chol.dense.cluster.plan import ClusterPlan, Settled, settled_of
 from ooc_chol.dense.cluster.planning import plan_of_call
 from ooc_chol.dense.cluster.report import ClusterReport
 from ooc_chol.dense.cluster.solving import ClusterSolver
@@ -54,7 +54,7 @@ def factor_mixed_on_cluster(call: ClusterCall) -> CholeskyFactor:
         connection = owned.enter_context(ExitStack())
         client = connection.enter_context(connected(call.client))
         matrix = owned.enter_context(closing(opened_matrix(call)))
-        workers, planned = _planned(call, client, matrix)
+        workers, planned = planned_mixed(call, client, matrix)
         work = DaskWork(workers, matrix, call.progress)
         work.released_by(connection.close)
         settled = settled_of(planned)
@@ -83,33 +83,8 @@ def factor_mixed_on_cluster(call: ClusterCall) -> CholeskyFactor:
         return factor
 
 
-def plan_mixed_on_cluster(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix) -> ClusterPlan:
-    """The plan of :func:`factor_mixed_on_cluster`, whose formats a run chooses, and with them its seconds.
-
-    Parameters
-    ----------
-    call : ClusterCall
-        The arguments, with a ``precision_threshold``.
-    client : distributed.Client
-        The client of the call.
-    matrix : AbstractClusterMatrix
-        A, as tasks get it.
-
-    Returns
-    -------
-    ClusterPlan
-        What such a call would do.
-
-    Raises
-    ------
-    Exception
-        Whatever :func:`ooc_chol.plan` raises.
-    """
-    return _planned(call, client, matrix)[1]
-
-
-def _planned(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix) -> tuple[Workers, ClusterPlan]:
-    """What the workers are, and the plan for them, before anything runs; that which was given is checked."""
+def planned_mixed(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix) -> tuple[Workers, ClusterPlan]:
+    """The workers, and the plan for them, before anything runs; one that was given is checked."""
     fmt = format_asked(call.options, matrix.dtype)
     retries, a_is_sent = 0 if matrix.source is None else RETRIES, matrix.source is None
     if call.plan is not None:

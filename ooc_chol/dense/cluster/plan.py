@@ -36,7 +36,7 @@ _ROWS_PER_WORKER = 8
 
 @dataclass(frozen=True)
 class Settled:
-    """What a call on a cluster came to beside its blocks; by it a plan serves such a call again, and no other.
+    """Choices of a call on a cluster beside its blocks; by them a plan serves such a call again, and no other.
 
     Parameters
     ----------
@@ -243,6 +243,12 @@ class ClusterPlan:
         from ooc_chol.dense.cluster.page import page
 
         return page(self)
+
+
+def settled_of(plan: ClusterPlan) -> Settled:
+    """The choices of the call that was planned; there is one (:func:`~ooc_chol.dense.cluster.given.check_kind`)."""
+    assert plan.settled is not None
+    return plan.settled
 
 
 def plan_cluster(

@@ -286,11 +286,12 @@ extern "C" __global__ void factor(const SUM* g, SUM* r, SUM* inverse, u32* depen
     if (weak && (!is_kept[lane] || root[lane][lane] * root[lane][lane] < share)) *weak = 1;
 }
 
+// The smallest normal number.
+constexpr SUM TINY = sizeof(SUM) == 4 ? 0x1p-126 : 0x1p-1022;
+
 // The same in an order of columns, those that come last behind all others, with no pivot below tolerance times its entry of G's
 // diagonal, or the smallest number that is normal; weak = whether there was one; fell = weak, or whether an entry of the diagonal
 // is below a share of what it was before, or a pivot below `least` of its entry.
-constexpr SUM TINY = sizeof(SUM) == 4 ? 0x1p-126 : 0x1p-1022;
-
 extern "C" __global__ void factor_clamped(const SUM* g, SUM* r, SUM* inverse, u32* weak, SUM tolerance, const SUM* before,
                                           SUM share, SUM least_share, u32* fell, const u32* last, const u32* unless) {
     if (unless && !*unless) return;

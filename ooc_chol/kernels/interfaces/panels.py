@@ -71,8 +71,8 @@ class AbstractPanelKernels(ABC):
         """Enqueue ``G = R.T @ R`` for a (b, b) Gram matrix, R upper triangular, and ``inverse`` of it, no column given up.
 
         A pivot that is not above ``tolerance`` times its own entry of G's diagonal, or not a normal number, is taken for the
-        larger of that and the least normal number: what is left of the column
-        keeps its direction in ``W @ inverse``, though it is shorter than 1 there. ``weak`` (one uint32) becomes 1 where there is
+        larger of that and the least normal number: what is left of the column keeps its direction in ``W @ inverse``, though it
+        is shorter than 1 there. ``weak`` (one uint32) becomes 1 where there is
         such a column, else 0. Where the entry of G is zero, or not finite, row and column j of ``inverse`` and row j of R are 0.
 
         With ``before`` (b, b), ``fell`` (one uint32) becomes 1 where ``weak`` does, where an entry of G's diagonal is below

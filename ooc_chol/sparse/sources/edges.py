@@ -179,7 +179,7 @@ def _plain(piece: Piece, path: Path, source: str, separators: bytes) -> Piece:
 
 
 def _is_headline(line: bytes) -> bool:
-    """Whether a line has names of columns: with a number as a vertex it is an edge that is none, and not to be passed over."""
+    """Tell names of columns from an edge: with a number as a vertex a line is a wrong edge, and not to be passed over."""
     return _HEADLINE.match(line) is not None and not any(map(_is_number, re.split(rb"[,;\t ]+", line.strip())[:2]))
 
 

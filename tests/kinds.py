@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache, wraps
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -186,7 +187,7 @@ class Watch:
             return
         if event == "subprocess.Popen":
             name = Path(os.fsdecode(arguments[0])).name
-            if name not in QUICK:
+            if name not in QUICK and not _finds_a_library():
                 self._note("compilers" if name in COMPILERS else "processes", name)
         elif event in _STARTS:
             self._note("processes", event)
@@ -194,6 +195,16 @@ class Watch:
             self._note("foreign", arguments[0])
         elif event == "socket.bind" and "distributed" in sys.modules:
             self._note("clusters", "a port of Dask's")
+
+
+def _finds_a_library() -> bool:
+    """Look whether ``ctypes.util.find_library`` asks ldconfig, a compiler and ld, as imports of torch and JAX do."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "ctypes.util":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _processor() -> float:

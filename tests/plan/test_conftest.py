@@ -53,6 +53,11 @@ STARTS = {
     "foreign": "def test_starts({0}):\n    try: import sklearn.no_such_module\n    except ImportError: pass\n",
     "waiting": "import time\ndef test_starts({0}):\n    for _ in range(3): time.sleep(0.1)\n",
 }
+#: Asks ldconfig; of what it does not know, a compiler and a linker besides.
+FINDS_LIBRARIES = """
+import ctypes.util
+def test_finds(): ctypes.util.find_library("c"), ctypes.util.find_library("no_such_library")
+"""
 SPAWNS = """
 import multiprocessing
 def test_spawns():
@@ -162,6 +167,11 @@ def test_what_multiprocessing_and_fixtures_start_is_seen(processes: None, tmp_pa
     code, output = run_pytest(tmp_path, {"test_it.py": test})
     assert code == pytest.ExitCode.TESTS_FAILED
     assert "(fixture processes)" in output
+
+
+def test_what_finds_a_library_starts_is_no_kind(tmp_path):
+    code, output = run_pytest(tmp_path, {"test_it.py": FINDS_LIBRARIES})
+    assert (code, "1 passed" in output) == (pytest.ExitCode.OK, True)
 
 
 @either_way

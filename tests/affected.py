@@ -52,7 +52,7 @@ COMMANDS = {
     "tests/": ("ooc_chol/cli/*.py", "ooc_chol/bench/commands.py", "ooc_chol/apps/*/cli/*.py"),
 }
 #: Folders and files of which a test reads, or runs, what it names in a string.
-READ = ("docs", "examples", "benchmarks", "traces", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", ".ci")
+READ = ("docs", "examples", "benchmarks", "traces", "README.md", "CHANGELOG.md", "changes", "CONTRIBUTING.md", "Makefile", ".ci")
 #: Files on which every test rests.
 EVERYTHING = ("tests/conftest.py", "tests/kinds.py", "tests/tolerances.py", "pyproject.toml", "ooc_chol/__init__.py")
 

@@ -76,7 +76,9 @@ def test_effective_ranges_are_as_documented(nu):
     assert f"{geostat.Matern(1.0, 1.0, nu).effective_range:.3f}" in read(REFERENCE)
 
 
-@pytest.mark.parametrize("path", [README, REFERENCE, GUIDE, ROOT / "CHANGELOG.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [README, REFERENCE, GUIDE, ROOT / "CHANGELOG.md", *(ROOT / "changes").glob("*.md")], ids=lambda path: path.name
+)
 def test_names_in_the_documents_exist(path):
     found = set(re.findall(r"\bgeostat\.([A-Za-z_]+)", read(path))) - {"md"}
     assert not {name for name in found if not hasattr(geostat, name)}

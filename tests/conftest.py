@@ -14,6 +14,7 @@ import shutil
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -28,7 +29,21 @@ from threadpoolctl import threadpool_limits
 from tests.cluster_machines import SHARED, SharedCluster, dask_threads, two_workers
 from tests.groups import CLUSTER_FILES, group_of
 from tests.inside import imported
-from tests.kinds import TIERS, Watch, clusters, compilers, count_lines, foreign, left_out, long, processes, waiting
+from tests.kinds import (
+    SECONDS,
+    TIERS,
+    Watch,
+    clusters,
+    compilers,
+    count_lines,
+    foreign,
+    function_of,
+    further_cases,
+    left_out,
+    long,
+    processes,
+    waiting,
+)
 
 __all__ = ["clusters", "compilers", "dask_threads", "foreign", "long", "processes", "two_workers", "waiting"]
 
@@ -62,6 +77,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--thorough", action="store_true", help="every combination of parameters, where the usual run takes some")
     group.addoption(
         "--tier", choices=TIERS, default="all", help="commit: leave out what starts processes, clusters, compilers ..."
+    )
+    group.addoption(
+        "--seconds", metavar="FILE", type=Path, default=SECONDS, help="recorded seconds, by which a tier leaves cases out"
     )
     group.addoption("--told", metavar="FILE", type=Path, help="write what ran, was left out, and took how long to this JSON file")
     group.addoption("--require-cuda", metavar="N", type=int, default=0, help="fail unless N CUDA devices are visible to CuPy")
@@ -140,6 +158,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         else:
             deselected.append(item)
             counts[want] = counts.get(want, 0) + 1
+    config.stash[_watch].collected = Counter(function_of(item.nodeid) for item in kept)
+    seconds = json.loads(config.getoption("--seconds").read_text(encoding="utf-8"))["cases"]
+    if further := further_cases(kept, config.getoption("--tier"), seconds):
+        config.stash[_left_out]["cases"] = len(further)
+        out = set(further)
+        kept, deselected = [item for item in kept if item not in out], deselected + further
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         items[:] = kept
@@ -285,7 +309,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     counts, left, skipped = (config.stash[each] for each in (_deselected, _left_out, _skipped))
     if (told := config.getoption("--told")) is not None:
         outcomes = {name: len(reports) for name, reports in terminalreporter.stats.items() if name}
-        facts = {"outcomes": outcomes, "deselected": counts, "left_out": left, "seconds": config.stash[_watch].seconds}
+        watch = config.stash[_watch]
+        facts = {"outcomes": outcomes, "deselected": counts, "left_out": left, "seconds": watch.seconds, "cases": watch.means()}
         told.write_text(json.dumps(facts), encoding="utf-8")
     for line in count_lines(counts, left):
         terminalreporter.write_line(line)

@@ -11,8 +11,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, wraps
+from hashlib import sha256
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
@@ -41,7 +43,14 @@ COMPILERS = frozenset(("nvcc", "c++", "cc", "g++", "gcc", "clang", "clang++"))
 #: Seconds that a test may sleep in all without the fixture.
 SLEEP_SECONDS = 0.2
 
+#: Seconds of processor that a tier may spend on the cases of one test; the others it leaves out.
+CASE_SECONDS = {"commit": 1.0}
+#: A test whose cases take less than this keeps two of them.
+PAIR_SECONDS = 1.5
+
 _TESTS = Path(__file__).resolve().parent
+#: Seconds of files by tier, and means of cases by test, as ``python -m tests.run --record`` wrote them.
+SECONDS = _TESTS / "seconds.json"
 _STARTS = frozenset(("os.fork", "os.forkpty", "os.posix_spawn", "os.system"))
 
 
@@ -117,9 +126,37 @@ def left_out(item: pytest.Item, tier: str) -> str | None:
     return "clusters" if "clusters" in kinds else next(iter(kinds), None)
 
 
+def function_of(nodeid: str) -> str:
+    """The test of which this is a case."""
+    return nodeid.partition("[")[0]
+
+
+def further_cases(items: Iterable[pytest.Item], tier: str, seconds: Mapping[str, float]) -> list[pytest.Item]:
+    """Cases that a tier leaves out of tests whose cases together take seconds, by the recorded mean of one.
+
+    Which stay is decided by digests of their names: it depends on no other case, and follows no parameter of a product.
+    """
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(function_of(item.nodeid), []).append(item)
+    most, further = CASE_SECONDS.get(tier, float("inf")), list[pytest.Item]()
+    for test, cases in tests.items():
+        mean = seconds.get(test, 0.0)
+        if mean * len(cases) > most:
+            kept = max(2 if mean < PAIR_SECONDS else 1, int(most / mean))
+            by_digest = sorted(cases, key=lambda case: (not _is_chosen(case), sha256(case.nodeid.encode()).digest()))
+            further += [case for case in by_digest[kept:] if not _is_chosen(case)]
+    return further
+
+
+def _is_chosen(item: pytest.Item) -> bool:
+    """Look whether a case itself is marked ``commit``, not its test."""
+    return any(mark.name == "commit" for mark in getattr(getattr(item, "callspec", None), "marks", ()))
+
+
 def count_lines(deselected: Mapping[str, int], left: Mapping[str, int]) -> Iterator[str]:
     """Lines for a person on tests that did not run."""
-    for what, counts in (("deselected for want of", deselected), ("left out by the tier, by what they start:", left)):
+    for what, counts in (("deselected for want of", deselected), ("left out by the tier:", left)):
         if counts:
             yield f"{what} {', '.join(f'{each}: {count}' for each, count in sorted(counts.items()))}"
 
@@ -134,6 +171,8 @@ class Watch:
         self._slept = 0.0
         #: Seconds of processor by file, of its tests with their fixtures and of the processes that these waited for.
         self.seconds = dict[str, float]()
+        #: The same by test with the number of its cases that ran, and how many cases there are, those left out included.
+        self._cases, self.collected = dict[str, tuple[float, int]](), Counter[str]()
         self._listen()
 
     def _listen(self) -> None:
@@ -162,8 +201,10 @@ class Watch:
     def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
         yield
         self._item = None
-        file = item.nodeid.partition("::")[0]
-        self.seconds[file] = self.seconds.get(file, 0.0) + _processor() - self._before
+        file, test, took = item.nodeid.partition("::")[0], function_of(item.nodeid), _processor() - self._before
+        self.seconds[file] = self.seconds.get(file, 0.0) + took
+        before, count = self._cases.get(test, (0.0, 0))
+        self._cases[test] = before + took, count + 1
         has = kinds_of(item)
         if {"processes", "clusters"} & set(has):
             has.append("waiting")  # for them
@@ -171,6 +212,11 @@ class Watch:
         if unsaid and not any(item.iter_markers("cuda")) and not any(item.iter_markers("multigpu")):  # these have one tier
             told = ", ".join(f"{what} (fixture {kind})" for kind, what in unsaid.items())
             pytest.fail(f"the test started what none of its fixtures names: {told}", pytrace=False)
+
+    def means(self) -> dict[str, float]:
+        """Seconds of a case of each test whose cases together take more than some tier spends on them."""
+        means = {test: took / count for test, (took, count) in self._cases.items()}
+        return {test: mean for test, mean in means.items() if mean * self.collected[test] > min(CASE_SECONDS.values())}
 
     def _note(self, kind: str, what: str) -> None:
         if self._item is not None:

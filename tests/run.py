@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.groups import group_of
-from tests.kinds import TIERS, count_lines
+from tests.kinds import SECONDS, TIERS, count_lines
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = ROOT / "tests" / "seconds.json"
 #: Seconds of a file that no run has recorded.
 UNKNOWN = 2.0
 #: Chunks for each process: more share the work better, each collects and imports anew.
@@ -41,12 +40,14 @@ class Told:
     deselected: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, float] = field(default_factory=dict)
+    cases: dict[str, float] = field(default_factory=dict)
 
     def add(self, facts: dict[str, Any]) -> None:
         """Add one run."""
         for name in ("outcomes", "deselected", "left_out"):
             getattr(self, name).update(facts[name])
         self.seconds |= facts["seconds"]
+        self.cases |= facts["cases"]
 
 
 def files_in(places: Iterable[str]) -> list[str]:
@@ -105,7 +106,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
     parser.add_argument("--tier", choices=TIERS, default="all")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--record", action="store_true", help="write the seconds of each file to tests/seconds.json")
+    parser.add_argument(
+        "--record", action="store_true", help="write the seconds of each file, and of cases, to tests/seconds.json"
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write seconds and counts to this file")
     parser.add_argument("places", nargs="*", default=["ooc_chol", "tests"], help="files and folders of tests")
     given, options = parser.parse_known_args(words)
@@ -128,6 +131,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(line)
     if given.record:
         recorded[given.tier] = {file: round(took, 1) for file, took in sorted(told.seconds.items())}
+        recorded["cases"] = {test: round(took, 3) for test, took in sorted(told.cases.items())}
         SECONDS.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
     took, processor = time.monotonic() - began, sum(os.times()[2:4])
     if given.json is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +74,18 @@ def child():
     os.wait()
 def test_uses(child): pass
 """
+#: Cases of a product that take a quarter of a second each by the table; one of another product is marked, and takes a second.
+HAS_CASES = """
+import pytest
+@pytest.mark.parametrize("row", range({rows}))
+@pytest.mark.parametrize("column", range(3))
+def test_cases(row, column): pass
+@pytest.mark.parametrize("case", [0, pytest.param(1, marks=pytest.mark.commit), *range(2, 20)])
+def test_one_is_chosen(case): pass
+@pytest.mark.parametrize("case", range(20))
+def test_nobody_knows(case): pass
+"""
+CASES = {"cases": {"test_it.py::test_cases": 0.25, "test_it.py::test_one_is_chosen": 1.6}}
 
 DISTRIBUTED = ("-p", "xdist", "-n2", "--dist=loadfile")
 either_way = pytest.mark.parametrize("options", [(), DISTRIBUTED], ids=["one process", "two"])
@@ -183,5 +197,45 @@ def test_a_tier_leaves_kinds_out_and_counts_them(tmp_path, options):
     }
     code, output = run_pytest(tmp_path, tests, "--tier=commit", *options)
     assert code == pytest.ExitCode.OK
-    assert "left out by the tier, by what they start: clusters: 1, compilers: 1, foreign: 1, processes: 1, waiting: 1\n" in output
+    assert "left out by the tier: clusters: 1, compilers: 1, foreign: 1, processes: 1, waiting: 1\n" in output
     assert "2 passed" in output
+
+
+def run_cases(folder: Path, *options: str, rows: int = 9) -> tuple[set[str], str]:
+    """Names of the cases that passed, and what was printed."""
+    (folder / "seconds.json").write_text(json.dumps(CASES))
+    options = ("-rp", f"--seconds={folder / 'seconds.json'}", *options)
+    code, output = run_pytest(folder, {"test_it.py": HAS_CASES.format(rows=rows)}, *options)
+    assert code == pytest.ExitCode.OK
+    return set(re.findall(r"^PASSED \S+::(\S+)$", output, flags=re.MULTILINE)), output
+
+
+@pytest.mark.commit
+def test_a_tier_leaves_out_cases_of_what_takes_seconds_and_the_same_ones_whatever_others_there_are(tmp_path):
+    passed, output = run_cases(tmp_path, "--tier=commit")
+    assert "left out by the tier: cases: 42\n" in output
+    cases = {name for name in passed if name.startswith("test_cases")}
+    assert len(cases) == 4 and len(passed) == 4 + 1 + 20
+    fewer, _ = run_cases(tmp_path, "--tier=commit", rows=8)
+    assert len([name for name in fewer if name.startswith("test_cases")]) == 4
+    assert {name for name in cases if "-8]" not in name} <= fewer
+
+
+def test_a_case_that_is_marked_stays_and_the_whole_suite_leaves_no_case_out(tmp_path):
+    passed, _ = run_cases(tmp_path, "--tier=commit")
+    assert [name for name in passed if name.startswith("test_one_is_chosen")] == ["test_one_is_chosen[1]"]
+    passed, output = run_cases(tmp_path, "--tier=all")
+    assert len(passed) == 27 + 20 + 20 and "left out" not in output
+
+
+def test_seconds_of_cases_are_told_with_those_that_are_left_out(tmp_path):
+    """A test of which few cases ran is still known to take seconds with all of them."""
+    test = "import pytest, time\n@pytest.mark.parametrize('case', range({0}))\ndef test_it(case):\n"
+    burns = "    end = time.process_time() + 0.1\n    while time.process_time() < end: pass\n"
+    (tmp_path / "seconds.json").write_text(json.dumps({"cases": {"test_many.py::test_it": 0.3}}))
+    tests = {"test_many.py": test.format(15) + burns, "test_few.py": test.format(3) + burns}
+    options = ("--tier=commit", f"--seconds={tmp_path / 'seconds.json'}", f"--told={tmp_path / 'told.json'}")
+    code, output = run_pytest(tmp_path, tests, *options)
+    assert code == pytest.ExitCode.OK and "6 passed, 12 deselected" in output
+    (mean,) = json.loads((tmp_path / "told.json").read_text())["cases"].items()
+    assert mean[0] == "test_many.py::test_it" and mean[1] > 0.08

@@ -15,6 +15,7 @@ PASSED = {
     "deselected": {"--thorough": 1},
     "left_out": {},
     "seconds": {"tests/a.py": 9.0},
+    "cases": {},
 }
 
 

@@ -60,12 +60,12 @@ def killed(path: Path, svt: str, what: str, number: int) -> None:
     solved(path, svt, callback=(lambda row, estimate: count()) if what == "lambda" else None)
 
 
-def main(folder: Path) -> None:
-    """Kill and go on, at all places and by both routes; print what became of each."""
+def main(folder: Path, step: int) -> None:
+    """Kill and go on, at every so-manieth place and by both routes; print what became of each."""
     solved(None)  # imports everything once
     found = []
     for svt in ROUTES:
-        for what, number in PLACES:
+        for what, number in PLACES[::step]:
             name = f"{svt}-{what}{number}"
             path, told = folder / f"{name}.oocimp", folder / f"{name}.json"
 
@@ -84,4 +84,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -61,15 +61,18 @@ def begun(path: Path, a=A, calls: int = 62, **options) -> Path:
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.commit
-def test_kills_at_random_moments_are_gone_on_from_to_the_same_bits(tmp_path):
-    """Of every engine; what ends a child is SIGKILL at any time, or in the middle of a write."""
-    words = [sys.executable, ROOT / "benchmarks/kills.py", "--kills", "32", "--seed", "1", "--output", tmp_path / "kills.json"]
+@pytest.mark.parametrize("kills", [pytest.param(12, marks=pytest.mark.commit), 32])
+def test_kills_at_random_moments_are_gone_on_from_to_the_same_bits(kills, tmp_path):
+    """Of every engine, with as many kills; what ends a child is SIGKILL at any time, or in the middle of a write."""
+    told = tmp_path / "kills.json"
+    words = [sys.executable, ROOT / "benchmarks/kills.py", "--kills", str(kills), "--seed", "1", "--output", told]
     done = subprocess.run(words, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "kills.json").read_text(encoding="utf-8"))
-    assert found["kills"] >= 32 and found["wrong"] == 0
-    assert set(found["ways"]) == {"time", "write", "torn write"} and all(each["kills"] for each in found["cases"].values())
+    found = json.loads(told.read_text(encoding="utf-8"))
+    assert found["kills"] >= kills and found["wrong"] == 0
+    assert set(found["ways"]) == {"time", "write", "torn write"}
+    engines = sum(each["kills"] > 0 for each in found["cases"].values())
+    assert engines == len(found["cases"]) if kills >= 32 else engines >= 4
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -53,20 +53,21 @@ def interrupted(path, monkeypatch, product=25, **options):
 
 
 @pytest.mark.usefixtures("processes")
-@pytest.mark.commit
-def test_a_run_that_is_killed_anywhere_is_gone_on_from_to_the_same_bits(tmp_path, right):
+@pytest.mark.parametrize("step", [1, pytest.param(3, marks=pytest.mark.commit)])
+def test_a_run_that_is_killed_anywhere_is_gone_on_from_to_the_same_bits(step, tmp_path, right):
+    """At every place, and at every third one."""
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    words = [sys.executable, "-m", "tests.host.eigsh_kills", str(tmp_path)]
+    words = [sys.executable, "-m", "tests.host.eigsh_kills", str(tmp_path), str(step)]
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert len(found) == len(PLACES) == 20
+    assert len(found) == len(PLACES[::step]) and len(PLACES) == 20
     for each in found:
         assert each["status"] == -signal.SIGKILL, each
         assert each["bits"] == found[0]["bits"], each
         assert (each["resumed"] > 0) == each["was_there"], each
         assert each["left"] == [f"{each['what']}{each['number']}.ooceig"], each
-    assert sum(each["was_there"] for each in found) >= 12
+    assert sum(each["was_there"] for each in found) >= 3 * len(found) // 5
     assert len({each["resumed"] for each in found}) >= 4
     assert found[0]["bits"] == right
 

@@ -16,7 +16,7 @@ from tests.inside.precision import TYPES
 
 
 @pytest.fixture(scope="module", autouse=True)
-def measured(tmp_path_factory):
+def measured(tmp_path_factory, long: None):
     """Rates as the command leaves them at the orders that it chooses, measured quickly, of float64 and one other type."""
     with pytest.MonkeyPatch.context() as patch:
         # Plans here are of float64. That every type is measured, at one order, is seen in test_rates_types.

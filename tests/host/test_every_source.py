@@ -54,7 +54,7 @@ def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "devices", "how", "in_file"), marked(in_turn(NAMES, DEVICES, list(ARITHMETIC), [False, True], each=2), NEEDS)
+    ("source", "devices", "how", "in_file"), marked(in_turn(NAMES, DEVICES, list(ARITHMETIC), [False, True]), NEEDS)
 )
 def test_the_factor_is_lapacks(tmp_path, source, devices, how, in_file):
     place = tmp_path / "L" if in_file else None
@@ -81,7 +81,7 @@ def test_without_any_option(tmp_path, source, n):
 ORDERS = [1, 2, NB, NB + 1, 3 * NB + 1]
 
 
-@pytest.mark.parametrize(("source", "n", "how"), marked(in_turn(NAMES, ORDERS, list(ARITHMETIC), each=2), NEEDS))
+@pytest.mark.parametrize(("source", "n", "how"), marked(in_turn(NAMES, ORDERS, list(ARITHMETIC)), NEEDS))
 def test_orders_that_are_no_multiple_of_the_tile_size(tmp_path, source, n, how):
     a = HOST_SOURCES[source](tmp_path, n)
     with oc.cholesky(a, devices="host:0", tile_size=NB, **triangle(source), **ARITHMETIC[how]) as factor:
@@ -136,7 +136,7 @@ def test_over_its_upper_triangle(tmp_path, kind):
     assert np.isnan(a[np.tril_indices(N, -1)]).all()
 
 
-@pytest.mark.parametrize(("kind", "devices", "how"), in_turn(WRITABLE, DEVICES, ["native", "residue"], each=2))
+@pytest.mark.parametrize(("kind", "devices", "how"), in_turn(WRITABLE, DEVICES, ["native", "residue"]))
 def test_over_a_itself(tmp_path, kind, devices, how):
     a = WRITABLE[kind](tmp_path)
     above = np.array(a[np.triu_indices(N, 1)])

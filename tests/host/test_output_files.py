@@ -21,6 +21,7 @@ import zarr
 import ooc_chol as oc
 from tests.builders import file_store
 from tests.host.matrices import FAMILIES
+from tests.host.turns import in_turn
 from tests.inside.cli import main
 from tests.inside.tasks import TileGrid
 
@@ -151,7 +152,6 @@ WAYS: dict[str, Callable[[Path], str]] = {
     "hard link": lambda path: str(linked(path, Path.hardlink_to)),
     "linked folder": lambda path: str(path.parent.parent / "also" / path.name),
 }
-every_input = pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
@@ -164,9 +164,7 @@ def unharmed(path: Path) -> Iterator[None]:
     assert sorted(os.listdir(path.parent)) == names
 
 
-@every_way
-@every_input
-@pytest.mark.parametrize("threshold", [None, 1e-4], ids=["FP64", "mixed"])
+@pytest.mark.parametrize(("kind", "way", "threshold"), in_turn(INPUTS, list(WAYS), [None, 1e-4]))
 def test_a_store_is_never_the_file_of_a(folder, kind, way, threshold):
     path = folder / "a.npy"
     np.save(path, A)
@@ -179,8 +177,7 @@ def test_a_store_is_never_the_file_of_a(folder, kind, way, threshold):
     assert (str(again), again.option, again.path, again.other) == (str(caught.value), "store", store, "a")
 
 
-@every_way
-@every_input
+@pytest.mark.parametrize(("kind", "way"), in_turn(INPUTS, list(WAYS)))
 def test_a_factor_is_never_saved_over_the_matrix_that_refinement_reads(folder, kind, way):
     path = folder / "a.npy"
     np.save(path, A)

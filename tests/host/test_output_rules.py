@@ -154,7 +154,7 @@ WAYS: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "way"), in_turn(WRITERS, list(WAYS), each=2))
+@pytest.mark.parametrize(("name", "way"), in_turn(WRITERS, list(WAYS)))
 def test_no_output_is_the_matrix(folder, capsys, name, way):
     writer = WRITERS[name]
     path = WAYS[way]("a.npy")

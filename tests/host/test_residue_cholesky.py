@@ -358,7 +358,7 @@ def wrapped_pivots(a, count: int) -> list[float]:
     return pivots
 
 
-@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("count", [4, 13, 16, *thorough(*(count for count in COUNTS if count not in (4, 13, 16)))])
 @pytest.mark.parametrize("scale", [1.0, *thorough(1e-100, 1.2, 2.0**200)])
 def test_sums_that_wrap_into_a_positive_pivot_are_flagged_before(count, scale):
     small = counter_example(count, scale)

@@ -29,7 +29,7 @@ def whole_number(value: object, what: str, advice: str = "give an int") -> int:
     >>> whole_number(np.int64(64), "tile_size")
     64
     """
-    if not isinstance(value, bool) and isinstance(value, SupportsIndex):
+    if type(value).__name__ != "bool" and isinstance(value, SupportsIndex):  # NumPy's, too, which older ones take as an index
         try:
             return operator.index(value)
         except TypeError:  # an array has the method whatever it holds

@@ -47,7 +47,8 @@ def test_a_gpu_in_core_takes_blocks_of_8_and_96_columns_more():
     assert plan.link_bytes(1) == plan.link_bytes(50)  # all of A stays
 
 
-def test_blocks_are_as_wide_as_they_may_be_without_rates():
+def test_blocks_are_as_wide_as_they_may_be_without_rates(tmp_path, monkeypatch):
+    monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
     plan = oc.plan_eigsh(SMALL, 24, devices="host:0", memory_budget="4 GiB")
     assert (plan.block, plan.ncv) == (8, 120)
     assert not plan.link_bytes(7) and plan.seconds is None

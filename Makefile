@@ -5,12 +5,14 @@
 #   make test-affected  of these the ones that a change since main can reach; `SINCE=HEAD~3`, `TIER=all` for all of them
 #   make test-all       all tests that can run here
 #   make test-thorough  all combinations of parameters besides, long fuzzing, kills and soak
+#   make test-oldest    the tests of `make test` with the oldest packages that pyproject.toml allows, in $(OLDEST)
 #   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
 #   make check   format, lint, types, layers
 #   make docs    the documentation site, in docs/_build; a warning is an error
 #   make clean   remove all that make made
 
 VENV ?= .venv
+OLDEST ?= .venv-oldest
 # First of these that is Python 3.11 or newer; `make PYTHON=...` names another.
 PYTHON ?= python3 python3.14 python3.13 python3.12 python3.11
 # Folder of shared data; without it the tests that need it are deselected and counted.
@@ -24,10 +26,11 @@ bin := $(VENV)/bin
 ready := $(VENV)/.ready
 # The same for the site's own packages, so that tests and demo do without them.
 ready-docs := $(VENV)/.ready-docs
+ready-oldest := $(OLDEST)/.ready
 # Named one by one: the links schedulers, kernels and apps at the top lead into ooc_chol.
 code := ooc_chol ooc_chol_command.py docs/conf.py tests $(wildcard examples benchmarks)
 
-.PHONY: demo test test-affected test-all test-thorough test-gpu check docs clean
+.PHONY: demo test test-affected test-all test-thorough test-oldest test-gpu check docs clean
 
 demo: $(ready)
 	@$(bin)/ooc-chol geostat demo --output demo-output --force
@@ -47,6 +50,11 @@ test-all: $(ready)
 test-thorough: $(ready)
 	@$(run-tests) --tier all --thorough --hypothesis-profile=thorough
 	@$(bin)/python -m tests.fuzz --minutes 30
+
+# Deprecated is what packages of old call in newer ones beneath them.
+test-oldest: bin = $(OLDEST)/bin
+test-oldest: $(ready-oldest)
+	@$(run-tests) --tier commit -W ignore::DeprecationWarning
 
 # The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis; with
 # pytest-xdist a process a GPU. What measures rates and free memory comes behind, one after the other.
@@ -68,12 +76,12 @@ docs: $(ready-docs)
 	@echo "the site is in docs/_build: open index.html there"
 
 clean:
-	@rm -rf $(VENV) demo-output build dist ooc_chol.egg-info docs/_build
+	@rm -rf $(VENV) $(OLDEST) demo-output build dist ooc_chol.egg-info docs/_build
 	@rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find $(code) -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Once, and again when pyproject.toml changes. The mark comes last: an interrupted set-up is done again.
-$(ready): pyproject.toml
+# A virtual environment in the folder of the target.
+define set-up
 	@for python in $(PYTHON); do \
 	    $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; python=; \
 	done; \
@@ -81,9 +89,20 @@ $(ready): pyproject.toml
 	    echo "ooc_chol needs Python 3.11 or newer, but none of these is: $(PYTHON); install one, or name yours: make PYTHON=..." >&2; \
 	    exit 1; \
 	fi; \
-	echo "setting up $(VENV) with $$($$python --version), once: a minute or two"; \
-	$$python -m venv $(VENV)
+	echo "setting up $(@D) with $$($$python --version), once: a minute or two"; \
+	$$python -m venv $(@D)
+endef
+
+# Once, and again when pyproject.toml changes. The mark comes last: an interrupted set-up is done again.
+$(ready): pyproject.toml
+	$(set-up)
 	@$(bin)/python -m pip install -qq --disable-pip-version-check -e '.[dev,plots]'
+	@touch $@
+
+$(ready-oldest): pyproject.toml
+	$(set-up)
+	@$(@D)/bin/python -m tests.oldest > $(@D)/oldest.txt
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check -e . -r $(@D)/oldest.txt
 	@touch $@
 
 $(ready-docs): $(ready)

@@ -16,7 +16,7 @@ WORDS: dict[str, tuple[list[str], Any]] = {
     "moduli": (["--moduli", "8"], 8),
     "precision_threshold": (["--precision-threshold", "1e-4"], 1e-4),
     "precision_rule": (["--precision-rule", "paper"], "paper"),
-    "half_products": (["--half-products", "fp8"], "fp8"),
+    "half_products": (["--half-products", "yes"], True),
     "strict": (["--no-strict"], False),
     "dtype": (["--dtype", "float32"], "float32"),
 }

@@ -97,8 +97,6 @@ def _add_options(parser: argparse.ArgumentParser, *, repeats: int, nu: str, engi
 def _add_half_products(parser: argparse.ArgumentParser) -> None:
     words = "products in FP16 where they are small enough (default: where rates say that it is faster)"
     parser.add_argument("--half-products", action=argparse.BooleanOptionalAction, default=None, help=words)
-    words = "products in FP16 and FP8 where they are small enough"
-    parser.add_argument("--fp8-products", action="store_const", const="fp8", dest="half_products", help=words)
 
 
 def _described_budget(name: str) -> str:

@@ -54,8 +54,8 @@ class Sweep:
     repeats: int = 1  #: Runs that count, for each configuration
     nugget: float = 1e-6  #: Added to the diagonal
     fp64: str = "auto"  #: How FP64 is computed, or ``"none"``
-    #: Whether mixed precision through residues may use products in FP16, or also in FP8; None: FP16 where rates favour it
-    half_products: bool | str | None = None
+    #: Whether mixed precision through residues may use products in FP16; None: where rates favour it
+    half_products: bool | None = None
     fp64_once: bool = False  #: Whether FP64 runs in the last repeat only, where it is there for the log-determinants
     warm_up: bool = True  #: Whether small runs come first, that count for nothing
     #: Settings of the small runs that have been done

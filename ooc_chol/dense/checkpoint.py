@@ -75,8 +75,8 @@ class CheckpointRecord:
     fingerprint: Fingerprint
     fp64: str  #: Engine: ``"native"`` or ``"residue"``
     moduli: int | None  #: Moduli where all is FP64 through residues, and with a threshold those that were asked for
-    half_products: bool | str | None  #: As it was asked for
-    narrow: bool | str  #: Whether products run in FP16, or ``"fp8"``, also in FP8
+    half_products: bool | None  #: As it was asked for
+    narrow: bool  #: Whether products run in FP16
     budget_bytes: int  #: Budget of each device when the file was made
     precision_threshold: float | None
     precision_rule: str
@@ -85,13 +85,12 @@ class CheckpointRecord:
     @classmethod
     def of(cls, plan: Plan, options: FactorOptions, fingerprint: Fingerprint, progress: Progress | None = None) -> Self:
         """The record of a factorization by ``plan``, which was made for ``options``."""
-        shares = plan.product_shares
         return cls(
             fingerprint,
             plan.layout.engine,
             plan.moduli if options.precision_threshold is None else options.moduli,
             options.half_products,
-            "fp8" if shares["fp8"] else bool(shares["fp16"]),
+            plan.half_share > 0,
             plan.budgets[0].budget_bytes,
             options.precision_threshold,
             options.precision_rule,
@@ -114,7 +113,7 @@ class CheckpointRecord:
             str(content["fp64"]),
             None if moduli is None else int(moduli),
             content["half_products"],
-            "fp8" if content["narrow"] == "fp8" else bool(content["narrow"]),
+            bool(content["narrow"]),
             int(content["budget_bytes"]),
             None if threshold is None else float(threshold),
             str(content["precision_rule"]),

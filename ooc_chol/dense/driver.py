@@ -107,9 +107,9 @@ def cholesky(
         more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
-    half_products : bool, "fp8" or None
-        In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
-        the smallest ones in FP8. By default in FP16 where rates say that this is faster.
+    half_products : bool or None
+        In mixed precision through residues: whether products that are small by their expected norms run in FP16. By default
+        where rates say that this is faster.
     tile_size : int or None
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
         to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
@@ -486,9 +486,9 @@ def plan(
         more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
-    half_products : bool, "fp8" or None
-        In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "fp8"
-        the smallest ones in FP8. By default in FP16 where rates say that this is faster.
+    half_products : bool or None
+        In mixed precision through residues: whether products that are small by their expected norms run in FP16. By default
+        where rates say that this is faster.
     store : path, HostMemory, "device" or None
         Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
     lower : bool or None

@@ -23,7 +23,7 @@ Policy: TypeAlias = Literal["planned", "sync", "async", "v1", "v2", "v3"]
 Objective: TypeAlias = Literal["seconds", "bytes"]
 Fp64: TypeAlias = Literal["auto", "native", "residue"]
 PrecisionRule: TypeAlias = Literal["unit-roundoff", "paper"]
-HalfProducts: TypeAlias = bool | Literal["fp8"] | None
+HalfProducts: TypeAlias = bool | None
 
 #: Largest order at which products through residues take one modulus more unless told otherwise. Up to there native FP64 can be
 #: more accurate than 50 bits (2.3 times LAPACK's residual at order 16384, 54 bits 0.6 times); at 65536 and above 50 bits had a
@@ -82,8 +82,8 @@ def count(text: str) -> int:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _half_products(text: str) -> bool | str:
-    words: dict[str, bool | str] = {"yes": True, "no": False, "fp8": "fp8"}
+def _half_products(text: str) -> bool:
+    words = {"yes": True, "no": False}
     if text not in words:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(words)}")
     return words[text]
@@ -181,13 +181,13 @@ class FactorOptions:
         ("unit-roundoff", "paper"),
         "What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.",
     )
-    half_products: bool | str | None = _row(
+    half_products: bool | None = _row(
         None,
-        'bool, "fp8" or None',
-        "In mixed precision through residues: whether products that are small by their expected norms run in FP16, and with "
-        '"fp8" the smallest ones in FP8. By default in FP16 where rates say that this is faster.',
+        "bool or None",
+        "In mixed precision through residues: whether products that are small by their expected norms run in FP16. By "
+        "default where rates say that this is faster.",
         parse=_half_products,
-        metavar="{yes,no,fp8}",
+        metavar="{yes,no}",
     )
     strict: bool = _row(
         True,
@@ -223,8 +223,8 @@ class FactorOptions:
         if self.moduli is not None:
             ResidueBasis(self.moduli)  # refuses a number that cannot be had
         self._check_choice("precision_rule")
-        if not (self.half_products is None or isinstance(self.half_products, bool) or self.half_products == "fp8"):
-            raise ValueError(f"half_products is {self.half_products!r}; give True, False, 'fp8', or None to choose by rates")
+        if not (self.half_products is None or isinstance(self.half_products, bool)):
+            raise ValueError(f"half_products is {self.half_products!r}; give True, False, or None to choose by rates")
         if self.precision_threshold is not None:
             self._check_precision(self.precision_threshold)
         if self.fp64 == "residue" and self.policy != "planned":

@@ -164,7 +164,6 @@ class FactorReport:
             "engine": self.plan.engine,
             "moduli": self.plan.moduli,
             "half_share": self.plan.half_share,
-            "product_shares": self.plan.product_shares,
             "fallback_share": self.fallback_share,
             "wall_seconds": self.wall_seconds,
             "seconds": self.seconds,

@@ -15,24 +15,13 @@ from math import isfinite, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.formats import FP8, FP16, FP32, FP64
+from ooc_chol.formats import FP32, FP64
 from ooc_chol.precision.moduli import ResidueBasis
-from ooc_chol.precision.norms import LARGEST_ROUNDED, FactorNorms, lower_matrix, symmetric_norm
-from ooc_chol.precision.products import (
-    FP8_LARGEST,
-    FP8_LEAST_STEP,
-    FP8_SUM_ERROR,
-    FP16_SUM_ERROR,
-    NARROW_TILES,
-    SUM_TERMS,
-    NarrowRun,
-    ProductForm,
-)
+from ooc_chol.precision.norms import FactorNorms, lower_matrix, symmetric_norm
+from ooc_chol.precision.products import FP16_SUM_ERROR, NARROW_TILES, SUM_TERMS, ProductForm
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.prints import brief_repr
 
-#: Unit roundoff of FP8 over that of FP16.
-_FP8_OVER_FP16 = FP8.unit_roundoff / FP16.unit_roundoff
 #: Twice by how much more than the mean of its tiles' rows a row may lose.
 _OF_A_ROW = 8.0
 #: Standard deviations that the estimate allows for where rounding errors of many entries add up to one of a tile.
@@ -68,17 +57,19 @@ class ErrorEstimate:
 
 
 def estimated_error(
-    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NarrowRun | None = None
+    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NDArray[np.int8] | None = None
 ) -> ErrorEstimate:
     """Estimate the error of a factorization by the norms of its final tiles.
 
-    ``nt**3`` flops.
+    ``narrow[i, j, k]`` is the :class:`ProductForm` of tiles (i, k) and (j, k), where not all are exact. ``nt**3`` flops.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # the estimate says so where norms are beyond FP64
         return _estimated(precision, rows, moduli, narrow)
 
 
-def _estimated(precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NarrowRun | None) -> ErrorEstimate:
+def _estimated(
+    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NDArray[np.int8] | None
+) -> ErrorEstimate:
     """As :func:`estimated_error`."""
     grid, total = precision.grid, precision.norms.total or 1.0
     norms, lost = (lower_matrix(grid, rows[:, column]) for column in (0, 1))
@@ -88,7 +79,7 @@ def _estimated(precision: PrecisionMap, rows: NDArray[np.float64], moduli: int |
     storage = lost * np.minimum(spectral, np.diagonal(norms))[None, :]
     arithmetic = _arithmetic(precision, norms, spectral) if moduli is None else _residues(precision, norms, spectral, moduli)
     if narrow is not None and moduli is not None:
-        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), rows[:, 4], narrow, moduli=moduli)
+        arithmetic = arithmetic + _narrow(precision, FactorNorms.measured(grid, rows), narrow)
     return ErrorEstimate(symmetric_norm(storage) / total, symmetric_norm(arithmetic) / total)
 
 
@@ -118,41 +109,18 @@ def _narrowed(precision: PrecisionMap, j: int) -> float:
     return 2.0 if any(precision.product_of((i, j)) is FP32 for i in column) else 0.0
 
 
-def _narrow(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, *, moduli: int
-) -> NDArray[np.float64]:
-    """Errors of products in FP16 and FP8: rounding of both factors, independent from entry to entry, and sums that truncate."""
+def _narrow(precision: PrecisionMap, norms: FactorNorms, narrow: NDArray[np.int8]) -> NDArray[np.float64]:
+    """Errors of products in FP16: rounding of both factors, independent from entry to entry, and sums that truncate."""
     nt = precision.grid.nt
-    unheld, subnormal = _beyond_fp8(precision, norms, largest, narrow, moduli=moduli)
     errors = np.zeros((nt, nt))
     longer = max(1.0, NARROW_TILES * precision.grid.nb / SUM_TERMS)
     for i in range(nt):
         for j in range(i):
-            forms, products = narrow.forms[i, j, :j], norms.tiles[i, :j] * norms.tiles[j, :j]
+            in_fp16, products = narrow[i, j, :j] == ProductForm.FP16, norms.tiles[i, :j] * norms.tiles[j, :j]
             squares = norms.squared_errors(i, slice(j, j + 1), j)[0]
-            in_fp16, in_fp8 = forms == ProductForm.FP16, forms == ProductForm.FP8
-            least = np.square(subnormal[i, :j] * norms.columns[j, :j]) + np.square(norms.columns[i, :j] * subnormal[j, :j])
-            rounding = squares[in_fp16].sum() + (_FP8_OVER_FP16**2 * squares + least)[in_fp8].sum()
-            summed = longer * (FP16_SUM_ERROR * products[in_fp16].sum() + FP8_SUM_ERROR * products[in_fp8].sum())
-            outside = products[in_fp8 & (unheld[i, :j] | unheld[j, :j])].sum()  # as if all were lost
-            errors[i, j] = _DEVIATIONS * sqrt(rounding) + summed + outside
+            summed = longer * FP16_SUM_ERROR * products[in_fp16].sum()
+            errors[i, j] = _DEVIATIONS * sqrt(squares[in_fp16].sum()) + summed
     return errors
-
-
-def _beyond_fp8(
-    precision: PrecisionMap, norms: FactorNorms, largest: NDArray[np.float64], narrow: NarrowRun, *, moduli: int
-) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-    """Which tiles have entries too large for FP8, and the norms of rounding entries below its least normal number."""
-    grid, basis = precision.grid, ResidueBasis(moduli)
-    # Rows of a tile have exponents between those of its largest and its smallest diagonal entry.
-    least, most = (
-        np.array([basis.fp16_exponent(basis.exponent(float(a_ii))) for a_ii in diagonal])
-        for diagonal in (precision.norms.largest, precision.norms.least)
-    )
-    top = np.ldexp(lower_matrix(grid, LARGEST_ROUNDED * largest), most[:, None] - narrow.exponents)
-    sizes = np.sqrt([grid.size(i) for i in range(grid.nt)])
-    steps = np.ldexp(FP8_LEAST_STEP / 2 / sqrt(3.0), narrow.exponents - least[:, None]) * np.outer(sizes, sizes)
-    return top > FP8_LARGEST, np.minimum(steps, norms.tiles)
 
 
 def _residues(

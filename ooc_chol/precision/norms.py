@@ -124,15 +124,10 @@ class FactorNorms:
         heights = np.sqrt([grid.size(i) for i in range(grid.nt)])
         return cls(tiles, np.minimum(tiles, LARGEST_ROUNDED * heights[:, None] * largest))
 
-    def squared_errors(self, row: int, columns: slice, stop: int, lost: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Squared errors of products ``L[row, k] @ L[j, k].T``, for the ``columns`` j and k before ``stop``.
-
-        In FP16; or with ``lost[i, k]``, the error of a tile relative to what FP16's unit roundoff takes for it.
-        """
+    def squared_errors(self, row: int, columns: slice, stop: int) -> NDArray[np.float64]:
+        """Squared errors of products ``L[row, k] @ L[j, k].T`` in FP16, for the ``columns`` j and k before ``stop``."""
         left_column, right_column = self.columns[row, :stop], self.columns[columns, :stop]
         left, right = self.tiles[row, :stop], self.tiles[columns, :stop]
-        if lost is not None:
-            left, right = lost[row, :stop] * left, lost[columns, :stop] * right
         squares = np.square(left * right_column) + np.square(left_column * right)
         return FP16.unit_roundoff**2 / 3.0 * squares
 

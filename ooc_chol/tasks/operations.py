@@ -144,20 +144,18 @@ class Diagonal(NamedTuple):
 
 
 class Convert(NamedTuple):
-    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``; in FP8 divided by ``2**fp8_exponent``."""
+    """The tile in ``place`` becomes tile column ``column`` of strip slot ``strip``."""
 
     place: Place
     strip: int
     column: int
     is_first: bool
-    fp8_exponent: int = 0
 
 
 class Product(NamedTuple):
     """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``.
 
-    It is one of residues, or where ``is_narrow`` of the entries in FP16, with sums of their own in FP32; with ``fp8_exponent`` of
-    those in FP8, times ``2**fp8_exponent``.
+    It is one of residues, or where ``is_narrow`` of the entries in FP16, with sums of their own in FP32.
     """
 
     accumulator: int
@@ -170,7 +168,6 @@ class Product(NamedTuple):
     accumulates: bool
     lower: bool
     is_narrow: bool = False
-    fp8_exponent: int | None = None
 
 
 class Fold(NamedTuple):
@@ -226,7 +223,7 @@ def label_of(kind: StepKind, tile: tuple[int, int], operation: Operation) -> str
     if kind is not StepKind.COMPUTE:
         return f"{kind.name.lower()} {where}"
     if isinstance(operation, Product):
-        form = "" if not operation.is_narrow else "FP16 " if operation.fp8_exponent is None else "FP8 "
+        form = "FP16 " if operation.is_narrow else ""
         return f"{form}product {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
     if isinstance(operation, Syrk | Gemm):
         return f"{type(operation).__name__.upper()} {where} k={operation.k}"

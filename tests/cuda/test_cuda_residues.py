@@ -7,10 +7,8 @@ import pytest
 
 from tests.cuda.residue_kernels import GUARD, SHAPES, cuda_kernels, flagged, on_device, strips
 from tests.host.residue_reference import STREAM, host_kernels, residues
-from tests.inside.kernels import NarrowParts
 from tests.inside.precision import (
     FP8,
-    FP8_SUM_ERROR,
     FP16,
     FP16_SUM_ERROR,
     FP32,
@@ -261,14 +259,14 @@ def test_convert_stored_tiles_and_their_entries_in_fp16(shape, fmt, magnitude):
     stored, values = stored_rows(rng, diagonal[3:], cols, fmt)
     expected, expected_fp16 = np.zeros((count, rows, cols), dtype=np.int8), np.zeros((1, rows, cols), dtype=np.float16)
     with host_kernels(count, diagonal) as host:
-        host.convert(STREAM, values, range(3, rows + 3), expected, is_first=False, narrow=NarrowParts(expected_fp16))
+        host.convert(STREAM, values, range(3, rows + 3), expected, is_first=False, fp16=expected_fp16)
     with cuda_kernels(count, diagonal) as (kernels, (stream,)):
         out, fp16 = on_device(np.zeros_like(expected)), on_device(np.zeros_like(expected_fp16))
-        kernels.convert_stored(stream, on_device(stored), fmt, range(3, rows + 3), out, is_first=True, narrow=NarrowParts(fp16))
+        kernels.convert_stored(stream, on_device(stored), fmt, range(3, rows + 3), out, is_first=True, fp16=fp16)
         assert flagged(kernels, stream) is None
         assert np.array_equal(out.get(), expected) and np.array_equal(fp16.get(), expected_fp16)
         out, fp16 = on_device(np.zeros_like(expected)), on_device(np.zeros_like(expected_fp16))
-        kernels.convert(stream, on_device(values), range(3, rows + 3), out, is_first=False, narrow=NarrowParts(fp16))
+        kernels.convert(stream, on_device(values), range(3, rows + 3), out, is_first=False, fp16=fp16)
         assert flagged(kernels, stream) is None
     assert np.array_equal(out.get(), expected) and np.array_equal(fp16.get(), expected_fp16)
 
@@ -296,44 +294,3 @@ def test_fp16_products_and_their_subtraction(shape):
         kernels.subtract_narrow(stream, sums, found, range(rows), range(rows, rows + cols))
         stream.stream.synchronize()
     assert np.array_equal(found.get(), expected)
-
-
-@pytest.mark.parametrize("shape", [(16, 128), (100, 64), (37, 96), (50, 2048)])
-@pytest.mark.parametrize("exponent", [-4, 0, 12])
-def test_entries_in_fp8_are_those_of_the_host(shape, exponent):
-    rng = np.random.default_rng(8)
-    rows, cols = shape
-    values = rng.standard_normal((rows, cols)) * 2.0 ** rng.integers(-30, 2, (rows, 1))
-    diagonal = 4.0 * cols * np.ones(rows)
-    expected, expected_fp8 = np.zeros((6, rows, cols), dtype=np.int8), np.zeros((1, rows, cols), dtype=np.uint8)
-    with host_kernels(6, diagonal) as host:
-        host.convert(STREAM, values, range(rows), expected, is_first=False, narrow=NarrowParts(None, expected_fp8, exponent))
-    with cuda_kernels(6, diagonal) as (kernels, (stream,)):
-        out, fp8 = on_device(np.zeros_like(expected)), on_device(np.zeros_like(expected_fp8))
-        kernels.convert(stream, on_device(values), range(rows), out, is_first=False, narrow=NarrowParts(None, fp8, exponent))
-        stream.stream.synchronize()
-    assert np.array_equal(fp8.get(), expected_fp8) and np.array_equal(out.get(), expected)
-
-
-@pytest.mark.parametrize("shape", [(16, 16, 16), (128, 256, 512), (97, 130, 64), (256, 1024, 4096)])
-@pytest.mark.parametrize("exponent", [-20, 0, 16])
-def test_fp8_products(shape, exponent):
-    rng = np.random.default_rng(4)
-    rows, cols, inner = shape
-    left, right = (rng.standard_normal((1, order, inner)).astype(FP8.dtype) for order in (rows, cols))
-    exact, magnitudes = (
-        np.ldexp(f(left[0].astype(float)) @ f(right[0].astype(float)).T, exponent) for f in (np.positive, np.abs)
-    )
-    # Sums of 32 products keep about 14 bits.
-    bound = (FP8_SUM_ERROR * inner / 8192 + 2.0**-11) * magnitudes
-    with cuda_kernels(7, np.ones(rows + cols)) as (kernels, (stream,)):
-        # Operands of 16 rows are read at once.
-        operands = [on_device(np.zeros((1, -(-order // 16) * 16, inner), dtype=np.uint8))[:, :order] for order in (rows, cols)]
-        for operand, values in zip(operands, (left, right), strict=True):
-            operand[...] = on_device(values.view(np.uint8))
-        whole = on_device(np.full((1, -(-rows // 16) * 16, -(-cols // 16) * 16), np.nan, dtype=np.float32))
-        sums = whole[:, :rows, :cols]
-        for accumulates in (False, True):
-            kernels.fp8_product(stream, sums, *operands, exponent=exponent, accumulates=accumulates)
-            stream.stream.synchronize()
-            assert np.all(np.abs(sums.get()[0] - (1 + accumulates) * exact) <= (1 + accumulates) * bound)

@@ -50,7 +50,6 @@ def cases() -> dict[str, dict[str, Any]]:
         "mixed, two devices": {**mixed, "devices": ["host:0", "host:1"]},
         "mixed residue": {**residue, "precision_threshold": 1e-4, "moduli": 8},
         "mixed residue, FP16": {**narrow, "half_products": True},
-        "mixed residue, FP8": {**narrow, "half_products": "fp8"},
         "escalated": hard,
         "escalated to FP64": {**hard, "a": cauchy(N, 0.4, 3, 1e-7), "precision_threshold": 1e-5},
         "escalated residue": {**hard, "fp64": "residue", "memory_budget": "4 MiB"},

@@ -109,11 +109,10 @@ def test_every_verdict_and_bound(engine, threshold, n, tile_size):
         check_singular(name, a, engine, threshold, tile_size)
 
 
-@pytest.mark.parametrize("half_products", [True, "fp8"])
-def test_narrow_products_of_large_entries_are_planned(half_products):
+def test_narrow_products_of_large_entries_are_planned():
     """Squares of their norms are beyond FP64."""
     a = hostile.CLEAR["decaying times 5e+307"](80)
-    with oc.cholesky(a, 1e-2, tile_size=16, fp64="residue", half_products=half_products) as factor:
+    with oc.cholesky(a, 1e-2, tile_size=16, fp64="residue", half_products=True) as factor:
         assert hostile.error_of(a, np.asarray(factor)) <= factor.report.certified_bound.total <= 1e-2
 
 

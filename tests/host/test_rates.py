@@ -263,6 +263,14 @@ def test_rates_that_were_stored_without_residues_inversions_and_float32_still_co
     assert found == replace(measured, invert=float("inf"), trsm_float32=None, gemm_float32=None)
 
 
+def test_rates_of_products_in_fp8_that_older_versions_stored_are_ignored():
+    measured = measure_rates(64, moduli=10)
+    everything = json.loads(rates_path().read_text())
+    everything[machine_identity()]["64"]["residue"] |= {"quarter": 1e12, "quarter_accumulate": 1e11}
+    rates_path().write_text(json.dumps(everything))
+    assert stored_rates(GRID, "array", "memory") == measured
+
+
 def test_a_prediction_is_of_the_size_of_the_run(monkeypatch):
     # Both are measured in the time of this process: other programs may take the cores of this machine.
     monkeypatch.setattr(time, "perf_counter", time.process_time)

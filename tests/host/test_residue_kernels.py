@@ -13,11 +13,8 @@ from ooc_chol.errors import ScheduleError
 from tests.builders import host_residue_kernels
 from tests.host.residue_reference import STREAM, difference, host_kernels, integer, residues
 from tests.inside.hardware import HostStream
-from tests.inside.kernels import NarrowParts
 from tests.inside.precision import (
     FP8,
-    FP8_LARGEST,
-    FP8_LEAST_STEP,
     FP16,
     FP32,
     MOST_MODULI,
@@ -338,7 +335,7 @@ def test_convert_stored_is_convert_of_what_is_stored(fmt, magnitude):
         out, fp16 = np.zeros((6, 150, 70), dtype=np.int8), np.zeros((1, 150, 70), dtype=np.float16)
         with host_kernels(6, diagonal) as kernels:
             what = (values,) if convert == "convert" else (stored, fmt)
-            getattr(kernels, convert)(STREAM, *what, range(5, 155), out, is_first=True, narrow=NarrowParts(fp16))
+            getattr(kernels, convert)(STREAM, *what, range(5, 155), out, is_first=True, fp16=fp16)
             assert kernels.flagged_row() is None
         results.append((out, fp16))
     assert all(np.array_equal(*pair) for pair in zip(*results, strict=True))
@@ -350,7 +347,7 @@ def test_entries_in_fp16_have_eleven_bits_far_below_the_largest_entry_of_their_r
     basis = ResidueBasis(6)
     out, fp16 = np.zeros((6, 2, 64), dtype=np.int8), np.zeros((1, 2, 64), dtype=np.float16)
     with host_kernels(6, diagonal) as kernels:
-        kernels.convert(STREAM, values, range(2), out, is_first=False, narrow=NarrowParts(fp16))
+        kernels.convert(STREAM, values, range(2), out, is_first=False, fp16=fp16)
     exponents = [basis.fp16_exponent(basis.exponent(a_ii)) for a_ii in diagonal]
     assert np.abs(fp16).max() < 2.0**15
     widened = np.ldexp(fp16[0].astype(float), -np.array(exponents)[:, None])
@@ -376,33 +373,3 @@ def test_fp16_products_are_summed_in_float32_and_subtracted_in_float64(accumulat
     assert np.all(np.abs(sums[0] - exact) <= 50 * FP32.unit_roundoff * magnitudes)
     expected -= np.ldexp(sums[0].astype(float), -exponents[:130, None] - exponents[None, 130:])
     assert np.array_equal(tile, expected)
-
-
-def test_entries_in_fp8_are_those_in_fp16_over_a_power_of_two():
-    values = np.random.default_rng(5).standard_normal((40, 64)) * 2.0 ** np.random.default_rng(6).integers(-30, 8, (40, 1))
-    diagonal, exponent = np.full(40, 2.0**14), 6
-    basis = ResidueBasis(6)
-    out, fp8 = np.zeros((6, 40, 64), dtype=np.int8), np.zeros((1, 40, 64), dtype=np.uint8)
-    with host_kernels(6, diagonal) as kernels:
-        kernels.convert(STREAM, values, range(40), out, is_first=False, narrow=NarrowParts(None, fp8, exponent))
-    exact = np.ldexp(values, basis.fp16_exponent(basis.exponent(2.0**14)) - exponent)
-    found = fp8[0].view(FP8.dtype).astype(float)
-    # Beyond the range the largest number, below it multiples of the least step, else four significant bits.
-    expected = np.clip(exact, -FP8_LARGEST, FP8_LARGEST)
-    assert np.all(np.abs(found - expected) <= np.maximum(FP8.unit_roundoff * np.abs(expected), FP8_LEAST_STEP / 2))
-    assert (np.abs(exact) > FP8_LARGEST).any() and (np.abs(exact) < FP8_LEAST_STEP).any()
-
-
-@pytest.mark.parametrize("accumulates", [False, True])
-@pytest.mark.parametrize("exponent", [-20, 0, 16])
-def test_fp8_products_are_scaled_and_summed_in_float32(accumulates, exponent):
-    rng = np.random.default_rng(6)
-    left, right = (rng.standard_normal((1, order, 48)).astype(FP8.dtype) for order in (130, 90))
-    before = rng.standard_normal((1, 130, 90)).astype(np.float32)
-    sums = before.copy()
-    with host_kernels(6, np.ones(220)) as kernels:
-        operands = left.view(np.uint8), right.view(np.uint8)
-        kernels.fp8_product(STREAM, sums, *operands, exponent=exponent, accumulates=accumulates)
-    exact = np.ldexp(left[0].astype(float) @ right[0].astype(float).T, exponent) + (before[0] if accumulates else 0.0)
-    magnitudes = np.ldexp(np.abs(left[0].astype(float)) @ np.abs(right[0].astype(float)).T, exponent) + np.abs(before[0])
-    assert np.all(np.abs(sums[0] - exact) <= 50 * FP32.unit_roundoff * magnitudes)

@@ -17,7 +17,7 @@ import numpy as np
 import ooc_chol as oc
 
 a, b = np.eye(3), np.ones(3)
-with oc.cholesky(a, policy="v3", fp64="native", objective="bytes", half_products="fp8") as L:
+with oc.cholesky(a, policy="v3", fp64="native", objective="bytes", half_products=True) as L:
     reveal_type(L.report)
     reveal_type(L.trace)
     reveal_type(L.plan)

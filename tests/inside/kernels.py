@@ -33,7 +33,7 @@ NAMES = {
     "ooc_chol.kernels.interfaces": ("TileDevice",),
     "ooc_chol.kernels.interfaces.panels": ("AbstractPanelKernels",),
     "ooc_chol.kernels.interfaces.products": ("AbstractProductKernels", "PANEL_COLUMNS"),
-    "ooc_chol.kernels.interfaces.residues": ("AbstractResidueKernels", "NarrowParts"),
+    "ooc_chol.kernels.interfaces.residues": ("AbstractResidueKernels",),
     "ooc_chol.kernels.interfaces.solves": ("AbstractSolveKernels",),
     "ooc_chol.kernels.interfaces.tensors": (
         "PANEL_COLUMNS as TENSOR_PANEL_COLUMNS",

@@ -36,12 +36,7 @@ NAMES = {
     "ooc_chol.precision.norms": ("FactorNorms", "MatrixNorms", "PROBES", "Probes", "SAFETY", "sample_step"),
     "ooc_chol.precision.products": (
         "FP16_SUM_ERROR",
-        "FP8_EXPONENT_STEP",
-        "FP8_LARGEST",
-        "FP8_LEAST_STEP",
-        "FP8_SUM_ERROR",
         "NarrowProducts",
-        "NarrowRun",
         "ProductForm",
         "SHARE",
     ),

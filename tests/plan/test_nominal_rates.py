@@ -16,7 +16,6 @@ from tests.inside.dense import (
     Problem,
     Rates,
     RatesOrigin,
-    ResidueRates,
     ceilings_of,
     lookup,
     make_plan,
@@ -112,15 +111,6 @@ def test_a_gpu_without_a_data_sheet_is_known_by_what_its_driver_says():
 )
 def test_of_a_gpu_that_nobody_knows_there_are_none(facts):
     assert nominal_rates_of(facts, 1, 2048, "array", "memory") is None
-
-
-def test_gpus_without_fp8_have_no_rate_of_it():
-    residue = nominal(replace(H200, model="NVIDIA A30")).residue
-    assert residue is not None
-    assert {field.name for field in fields(ResidueRates) if getattr(residue, field.name) is None} == {
-        "quarter",
-        "quarter_accumulate",
-    }
 
 
 @pytest.mark.parametrize(("dtype", "flops"), [("float32", 1), ("complex128", 4), ("complex64", 4)])

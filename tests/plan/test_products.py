@@ -1,11 +1,9 @@
-"""Products in FP16 and FP8: which are chosen, and what the norms of a sample are worth."""
+"""Products in FP16: which are chosen, and what the norms of a sample are worth."""
 
 import numpy as np
 import pytest
 
 from tests.inside.precision import (
-    FP8,
-    FP8_EXPONENT_STEP,
     FP16,
     SAFETY,
     SHARE,
@@ -84,63 +82,36 @@ def test_squared_errors_are_those_of_rounding_both_factors():
     assert 0.3 * np.sqrt(squared) <= measured <= np.sqrt(squared)
 
 
-def choice_for(threshold, n, nb, width, allows_fp8):
+def choice_for(threshold, n, nb):
     """How products are chosen for an exponential covariance whose factor is known."""
     a = covariance(n, 0.05)
     precision = precision_of(a, nb, threshold)
-    nt = precision.grid.nt
-    panels = tuple(Panel(k0, min(width, nt - k0), 1) for k0 in range(0, nt, width))
-    return NarrowProducts(precision, tile_norms(np.linalg.cholesky(a), precision.grid), allows_fp8, panels)
+    return NarrowProducts(precision, tile_norms(np.linalg.cholesky(a), precision.grid))
 
 
-@pytest.mark.parametrize("allows_fp8", [False, True])
 @pytest.mark.parametrize("width", [1, 3, 8])
 @pytest.mark.parametrize("threshold", [1e-2, 1e-4, 1e-6])
-def test_the_chosen_products_stay_within_their_share(threshold, width, allows_fp8):
-    choice = choice_for(threshold, 512, 32, width, allows_fp8)
+def test_the_chosen_products_stay_within_their_share(threshold, width):
+    choice = choice_for(threshold, 512, 32)
     norms, nt = choice.norms, choice.precision.grid.nt
     limit = (SHARE * threshold * choice.precision.norms.total / nt) ** 2
-    # Rounding to FP8 errs by as much more as its unit roundoff is larger.
-    factors = {
-        ProductForm.RESIDUE: 0.0,
-        ProductForm.FP16: 1.0,
-        ProductForm.FP8: (FP8.unit_roundoff / FP16.unit_roundoff) ** 2,
-    }
-    for panel in choice.panels:
+    for panel in (Panel(k0, min(width, nt - k0), 1) for k0 in range(0, nt, width)):
         stop = panel.k0 + panel.width
         for row in range(panel.k0, nt):
             chosen = choice.of(panel, row)
             assert len(chosen) == stop
-            assert allows_fp8 or ProductForm.FP8 not in chosen
             if row < stop:
                 assert not any(chosen)
                 continue
-            taken = np.array([factors[form] for form in chosen])
+            taken = np.array([form is ProductForm.FP16 for form in chosen])
             for column in range(panel.k0, stop):
                 errors = norms.squared_errors(row, slice(column, column + 1), column)[0]
                 assert errors @ taken[:column] <= limit
 
 
 def test_a_larger_threshold_chooses_more():
-    shares = [sum(choice_for(threshold, 1024, 64, 4, False).share(4)) for threshold in (1e-9, 1e-6, 1e-4, 1e-2)]
+    shares = [choice_for(threshold, 1024, 64).share(4) for threshold in (1e-9, 1e-6, 1e-4, 1e-2)]
     assert shares == sorted(shares) and shares[0] < shares[-1]
-
-
-def test_a_larger_threshold_chooses_more_in_fp8():
-    shares = [choice_for(threshold, 1024, 64, 4, True).share(4)[1] for threshold in (1e-6, 1e-4, 1e-2)]
-    assert shares == sorted(shares) and shares[0] < shares[-1]
-
-
-def test_entries_in_fp8_are_near_one_where_their_products_are_chosen():
-    choice = choice_for(1e-2, 1024, 64, 4, True)
-    assert np.all(choice.exponents % FP8_EXPONENT_STEP == 0)
-    assert choice.exponents.shape == (len(choice.panels), choice.precision.grid.nt)
-    for number, panel in enumerate(choice.panels):
-        rows = slice(panel.k0, panel.k0 + panel.width)
-        # The largest tile of the panel's rows decides, to the nearest multiple.
-        largest = choice._powers[rows].max(axis=0)
-        assert np.all(np.abs(choice.exponents[number] - largest) <= FP8_EXPONENT_STEP / 2)
-        assert np.array_equal(choice.exponents_of_rows[rows], np.tile(choice.exponents[number], (panel.width, 1)))
 
 
 def test_steps_of_a_sample():

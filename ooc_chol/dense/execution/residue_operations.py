@@ -12,7 +12,6 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile
-from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.tasks.operations import (
     Convert,
     Diagonal,
@@ -31,7 +30,7 @@ from ooc_chol.tasks.operations import (
 from ooc_chol.tasks.tiling import Index
 
 #: Numbers of the arena's arrays.
-_STRIPS, _SUMS, _FP16_STRIPS, _NARROW_SUMS, _FP8_STRIPS = range(5)
+_STRIPS, _SUMS, _FP16_STRIPS, _NARROW_SUMS = range(4)
 
 
 def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
@@ -42,8 +41,7 @@ def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
     if not layout.has_fp16:
         return arrays
     narrow = ArraySpec(np.dtype(np.float16), (1, *strips)), ArraySpec(np.dtype(np.float32), (1, *sums))
-    in_fp8 = (ArraySpec(np.dtype(np.uint8), (1, *strips)),) if layout.has_fp8 else ()
-    return *arrays, *narrow, *in_fp8
+    return *arrays, *narrow
 
 
 @final
@@ -54,7 +52,7 @@ class ResidueOperations(AbstractOperations):
         layout = plan.layout
         assert isinstance(layout, ResidueLayout)
         self._nb, self._first_transit = layout.nb, layout.tiles
-        self._has_fp16, self._has_fp8 = layout.has_fp16, layout.has_fp8
+        self._has_fp16 = layout.has_fp16
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, arrays = layout.tiles + layout.transit, (*arrays_of(layout), *plan.probe_arrays)
         arena = self._device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
@@ -91,28 +89,24 @@ class ResidueOperations(AbstractOperations):
 
     def _convert(self, step: Step, work: Convert, stream: AbstractStream) -> int:
         place = work.strip, work.column, self._grid.shape(*step.tile)
-        in_fp16 = self.fp16_strip(*place) if self._has_fp16 else None
-        narrow = NarrowParts(in_fp16, self.fp8_strip(*place) if self._has_fp8 else None, work.fp8_exponent)
+        fp16 = self.fp16_strip(*place) if self._has_fp16 else None
         rows, out = self._grid.span(step.tile[0]), self.strip(*place)
         if self._is_stored(work.place, step.tile):
             stored, fmt = self._stored(work.place, step.tile), self._store.format_of(step.tile)
-            self._residues.convert_stored(stream, stored, fmt, rows, out, is_first=work.is_first, narrow=narrow)
+            self._residues.convert_stored(stream, stored, fmt, rows, out, is_first=work.is_first, fp16=fp16)
         else:
             tile = self.tile(work.place, step.tile)
-            self._residues.convert(stream, tile, rows, out, is_first=work.is_first, narrow=narrow)
+            self._residues.convert(stream, tile, rows, out, is_first=work.is_first, fp16=fp16)
         return 0
 
     def _product(self, step: Step, work: Product, stream: AbstractStream) -> int:
         rows, columns = shape = self._shape(step.tile, work.n_columns)
         inner = (work.stop - work.start) * self._nb
-        strip = self.strip if not work.is_narrow else self.fp16_strip if work.fp8_exponent is None else self.fp8_strip
+        strip = self.fp16_strip if work.is_narrow else self.strip
         left, right = strip(work.left, work.start, (rows, inner)), strip(work.right, work.start, (columns, inner))
         if work.is_narrow:
-            sums, kernels = self._narrow_sums(work.accumulator, work.column, shape), self._residues
-            if work.fp8_exponent is None:
-                kernels.fp16_product(stream, sums, left, right, accumulates=work.accumulates)
-            else:
-                kernels.fp8_product(stream, sums, left, right, exponent=work.fp8_exponent, accumulates=work.accumulates)
+            sums = self._narrow_sums(work.accumulator, work.column, shape)
+            self._residues.fp16_product(stream, sums, left, right, accumulates=work.accumulates)
             return 0
         target = self._sums(work.accumulator, work.column, shape)
         self._residues.product(stream, target, left, right, accumulates=work.accumulates, lower=work.lower)
@@ -140,12 +134,9 @@ class ResidueOperations(AbstractOperations):
         if work.source.pool is not Pool.STRIP:
             return self._pull_tile(step, work, stream)
         other, shape = self._others[work.device], self._pulled_shape(step, work)
-        forms = []
+        forms = [(other.strip, self.strip)]
         if self._has_fp16:
             forms.append((other.fp16_strip, self.fp16_strip))
-        if self._has_fp8:
-            forms.append((other.fp8_strip, self.fp8_strip))
-        forms.append((other.strip, self.strip))
         moved = 0
         for theirs, ours in forms:
             target = ours(work.place.slot, work.start, shape)
@@ -173,10 +164,6 @@ class ResidueOperations(AbstractOperations):
     def fp16_strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The same of its entries in FP16."""
         return self._arena.part(_FP16_STRIPS, (slot * self._nb, column * self._nb), shape)
-
-    def fp8_strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
-        """The same of its entries in FP8."""
-        return self._arena.part(_FP8_STRIPS, (slot * self._nb, column * self._nb), shape)
 
     def _narrow_sums(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of an accumulator's sums in FP32."""

@@ -36,11 +36,11 @@ _FORMAT_NUMBERS = {fmt.name: number for number, fmt in enumerate(FORMATS.values(
 
 @dataclass(frozen=True)
 class _Kept:
-    """A plan, the rates that it was made with by the tiles that they are for, and how its narrow products were shared out."""
+    """A plan, the rates that it was made with by the tiles that they are for, and the share of products that may run in FP16."""
 
     plan: Plan
     rates: tuple[tuple[TileGrid, Rates | None], ...]
-    narrow_shares: tuple[float, float] | None
+    half_share: float | None
     steps: int
 
 
@@ -85,18 +85,18 @@ class KeptPlans:
             return None
         if kept.steps > LEAST_MOST_STEPS and kept.steps > most_steps():
             return None  # the planner says what is wrong
-        return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept, problem, options)
+        return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept, problem)
 
     def keep(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates: AskedRates, plan: Plan) -> None:
         """Keep ``plan``, and let go those used longest ago; a plan for what is left of a run that failed is not kept."""
         steps = sum(len(program.steps) for program in plan.programs)
         if _is_rest(problem) or steps > self._most_steps:
             return
-        key, narrow = _key_of(problem, options, names), narrow_products_of(problem, options)
-        shares = None if narrow is None or plan.moduli is None else narrow.share(NARROW_WIDTH)
+        key, narrow = _key_of(problem, options, names), narrow_products_of(problem)
+        share = None if narrow is None or plan.moduli is None else narrow.share(NARROW_WIDTH)
         with self._lock:
             before = self._plans.pop(key, None)
-            self._plans[key] = _Kept(plan, tuple(rates.asked.items()), shares, steps)
+            self._plans[key] = _Kept(plan, tuple(rates.asked.items()), share, steps)
             self._steps += steps - (0 if before is None else before.steps)
             while len(self._plans) > self._most_plans or self._steps > self._most_steps:
                 _, oldest = self._plans.popitem(last=False)
@@ -144,25 +144,23 @@ def _are_alike(one: Rates | None, other: Rates | None) -> bool:
     return is_near and replace(one, generate=other.generate) == other
 
 
-def _for_norms_of(kept: _Kept, problem: Problem, options: FactorOptions) -> Plan | None:
+def _for_norms_of(kept: _Kept, problem: Problem) -> Plan | None:
     """The kept plan with the norms of ``problem``; None where these would have chosen other forms of products."""
     plan = kept.plan
     if problem.precision is None or problem.precision is plan.precision:
         return plan
     narrow: NarrowProducts | None = None
-    if kept.narrow_shares is not None:
-        narrow = narrow_products_of(problem, options)
-        if narrow is None or narrow.share(NARROW_WIDTH) != kept.narrow_shares:
+    if kept.half_share is not None:
+        narrow = narrow_products_of(problem)
+        if narrow is None or narrow.share(NARROW_WIDTH) != kept.half_share:
             return None
-        if plan.half_products is not None:
-            narrow = replace(narrow, allows_fp8=plan.half_products.allows_fp8, panels=plan.half_products.panels)
     found = plan.with_norms(problem.precision, None if plan.half_products is None else narrow)
     return found if _same_forms(plan, found) else None
 
 
 def _same_forms(one: Plan, other: Plan) -> bool:
-    """Whether all products of two plans have the same forms and exponents."""
+    """Whether all products of two plans have the same forms."""
     here, there = one.narrow_products, other.narrow_products
     if here is None or there is None:
         return here is there
-    return np.array_equal(here.forms, there.forms) and np.array_equal(here.exponents, there.exponents)
+    return np.array_equal(here, there)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes, whole_pages
 from ooc_chol.dense.planner.tier_page import tier_lines
@@ -22,7 +23,7 @@ from ooc_chol.drawing import notebook_html
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
-from ooc_chol.precision.products import NarrowProducts, NarrowRun
+from ooc_chol.precision.products import NarrowProducts
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.prints import one_line
 from ooc_chol.runtime.garbage_collector import collector_off
@@ -160,7 +161,7 @@ class Plan:
         """
         rates = self.rates if self.rates is None or self.rates.precision is None else self.rates.of_formats(precision)
         other = replace(self, precision=precision, half_products=half_products, rates=rates)
-        for name in {"timeline", "flops", "product_shares", "_file_bytes"} & vars(self).keys():
+        for name in {"timeline", "flops", "half_share", "_file_bytes"} & vars(self).keys():
             vars(other)[name] = vars(self)[name]
         return other
 
@@ -433,24 +434,18 @@ class Plan:
         return "\n".join([heading, *(f"{'':13}{row}" for row in rows)])
 
     @cached_property
-    def product_shares(self) -> dict[str, float]:
-        """Shares of the flops counted in products through residues that run in FP16 and in FP8."""
-        flops = Counter[str]()
+    def half_share(self) -> float:
+        """Share of the flops counted in products through residues that run in FP16."""
+        flops = Counter[bool]()
         for program in self.programs:
             for step in program.steps:
                 if isinstance(work := step.operation, Product):
-                    flops["fp8" if work.fp8_exponent is not None else "fp16" if work.is_narrow else "residue"] += step.flops
-        total = flops.total() or 1
-        return {name: flops[name] / total for name in ("fp16", "fp8")}
-
-    @property
-    def half_share(self) -> float:
-        """Share of the flops counted in products that run in FP16 or FP8."""
-        return sum(self.product_shares.values())
+                    flops[work.is_narrow] += step.flops
+        return flops[True] / (flops.total() or 1)
 
     @cached_property
-    def narrow_products(self) -> NarrowRun | None:
-        """Which products of tiles (i, k) and (j, k) run in FP16 and FP8, and with which exponents; None where none do."""
+    def narrow_products(self) -> NDArray[np.int8] | None:
+        """``[i, j, k]`` is the :class:`ProductForm` of the product of tiles (i, k) and (j, k); None where all are exact."""
         if self.half_products is None:
             return None
         nt = self.grid.nt
@@ -460,11 +455,11 @@ class Plan:
                 of_row = self.half_products.of(panel, row)
                 for column in range(panel.k0, min(row, panel.k0 + panel.width)):
                     forms[row, column, :column] = of_row[:column]
-        return NarrowRun(forms, self.half_products.exponents_of_rows)
+        return forms
 
     def _how(self) -> str:
         """How products are computed or tiles move, in words for the title of the page."""
-        return self.layout.products_text(self.product_shares) or f"policy {self.policy.name!r}"
+        return self.layout.products_text(self.half_share) or f"policy {self.policy.name!r}"
 
     def _moves_text(self) -> str:
         """The planned bytes over each link, in words."""

@@ -14,7 +14,6 @@ from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.strips import STREAMING, residue_panels
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.precision.moduli import ResidueBasis
-from ooc_chol.precision.products import ProductForm
 from ooc_chol.tasks.operations import INVERSES
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
@@ -42,7 +41,7 @@ _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, Res
 
 
 def residue_layouts(
-    grid: TileGrid, nbytes: int, moduli: int, *, narrow: ProductForm = ProductForm.RESIDUE, fmt: PrecisionFormat = FP64
+    grid: TileGrid, nbytes: int, moduli: int, *, has_fp16: bool = False, fmt: PrecisionFormat = FP64
 ) -> Iterator[ResidueLayout]:
     """Every sensible layout that fits into ``nbytes``."""
     nb = grid.size(0)
@@ -51,8 +50,7 @@ def residue_layouts(
         for width in dict.fromkeys(min(width, chunk, grid.nt, INVERSES) for width in WIDTHS):
             for accumulators in ACCUMULATORS:
                 for transit in TRANSIT:
-                    forms = narrow >= ProductForm.FP16, narrow >= ProductForm.FP8
-                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, *forms, fmt=fmt)
+                    layout = ResidueLayout(moduli, nb, chunk, width, _tiles(width), transit, 0, accumulators, has_fp16, fmt=fmt)
                     strips = (nbytes - layout.arena_bytes) // layout.strip_bytes
                     strips = min(strips, useful_strips(grid.nt, chunk, width) + STREAMING)
                     if strips >= max(width, -(-grid.nt // chunk)) + STREAMING and (
@@ -95,15 +93,14 @@ def best_layouts(
     *,
     rates: Rates | None,
     itemsize: float | None = None,
-    shares: tuple[float, float] | None = None,
+    half_share: float | None = None,
     fmt: PrecisionFormat = FP64,
 ) -> list[ResidueLayout]:
     """Layouts by estimated seconds, the best first; ``itemsize`` are mean bytes of an entry of L, where not its type's."""
     measured = rates if rates is not None and rates.residue is not None else _nominal(moduli, fmt)
-    narrow = ProductForm.RESIDUE if shares is None else ProductForm.FP8 if shares[1] else ProductForm.FP16
-    layouts = list(residue_layouts(grid, nbytes, moduli, narrow=narrow, fmt=fmt))
-    if shares is not None:
-        measured = with_narrow(measured, *shares)
+    layouts = list(residue_layouts(grid, nbytes, moduli, has_fp16=half_share is not None, fmt=fmt))
+    if half_share is not None:
+        measured = with_narrow(measured, half_share)
     seconds = estimated_seconds(grid, layouts, n_devices, measured, itemsize=itemsize or fmt.itemsize)
     return [layouts[at] for at in sorted(range(len(layouts)), key=seconds.__getitem__)]
 
@@ -126,12 +123,11 @@ def steadiest(
     return max(equal, key=lambda layout: min(layout.transit, _ENOUGH_TRANSIT))
 
 
-def with_narrow(rates: Rates, in_fp16: float, in_fp8: float) -> Rates:
-    """``rates`` with the rate of products of which these shares run in FP16 and in FP8."""
+def with_narrow(rates: Rates, half_share: float) -> Rates:
+    """``rates`` with the rate of products of which this share runs in FP16."""
     assert rates.residue is not None
     fp16_rate = rates.residue.half or _NOMINAL_FP16
-    fp8_rate = rates.residue.quarter or 2 * fp16_rate
-    product = 1.0 / ((1.0 - in_fp16 - in_fp8) / rates.residue.product + in_fp16 / fp16_rate + in_fp8 / fp8_rate)
+    product = 1.0 / ((1.0 - half_share) / rates.residue.product + half_share / fp16_rate)
     return replace(rates, residue=replace(rates.residue, product=product))
 
 

@@ -80,16 +80,16 @@ def _tiles_in(
 ) -> Tiles:
     """Steps of a plan with these tiles in the layout of the budget that looks best, or in the least layout."""
     kind, is_narrow = kind_of(names[0]), bool(options.half_products) and options.precision_threshold is not None
-    least = replace(least_layout(grid, moduli, fmt), has_fp16=is_narrow, has_fp8=is_narrow and options.half_products == "fp8")
+    least = replace(least_layout(grid, moduli, fmt), has_fp16=is_narrow)
     workspace = kind.residue_workspace_bytes(grid.n, grid.nb, fmt) + most_narrow_bytes(grid, options, kind)
     needed = workspace + least.arena_bytes
     steps = least_residue_steps(grid.nt)
     if steps <= limit.MOST_STEPS:
         layouts = [least]
         if needed <= budget_bytes:
-            shares = (0.5, 0.25 * least.has_fp8) if is_narrow else None
+            half_share = 0.5 if is_narrow else None
             room, n_devices = budget_bytes - workspace, len(names[: grid.nt])
-            layouts = best_layouts(grid, room, moduli, n_devices, rates=None, shares=shares, fmt=fmt)
+            layouts = best_layouts(grid, room, moduli, n_devices, rates=None, half_share=half_share, fmt=fmt)
         steps = _steps_of_best(grid, layouts, len(names[: grid.nt]))
     return Tiles(steps, None if needed <= budget_bytes else needed)
 

@@ -76,9 +76,9 @@ class _Request:
         return residue_tiles_in_budget(self.options, self.names, self.budget_bytes, self.moduli, self.problem.fmt)
 
     @cached_property
-    def narrow_shares(self) -> tuple[float, float]:
-        """Shares of the products that may run in FP16 and in FP8."""
-        return (0.0, 0.0) if self.narrow_products is None else self.narrow_products.share(NARROW_WIDTH)
+    def half_share(self) -> float:
+        """Share of the products that may run in FP16."""
+        return 0.0 if self.narrow_products is None else self.narrow_products.share(NARROW_WIDTH)
 
     @property
     def must_be_narrow(self) -> bool:
@@ -114,7 +114,7 @@ class _Request:
     def least_layout(self, grid: TileGrid) -> ResidueLayout:
         """The least division of memory that will do."""
         least = least_layout(grid, self.moduli, self.problem.fmt)
-        return replace(least, has_fp16=True, has_fp8=self.narrow_shares[1] > 0) if self.must_be_narrow else least
+        return replace(least, has_fp16=True) if self.must_be_narrow else least
 
     def estimates(self, grid: TileGrid, rates: Rates, n_devices: int) -> Rates:
         """The rates by which layouts are estimated: of an L in a file those of fetches from wherever tiles are."""
@@ -150,7 +150,7 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     if problem.window is not None:
         return _window_plan(problem, problem.window, options, names, rates_at)
     moduli = options.moduli or default_moduli(problem.n, problem.fmt)
-    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, narrow_products_of(problem, options))
+    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, narrow_products_of(problem))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
         candidates = _candidates(request, grid, rates_at(grid))
@@ -176,16 +176,16 @@ def rest_of_residue_plan(plan: Plan, problem: Problem, options: FactorOptions, r
     """What is left of ``plan`` beside the tiles that ``problem`` gives: in the same panels, on which FP32 sums depend."""
     assert isinstance(plan.layout, ResidueLayout)
     budget, moduli = plan.budgets[0].budget_bytes, plan.layout.moduli
-    request = _Request(problem, options, plan.devices, budget, moduli, narrow_products_of(problem, options))
+    request = _Request(problem, options, plan.devices, budget, moduli, narrow_products_of(problem))
     candidates = _Candidates(plan.grid, plan.devices, _of_residues(rates_at(plan.grid), plan.layout.planes), [plan.layout])
     return _plan_of_layout(request, candidates, plan.layout)
 
 
-def narrow_products_of(problem: Problem, options: FactorOptions) -> NarrowProducts | None:
+def narrow_products_of(problem: Problem) -> NarrowProducts | None:
     """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
     if problem.precision is None or problem.precision.norms.expected is None:
         return None
-    return NarrowProducts(problem.precision, problem.precision.norms.expected, allows_fp8=options.half_products == "fp8")
+    return NarrowProducts(problem.precision, problem.precision.norms.expected)
 
 
 def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Candidates:
@@ -195,23 +195,23 @@ def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Cand
     candidates = _Candidates(grid, devices, rates, [])
     layouts = [] if request.must_be_narrow else _finalists(request, candidates, None)
     if request.may_be_narrow(rates):
-        layouts = [*_finalists(request, candidates, request.narrow_shares), *layouts[:1]]
+        layouts = [*_finalists(request, candidates, request.half_share), *layouts[:1]]
     return replace(candidates, layouts=layouts)
 
 
-def _finalists(request: _Request, candidates: _Candidates, shares: tuple[float, float] | None) -> list[ResidueLayout]:
-    """The layouts that look best, as many as may be compared; ``shares`` are those of products in FP16 and FP8."""
+def _finalists(request: _Request, candidates: _Candidates, half_share: float | None) -> list[ResidueLayout]:
+    """The layouts that look best, as many as may be compared; ``half_share`` is that of products in FP16."""
     grid, n_devices = candidates.grid, len(candidates.devices)
     rates = None if candidates.rates is None else request.estimates(grid, candidates.rates, n_devices)
     nbytes, itemsize = request.budget_bytes - request.workspace_bytes(grid), request.stored_itemsize
     layouts = best_layouts(
-        grid, nbytes, request.moduli, n_devices, rates=rates, itemsize=itemsize, shares=shares, fmt=request.problem.fmt
+        grid, nbytes, request.moduli, n_devices, rates=rates, itemsize=itemsize, half_share=half_share, fmt=request.problem.fmt
     )
     planned = (layout for layout in layouts if residue_steps(grid, layout, n_devices) <= limit.MOST_STEPS)
     first = list(islice(planned, FINALISTS))
     if rates is None or sum(residue_steps(grid, layout, n_devices) for layout in first) <= COMPARED_STEPS:
         return first
-    measured = rates if shares is None else with_narrow(rates, *shares)
+    measured = rates if half_share is None else with_narrow(rates, half_share)
     return [steadiest(grid, [*first, *islice(planned, EQUALS)], n_devices, rates=measured, itemsize=itemsize)]
 
 
@@ -245,7 +245,7 @@ def _estimated_fastest(request: _Request, candidates: _Candidates) -> ResidueLay
     """Of layouts with and without products in FP16 the one of the least estimated seconds."""
     assert candidates.rates is not None
     plain = request.estimates(candidates.grid, candidates.rates, len(candidates.devices))
-    rates = {False: plain, True: with_narrow(plain, *request.narrow_shares)}
+    rates = {False: plain, True: with_narrow(plain, request.half_share)}
 
     def seconds(layout: ResidueLayout) -> float:
         of_products, itemsize = rates[layout.has_fp16], request.stored_itemsize
@@ -261,9 +261,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
     owners = balanced_rows(grid.nt, len(devices)) if window is None else window_rows(grid.nt, window, len(devices))
     panels = residue_panels(grid.nt, layout.width, layout, window)
     given = _whole_panels(problem.given, panels) if window is None else problem.given
-    narrow_products = None
-    if layout.has_fp16 and request.narrow_products is not None:
-        narrow_products = replace(request.narrow_products, allows_fp8=layout.has_fp8, panels=tuple(panels))
+    narrow_products = request.narrow_products if layout.has_fp16 else None
     programs = ResiduePrograms(
         SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given, window),
         owners,

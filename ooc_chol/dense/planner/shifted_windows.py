@@ -37,7 +37,7 @@ def shifted_plan(plan: Plan, problem: Problem) -> Plan:
     programs = tuple(_shifted_program(program, first, distance) for program in plan.programs)
     owners = window_rows(plan.grid.nt, window, len(plan.devices))
     other = replace(plan, programs=programs, owners=owners, window=window, given=problem.given)
-    for name in {"timeline", "flops", "product_shares"} & vars(plan).keys():
+    for name in {"timeline", "flops", "half_share"} & vars(plan).keys():
         vars(other)[name] = vars(plan)[name]
     return other
 

@@ -61,11 +61,9 @@ class ResidueRates:
     convert: float  #: Entries of a tile per second that become residues
     reconstruct: float  #: Entries of a tile per second that are made of residues
     pull: float  #: Bytes per second copied from another device
-    #: As ``product`` and ``accumulate``, of products in FP16 and in FP8; None where they were not measured
+    #: As ``product`` and ``accumulate``, of products in FP16; None where they were not measured
     half: float | None = None
     half_accumulate: float | None = None
-    quarter: float | None = None
-    quarter_accumulate: float | None = None
 
     __repr__ = brief_repr
 
@@ -287,8 +285,6 @@ def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> flo
     if isinstance(work, Fold):
         return 1 / rates.accumulate
     flops = 2 * (work.stop - work.start) * nb
-    if work.fp8_exponent is not None and rates.quarter is not None and rates.quarter_accumulate is not None:
-        return flops / rates.quarter + 1 / rates.quarter_accumulate
     if work.is_narrow and rates.half is not None and rates.half_accumulate is not None:
         return flops / rates.half + 1 / rates.half_accumulate
     share = LOWER_SHARE if work.lower else 1.0

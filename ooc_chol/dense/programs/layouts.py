@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, final
@@ -56,11 +56,11 @@ class AbstractMemoryLayout(ABC):
         """The slots in words, of which ``prefetch`` are for tiles in transit."""
 
     @abstractmethod
-    def products_text(self, shares: Mapping[str, float]) -> str | None:
-        """How products are computed, of which ``shares`` in FP16 and FP8, in words; None where as the device does."""
+    def products_text(self, half_share: float) -> str | None:
+        """How products are computed, ``half_share`` of them in FP16, in words; None where as the device does."""
 
     @abstractmethod
-    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
         """How products are computed, as far as bits depend on it; ``widths`` are those of the panels."""
 
 
@@ -98,11 +98,11 @@ class TileSlots(AbstractMemoryLayout):
         """Bytes of the slots in which tiles stay."""
         return (self.n_slots - prefetch) * self.tile_bytes
 
-    def products_text(self, shares: Mapping[str, float]) -> None:
+    def products_text(self, half_share: float) -> None:
         """None, as the device's own arithmetic needs no words."""
         return
 
-    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
         """The engine's name, which is all that bits depend on."""
         return self.engine
 
@@ -145,11 +145,11 @@ class WholeMatrix(AbstractMemoryLayout):
         """Bytes of the square."""
         return self.matrix_bytes
 
-    def products_text(self, shares: Mapping[str, float]) -> str:
+    def products_text(self, half_share: float) -> str:
         """The routine."""
         return f"{self.routine} of the whole matrix"
 
-    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
         """The routine, which decides on the bits."""
         return f"{self.engine}, {self.routine}"
 
@@ -175,8 +175,6 @@ class ResidueLayout(AbstractMemoryLayout):
     strips: int  #: Slots for strips
     accumulators: int  #: Slots for the sums of a row
     has_fp16: bool = False  #: Whether a strip holds its entries in FP16, too, and an accumulator sums of their products in FP32
-    #: Whether a strip holds its entries in FP8, too, whose products add to the sums in FP32; only with ``has_fp16``
-    has_fp8: bool = False
     #: Format of the tiles; a complex entry has two residues a modulus
     fmt: PrecisionFormat = field(default=FP64, repr=False)
 
@@ -192,8 +190,8 @@ class ResidueLayout(AbstractMemoryLayout):
 
     @property
     def entry_bytes(self) -> int:
-        """Bytes of an entry of a strip: one a residue, two for FP16 and one for FP8."""
-        return self.planes + 2 * self.has_fp16 + self.has_fp8
+        """Bytes of an entry of a strip: one a residue, and two for FP16."""
+        return self.planes + 2 * self.has_fp16
 
     @property
     def strip_bytes(self) -> int:
@@ -232,21 +230,19 @@ class ResidueLayout(AbstractMemoryLayout):
         """Bytes of all entries as those of a tile, whatever they are held as."""
         return self.fmt.itemsize * self.entries
 
-    def products_text(self, shares: Mapping[str, float]) -> str:
+    def products_text(self, half_share: float) -> str:
         """Residues, and what is not."""
         residues = f"residues of {self._moduli_text()} ({self.basis.bits} bits)"
         if not self.has_fp16:
             return f"products through {residues}"
-        narrow = " and ".join(f"{100 * share:.0f} % in {name.upper()}" for name, share in shares.items() if share)
-        return f"products {narrow or '0 % in FP16'}, the rest through {residues}"
+        return f"products {100 * half_share:.0f} % in FP16, the rest through {residues}"
 
-    def key_text(self, shares: Mapping[str, float], widths: Sequence[int]) -> str:
+    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
         """The moduli. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
         text = f"residue, {self._moduli_text()}"
         if not self.has_fp16:
             return text
-        narrow = ", ".join(f"{100 * share:.4f} % in {name}" for name, share in shares.items())
-        return f"{text}, {narrow}, chunks of {self.chunk}, panels {','.join(map(str, widths))}"
+        return f"{text}, {100 * half_share:.4f} % in fp16, chunks of {self.chunk}, panels {','.join(map(str, widths))}"
 
     def _moduli_text(self) -> str:
         """The moduli in words: split ones are others."""

@@ -17,11 +17,11 @@ from ooc_chol.kernels.cuda import SYRK_PARTS, TRSM_BLOCK
 #: products of long K at 13 moduli 103 to 107, passes over accumulators 24 ps an entry, reconstruction 27,
 #: conversion 8.5 (docs/measurements.md), copies both ways at once 51 GB/s, 96 GB/s for four GPUs together, whose limit is the
 #: host's memory, and 363 GB/s between GPUs; POTRF 2.05 ms at order 2048 and 5.7 at 4096, TRSM 1.2 ms at 2048, inversion 0.02 ms
-#: (docs/decisions/0007-triangular-kernels.md). Products in FP16 and FP8 and passes over float32 accumulators are estimates.
+#: (docs/decisions/0007-triangular-kernels.md). Products in FP16 and passes over float32 accumulators are estimates.
 _H200 = DATA_SHEETS["NVIDIA H200"]
 _GEMM, _SYRK_SHARE = 52e12, 0.95
 _PRODUCT, _MODULI = 107e12, 13
-_HALF, _QUARTER = 5e14, 1e15
+_HALF = 5e14
 #: Least rows of a tile for which products through residues have that rate (kernels/cuda/int8_choice.py), and its share below.
 _PRODUCT_ROWS, _SMALL_PRODUCT_SHARE = 1024, 0.76
 _ACCUMULATE, _NARROW_ACCUMULATE, _CONVERT, _RECONSTRUCT = 1 / 24e-12, 5.5e11, 1 / 8.5e-12, 1 / 27e-12
@@ -87,7 +87,6 @@ def nominal_rates_of(facts: GpuFacts, n_devices: int, nb: int, source: str, stor
 def _residue_rates(ceilings: Ceilings, nb: int, link: float) -> ResidueRates:
     """Products by their tensor cores, passes over residues by the memory."""
     memory, fp16 = ceilings.memory / _H200.memory, ceilings.fp16 / _H200.fp16
-    has_fp8 = ceilings.fp8 is not None and _H200.fp8 is not None
     return ResidueRates(
         moduli=_MODULI,
         product=_PRODUCT * ceilings.int8 / _H200.int8 * (1.0 if nb >= _PRODUCT_ROWS else _SMALL_PRODUCT_SHARE),
@@ -97,8 +96,6 @@ def _residue_rates(ceilings: Ceilings, nb: int, link: float) -> ResidueRates:
         pull=link if ceilings.peer is None or _H200.peer is None else _PULL * ceilings.peer / _H200.peer,
         half=_HALF * fp16,
         half_accumulate=_NARROW_ACCUMULATE * memory,
-        quarter=_QUARTER * ceilings.fp8 / _H200.fp8 if ceilings.fp8 and _H200.fp8 else None,
-        quarter_accumulate=_NARROW_ACCUMULATE * memory if has_fp8 else None,
     )
 
 

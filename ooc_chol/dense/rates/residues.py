@@ -12,14 +12,11 @@ from ooc_chol.dense.rates.opened import OpenedDevice
 from ooc_chol.dense.rates.timing import AbstractTimer
 from ooc_chol.hardware.registry import device_kind, memory_info
 from ooc_chol.interfaces import ArraySpec, Tile
-from ooc_chol.kernels.interfaces import NarrowParts
 from ooc_chol.precision.products import NARROW_TILES
 
 #: Columns and longest K of the products that are measured on GPUs, as those of a panel's sweeps; a host takes some tiles.
 _COLUMNS, _MOST_K = 8192, 32768
 _HOST_COLUMN_TILES, _HOST_K_TILES = 2, 4
-#: Power of two by which entries are divided in FP8: those of a first tile column are near their row's norm over its columns.
-_FP8_EXPONENT = 8
 #: Share of a GPU's free memory that the residues may take.
 _MEMORY_SHARE = 0.5
 #: Least share of a long product's time that is its accumulator's, and most: a difference of noisy times may say anything.
@@ -55,7 +52,6 @@ class ResidueShapes:
             ArraySpec(np.dtype(np.int32), (self.moduli, *sums)),
             ArraySpec(np.dtype(np.float16), (1, *strips)),
             ArraySpec(np.dtype(np.float32), (1, *sums)),
-            ArraySpec(np.dtype(np.uint8), (1, *strips)),
         )
 
     @property
@@ -70,14 +66,14 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
     The load between the calls are long products, as in a factorization.
     """
     kernels, stream, timer, tiles = opened.device.kernels.open_residues(shapes.rows), opened.stream, opened.timer, opened.tiles
-    (strips, sums, fp16_strips, narrow_sums, fp8_strips), nb = opened.arrays, shapes.nb
+    (strips, sums, fp16_strips, narrow_sums), nb = opened.arrays, shapes.nb
     for row in range(shapes.columns + 1):
         kernels.set_diagonal(stream, row * nb, tiles.a_kk)
         for column in range(shapes.depth):
             rows, tile = range(row * nb, (row + 1) * nb), (tiles.l_ik, tiles.l_jk)[(row + column) % 2]
             columns = range(column * nb, (column + 1) * nb)
-            narrow = NarrowParts(_part(fp16_strips, rows, columns), _part(fp8_strips, rows, columns), _FP8_EXPONENT)
-            kernels.convert(stream, tile, rows, _part(strips, rows, columns), is_first=False, narrow=narrow)
+            out, fp16 = _part(strips, rows, columns), _part(fp16_strips, rows, columns)
+            kernels.convert(stream, tile, rows, out, is_first=False, fp16=fp16)
 
     def multiply(inner: int) -> None:
         left, right = strips[:, :nb, :inner], strips[:, nb:, :inner]
@@ -87,15 +83,9 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
         left, right = fp16_strips[:, :nb, :inner], fp16_strips[:, nb:, :inner]
         kernels.fp16_product(stream, narrow_sums, left, right, accumulates=True)
 
-    def multiply_fp8(inner: int) -> None:
-        left, right = fp8_strips[:, :nb, :inner], fp8_strips[:, nb:, :inner]
-        kernels.fp8_product(stream, narrow_sums, left, right, exponent=2 * _FP8_EXPONENT, accumulates=True)
-
     first, target = range(nb), _part(strips, range(nb), range(nb))
     short = replace(shapes, depth=min(shapes.depth, NARROW_TILES))
-    narrow_rates = {"half": _product_rates(timer, multiply_fp16, short)}
-    if kernels.multiplies_fp8:
-        narrow_rates["quarter"] = _product_rates(timer, multiply_fp8, short)
+    half = _product_rates(timer, multiply_fp16, short)
     rates = _product_rates(timer, multiply, shapes)
     convert = timer.seconds_each(lambda: kernels.convert(stream, tiles.l_ik, first, target, is_first=False))
     reconstruct = timer.seconds_each(lambda: kernels.reconstruct(stream, sums[:, :, :nb], tiles.work, first, range(nb, 2 * nb)))
@@ -104,8 +94,8 @@ def measure_residues(opened: OpenedDevice, shapes: ResidueShapes) -> dict[str, f
         **rates,
         "convert": nb * nb / convert,
         "reconstruct": nb * nb / reconstruct,
-        **{name: found["product"] for name, found in narrow_rates.items()},
-        **{f"{name}_accumulate": found["accumulate"] for name, found in narrow_rates.items()},
+        "half": half["product"],
+        "half_accumulate": half["accumulate"],
     }
 
 

@@ -12,6 +12,8 @@ from ooc_chol.hardware.rates_file import PASSES, Figures, damaged, figure, read_
 _KERNELS = ("potrf", "trsm", "syrk", "gemm", "launch", "generate")
 #: Figures that older versions did not measure.
 _LATER_KERNELS = ("invert", "trsm_float32", "gemm_float32")
+#: Figures of residues that older versions measured, of products in FP8.
+_FORMER_RESIDUES = ("quarter", "quarter_accumulate")
 #: What is measured of every other type, in the figures of this name, by the names of types.
 TYPED_KERNELS, TYPES_FIGURES = ("potrf", "trsm", "syrk", "gemm", "generate"), "types"
 #: Sources that cross no link to the device that computes.
@@ -88,7 +90,8 @@ def _residue_rates(figures: Figures) -> ResidueRates:
     """Stored figures of residues as rates."""
     if type(figures["moduli"]) is not int:
         raise ValueError(f"moduli is {figures['moduli']!r}")
-    found: dict[str, Any] = {name: None if figures[name] is None else figure(figures, name) for name in figures}
+    names = [name for name in figures if name not in _FORMER_RESIDUES]
+    found: dict[str, Any] = {name: None if figures[name] is None else figure(figures, name) for name in names}
     return ResidueRates(**found)
 
 

@@ -11,16 +11,6 @@ __device__ __forceinline__ unsigned short fp16_bits(double x)
     return bits;
 }
 
-// The codes of two numbers in E4M3, low first, rounded to nearest even by way of FP32; beyond its range its largest number.
-__device__ __forceinline__ unsigned short fp8_bits(double low, double high)
-{
-    unsigned short bits = 0;
-#if __CUDA_ARCH__ >= 890
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(__double2float_rn(high)), "f"(__double2float_rn(low)));
-#endif
-    return bits;
-}
-
 // A number of 17 bits and a sign that is s modulo m_p.
 __device__ __forceinline__ double residue17(int s, int plane)
 {
@@ -85,15 +75,13 @@ struct Fp8 { // E4M3: with its sign, exponent and fraction in their places in FP
 // NaN is not. What no int64 can hold gets residues of 0: its row is flagged.
 // is_aligned: rows of x are aligned to four entries but at most 16 bytes, of out to 4, of fp16 to 8, and cols is a multiple of 4.
 // fp16, unless it is null: fp16[r][c] = 2**h_r x[r][c] in FP16, h_r = e_r + FP16_SHIFT.
-// fp8, unless it is null: the same over 2**fp8_power in E4M3, its stride in pairs; what is too large becomes the largest
-// number. The stride is even, as K of products is a multiple of 16.
 // behind, of a format with a scale: its exponent.
 template <class F>
 __device__ __forceinline__ void convert_rows(
     const typename F::Code* __restrict__ x, long long x_stride, signed char* __restrict__ out, long long out_stride,
     long long out_plane, int cols, long long first_row, const int* __restrict__ exponents, const double* __restrict__ limits,
     double* sums, u64* first_flagged, int is_first, int is_aligned, unsigned short* __restrict__ fp16, long long fp16_stride,
-    unsigned short* __restrict__ fp8, long long fp8_stride, int fp8_power, const long long* __restrict__ behind)
+    const long long* __restrict__ behind)
 {
     const long long row = blockIdx.x;
     const int power = exponents[first_row + row] - (F::HAS_SCALE ? (int)*behind : 0);
@@ -103,8 +91,6 @@ __device__ __forceinline__ void convert_rows(
     x += row * x_stride;
     out += row * out_stride;
     fp16 += fp16 ? row * fp16_stride : 0;
-    fp8 += fp8 ? row * fp8_stride : 0;
-    const double to_fp8 = power_of_two(max(-1022, min(FP16_SHIFT - fp8_power, 1022)));
     for (int col = CONVERT_COLUMNS * threadIdx.x; col < cols; col += CONVERT_COLUMNS * THREADS) {
         double t[CONVERT_COLUMNS];
         if (is_aligned) {
@@ -135,23 +121,6 @@ __device__ __forceinline__ void convert_rows(
                 for (int i = 0; i < CONVERT_COLUMNS; ++i) {
                     if (col + i < cols) {
                         fp16[col + i] = h[i];
-                    }
-                }
-            }
-        }
-        if (fp8) { // pairs of codes; there are columns in pairs, as K is a multiple of 16
-            unsigned short pairs[CONVERT_COLUMNS / 2];
-#pragma unroll
-            for (int i = 0; i < CONVERT_COLUMNS / 2; ++i) {
-                pairs[i] = fp8_bits(t[2 * i] * to_fp8, t[2 * i + 1] * to_fp8);
-            }
-            if (is_aligned) {
-                *(ushort2*)(fp8 + col / 2) = make_ushort2(pairs[0], pairs[1]);
-            } else {
-#pragma unroll
-                for (int i = 0; i < CONVERT_COLUMNS; ++i) {
-                    if (col + i < cols) {
-                        ((unsigned char*)fp8)[col + i] = (unsigned char)(pairs[i / 2] >> (8 * (i % 2)));
                     }
                 }
             }
@@ -190,12 +159,11 @@ __device__ __forceinline__ void convert_rows(
     extern "C" __global__ void __launch_bounds__(THREADS) name( \
         const F::Code* x, long long x_stride, signed char* out, long long out_stride, long long out_plane, int cols, \
         long long first_row, const int* exponents, const double* limits, double* sums, u64* first_flagged, int is_first, \
-        int is_aligned, unsigned short* fp16, long long fp16_stride, unsigned short* fp8, long long fp8_stride, \
-        int fp8_power, const long long* behind) \
+        int is_aligned, unsigned short* fp16, long long fp16_stride, const long long* behind) \
     { \
         convert_rows<F>( \
             x, x_stride, out, out_stride, out_plane, cols, first_row, exponents, limits, sums, first_flagged, is_first, \
-            is_aligned, fp16, fp16_stride, fp8, fp8_stride, fp8_power, behind); \
+            is_aligned, fp16, fp16_stride, behind); \
     }
 
 CONVERT(convert, ENTRIES)

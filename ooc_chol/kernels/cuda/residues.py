@@ -12,12 +12,11 @@ from nvmath.bindings import cublas
 from ooc_chol.config import whole_pages
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import AbstractStream, Tile
-from ooc_chol.kernels.cuda.fp8 import Fp8Products
 from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.int8 import Int8Products, Planes, rounded_up
 from ooc_chol.kernels.cuda.modules import compiled
 from ooc_chol.kernels.cuda.residue_source import RECONSTRUCT_COLUMNS, THREADS, source
-from ooc_chol.kernels.interfaces import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
+from ooc_chol.kernels.interfaces import AbstractResidueKernels
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
 from ooc_chol.precision.moduli import ResidueBasis
 
@@ -31,8 +30,6 @@ _MIXED_KERNELS = ("convert_fp32", "convert_fp16", "convert_fp8", "subtract_narro
 #: cuBLAS's numbers of FP16, of FP32 and of sums in FP32, and its own choice of a kernel.
 _R_16F, _R_32F, _COMPUTE_32F, _DEFAULT_ALGORITHM = 2, 0, 68, -1
 _TRANSPOSE, _NO_TRANSPOSE = 1, 0
-#: Compute capability, times ten, from which tensor cores multiply FP8.
-_LEAST_FP8_CAPABILITY = 89
 _SCALARS = np.array([1.0, 0.0], dtype=np.float32)
 #: Addresses of cuBLAS's scalars on the host.
 _ONE, _ZERO = (_SCALARS.ctypes.data + 4 * at for at in range(2))
@@ -67,7 +64,6 @@ class CudaResidueKernels(AbstractResidueKernels):
         self.basis, self._fmt = ResidueBasis(moduli, fmt.is_complex), fmt
         self._products: Int8Products | None = None
         self._blas: BlasHandle | None = None
-        self._fp8_products: Fp8Products | None = None
         self._functions: dict[str, Any] = {}
         self._device: Any = None
         self._state: Any = None
@@ -83,7 +79,6 @@ class CudaResidueKernels(AbstractResidueKernels):
         names = [*_KERNELS, *(_MIXED_KERNELS if self._fmt == FP64 else ())]
         self._functions = {name: module.get_function(name) for name in names}
         self._blas = blas
-        self.multiplies_fp8 = int(cp.cuda.Device().compute_capability) >= _LEAST_FP8_CAPABILITY
 
     def open(self, n: int) -> None:
         """Make the state of ``n`` matrix rows on the device, sums all zero; waits for the device."""
@@ -108,9 +103,6 @@ class CudaResidueKernels(AbstractResidueKernels):
         if self._products is not None:
             self._products.close()
             self._products = self._blas = None
-        if self._fp8_products is not None:
-            self._fp8_products.close()
-            self._fp8_products = None
 
     def set_diagonal(self, stream: AbstractStream, first: int, a_bb: Tile) -> None:
         count = a_bb.shape[0]
@@ -120,10 +112,10 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._launch("diagonal", stream, (-(-count // THREADS),), arguments)
 
     def convert(
-        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, fp16: Tile | None = None
     ) -> None:
         entries = _Entries("convert", l_ik.data.ptr, self._stride(l_ik), self._fmt.itemsize, 0)
-        self._convert(stream, entries, rows, out, narrow, is_first=is_first)
+        self._convert(stream, entries, rows, out, fp16, is_first=is_first)
 
     def convert_stored(
         self,
@@ -134,30 +126,29 @@ class CudaResidueKernels(AbstractResidueKernels):
         out: Tile,
         *,
         is_first: bool,
-        narrow: NarrowParts = NOTHING_NARROW,
+        fp16: Tile | None = None,
     ) -> None:
         cols, address = out.shape[2], stored.data.ptr
         behind = address + fmt.scale_offset(len(rows) * cols) if fmt.top is not None else 0
         entries = _Entries(f"convert_{fmt.name}", address, cols, fmt.itemsize, behind)
-        self._convert(stream, entries, rows, out, narrow, is_first=is_first)
+        self._convert(stream, entries, rows, out, fp16, is_first=is_first)
 
     def _convert(
-        self, stream: AbstractStream, entries: _Entries, rows: range, out: Tile, narrow: NarrowParts, *, is_first: bool
+        self, stream: AbstractStream, entries: _Entries, rows: range, out: Tile, fp16: Tile | None, *, is_first: bool
     ) -> None:
         """Launch a kernel of conversion."""
         cols, (out_plane, out_row, _), out_at = out.shape[2], out.strides, out.data.ptr
-        fp16_at, fp16_row = (0, 0) if narrow.fp16 is None else (narrow.fp16.data.ptr, narrow.fp16.strides[1])
-        fp8_at, fp8_row = (0, 0) if narrow.fp8 is None else (narrow.fp8.data.ptr, narrow.fp8.strides[1])
+        fp16_at, fp16_row = (0, 0) if fp16 is None else (fp16.data.ptr, fp16.strides[1])
         # Four entries are read at once, and of FP64 two by two; complex ones one by one.
         unit = entries.itemsize if self._fmt.is_complex else min(16, 4 * entries.itemsize)
         row_bytes = entries.itemsize * entries.stride
         is_aligned = (entries.address | row_bytes) % unit == 0 and (cols | out_at | out_row | out_plane) % 4 == 0
-        is_aligned = is_aligned and (fp16_at | fp16_row) % 8 == 0 and (fp8_at | fp8_row) % 4 == 0
+        is_aligned = is_aligned and (fp16_at | fp16_row) % 8 == 0
         arguments = (
             entries.address, entries.stride, out_at, out_row, out_plane, np.int32(cols), rows.start,
             self._exponents, self._limits, self._sums, self._flag, np.int32(is_first), np.int32(is_aligned),
         )  # fmt: skip
-        beside = (fp16_at, fp16_row // 2, fp8_at, fp8_row // 2, np.int32(narrow.exponent), entries.behind)
+        beside = (fp16_at, fp16_row // 2, entries.behind)
         self._launch(entries.kernel, stream, (len(rows),), (*arguments, *(() if self._fmt.is_complex else beside)))
 
     def product(
@@ -202,16 +193,6 @@ class CudaResidueKernels(AbstractResidueKernels):
             _ONE if accumulates else _ZERO, accumulator.data.ptr, _R_32F, accumulator.strides[1] // 4,
             _COMPUTE_32F, _DEFAULT_ALGORITHM,
         )  # fmt: skip
-
-    def fp8_product(
-        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
-    ) -> None:
-        """``F (+)= 2**exponent left @ right.T`` for FP8 entries, on the tensor cores."""
-        if self._blas is None:
-            raise RuntimeError("a product was enqueued before cuBLAS was bound")
-        if self._fp8_products is None:
-            self._fp8_products = Fp8Products(self._blas)
-        self._fp8_products.multiply(stream, accumulator, left, right, exponent=exponent, accumulates=accumulates)
 
     def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
         """``A[i, j] -= F / 2**(h_i + h_j)``, in FP64."""

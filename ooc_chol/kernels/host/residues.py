@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 
 from ooc_chol import blas_buffers
 from ooc_chol.errors import ScheduleError
-from ooc_chol.formats import FP8, FP64, PrecisionFormat, decode
+from ooc_chol.formats import FP64, PrecisionFormat, decode
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.remainders import canonical, real_parts, remainders_of, residues_of
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.host.words import Words, rounded
-from ooc_chol.kernels.interfaces import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
+from ooc_chol.kernels.interfaces import AbstractResidueKernels
 from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
-from ooc_chol.precision.products import FP8_LARGEST
 from ooc_chol.team import ThreadTeam
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -62,9 +61,9 @@ class HostResidueKernels(AbstractResidueKernels):
         enqueue(stream, partial(self._set_diagonal, first, a_bb))
 
     def convert(
-        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, fp16: Tile | None = None
     ) -> None:
-        job = partial(self._convert, l_ik.__getitem__, rows.start, (out, narrow), is_first)
+        job = partial(self._convert, l_ik.__getitem__, rows.start, (out, fp16), is_first)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def product(
@@ -85,23 +84,15 @@ class HostResidueKernels(AbstractResidueKernels):
         out: Tile,
         *,
         is_first: bool,
-        narrow: NarrowParts = NOTHING_NARROW,
+        fp16: Tile | None = None,
     ) -> None:
         widened = partial(_widened, stored.reshape(-1), fmt, out.shape[2])
-        job = partial(self._convert, widened, rows.start, (out, narrow), is_first)
+        job = partial(self._convert, widened, rows.start, (out, fp16), is_first)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 
     def fp16_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T``: products of FP16 entries are exact in float32, in which they are added."""
-        job = partial(_narrow_product, accumulator, left, right, accumulates, 0)
-        enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
-
-    def fp8_product(
-        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
-    ) -> None:
-        """``F (+)= 2**exponent left @ right.T`` for FP8 entries: their products are exact in float32, in which they are added."""
-        operands = left.view(FP8.dtype), right.view(FP8.dtype)
-        job = partial(_narrow_product, accumulator, *operands, accumulates, exponent)
+        job = partial(_narrow_product, accumulator, left, right, accumulates)
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
@@ -147,12 +138,12 @@ class HostResidueKernels(AbstractResidueKernels):
         self,
         strip_of: Callable[[slice], NDArray[Any]],
         first: int,
-        targets: tuple[NDArray[np.int8], NarrowParts],
+        targets: tuple[NDArray[np.int8], NDArray[np.float16] | None],
         is_first: bool,
         part: slice,
     ) -> None:
-        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``, and ``2**h_i L[i, k]`` in FP16 and FP8."""
-        out, narrow = targets
+        """``out[p] = q mod m_p`` with ``q = round(2**e_i L[i, k])``, and ``2**h_i L[i, k]`` in FP16."""
+        out, fp16 = targets
         l_ik, rows = strip_of(part), slice(first + part.start, first + part.stop)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             scaled = [np.ldexp(each, self._exponents[rows, None]) for each in real_parts(l_ik)]
@@ -160,12 +151,8 @@ class HostResidueKernels(AbstractResidueKernels):
                 self._sums[rows] += sum((each * each).sum(axis=1) for each in scaled)
                 self._flagged[rows] |= ~(self._sums[rows] <= self._limits[rows])
             integers = [np.where(np.abs(each) < _TOO_LARGE, np.rint(each), 0.0).astype(np.int64) for each in scaled]
-            if narrow.fp16 is not None:
-                narrow.fp16[0, part] = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None]).astype(np.float16)
-            if narrow.fp8 is not None:
-                in_fp8 = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None] - narrow.exponent)
-                limited = np.clip(in_fp8, -FP8_LARGEST, FP8_LARGEST).astype(np.float32)
-                narrow.fp8[0, part] = limited.astype(FP8.dtype).view(np.uint8)
+            if fp16 is not None:
+                fp16[0, part] = np.ldexp(l_ik, self._fp16_exponents(rows)[:, None]).astype(np.float16)
         for plane, residues in enumerate(residues_of(self.basis, integers)):
             out[plane, part] = residues
 
@@ -236,14 +223,11 @@ def _narrow_product(
     left: NDArray[Any],
     right: NDArray[Any],
     accumulates: bool,
-    exponent: int,
     part: slice,
 ) -> None:
-    """``F (+)= 2**exponent left @ right.T`` for a strip of rows; what overflows belongs to rows that are flagged."""
+    """``F (+)= left @ right.T`` for a strip of rows; what overflows belongs to rows that are flagged."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = left[0, part].astype(np.float32) @ right[0].astype(np.float32).T
-        if exponent:
-            product *= np.float32(2.0**exponent)
         if accumulates:
             accumulator[0, part] += product
         else:

@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from ooc_chol.interfaces import AbstractDevice
-from ooc_chol.kernels.interfaces.residues import NOTHING_NARROW, AbstractResidueKernels, NarrowParts
+from ooc_chol.kernels.interfaces.residues import AbstractResidueKernels
 from ooc_chol.kernels.interfaces.solves import AbstractSolveKernels
 from ooc_chol.kernels.interfaces.tiles import (
     NORM_COLUMNS,
@@ -20,7 +20,6 @@ TileDevice: TypeAlias = AbstractDevice[AbstractKernelSet]
 
 __all__ = [
     "NORM_COLUMNS",
-    "NOTHING_NARROW",
     "AbstractFlags",
     "AbstractKernelSet",
     "AbstractResidueKernels",
@@ -28,7 +27,6 @@ __all__ = [
     "AbstractSurvey",
     "AbstractTileNorms",
     "FinalTile",
-    "NarrowParts",
     "TileDevice",
     "largest_imaginary",
 ]

@@ -1,26 +1,14 @@
-"""Products through residues, and those in FP16 and FP8 beside them."""
+"""Products through residues, and those in FP16 beside them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces.streams import AbstractStream, Tile
 
-
-class NarrowParts(NamedTuple):
-    """Where a tile's entries go in FP16 and, divided by ``2**exponent``, in FP8 (E4M3, as uint8); None for what is not wanted."""
-
-    fp16: Tile | None = None
-    fp8: Tile | None = None
-    exponent: int = 0
-
-
 #: Bytes of state of a matrix row: its limit, its running sum and its exponent.
 ROW_STATE_BYTES = 20
-#: No parts are wanted.
-NOTHING_NARROW = NarrowParts()
 
 
 class AbstractResidueKernels(ABC):
@@ -31,9 +19,6 @@ class AbstractResidueKernels(ABC):
     the strides of rows and planes are any. Every call enqueues on ``stream`` and returns at once, and calls for one array may
     come on several streams that wait on each other. See :mod:`ooc_chol.precision.moduli` for the mathematics.
     """
-
-    #: Whether :meth:`fp8_product` can be called, once the device is known: GPUs before Ada have no units for FP8.
-    multiplies_fp8: bool = True
 
     @abstractmethod
     def open(self, n: int) -> None:
@@ -48,13 +33,12 @@ class AbstractResidueKernels(ABC):
 
     @abstractmethod
     def convert(
-        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, narrow: NarrowParts = NOTHING_NARROW
+        self, stream: AbstractStream, l_ik: Tile, rows: range, out: Tile, *, is_first: bool, fp16: Tile | None = None
     ) -> None:
         """``out[p] = round(2**e_i L[i, k]) mod m_p`` for the matrix rows ``rows``.
 
-        The parts of ``narrow`` become ``2**h_i L[i, k]`` in FP16, with the exponents of
-        :meth:`ooc_chol.precision.moduli.ResidueBasis.fp16_exponent`, and in FP8 that divided by a power of two; what is too large
-        for FP8 becomes its largest number.
+        ``fp16``, unless it is None, becomes ``2**h_i L[i, k]`` in FP16, with the exponents of
+        :meth:`ooc_chol.precision.moduli.ResidueBasis.fp16_exponent`.
 
         With ``is_first``, add the squares to the rows' running sums and flag each row whose sum exceeds ``A_ii (1 + 2**-20)`` or
         that holds a NaN: the sums wrap only for such a row, and A is not positive definite.
@@ -70,7 +54,7 @@ class AbstractResidueKernels(ABC):
         out: Tile,
         *,
         is_first: bool,
-        narrow: NarrowParts = NOTHING_NARROW,
+        fp16: Tile | None = None,
     ) -> None:
         """:meth:`convert` of a tile as it is stored in a format narrower than FP64."""
 
@@ -86,12 +70,6 @@ class AbstractResidueKernels(ABC):
     @abstractmethod
     def fp16_product(self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, accumulates: bool) -> None:
         """``F (+)= left @ right.T`` for FP16 operands, in FP32."""
-
-    @abstractmethod
-    def fp8_product(
-        self, stream: AbstractStream, accumulator: Tile, left: Tile, right: Tile, *, exponent: int, accumulates: bool
-    ) -> None:
-        """``F (+)= 2**exponent left @ right.T`` for FP8 operands, in FP32."""
 
     @abstractmethod
     def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:

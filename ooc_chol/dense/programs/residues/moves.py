@@ -29,8 +29,6 @@ class StripMoves:
     layout: ResidueLayout  #: Memory of each device
     owners: Sequence[int]  #: Device of each tile row
     devices: Sequence[DeviceStrips]  #: The strips of each device, and its program
-    #: Exponents of tiles of L in FP8, by row; None where no products run in it
-    exponents: Sequence[Sequence[int]] | None
     stored_bytes: Callable[[Index], int]  #: Bytes of a tile of L in its store and on a link
     pulls: bool  #: Whether devices copy strips from each other
     converting: StreamKind  #: Stream on which tiles from the store are converted
@@ -72,10 +70,9 @@ class StripMoves:
         self, device: DeviceStrips, key: BlockKey, place: Place, *, slot: int, column: int, stream: StreamKind, is_first: bool
     ) -> None:
         """Convert a tile of L to residues, in one tile column of a strip."""
-        row, k = key.coords
+        row, _ = key.coords
         strip, columns = device.places[slot], (column, column + 1)
-        exponent = 0 if self.exponents is None else self.exponents[row][k]
-        work: Convert = _new_tuple(Convert, (place, slot, column, is_first, exponent))
+        work: Convert = _new_tuple(Convert, (place, slot, column, is_first))
         # sums[i] += squares of L[i, k], one tile after the other
         writes = (strip, self._sums_of_rows[row]) if is_first else (strip,)
         device.builder.add(_COMPUTE, stream, key, work, reads=(place, ROWS), writes=writes, columns=columns)

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import NamedTuple, final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ooc_chol.dense.programs.builder import ProgramBuilder
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.moves import ROWS, StripMoves
@@ -86,7 +83,6 @@ class _Swept(NamedTuple):
     columns: range
     sums: _Sums
     forms: Sequence[ProductForm]
-    scales: Sequence[int]
 
 
 @final
@@ -117,7 +113,6 @@ class ResiduePrograms:
         self._grid = grid = schedule.grid
         self._made = window or whole_triangle(grid.nt)
         self._narrow_products = narrow_products
-        self._exponents: NDArray[np.int64] | None = None if narrow_products is None else narrow_products.exponents_of_rows
         self._owners = owners
         self._panels = panels
         self._layout, self._flops_factor = layout, layout.fmt.flops_factor
@@ -138,7 +133,6 @@ class ResiduePrograms:
             layout,
             owners,
             devices=self._devices,
-            exponents=None if self._exponents is None else self._exponents.tolist(),
             stored_bytes=self._stored_bytes,
             pulls=pulls,
             converting=self._converting,
@@ -240,19 +234,16 @@ class ResiduePrograms:
         device.now = self._numbers[number][job]
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
-        forms, scales = self._forms(panel, row)
-        swept = _Swept(device, row, columns, sums=_Sums(accumulator), forms=forms, scales=scales)
+        swept = _Swept(device, row, columns, sums=_Sums(accumulator), forms=self._forms(panel, row))
         self._sweep(swept)
         device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
         return swept
 
-    def _forms(self, panel: Panel, row: int) -> tuple[Sequence[ProductForm], Sequence[int]]:
-        """How a row's products of a panel run, by tile column of K, and the exponents of those in FP8."""
-        stop = panel.k0 + panel.width
-        if self._narrow_products is None or self._exponents is None:
-            return [ProductForm.RESIDUE] * stop, [0] * stop
-        scales = self._exponents[row, :stop] + self._exponents[panel.k0, :stop]
-        return self._narrow_products.of(panel, row), scales.tolist()
+    def _forms(self, panel: Panel, row: int) -> Sequence[ProductForm]:
+        """How a row's products of a panel run, by tile column of K."""
+        if self._narrow_products is None:
+            return [ProductForm.RESIDUE] * (panel.k0 + panel.width)
+        return self._narrow_products.of(panel, row)
 
     def _finish_row(self, swept: _Swept) -> None:
         """The tiles of a row made final one after the other."""
@@ -274,7 +265,7 @@ class ResiduePrograms:
             ensure = partial(self._strips.ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
-            for run in depths(swept.forms, swept.scales, q * chunk, q * chunk + depth):
+            for run in depths(swept.forms, q * chunk, q * chunk + depth):
                 self._multiply(swept, columns, left, rights, run=run, stream=_ON_COMPUTE, sums=swept.sums)
 
     def _multiply(
@@ -313,7 +304,6 @@ class ResiduePrograms:
                 accumulates=sums.has_narrow if run.is_narrow else sums.terms > 0,
                 lower=row == column,
                 is_narrow=run.is_narrow,
-                fp8_exponent=run.fp8_exponent,
             )
             self._product(swept.device, (row, column), work, sums=sums.place, stream=stream)
         if run.is_narrow:
@@ -346,7 +336,7 @@ class ResiduePrograms:
             ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=_EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
-            for run in depths(swept.forms, swept.scales, k0, column):
+            for run in depths(swept.forms, k0, column):
                 inside = run._replace(start=run.start + k0 - base, stop=run.stop + k0 - base)
                 self._multiply(swept, range(column, column + 1), left, [right], run=inside, stream=stream, sums=sums)
         tile = row, column

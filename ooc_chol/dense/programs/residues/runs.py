@@ -25,31 +25,23 @@ def uses_of(jobs: Sequence[Job], panels: Sequence[Panel], chunk: int) -> dict[St
 
 
 class Depth(NamedTuple):
-    """Tile columns ``start:stop`` of K that are multiplied in one way: residues, FP16, or FP8 with a scale."""
+    """Tile columns ``start:stop`` of K that are multiplied in one way: residues, or FP16."""
 
     start: int
     stop: int
     is_narrow: bool
-    fp8_exponent: int | None
 
 
-def depths(forms: Sequence[ProductForm], scales: Sequence[int], first: int, last: int) -> list[Depth]:
-    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; narrow ones are short.
-
-    ``scales`` are the exponents of products in FP8, by tile column.
-    """
+def depths(forms: Sequence[ProductForm], first: int, last: int) -> list[Depth]:
+    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; narrow ones are short."""
     if not any(forms[first:last]):
-        return [Depth(0, last - first, False, None)] if last > first else []
-
-    def way(k: int) -> tuple[bool, int | None]:
-        return forms[k] is not ProductForm.RESIDUE, scales[k] if forms[k] is ProductForm.FP8 else None
-
+        return [Depth(0, last - first, False)] if last > first else []
     found: list[Depth] = []
-    for (is_narrow, exponent), group in groupby(range(first, last), way):
+    for form, group in groupby(range(first, last), forms.__getitem__):
         ks = [*group]
-        start, stop = ks[0] - first, ks[-1] + 1 - first
+        start, stop, is_narrow = ks[0] - first, ks[-1] + 1 - first, form is ProductForm.FP16
         length = NARROW_TILES if is_narrow else stop - start
-        found += [Depth(at, min(at + length, stop), is_narrow, exponent) for at in range(start, stop, length)]
+        found += [Depth(at, min(at + length, stop), is_narrow) for at in range(start, stop, length)]
     return found
 
 

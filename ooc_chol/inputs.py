@@ -177,13 +177,15 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
         raise
 
 
-def check_name(path: AnyPath) -> str:
+def check_name(path: AnyPath, what: str = "path") -> str:
     """Return the name of a file as text; raise for what no file can be called.
 
     Parameters
     ----------
     path : str or PathLike
         Name of a file.
+    what : str
+        What the caller calls it.
 
     Returns
     -------
@@ -192,9 +194,13 @@ def check_name(path: AnyPath) -> str:
 
     Raises
     ------
+    TypeError
+        It is none.
     ValueError
         It holds a null character.
     """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"{what} is a {type(path).__name__}; give the path of a file, as text or a pathlib.Path")
     if "\0" in (name := os.fsdecode(path)):
         raise ValueError(f"{name!r:.80} is no name of a file: it holds a null character")
     return name

@@ -218,9 +218,9 @@ def check_outputs(
     TierError
         That folder does not allow it.
     """
-    taken = {_identity(path): (option, check_name(path)) for option, path in inputs if path is not None}
+    taken = {_identity(path): (option, check_name(path, option)) for option, path in inputs if path is not None}
     folders = {identity: named for identity, named in taken.items() if os.path.isdir(named[1])}
-    written = [(output, check_name(output.path)) for output in outputs if output.path is not None]
+    written = [(output, check_name(output.path, output.option or "path")) for output in outputs if output.path is not None]
     for output, path in written:
         identity = _identity(path)
         if identity in taken:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from ooc_chol import blas_buffers
+from ooc_chol.config import whole_number
 from ooc_chol.forked import new_lock
 from ooc_chol.threads import OwnThread, start, take, wait_out
 
@@ -171,7 +172,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
     >>> oc.map_in_threads(abs, [-2, 1])
     [2, 1]
     """
-    if threads is not None and threads < 1:
+    if threads is not None and whole_number(threads, "threads") < 1:
         raise ValueError(f"threads is {threads}; give 1 or more, or leave it out for as many as there are cores")
     most = cores() if threads is None else min(threads, cores())
     with closing(ThreadTeam(max(1, min(len(items), most)))) as team:

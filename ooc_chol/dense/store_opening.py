@@ -39,7 +39,8 @@ def check_store(request: Request) -> None:
     """
     request.source.is_bounded = request.options.host_budget is not None
     if not is_memory(request.store):
-        assert isinstance(request.store, str | os.PathLike)
+        if not isinstance(request.store, str | os.PathLike):
+            raise TypeError(f"store is a {type(request.store).__name__}; give the path of a file, or a HostMemory")
         inputs: list[tuple[str, str]] = [("a", file) for file in request.source.files]
         if is_url(request.a):
             inputs.append(("a", request.a))

@@ -78,17 +78,20 @@ def symm(
     """
     check_function(a, "a")
     wanted, beside = (range(a.n) if part is None else part for part in (rows, columns))
-    for part in (wanted, beside):
+    for name, part in (("rows", wanted), ("columns", beside)):
+        if not isinstance(part, range):
+            raise TypeError(f"{name} is a {type(part).__name__}; give a range")
         if part.step != 1 or part.start < 0 or part.stop > a.n:
             raise ValueError(f"{part} is not inside a matrix of order {a.n}")
     x, given = right_hand_side(b, len(beside), copy=False)
     shape = (len(wanted), *given[1:])
     names = resolve_devices(devices)
+    given_budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     if not x.size or not len(wanted):
         return np.zeros(shape)
     if device_kind(names[0]).is_in_host_memory or not a.is_made_on_cuda:
         return _on_host(a, x, wanted, beside).reshape(shape)
-    budget = default_budget(names) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
+    budget = default_budget(names) if given_budget is None else given_budget
     x = np.ascontiguousarray(x)
     y = np.empty((len(wanted), x.shape[1]))
     names = names[: max(1, len(wanted) // LEAST_ROWS)]

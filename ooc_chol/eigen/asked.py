@@ -77,15 +77,20 @@ def wanted_of(k: object, which: object, tol: float | None, precision: Precision,
         raise ValueError(f"which is {which!r:.40}; give 'LM', 'LA' or 'SA': {advice}")
     if tol is None:
         return Wanted(count, cast(Which, which), DEFAULT_TOL[precision])
-    if isinstance(tol, bool) or not isinstance(tol, int | float | np.floating | np.integer):
-        raise TypeError(f"tol is a {type(tol).__name__}; give a number")
-    if not FLOORS[precision] <= float(tol) < 1:
+    if not FLOORS[precision] <= real_number(tol, "tol") < 1:
         better = "" if precision == Precision.DDD else ", or take precision='DDD'"
         raise ValueError(
             f"tol is {float(tol):g}, but in {precision.value} residuals reach {FLOORS[precision]:g} of the largest eigenvalue: "
             f"give at least that, and less than 1{better}"
         )
     return Wanted(count, cast(Which, which), float(tol))
+
+
+def real_number(value: object, what: str) -> float:
+    """``value`` as a float: a real number of Python's or NumPy's, but no bool."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
+        raise TypeError(f"{what} is a {type(value).__name__}; give a number")
+    return float(value)
 
 
 def precision_for(precision: Precision | str | None, dtype: np.dtype[Any]) -> Precision:

@@ -32,6 +32,7 @@ from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.errors import PrecisionWarning
+from ooc_chol.inputs import check_name
 from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
 from ooc_chol.progress_bar import OpenReporter, open_reporter
@@ -250,6 +251,8 @@ def eigsh(
         options |= {"degree": None if degree == 1 else degree, "method": None if solver == "lanczos" else method}
         refuse_in_paper_mode(**options)
     check_reorthogonalization(reorthogonalize)
+    if checkpoint is not None:
+        check_name(checkpoint, "checkpoint")
     asked = Asked(block, ncv, v0, passes_of(max_passes), check, trace)
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:

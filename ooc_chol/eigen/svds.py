@@ -16,7 +16,7 @@ from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol import blas_buffers
 from ooc_chol.config import PAGE_BYTES, whole_number
-from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, sizes_of, start_of
+from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, real_number, sizes_of, start_of
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.lanczos import AtRestart, Lanczos
 from ooc_chol.eigen.operator_space import OperatorSpace
@@ -176,7 +176,7 @@ def _asked(A: Any, k: int, which: str, precision: Precision | str | None, tol: f
         raise ValueError(f"k is {k}, but at least one triplet is found")
     is_single = getattr(A, "dtype", None) == np.float32
     wanted = precision_of(precision, Precision.FDF if is_single else Precision.DDD)
-    goal = DEFAULT_TOL[wanted] if tol is None else float(tol)
+    goal = DEFAULT_TOL[wanted] if tol is None else real_number(tol, "tol")
     if not FLOORS[wanted] <= goal < 1:
         advice = "" if wanted is Precision.DDD else ", or take precision='DDD'"
         raise ValueError(

@@ -122,9 +122,9 @@ class BlockFileWriter(AbstractBlockSink):
         replace: bool = False,
         kind: BlockFiles = PACKED,
     ) -> None:
-        self._output, self._name, self._may_replace = Output(kind.option, path, kind.files), os.fspath(path), replace
-        self._kind = kind
+        self._output, self._kind, self._may_replace = Output(kind.option, path, kind.files), kind, replace
         check_outputs([self._output], inputs, replace=replace, ask=kind.ask)
+        self._name = os.fspath(path)
         self.path = os.path.realpath(path)
         self._partial = f"{self.path}.partial"
         self._blocks: list[tuple[int, str]] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -71,7 +72,7 @@ def low_rank_tensor(
         raise TypeError(f"dtype is {wanted}; give float32 or float64")
     if (spread := number_of("noise", noise)) < 0:
         raise ValueError(f"noise is {spread:g}; give a standard deviation, at least 0")
-    fourier, rng = fourier_of(graph), np.random.default_rng(seed)
+    fourier, rng = fourier_of(graph), np.random.default_rng(_seed_of(seed))
     left, right = (rng.standard_normal((fourier.n_components, size, r)) for size in (rows, columns))
     transform = np.empty((fourier.n_components, rows, columns), wanted)
     np.matmul(left / np.sqrt(r), right.transpose(0, 2, 1), out=transform, casting="same_kind")
@@ -122,8 +123,17 @@ def random_mask(
         raise ValueError(f"observed is {observed:g}; give a share from 0 to 1")
     if by not in ("slice", "entry"):
         raise ValueError(f"by is {by!r:.40}; give 'slice' or 'entry'")
+    if not isinstance(shape, Sequence) or len(shape) != 3:
+        raise ValueError(f"shape is {shape!r:.80}, but a tensor has three: slices, and rows and columns of each")
     sizes = shape if by == "entry" else shape[:1]
     count = int(np.prod(sizes))
     mask = np.zeros(count, bool)
-    mask[np.random.default_rng(seed).permutation(count)[: round(observed * count)]] = True
+    mask[np.random.default_rng(_seed_of(seed)).permutation(count)[: round(observed * count)]] = True
     return mask.reshape(sizes)
+
+
+def _seed_of(seed: int) -> int:
+    """A seed that NumPy takes."""
+    if (number := whole_number(seed, "seed")) < 0:
+        raise ValueError(f"seed is {number}; give 0 or more")
+    return number

@@ -191,6 +191,8 @@ def impute(
     since = time.perf_counter()
     schedule = schedule_of(n_lambdas, decay, max_inner, tol, momentum, shrinkage)
     names = resolve_devices(devices)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is a {type(callback).__name__}; give a function of a row and an estimate")
     if checkpoint is not None:
         check_checkpoint(checkpoint)
     if work_folder is not None:

@@ -299,8 +299,8 @@ def plan_tensor(
 
 
 def _shape_of(shape: Sequence[int]) -> tuple[int, int, int]:
-    if len(shape) != 3:
-        raise ValueError(f"shape is {tuple(shape)}, but a tensor has three: slices, and rows and columns of each")
+    if not isinstance(shape, Sequence) or len(shape) != 3:
+        raise ValueError(f"shape is {shape!r:.80}, but a tensor has three: slices, and rows and columns of each")
     vertices, rows, columns = (_count("shape", each) for each in shape)
     return vertices, rows, columns
 

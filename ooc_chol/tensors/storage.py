@@ -251,7 +251,7 @@ class HostParts:
 
 def check_work_folder(folder: AnyPath) -> None:
     """Refuse what is no folder before anything is computed."""
-    if not os.path.isdir(check_name(folder)):
+    if not os.path.isdir(check_name(folder, "work_folder")):
         text = f"work_folder: there is no folder {os.fspath(folder)} for working files; make it, or give another one"
         raise MissingFolderError(text, "work_folder", "", os.fspath(folder))
 

@@ -8,6 +8,7 @@ from io import BytesIO
 from os import PathLike
 from pathlib import Path
 
+from ooc_chol.inputs import check_name
 from ooc_chol.prints import one_line
 from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.summary import summarize
@@ -68,7 +69,7 @@ class Trace:
         """
         from ooc_chol.tracing.perfetto_import import read  # see save
 
-        contents = read(Path(path))
+        contents = read(Path(check_name(path)))
         return cls(contents.records, contents.predicted, contents.metadata, contents.passes)
 
     def save(self, path: str | PathLike[str], *, replace: bool = False) -> Path:
@@ -102,7 +103,7 @@ class Trace:
         # Imported here: protobuf takes longer to import than all the rest of this package, and few runs save a trace.
         from ooc_chol.tracing.perfetto_export import export
 
-        return export(self.records, self.predicted, self.metadata, Path(path), passes=self.passes, replace=replace)
+        return export(self.records, self.predicted, self.metadata, Path(check_name(path)), passes=self.passes, replace=replace)
 
     def show(self, *, browser: bool = True) -> None:
         """Open the trace in the Perfetto viewer, with its tracks open; return once the viewer has it.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from operator import index
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.conditioning import few_columns, one_norm_estimate
 from ooc_chol.dense.factor.operators import AbstractTriangular, TransposedFactor, block_of
 from ooc_chol.hardware.arrays import device_of
@@ -193,7 +193,7 @@ class AbstractFactor(AbstractTriangular):
             raise ValueError(f"the mean has shape {np.shape(mean)}, but A is ({n}, {n}): it must be ({n},), or a number")
         if self.dtype.kind != "c" and mean is not None and _is_complex(mean):
             raise TypeError("the mean is complex, but A is real: give its real part")
-        generator: Any = rng if hasattr(rng, "standard_normal") else np.random.default_rng(rng)
+        generator: Any = rng if hasattr(rng, "standard_normal") else _generator(rng)
         samples: Any = (self @ _unit_normals(generator, math.prod(shape), n, self.dtype).T).T
         if mean is not None:
             samples += _beside(samples, mean, self.dtype)
@@ -247,6 +247,14 @@ class AbstractFactor(AbstractTriangular):
             return one_norm_estimate(product, n) * one_norm_estimate(solution, n)
 
 
+def _generator(rng: int | None) -> np.random.Generator:
+    """NumPy's generator of that seed."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"rng is neither a generator nor a seed: {error}") from None
+
+
 def _unit_normals(generator: Any, count: int, n: int, dtype: np.dtype[Any]) -> Any:
     """Independent unit normals, a sample a row: complex ones have parts of variance 1/2."""
     if dtype.kind != "c":
@@ -272,7 +280,7 @@ def _beside(samples: Any, mean: ArrayLike, dtype: np.dtype[Any]) -> Any:
 
 def _shape_of(size: int | Sequence[int]) -> tuple[int, ...]:
     """``size`` as a shape."""
-    shape = tuple(map(index, size)) if isinstance(size, Sequence) else (index(size),)
+    shape = tuple(whole_number(each, "size") for each in (size if isinstance(size, Sequence) else (size,)))
     if min(shape, default=0) < 0:
         raise ValueError(f"size is {size}, but a number of samples is not negative")
     return shape

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractSweeps, Needs
 from ooc_chol.dense.factor.team_sweeps import by_all
 from ooc_chol.dense.stores.base import AbstractStore
@@ -23,7 +24,7 @@ _LARGEST_SHARE = 16
 
 def check_width(width: int | None) -> None:
     """Refuse a panel without columns."""
-    if width is not None and width < 1:
+    if width is not None and whole_number(width, "width") < 1:
         raise ValueError(f"width is {width}, but a panel of the inverse has at least 1 column")
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol import blas_buffers
+from ooc_chol.config import whole_number
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.formats import FP64, TYPES
 from ooc_chol.kernels.host.blas import blas_threads
@@ -120,8 +121,10 @@ def sample_residual(
     Per block at most ``12 n order**2`` flops, of a complex L four times as many, and ``16 n order`` bytes read from L; each
     thread takes as much memory. A is read by the calling thread alone.
     """
-    if blocks < 1 or order < 1:
+    if whole_number(blocks, "blocks") < 1 or order < 1:
         raise ValueError(f"blocks is {blocks} and order {order}, but both are at least 1")
+    if whole_number(seed, "seed") < 0:
+        raise ValueError(f"seed is {seed}; give 0 or more")
     if not factor.grid.n:
         raise ValueError("a matrix of order 0 has no blocks to sample")
     chosen = list(_choose_blocks(factor.grid, blocks, min(order, factor.grid.n), seed))

@@ -18,6 +18,7 @@ from ooc_chol.dense.stores.file import is_open
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.errors import OutputError
+from ooc_chol.inputs import check_name
 from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_fully
 from ooc_chol.memory.zarr_names import is_zarr
@@ -38,6 +39,7 @@ def is_array_name(path: AnyPath) -> bool:
 
 def check_target(store: AbstractStore, path: AnyPath, files: Sequence[AnyPath], *, replace: bool) -> None:
     """Refuse a name that promises what L is not saved as, and one where saving ``store`` would take something from somebody."""
+    check_name(path, "store, or the path to save to,")
     inputs = [("the matrix that was factored", file) for file in files]
     if is_zarr(path):
         own = [("this factor", store.path)] if isinstance(store, AbstractKeptStore) else []

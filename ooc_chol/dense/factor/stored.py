@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ooc_chol import blas_buffers
+from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.habits import AbstractFactor
 from ooc_chol.dense.factor.picture import factor_picture
@@ -198,7 +199,9 @@ class AbstractStoredFactor(AbstractFactor):
         Reads these rows of each tile only, so that a sample of a factor in a file does not read all of it.
         """
         store = self._opened()
-        if rows.step != 1 or rows.start < 0 or max(rows.stop, stop) > self.n:
+        if not isinstance(rows, range):
+            raise TypeError(f"rows is a {type(rows).__name__}; give a range")
+        if rows.step != 1 or rows.start < 0 or whole_number(stop, "stop") < 0 or max(rows.stop, stop) > self.n:
             raise ValueError(f"L[{rows.start}:{rows.stop}:{rows.step}, :{stop}] is not inside a factor of shape {self.shape}")
         out = np.zeros((len(rows), stop), self.dtype)
         for i in range(rows.start // self.grid.nb, -(-rows.stop // self.grid.nb) if rows else 0):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.inverse import ALONE, PANEL_BYTES, Turn, panel_width, panels_of
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs, PanelSums
 from ooc_chol.dense.factor.team_sweeps import by_all
@@ -59,6 +60,8 @@ class HalfSolveSums(NamedTuple):
 
 def check_matrices(matrices: Sequence[FunctionSource], n: int) -> None:
     """Raise ``TypeError`` or ``ValueError`` unless all are tile functions of order ``n``."""
+    if not isinstance(matrices, Sequence):
+        raise TypeError(f"matrices is a {type(matrices).__name__}; give a list of tile functions")
     for number, matrix in enumerate(matrices):
         check_function(matrix, f"matrix {number}")
         if matrix.n != n:
@@ -68,9 +71,11 @@ def check_matrices(matrices: Sequence[FunctionSource], n: int) -> None:
 def check_border(matrix: FunctionSource, columns: range, n: int, width: int | None) -> None:
     """Raise ``TypeError`` or ``ValueError`` unless a tile function has ``n`` rows of these columns."""
     check_function(matrix, "matrix")
+    if not isinstance(columns, range):
+        raise TypeError(f"columns is a {type(columns).__name__}; give a range")
     if columns.step != 1 or columns.start < 0 or max(columns.stop, n) > matrix.n:
         raise ValueError(f"columns {columns} of {n} rows are not inside a matrix of order {matrix.n}")
-    if width is not None and width < 1:
+    if width is not None and whole_number(width, "width") < 1:
         raise ValueError(f"width is {width}, but at least 1 column is solved for at a time")
 
 

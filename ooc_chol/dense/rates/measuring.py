@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from ooc_chol.config import whole_number
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.lookup import stored_rates
 from ooc_chol.dense.rates.stored import TYPES_FIGURES
@@ -73,6 +75,8 @@ def measure_rates(
     replaced.
     """
     names = resolve_devices(devices)
+    if warm_seconds is not None and not (isinstance(warm_seconds, int | float) and 0 <= warm_seconds < math.inf):
+        raise ValueError(f"warm_seconds is {warm_seconds!r:.40}; give a number of seconds, at least 0")
     moduli = _checked(tile_size, names, moduli)
     check_writable()
     belongs_to, threads = identity.machine_identity(names), host_threads(1)
@@ -108,7 +112,7 @@ def _lengths(name: str, warm_seconds: float | None, *, quick: bool) -> tuple[flo
 
 def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int | None:
     """The number of moduli to measure, once the arguments are found to make sense."""
-    if tile_size < 1:
+    if whole_number(tile_size, "tile_size") < 1:
         raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")
     if len(names) > 1 and device_kind(names[0]).shares_processor:
         raise ValueError(f"devices is {list(names)}; host devices share the host's cores, so measure one of them")
@@ -116,5 +120,5 @@ def _checked(tile_size: int, names: tuple[str, ...], moduli: int | None) -> int 
     if moduli is not None and not fits:
         raise ValueError(f"tile_size is {tile_size}, but products through residues take multiples of {TENSOR_MULTIPLE}")
     if moduli is not None:
-        ResidueBasis(moduli)  # refuses a number that cannot be had
+        ResidueBasis(whole_number(moduli, "moduli"))  # refuses a number that cannot be had
     return MODULI if moduli is None and fits and kind_of(names[0]).gains_by_residues else moduli

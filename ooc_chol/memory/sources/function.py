@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any, cast, final
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ooc_chol.config import whole_number
 from ooc_chol.errors import UnsupportedTypeError
 from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.interfaces import Tile, TileFunction
@@ -193,7 +193,7 @@ def from_function(
     array([[1.   , 0.368],
            [0.368, 1.   ]])
     """
-    order = operator.index(n)
+    order = whole_number(n, "n")
     if order < 1:
         raise ValueError(f"n is {order}, but a matrix has at least 1 row")
     if not callable(tile_fn):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import InputWarning, SparseInputError
-from ooc_chol.inputs import AnyPath
+from ooc_chol.inputs import AnyPath, check_name
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows, most_rows
 from ooc_chol.sparse.sources.text import Numbers, Piece, check_underflow, line_shapes, parsed, text_pieces
@@ -95,8 +95,10 @@ def edge_list(
      [1. 0. 1.]
      [1. 1. 0.]]
     """
-    path = Path(path)
+    path = Path(check_name(path))
     source = name or str(path)
+    if shape is not None and not (isinstance(shape, tuple | list) and len(shape) == 2):
+        raise TypeError(f"shape is {shape!r:.80}; give rows and columns")
     if base not in (None, 0, 1) or isinstance(base, bool):
         raise ValueError(f"base is {base!r:.80}; vertices are counted from 0 or from 1")
     if path.name.lower().endswith(_OTHER_ENDINGS):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ooc_chol.errors import SparseInputError
-from ooc_chol.inputs import AnyPath
+from ooc_chol.inputs import AnyPath, check_name
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces
@@ -87,7 +87,7 @@ def metis_graph(path: AnyPath, *, zeros: Zeros = "keep", name: str | None = None
     >>> rows.vertex_weights
     array([5, 1, 1])
     """
-    source = name or str(path)
+    source = name or check_name(path)
     header, vertices = _read(Path(path), source)
     _check_counts(header, vertices, source)
     leading, neighbours = _split(header, vertices)

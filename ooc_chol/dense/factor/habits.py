@@ -249,6 +249,8 @@ class AbstractFactor(AbstractTriangular):
 
 def _generator(rng: int | None) -> np.random.Generator:
     """NumPy's generator of that seed."""
+    if isinstance(rng, bool):
+        raise TypeError("rng is a bool; give a generator, or a seed")
     try:
         return np.random.default_rng(rng)
     except (TypeError, ValueError) as error:

@@ -75,7 +75,8 @@ def measure_rates(
     replaced.
     """
     names = resolve_devices(devices)
-    if warm_seconds is not None and not (isinstance(warm_seconds, int | float) and 0 <= warm_seconds < math.inf):
+    is_number = isinstance(warm_seconds, int | float) and not isinstance(warm_seconds, bool)
+    if warm_seconds is not None and not (is_number and 0 <= warm_seconds < math.inf):
         raise ValueError(f"warm_seconds is {warm_seconds!r:.40}; give a number of seconds, at least 0")
     moduli = _checked(tile_size, names, moduli)
     check_writable()

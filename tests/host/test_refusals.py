@@ -160,10 +160,10 @@ def parameters(name: str) -> list[inspect.Parameter]:
 
 
 def wrong_values(parameter: inspect.Parameter) -> list[Any]:
-    """Values that its annotation does not have: of no type, no number, below every size, and a word that nobody knows."""
+    """Values that its annotation does not have: no number, below every size, a switch, and words that nobody knows."""
     told, wrong = str(parameter.annotation), [object()]
     if re.search(r"\b(int|float)\b", told) and "Callable" not in told:
-        wrong += [float("nan"), -1, {}]
+        wrong += [float("nan"), -1, {}] + [True] * ("bool" not in told) + ["12"] * ("str" not in told)
     is_word = isinstance(parameter.default, str) or re.search(r"\bstr\b|Literal|DTypeLike", told)
     return wrong + ["no such word"] * bool(is_word and "Path" not in told)
 

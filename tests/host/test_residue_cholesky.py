@@ -494,12 +494,6 @@ def test_what_residues_cannot_do_says_so(kind):
             call(np.eye(40), fp64="residue", **options)
 
 
-def test_moduli_of_another_type_are_refused():
-    for moduli in (13.0, True, "13"):
-        with pytest.raises(TypeError, match="give an int, or None"):
-            oc.cholesky(np.eye(40), fp64="residue", moduli=moduli)
-
-
 def test_the_page_and_the_trace_of_a_run(tmp_path):
     factor = through_residues(A, devices=2, trace=True)
     page = str(factor.report.plan)

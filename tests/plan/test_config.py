@@ -112,12 +112,6 @@ def test_sizes_are_written_in_powers_of_1000(count, text):
     assert format_bytes(count) == text
 
 
-@pytest.mark.parametrize("size", [16.0, "16", True])
-def test_a_tile_size_is_a_whole_number(size):
-    with pytest.raises(TypeError, match=f"tile_size is a {type(size).__name__}; give an int"):
-        FactorOptions(tile_size=size)
-
-
 def test_a_tile_size_is_at_least_one():
     with pytest.raises(ValueError, match="tile_size is 0"):
         FactorOptions(tile_size=0)

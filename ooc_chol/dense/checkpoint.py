@@ -9,11 +9,12 @@ from typing import Any, Self
 from ooc_chol.dense.fingerprint import Fingerprint
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.precision.escalation import Escalation, EscalationState, Remedy
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Version of what is written here; another one is not gone on from.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -21,51 +22,34 @@ class Progress:
     """How far a factorization in mixed precision has come: what was computed again, and what was tried already."""
 
     escalations: tuple[Escalation, ...] = ()
-    restarts: int = 0
-    local_work: float = 0.0
-    failed: tuple[int, ...] = ()
     rows: tuple[int, ...] = ()
-    panels: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, escalations: Sequence[Escalation], state: EscalationState) -> Self:
         """The progress as it is now."""
-        tried = {name: tuple(sorted(getattr(state, name))) for name in ("failed", "rows", "panels")}
-        return cls(tuple(escalations), state.restarts, state.local_work, **tried)
+        return cls(tuple(escalations), tuple(sorted(state.rows)))
 
     def state(self, grid: TileGrid) -> EscalationState:
         """What was tried already, to be gone on with."""
-        return EscalationState(grid, self.restarts, self.local_work, set(self.failed), set(self.rows), set(self.panels))
+        return EscalationState(grid, set(self.rows))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """The progress that ``asdict`` told, its remedies by their names."""
-        steps = tuple(_escalation(*step) for step in content["escalations"])
-        tried = {name: tuple(map(int, content[name])) for name in ("failed", "rows", "panels")}
-        return cls(steps, int(content["restarts"]), float(content["local_work"]), **tried)
+        """The progress that :meth:`to_dict` told."""
+        return cls(tuple(_escalation(*step) for step in content["escalations"]), tuple(map(int, content["rows"])))
 
     def to_dict(self) -> dict[str, Any]:
-        """The progress as plain data."""
+        """The progress as plain data, remedies by their names."""
         steps = [
-            [
-                step.remedy.value,
-                step.column,
-                step.minor,
-                step.threshold,
-                step.work,
-                None if step.bound is None else str(step.bound),
-            ]
+            [step.remedy.value, step.column, step.minor, step.work, None if step.bound is None else str(step.bound)]
             for step in self.escalations
         ]
-        tried = {name: list(getattr(self, name)) for name in ("failed", "rows", "panels")}
-        return {"escalations": steps, "restarts": self.restarts, "local_work": self.local_work, **tried}
+        return {"escalations": steps, "rows": list(self.rows)}
 
 
-def _escalation(
-    remedy: str, column: int | None, minor: int | None, threshold: float | None, work: float, bound: str | None
-) -> Escalation:
+def _escalation(remedy: str, column: int | None, minor: int | None, work: float, bound: str | None) -> Escalation:
     """A step of escalation from plain data; a bound is a text, as it may be infinite, which JSON does not know."""
-    return Escalation(Remedy(remedy), column, minor, threshold, work, None if bound is None else float(bound))
+    return Escalation(Remedy(remedy), column, minor, work, None if bound is None else float(bound))
 
 
 @dataclass(frozen=True)
@@ -90,7 +74,7 @@ class CheckpointRecord:
             plan.layout.engine,
             plan.moduli if options.precision_threshold is None else options.moduli,
             options.half_products,
-            plan.half_share > 0,
+            isinstance(plan.layout, ResidueLayout) and plan.layout.has_fp16,
             plan.budgets[0].budget_bytes,
             options.precision_threshold,
             options.precision_rule,

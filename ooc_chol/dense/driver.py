@@ -24,7 +24,7 @@ from ooc_chol.dense.factor.solvers import solver_of
 from ooc_chol.dense.habits import refuse_arguments
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
-from ooc_chol.dense.mixed import doubts, factor_mixed, plan_mixed
+from ooc_chol.dense.mixed import doubts, factor_mixed, fp64_at_once, plan_mixed
 from ooc_chol.dense.mixed_local import LocalGround
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
 from ooc_chol.dense.planner import make_plan
@@ -41,6 +41,7 @@ from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import triangle_source
 from ooc_chol.memory.sources.base import entries_named
 from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
+from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
 from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.room import memory_errors_typed
@@ -334,10 +335,10 @@ def _factor_nothing(request: Request) -> CholeskyFactor:
         return factor
 
 
-def _factor(request: Request, began: float) -> CholeskyFactor:
-    """Plan and run in FP64."""
+def _factor(request: Request, began: float, bound: CertifiedBound | None = None) -> CholeskyFactor:
+    """Plan and run in FP64, which is within ``bound`` where a threshold was given."""
     if (device := whole_device_of(request)) is not None:
-        return _factor_whole(request, device, began)
+        return _factor_whole(request, device, began, bound)
     with ExitStack() as owned:
         the_plan, store, resumed = own_plan_and_store(request, owned)
         with progress_reporter(request.progress) as reporter:
@@ -345,13 +346,14 @@ def _factor(request: Request, began: float) -> CholeskyFactor:
         store.complete()
         store = store.result()
         setup = time.perf_counter() - began - execution.seconds
-        report = FactorReport(the_plan, execution, setup, passes=request.passes, resumed_tiles=resumed)
+        the_plan = the_plan if bound is None else the_plan.asked_for(request.asked)
+        report = FactorReport(the_plan, execution, setup, certified_bound=bound, passes=request.passes, resumed_tiles=resumed)
         factor = _factor_of(request, store, report)
         owned.pop_all()
         return factor
 
 
-def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor:
+def _factor_whole(request: Request, device: str, began: float, bound: CertifiedBound | None) -> CholeskyFactor:
     """Factor a matrix that is one tile; what is told of it waits until somebody asks."""
     with ExitStack() as owned:
         store, run = factor_whole(request, device, began, owned)
@@ -359,7 +361,7 @@ def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor
             store.grid,
             store,
             lambda: arithmetic_key(run.plan).to_dict(),
-            lambda: run.report,
+            lambda: replace(run.report, certified_bound=bound),
             trace=_trace_of(run.report) if request.trace else None,
             passes=request.passes,
             a=request.a,
@@ -372,7 +374,9 @@ def _factor_whole(request: Request, device: str, began: float) -> CholeskyFactor
 
 
 def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
-    """Measure, plan, run and certify with a precision threshold."""
+    """Measure, plan, run and certify with a precision threshold; FP64 where that is as good and as fast."""
+    if (bound := fp64_at_once(request)) is not None:
+        return _factor(request.in_fp64(), began, bound)
     with ExitStack() as owned:
         ground = LocalGround(request, owned)
         result = factor_mixed(ground)

@@ -46,7 +46,8 @@ class WholeRun:
     def plan(self) -> Plan:
         """The plan that was followed."""
         request = self.request
-        return request.plan or make_whole_plan(request.problem, request.options, self.device, self._rates_at)
+        plan = request.plan or make_whole_plan(request.problem, request.options, self.device, self._rates_at)
+        return plan if request.asked is None else plan.asked_for(request.asked)
 
     def _rates_at(self, grid: TileGrid) -> Rates | None:
         """Rates as far as they are known: after the run no tile function is called to be measured."""

@@ -51,7 +51,7 @@ def machine_part(plan: Plan) -> dict[str, str]:
     """The part of the key of ``plan`` that its engine and this machine decide on, by the names of :class:`ArithmeticKey`."""
     facts = kernel_facts(plan.devices, plan.fmt)
     return {
-        "engine": plan.layout.key_text(plan.half_share, [panel.width for panel in plan.panels]),
+        "engine": plan.layout.key_text([panel.width for panel in plan.panels]),
         "trsm": facts.trsm,
         "kernels": facts.kernels,
         "device_model": facts.model,

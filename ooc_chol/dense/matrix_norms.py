@@ -15,7 +15,7 @@ from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
-from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, sample_starts, sample_step
+from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, foreseen_pivot, sample_starts, sample_step
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.passes import Pass, Track, finish
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
@@ -42,7 +42,6 @@ def measure_matrix(
     devices: Sequence[TileDevice],
     source: SourceTier,
     *,
-    samples: bool = False,
     probes: Probes | None = None,
     run: Pass | None = None,
 ) -> MatrixNorms:
@@ -51,7 +50,7 @@ def measure_matrix(
     Each tile is made or read once. On GPUs it does not leave the device. Two sets of s probes take ``16 s (1 + STREAMS)`` bytes a
     row of A on each device, and ``2 n**2 s`` flops.
     """
-    step = sample_step(grid) if samples else None
+    step = sample_step(grid)
     measured = measure_tiles(grid, devices, source, list(grid.tiles()), step=step, probes=probes, run=run)
     return norms_of(grid, measured, step=step, probes=probes)
 
@@ -61,9 +60,10 @@ def norms_of(grid: TileGrid, measured: MeasuredTiles, *, step: int | None, probe
     rows = [measured.diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
     with np.errstate(over="ignore", invalid="ignore"):
         traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))
-    began, expected = time.perf_counter(), None
+    began, expected, pivot = time.perf_counter(), None, None
     if step is not None and measured.sample is not None:
         expected = FactorNorms.expected(grid, measured.sample, step)
+        pivot = foreseen_pivot(measured.sample, grid.n)
     return MatrixNorms(
         grid,
         measured.tiles,
@@ -75,6 +75,7 @@ def norms_of(grid: TileGrid, measured: MeasuredTiles, *, step: int | None, probe
         probes=probes,
         form=measured.form,
         diagonal=measured.diagonal,
+        pivot=pivot,
     )
 
 

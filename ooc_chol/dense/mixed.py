@@ -1,10 +1,11 @@
-"""Factor in mixed precision: measure A, choose formats, run, certify, and where that is not enough, escalate."""
+"""Factor in mixed precision: measure A, choose formats, run, certify, and where that is not enough, go to FP64."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -20,36 +21,89 @@ from ooc_chol.dense.mixed_ground import (
     formats_beside,
     starts_in_fp64,
 )
-from ooc_chol.dense.mixed_local import norms_here, plan_here
-from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner import mixed_engine
+from ooc_chol.dense.mixed_local import LocalPrices, norms_here, plan_here
+from ooc_chol.dense.options import FactorOptions, default_moduli
+from ooc_chol.dense.planner import make_plan, mixed_engine
+from ooc_chol.dense.planner.candidate import Candidate
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.request import Request
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError, PrecisionError
+from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
-from ooc_chol.precision.accounting import doubtful_pivot
-from ooc_chol.precision.certified import CertifiedBound, certified_bound, least_bound, ordinary_power
-from ooc_chol.precision.escalation import (
-    RESTART_FACTOR,
-    Escalation,
-    EscalationState,
-    Remedy,
-    panel_tiles,
-    row_tiles,
-    threshold_for,
+from ooc_chol.precision.accounting import doubtful_pivot, estimated_error
+from ooc_chol.precision.certified import (
+    CertifiedBound,
+    certified_bound,
+    fp64_bound,
+    least_bound,
+    least_bound_of_order,
+    ordinary_power,
 )
+from ooc_chol.precision.escalation import Escalation, EscalationState, Remedy, row_tiles
 from ooc_chol.precision.norms import PROBES, MatrixNorms, Probes
-from ooc_chol.precision.tile_formats import choose_formats
+from ooc_chol.precision.tile_formats import PrecisionMap, most_moduli_needed
 from ooc_chol.tasks.tiling import TileGrid
+
+#: Share of FP64's predicted seconds that mixed precision must stay below to be tried.
+WORTHWHILE = 0.97
+#: Most of the threshold that the certificate's own rounding may take.
+MOST_ROUNDING = 0.6
+
+
+def fp64_at_once(request: Request) -> CertifiedBound | None:
+    """The bound of FP64 where it is within the threshold and predicted to be as fast as anything; None where A must be measured.
+
+    Nothing is read of A: in mixed precision as many moduli are assumed as any matrix of its order needs. A checkpoint, and who
+    asks for narrow products, moduli or fewest bytes, goes on in mixed precision.
+    """
+    options = request.options
+    if request.checkpoint or options.moduli is not None or options.half_products or options.objective == "bytes":
+        return None
+    grid, mixed = mixed_engine(request.problem, options)
+    bound = _fp64_bound(grid, mixed)
+    threshold = options.precision_threshold
+    assert threshold is not None
+    if not bound.holds(threshold):
+        return None
+    if starts_in_fp64(request.like) or least_bound_of_order(grid, PROBES) > MOST_ROUNDING * threshold:
+        return bound
+    prices = LocalPrices(request)
+    moduli = most_moduli_needed(grid.n, threshold) if mixed.fp64 == "residue" else None
+    seconds, plain = prices.mixed(replace(mixed, moduli=moduli), None), prices.fp64
+    if seconds is None or plain is None or seconds + prices.pass_over(grid) < WORTHWHILE * plain:
+        return None
+    return bound
+
+
+def _fp64_bound(grid: TileGrid, options: FactorOptions) -> CertifiedBound:
+    """What FP64 is within, by the less accurate of its engines that may run."""
+    native = fp64_bound(grid.n, grid.nb, None)
+    if options.fp64 != "residue":
+        return native
+    residue = fp64_bound(grid.n, grid.nb, default_moduli(grid.n, FP64))
+    return max(native, residue, key=float)
 
 
 def plan_mixed(request: Request) -> Plan:
     """The plan of a factorization in mixed precision on this machine."""
     names, threshold = resolve_devices(request.options.devices), request.options.precision_threshold
     assert threshold is not None
+    if (bound := fp64_at_once(request)) is not None:
+        return _plan_in_fp64(request, bound)
     grid, options = mixed_engine(request.problem, request.options)
-    norms = norms_here(request, names, grid, samples=_samples(options), probes=None)
-    return plan_here(request, options, choose_formats(norms, threshold, rule=options.precision_rule))
+    norms = norms_here(request, names, grid, probes=None)
+    precision = formats_beside(None, norms, options, _left_for_errors(norms, threshold))
+    prices, bound = LocalPrices(request), _fp64_bound(grid, options)
+    if prices.prefers_fp64(options, precision, bound):
+        return _plan_in_fp64(request, bound)
+    return plan_here(request, options, precision).asked_for(request.threshold_asked, prices.candidates(options, precision, bound))
+
+
+def _plan_in_fp64(request: Request, bound: CertifiedBound) -> Plan:
+    """The plan in FP64 of a call with a threshold."""
+    plain = request.in_fp64()
+    plan = make_plan(plain.problem, plain.options, plain.rates_at)
+    return plan.asked_for(request.threshold_asked, (Candidate.in_fp64(plan.grid, plan.seconds, float(bound)),))
 
 
 def factor_mixed(ground: AbstractGround[PlanT]) -> MixedResult[PlanT]:
@@ -61,51 +115,48 @@ def factor_mixed(ground: AbstractGround[PlanT]) -> MixedResult[PlanT]:
     asked = ground.options
     assert asked.precision_threshold is not None
     grid, options = ground.engine()
-    norms = _norms_and_form(ground, grid, _samples(options))
-    if asked.strict and (least := least_bound(norms, PROBES)) > asked.precision_threshold:
-        raise PrecisionError(least, asked.precision_threshold)
+    norms = _norms_and_form(ground, grid)
     of_tiles = replace(norms, probes=None, form=None)  # plans, and with them reports, keep no vectors
-    state, result = ground.gone_on(options, of_tiles) or _begun(ground, options, of_tiles)
+    within = _left_for_errors(norms, asked.precision_threshold)
+    state, result = ground.gone_on(options, of_tiles, within) or _begun(ground, options, of_tiles, within)
     while (step := _attempt(ground, result, state, norms)) is not None:
         escalation, tiles, given = step
         result.escalations.append(escalation)
         result.key = None
         progress = Progress.of(result.escalations, state)
-        if escalation.remedy in (Remedy.ROW, Remedy.PANEL):
+        if escalation.remedy is Remedy.ROW:
             result.plan = ground.rest(result.plan, options, tiles, given, progress)
             continue
         ground.discard()
-        if escalation.remedy is Remedy.FP64:
-            result.plan = ground.fp64_plan(replace(options, moduli=asked.moduli))
-        else:
-            assert escalation.threshold is not None
-            result.plan = ground.plan(options, choose_formats(of_tiles, escalation.threshold, rule=options.precision_rule))
+        result.plan = ground.fp64_plan(replace(options, moduli=asked.moduli))
         ground.begin(result.plan, progress)
     return result
 
 
+def _left_for_errors(norms: MatrixNorms, threshold: float) -> float:
+    """What the certificate's own rounding leaves of a threshold; all of it where that takes too much, and FP64's word counts."""
+    rounding = least_bound(norms, PROBES)
+    return threshold - rounding if rounding <= MOST_ROUNDING * threshold else threshold
+
+
 def _begun(
-    ground: AbstractGround[PlanT], options: FactorOptions, norms: MatrixNorms
+    ground: AbstractGround[PlanT], options: FactorOptions, norms: MatrixNorms, within: float
 ) -> tuple[EscalationState, MixedResult[PlanT]]:
     """A first plan, and an empty store."""
-    if starts_in_fp64(ground.like):
+    precision = None if starts_in_fp64(ground.like) else formats_beside(ground.like, norms, options, within)
+    if precision is None or ground.prefers_fp64(options, precision, _fp64_bound(norms.grid, options)):
         plan = ground.fp64_plan(replace(options, moduli=ground.options.moduli))
     else:
-        plan = ground.plan(options, formats_beside(ground.like, norms, options))
+        plan = ground.plan(options, precision)
     ground.begin(plan)
     return EscalationState(plan.grid), MixedResult(plan, Execution(0.0, (), (), ()))
 
 
-def _samples(options: FactorOptions) -> bool:
-    """Whether products in FP16 may come into question."""
-    return options.fp64 == "residue" and options.half_products is not False
-
-
-def _norms_and_form(ground: AbstractGround[PlanT], grid: TileGrid, samples: bool) -> MatrixNorms:
+def _norms_and_form(ground: AbstractGround[PlanT], grid: TileGrid) -> MatrixNorms:
     """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
-    norms = ground.norms(grid, samples=samples, probes=Probes.of(grid.n))
+    norms = ground.norms(grid, probes=Probes.of(grid.n))
     power = ordinary_power(norms)
-    return ground.norms(grid, samples=samples, probes=Probes.of(grid.n, power)) if power else norms
+    return ground.norms(grid, probes=Probes.of(grid.n, power)) if power else norms
 
 
 def doubts(result: MixedResult[PlanT], asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:
@@ -137,7 +188,7 @@ def _attempt(
     """Run the plan once and certify the factor; what comes next, or None when it is good."""
     salvage, before, precision = Salvage(), result.execution, result.plan.precision
     try:
-        execution = ground.run(result.plan, salvage, None if norms.probes is None else norms.probes.vectors)
+        execution = ground.run(result.plan, salvage, None if norms.probes is None else norms.probes.vectors, before.norms)
     except NotPositiveDefiniteError as error:
         if precision is None:
             raise  # FP64 says so, too
@@ -148,15 +199,39 @@ def _attempt(
         if precision is None or error.tile is None or not np.isfinite(norms.tiles[precision.grid.packed(*error.tile)]):
             raise  # it is A's own entry, or FP64 says so, too
         result.execution = replace(before, seconds=before.seconds + salvage.seconds)
-        return _Step(Escalation(Remedy.FP64, column=None, minor=None, threshold=None, work=1.0))
+        return _Step(Escalation(Remedy.FP64, column=None, minor=None, work=1.0))
     merged = _merged(before, execution.norms, result.plan)
     result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=merged)
-    result.bound = _certify(ground, result, norms)
+    result.bound = _bound(ground, result, norms)
     asked = ground.options.precision_threshold
     assert asked is not None
     if result.is_finished or not ground.options.strict or result.bound.holds(asked):
         return None
-    return _after_certificate(result.plan, state, float(result.bound), asked)
+    bound = float(result.bound)
+    if precision is None or _is_in_fp64(result.plan, precision):
+        raise PrecisionError(bound, asked)
+    return _Step(Escalation(Remedy.FP64, column=None, minor=None, work=1.0, bound=bound))
+
+
+def _bound(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: MatrixNorms) -> CertifiedBound:
+    """What the factor in the store is within: by random vectors, or where all is FP64 and that says more, by the model of it."""
+    plan, asked = result.plan, ground.options.precision_threshold
+    assert asked is not None
+    model = inf
+    if plan.precision is None:
+        model = float(fp64_bound(plan.grid.n, plan.grid.nb, plan.moduli))
+    elif _is_in_fp64(plan, plan.precision) and result.execution.norms is not None:
+        model = estimated_error(plan.precision, result.execution.norms, plan.moduli).total
+    if model <= asked < least_bound(norms, PROBES) or (
+        model <= asked and plan.precision is None and result.execution.probed is None
+    ):
+        return CertifiedBound(nan, model, 0)
+    return _certify(ground, result, norms)
+
+
+def _is_in_fp64(plan: AbstractMixedPlan, precision: PrecisionMap) -> bool:
+    """Whether nothing is less accurate than FP64."""
+    return precision.is_fp64 and (plan.moduli is None or plan.moduli >= default_moduli(plan.grid.n, FP64))
 
 
 def _certify(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: MatrixNorms) -> CertifiedBound:
@@ -168,15 +243,6 @@ def _certify(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: M
     bound = certified_bound(norms, form)
     result.certify_seconds += result.execution.probing_seconds + time.perf_counter() - began
     return bound
-
-
-def _after_certificate(plan: AbstractMixedPlan, state: EscalationState, bound: float, asked: float) -> _Step:
-    """What comes after a factor that is not certified to be within the threshold."""
-    if plan.precision is None or (plan.moduli is None and plan.precision.is_fp64):
-        raise PrecisionError(bound, asked)
-    remedy = state.restart() if np.isfinite(bound) else Remedy.FP64
-    threshold = threshold_for(plan.precision.threshold, bound, asked) if remedy is Remedy.RESTART else None
-    return _Step(Escalation(remedy, column=None, minor=None, threshold=threshold, work=1.0, bound=bound))
 
 
 def _merged(before: Execution, norms: NDArray[np.float64] | None, plan: AbstractMixedPlan) -> NDArray[np.float64] | None:
@@ -191,22 +257,13 @@ def _merged(before: Execution, norms: NDArray[np.float64] | None, plan: Abstract
 
 def _after_pivot(plan: AbstractMixedPlan, state: EscalationState, error: NotPositiveDefiniteError, salvage: Salvage) -> _Step:
     """What comes after a pivot that failed."""
-    assert plan.precision is not None
     grid, column = plan.grid, error.tile[0]
-    panel = next(panel for panel in plan.panels if panel.k0 <= column < panel.k0 + panel.width)
     # What was computed from the failed column on is void, complete or not.
     start = next((j for j in range(column) if any((i, j) not in salvage.finished for i in range(j, grid.nt))), column)
     # The work is charged as if all before the panel were complete, whatever a run's threads had come to: then a call's remedies,
     # and with them its factor, do not depend on that.
-    remedy, work = state.next(column, panel.k0, panel)
-    threshold: float | None = plan.precision.threshold
-    tiles: list[tuple[int, int]] = []
-    if remedy is Remedy.ROW:
-        tiles = row_tiles([column])
-    elif remedy is Remedy.PANEL:
-        tiles, start = panel_tiles(grid, panel), min(start, panel.k0)
-    else:
-        threshold = None if remedy is Remedy.FP64 else RESTART_FACTOR * plan.precision.threshold
-    widened = set(tiles)
-    given = frozenset((i, j) for j in range(start) for i in range(j, grid.nt) if (i, j) not in widened)
-    return _Step(Escalation(remedy, column=column, minor=error.minor, threshold=threshold, work=work), tiles, given)
+    panel = next(panel for panel in plan.panels if panel.k0 <= column < panel.k0 + panel.width)
+    remedy, work = state.next(column, panel.k0)
+    widened = row_tiles([column]) if remedy is Remedy.ROW else []
+    given = frozenset((i, j) for j in range(start) for i in range(j, grid.nt) if i != column)
+    return _Step(Escalation(remedy, column=column, minor=error.minor, work=work), widened, given)

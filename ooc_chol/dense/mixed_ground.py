@@ -77,11 +77,17 @@ class AbstractGround(ABC, Generic[PlanT]):
         """The tiles of the factorization, and :attr:`options` with its engine and tile order."""
 
     @abstractmethod
-    def norms(self, grid: TileGrid, *, samples: bool, probes: Probes | None) -> MatrixNorms:
-        """The norms of A's tiles, with ``samples`` what L's are expected to be, and A's products with ``probes``."""
+    def norms(self, grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
+        """The norms of A's tiles, what a sample tells of L, and A's products with ``probes``."""
+
+    def prefers_fp64(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> bool:
+        """Whether FP64, which is within ``bound``, is predicted to take no longer than this map; never where nothing is."""
+        return False
 
     @abstractmethod
-    def gone_on(self, options: FactorOptions, norms: MatrixNorms) -> tuple[EscalationState, MixedResult[PlanT]] | None:
+    def gone_on(
+        self, options: FactorOptions, norms: MatrixNorms, within: float
+    ) -> tuple[EscalationState, MixedResult[PlanT]] | None:
         """Where the checkpoint of the call leaves off, its tiles in the store; None where all is to be computed."""
 
     @abstractmethod
@@ -108,7 +114,9 @@ class AbstractGround(ABC, Generic[PlanT]):
         """Keep of the store no more than ``given``, widen ``tiles`` there, and plan what is left; a checkpoint says so."""
 
     @abstractmethod
-    def run(self, plan: PlanT, salvage: Salvage, vectors: NDArray[np.float64] | None) -> Execution:
+    def run(
+        self, plan: PlanT, salvage: Salvage, vectors: NDArray[np.float64] | None, norms: NDArray[np.float64] | None
+    ) -> Execution:
         """Fill the store by ``plan``; where it fails, ``salvage`` says what is final there."""
 
     @abstractmethod
@@ -125,20 +133,19 @@ def starts_in_fp64(like: AbstractMixedPlan | None) -> bool:
     return like is not None and like.precision is None
 
 
-def formats_beside(like: AbstractMixedPlan | None, norms: MatrixNorms, options: FactorOptions) -> PrecisionMap:
-    """Formats for these norms: those of a matrix like this one where they are wide enough, else with room for the next.
-
-    With the threshold that its escalation came to, on which products in FP16 depend as well.
-    """
-    assert options.precision_threshold is not None
+def formats_beside(like: AbstractMixedPlan | None, norms: MatrixNorms, options: FactorOptions, within: float) -> PrecisionMap:
+    """Formats whose errors stay ``within``: those of a matrix like this one where they are wide enough, else with room."""
+    threshold, rule = options.precision_threshold, options.precision_rule
+    assert threshold is not None
+    chosen = choose_formats(norms, threshold, rule=rule, within=within)
     if like is None or like.precision is None or like.grid != norms.grid:
-        return choose_formats(norms, options.precision_threshold, rule=options.precision_rule)
+        return chosen
     before = like.precision
-    kept = choose_formats(norms, before.threshold, rule=options.precision_rule).holding(before)
+    kept = chosen.holding(before)
     if (kept.formats, kept.moduli) == (before.formats, before.moduli):
         return kept
-    roomy = choose_formats(norms, before.threshold / _ROOM, rule=options.precision_rule)
-    return replace(roomy.holding(kept), threshold=before.threshold, moduli=kept.moduli)
+    roomy = choose_formats(norms, threshold, rule=rule, within=within / _ROOM)
+    return replace(roomy.holding(kept), within=chosen.within, moduli=kept.moduli)
 
 
 def computed_by(options: FactorOptions, precision: PrecisionMap, *, computes_float32: bool) -> tuple[FactorOptions, PrecisionMap]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -18,6 +19,8 @@ from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.mixed_ground import AbstractGround, MixedResult, computed_by, formats_beside, starts_in_fp64
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan, mixed_engine, rest_of_residue_plan
+from ooc_chol.dense.planner.candidate import Candidate
+from ooc_chol.dense.planner.candidates import fp64_seconds, mixed_seconds, pass_seconds
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import form_of_factor
 from ooc_chol.dense.request import Request
@@ -29,9 +32,10 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.base import unchanged
+from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import EscalationState, Remedy
 from ooc_chol.precision.norms import MatrixNorms, Probes
-from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
+from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -53,25 +57,26 @@ class LocalGround(AbstractGround[Plan]):
         """The tiles of the factorization, and the options with its engine and tile order."""
         return mixed_engine(self._request.problem, self.options)
 
-    def norms(self, grid: TileGrid, *, samples: bool, probes: Probes | None) -> MatrixNorms:
+    def norms(self, grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
         """One pass over A."""
-        return norms_here(self._request, self._names, grid, samples=samples, probes=probes)
+        return norms_here(self._request, self._names, grid, probes=probes)
 
-    def gone_on(self, options: FactorOptions, norms: MatrixNorms) -> tuple[EscalationState, MixedResult[Plan]] | None:
+    def prefers_fp64(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> bool:
+        """By the rates of the devices; what is asked for by name is done."""
+        return LocalPrices(self._request).prefers_fp64(options, precision, bound)
+
+    def gone_on(
+        self, options: FactorOptions, norms: MatrixNorms, within: float
+    ) -> tuple[EscalationState, MixedResult[Plan]] | None:
         """The plan for what the file that was found leaves, and what was computed again before."""
         if (found := self._found) is None:
             return None
         escalations = found.record.progress.escalations
-        last = next((step for step in reversed(escalations) if step.remedy in (Remedy.RESTART, Remedy.FP64)), None)
         at_once = frozenset[tuple[int, int]]() if found.record.narrow else found.good
-        if starts_in_fp64(self.like) if last is None else last.remedy is Remedy.FP64:
+        if starts_in_fp64(self.like) or any(step.remedy is Remedy.FP64 for step in escalations):
             plan = self._fp64(replace(options, moduli=self.options.moduli), found.good)
         else:
-            if last is None:
-                precision = formats_beside(self.like, norms, options)
-            else:
-                assert last.threshold is not None
-                precision = choose_formats(norms, last.threshold, rule=options.precision_rule)
+            precision = formats_beside(self.like, norms, options, within)
             plan = plan_here(self._request, options, precision.widened(found.store.layout.widened), at_once)
         found.check_key(plan)
         if plan.precision is not None and found.record.narrow:
@@ -121,10 +126,12 @@ class LocalGround(AbstractGround[Plan]):
         save_record(self.store, plan, self._record(plan, progress))
         return plan
 
-    def run(self, plan: Plan, salvage: Salvage, vectors: NDArray[np.float64] | None) -> Execution:
+    def run(
+        self, plan: Plan, salvage: Salvage, vectors: NDArray[np.float64] | None, norms: NDArray[np.float64] | None
+    ) -> Execution:
         """Execute the plan on its devices."""
         with progress_reporter(self._request.progress) as reporter:
-            return run(plan, self._request.source, self.store, report=reporter, salvage=salvage, probes=vectors)
+            return run(plan, self._request.source, self.store, report=reporter, salvage=salvage, probes=vectors, norms=norms)
 
     def form(self, plan: Plan, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
         """One pass over L on the plan's devices."""
@@ -152,8 +159,48 @@ class LocalGround(AbstractGround[Plan]):
             return make_plan(problem, replace(options, fp64="native", moduli=None), self._request.rates_at)
 
 
-def norms_here(request: Request, names: Sequence[str], grid: TileGrid, *, samples: bool, probes: Probes | None) -> MatrixNorms:
-    """The norms of A's tiles, with ``samples`` what L's are expected to be, and A's products with ``probes``."""
+@final
+class LocalPrices:
+    """What each way to factor would take on this machine."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    @cached_property
+    def fp64(self) -> float | None:
+        """Predicted seconds in FP64; None where no rates are known."""
+        return fp64_seconds(self._request.problem, self._request.options, self._request.rates_at)
+
+    def mixed(self, options: FactorOptions, precision: PrecisionMap | None) -> float | None:
+        """Predicted seconds of a map, or of tiles in FP64 with the moduli of ``options``; None where no rates are known."""
+        problem = replace(self._request.problem, precision=precision)
+        return mixed_seconds(problem, options, self._request.rates_at)
+
+    def pass_over(self, grid: TileGrid) -> float:
+        """Predicted seconds of measuring A."""
+        return pass_seconds(self._request.problem, self._request.options, grid, self._request.rates_at)
+
+    def prefers_fp64(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> bool:
+        """Whether FP64 is within the threshold and takes no longer, by rates; what is asked for by name is done."""
+        asked = self._request.options
+        assert asked.precision_threshold is not None
+        if asked.moduli is not None or asked.half_products or asked.objective == "bytes" or self._request.checkpoint:
+            return False
+        if not bound.holds(asked.precision_threshold) or self.fp64 is None:
+            return False
+        options, precision = computed_here(options, precision)
+        seconds = self.mixed(options, precision)
+        return seconds is not None and seconds >= self.fp64
+
+    def candidates(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> tuple[Candidate, ...]:
+        """FP64, within ``bound``, and the map."""
+        options, precision = computed_here(options, precision)
+        fp64 = Candidate.in_fp64(precision.grid, self.fp64, float(bound))
+        return fp64, Candidate.of(precision, options.moduli, self.mixed(options, precision))
+
+
+def norms_here(request: Request, names: Sequence[str], grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
+    """The norms of A's tiles, what a sample tells of L, and A's products with ``probes``."""
     tier = SourceTier(request.source, grid)
     columns = 0 if probes is None else probes.vectors.shape[1]
     with (
@@ -161,7 +208,13 @@ def norms_here(request: Request, names: Sequence[str], grid: TileGrid, *, sample
         unchanged(request.source),
         opened_for_a_pass(names, grid) as devices,
     ):
-        return measure_matrix(grid, devices, tier, samples=samples, probes=probes, run=one)
+        return measure_matrix(grid, devices, tier, probes=probes, run=one)
+
+
+def computed_here(options: FactorOptions, precision: PrecisionMap) -> tuple[FactorOptions, PrecisionMap]:
+    """Options and map as the devices compute by them."""
+    kind = kind_of(resolve_devices(options.devices, must_exist=False)[0])
+    return computed_by(options, precision, computes_float32=kind.computes_float32)
 
 
 def plan_here(
@@ -172,7 +225,6 @@ def plan_here(
     host_tiles: frozenset[tuple[int, int]] | None = None,
 ) -> Plan:
     """The plan for a map of formats, on the engine that ``options`` name already; ``host_tiles`` are kept from an earlier run."""
-    kind = kind_of(resolve_devices(options.devices, must_exist=False)[0])
-    options, precision = computed_by(options, precision, computes_float32=kind.computes_float32)
+    options, precision = computed_here(options, precision)
     problem = replace(request.problem, precision=precision, given=given, host_tiles=host_tiles)
     return make_plan(problem, options, request.rates_at)

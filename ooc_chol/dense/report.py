@@ -138,7 +138,13 @@ class FactorReport:
         precision, norms = self.plan.precision, self.execution.norms
         if precision is None or norms is None:
             return None
-        return estimated_error(precision, norms, self.plan.moduli, self.plan.narrow_products)
+        products = self.execution.products
+        return estimated_error(precision, norms, self.plan.moduli, None if products is None else products.products())
+
+    @property
+    def half_share(self) -> float:
+        """Share of the products of tiles that ran in FP16, as norms of L decided."""
+        return 0.0 if self.execution.products is None else self.execution.products.share
 
     @cached_property
     def exposed_copy_share(self) -> float:
@@ -163,7 +169,7 @@ class FactorReport:
             "policy": self.plan.policy.name,
             "engine": self.plan.engine,
             "moduli": self.plan.moduli,
-            "half_share": self.plan.half_share,
+            "half_share": self.half_share,
             "fallback_share": self.fallback_share,
             "wall_seconds": self.wall_seconds,
             "seconds": self.seconds,
@@ -295,6 +301,8 @@ class FactorReport:
         lines = []
         if self.plan.precision is not None:
             lines = [("formats", str(self.plan.precision).splitlines()[0]), ("estimated", f"error {self.estimated_error}")]
+        if self.execution.products is not None:
+            lines.append(("products", f"{100 * self.half_share:.0f} % in FP16, as measured norms of L allowed"))
         if self.certified_bound is not None:
             lines.append(("certified", f"error at most {self.certified_bound}"))
         steps = self.escalations.lines(_MOST_ESCALATIONS)

@@ -59,6 +59,7 @@ class Request:
     like: Plan | None = None  #: The plan of a matrix like this one, whose formats are kept where they are wide enough
     progress: Progress = None
     trace: bool = False
+    asked: tuple[float, str] | None = None  #: Threshold and rule of the call, also where it is answered in FP64
 
     def __post_init__(self) -> None:
         if self.like is not None:
@@ -67,6 +68,16 @@ class Request:
         if self.plan is not None:
             _check_plan(self.plan, self.source, self.options, self.problem)
             object.__setattr__(self, "plan", self._whole(self.plan))
+
+    @property
+    def threshold_asked(self) -> tuple[float, str] | None:
+        """Threshold and rule of the call; None where it gave none."""
+        return self.asked or precision_asked(self.options)
+
+    def in_fp64(self) -> Request:
+        """The same call without a threshold, for which FP64 is good enough, and as fast as anything."""
+        options = replace(self.options, precision_threshold=None, precision_rule=FactorOptions.precision_rule, half_products=None)
+        return replace(self, options=options, like=None, asked=precision_asked(self.options))
 
     def _whole(self, plan: Plan) -> Plan:
         """``plan`` for a store that is empty, whatever its own run went on from."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ooc_chol.formats import FP32, FP64
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.precision.norms import FactorNorms, lower_matrix, symmetric_norm
-from ooc_chol.precision.products import FP16_SUM_ERROR, NARROW_TILES, SUM_TERMS, ProductForm
+from ooc_chol.precision.products import FP16_SUM_ERROR, NARROW_TILES, SUM_TERMS
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.prints import brief_repr
 
@@ -57,18 +57,18 @@ class ErrorEstimate:
 
 
 def estimated_error(
-    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NDArray[np.int8] | None = None
+    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NDArray[np.bool_] | None = None
 ) -> ErrorEstimate:
     """Estimate the error of a factorization by the norms of its final tiles.
 
-    ``narrow[i, j, k]`` is the :class:`ProductForm` of tiles (i, k) and (j, k), where not all are exact. ``nt**3`` flops.
+    ``narrow[i, j, k]`` says whether the product of tiles (i, k) and (j, k) ran in FP16. ``nt**3`` flops.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # the estimate says so where norms are beyond FP64
         return _estimated(precision, rows, moduli, narrow)
 
 
 def _estimated(
-    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NDArray[np.int8] | None
+    precision: PrecisionMap, rows: NDArray[np.float64], moduli: int | None, narrow: NDArray[np.bool_] | None
 ) -> ErrorEstimate:
     """As :func:`estimated_error`."""
     grid, total = precision.grid, precision.norms.total or 1.0
@@ -109,14 +109,14 @@ def _narrowed(precision: PrecisionMap, j: int) -> float:
     return 2.0 if any(precision.product_of((i, j)) is FP32 for i in column) else 0.0
 
 
-def _narrow(precision: PrecisionMap, norms: FactorNorms, narrow: NDArray[np.int8]) -> NDArray[np.float64]:
+def _narrow(precision: PrecisionMap, norms: FactorNorms, narrow: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Errors of products in FP16: rounding of both factors, independent from entry to entry, and sums that truncate."""
     nt = precision.grid.nt
     errors = np.zeros((nt, nt))
     longer = max(1.0, NARROW_TILES * precision.grid.nb / SUM_TERMS)
     for i in range(nt):
         for j in range(i):
-            in_fp16, products = narrow[i, j, :j] == ProductForm.FP16, norms.tiles[i, :j] * norms.tiles[j, :j]
+            in_fp16, products = narrow[i, j, :j], norms.tiles[i, :j] * norms.tiles[j, :j]
             squares = norms.squared_errors(i, slice(j, j + 1), j)[0]
             summed = longer * FP16_SUM_ERROR * products[in_fp16].sum()
             errors[i, j] = _DEVIATIONS * sqrt(squares[in_fp16].sum()) + summed

@@ -25,14 +25,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from math import exp, frexp, isfinite, lgamma, log, sqrt
+from math import exp, frexp, isfinite, lgamma, log, nan, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
+from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.precision.norms import MatrixNorms
 from ooc_chol.prints import brief_repr
+from ooc_chol.tasks.tiling import TileGrid
 
 #: Probability that any of the bounds of one call is too small.
 FAILURE = 1e-9
@@ -56,10 +58,12 @@ class CertifiedBound:
     ----------
     measured : float
         Root mean square of what the random vectors showed: the error itself, but for a few per cent where it has many directions.
+        Not a number where nothing was measured.
     total : float
-        The bound: more than the error for all but one in 1e9 choices of the vectors, whatever the matrix.
+        The bound: more than the error for all but one in 1e9 choices of the vectors, whatever the matrix; or, where FP64 itself
+        is within the threshold by far, what a model of rounding errors says of FP64.
     probes : int
-        How many random vectors the measurement took on either side.
+        How many random vectors the measurement took on either side; 0 for the model's word.
 
     Examples
     --------
@@ -78,6 +82,8 @@ class CertifiedBound:
         return self.total
 
     def __str__(self) -> str:
+        if not self.probes:
+            return f"{self.total:.1e} ||A||_F (that of FP64 itself, as a model of rounding errors has it; nothing was measured)"
         return f"{self.total:.1e} ||A||_F ({self.measured:.1e} as {self.probes} random vectors on either side measure it)"
 
     def holds(self, threshold: float) -> bool:
@@ -94,6 +100,22 @@ class CertifiedBound:
             True where ``||A - L L.T||_F / ||A||_F`` is certified to be within it.
         """
         return self.total <= threshold
+
+
+def fp64_bound(n: int, nb: int, moduli: int | None) -> CertifiedBound:
+    """What FP64 itself is within, whatever the matrix, where rounding errors are independent (Higham and Mary, SISC 2019).
+
+    Twice ``sqrt(r**2 + s**2)`` in units of the unit roundoff u, by ``||A||_F >= trace(A) / sqrt(n)``. TRSM and POTRF of a tile
+    err by ``s = sqrt(nb) n**(1/4)``, from sums of nb products in rows whose norm is that of L_jj, ``||L_jj||_2**2 <= ||A||_F``.
+    Updates err by ``r = (sqrt(nb) + sqrt(n / nb) + 2) sqrt(n)``; through residues by rounding rows to ``2**-bits`` of their
+    norms, at most twice that as exponents are whole, and by two roundings of the sum.
+    """
+    u, solving = FP64.unit_roundoff, sqrt(nb) * n**0.25
+    if moduli is None:
+        updates = (sqrt(nb) + sqrt(n / nb) + 2.0) * sqrt(n)
+    else:
+        updates = sqrt((2.0 * 2.0 ** -ResidueBasis(moduli).bits / u) ** 2 / 6.0 + 4.0) * sqrt(n)
+    return CertifiedBound(nan, 2.0 * u * sqrt(updates**2 + solving**2), 0)
 
 
 @cache
@@ -141,7 +163,13 @@ def certified_bound(norms: MatrixNorms, form: NDArray[np.float64]) -> CertifiedB
 
 def least_bound(norms: MatrixNorms, probes: int) -> float:
     """The bound of a factor without any error: what rounding may change in the products with ``probes`` vectors."""
-    return safety_factor(probes) * _rounding(norms, probes)
+    spread = norms.trace / norms.total if 0.0 < norms.total < np.inf and isfinite(norms.trace) else sqrt(norms.grid.n)
+    return safety_factor(probes) * _rounding(norms.grid, spread, probes)
+
+
+def least_bound_of_order(grid: TileGrid, probes: int) -> float:
+    """The largest that :func:`least_bound` is for a matrix of this order."""
+    return safety_factor(probes) * _rounding(grid, sqrt(grid.n), probes)
 
 
 def ordinary_power(norms: MatrixNorms) -> int:
@@ -166,7 +194,7 @@ def _scaled_total(norms: MatrixNorms) -> float:
     return float(np.ldexp(total, norms.probes.power)) or 1.0
 
 
-def _rounding(norms: MatrixNorms, probes: int) -> float:
+def _rounding(grid: TileGrid, spread: float, probes: int) -> float:
     """Most that rounding changes ``U.T (A - L L.T) V``, over ``s ||A||_F``.
 
     A sum over the rows of a column, tile by tile, has ``nb`` roundings of sums in each tile, at partial sums that are normal with
@@ -175,12 +203,12 @@ def _rounding(norms: MatrixNorms, probes: int) -> float:
     ``(nb + sqrt(nb)) sqrt(nt) + nt`` times its norm: ``e`` times. So ``Z = A.T [U, V]`` and ``Y = L.T [U, V]`` are off by
     ``e sqrt(s) ||A||_F`` and ``e sqrt(s) ||L||_F`` a set of vectors. What multiplies the other set then, ``U.T dZ`` or
     ``dY.T L.T V``, is at most c times as large as can be expected, ``c sqrt(s) ||dZ||_F`` and ``c sqrt(s) ||L||_2 ||dY||_F``; and
-    the sums of these products are off by e again. ``||L||_F**2`` is the trace, and ``||L||_2**2 <= ||A||_F``.
+    the sums of these products are off by e again. ``||L||_F**2`` is the trace, ``spread`` times ``||A||_F``, and
+    ``||L||_2**2 <= ||A||_F``.
     """
-    grid, failure = norms.grid, FAILURE / (4 * MOST_CHECKS)
+    failure = FAILURE / (4 * MOST_CHECKS)
     sums = 12.0 * grid.n**2 * probes
     deviations = sqrt(2.0 * (log(sums) - log(failure)))
     larger = sqrt(largest_share(probes, failure / _LARGE_NORMS))
     roundings = (grid.nb + sqrt(grid.nb)) * sqrt(grid.nt) + grid.nt
-    spread = norms.trace / norms.total if 0.0 < norms.total < np.inf and isfinite(norms.trace) else sqrt(grid.n)
     return 1.01 * FP64.unit_roundoff * roundings * deviations * larger * (4.0 + 3.0 * sqrt(max(1.0, spread)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import sqrt
+from math import log2, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ SAMPLE_ROWS, MOST_SAMPLE_ROWS = 32, 4096
 LARGEST_ROUNDED = 1 + 2.0**-4
 #: By how much expected norms may be too small.
 SAFETY = 1.5
-
+#: Rows of a sample by which the smallest pivots are foreseen, the seed of their order, and which of them count as small.
+PIVOT_ROWS, _PIVOT_SEED, _SMALL_PIVOTS = 1024, 41, 0.1
 
 #: Random vectors of each of the two sets that measure the error of a factor.
 PROBES = 64
@@ -79,6 +80,28 @@ class Probes:
         return cls(vectors, power)
 
 
+def foreseen_pivot(sample: NDArray[np.float64], n: int) -> float:
+    """Small pivots of a factor of order ``n``, each as a share of its diagonal entry, by those of a sample in random order.
+
+    What is left of a diagonal entry once so many others are known falls with their number; it is taken to fall on as from the
+    second quarter of the sample to its second half. 0 where the sample has no factor.
+    """
+    rows = np.random.default_rng(_PIVOT_SEED).permutation(len(sample))[:PIVOT_ROWS]
+    chosen = np.tril(sample) + np.tril(sample, -1).T
+    chosen = chosen[np.ix_(rows, rows)]
+    diagonal = chosen.diagonal().copy()
+    upper, info = _dpotrf(chosen, lower=0, clean=0, overwrite_a=1)
+    m = len(rows)
+    if info != 0 or not m:
+        return 0.0
+    shares = np.square(upper.diagonal()) / diagonal
+    if m < 8 or m >= n:
+        return float(shares.min())
+    before, behind = (float(np.quantile(part, _SMALL_PIVOTS)) for part in (shares[m // 4 : m // 2], shares[m // 2 :]))
+    fall: float = min(1.0, behind / before) ** log2(n / m)
+    return behind * fall
+
+
 def sample_step(grid: TileGrid) -> int:
     """Every how many rows and columns of a tile a sample takes: a power of two, at least 1."""
     rows = min(SAMPLE_ROWS, max(1, MOST_SAMPLE_ROWS // grid.nt))
@@ -120,9 +143,14 @@ class FactorNorms:
     @classmethod
     def measured(cls, grid: TileGrid, rows: NDArray[np.float64]) -> FactorNorms:
         """Norms as kernels measured them, the numbers of :data:`ooc_chol.interfaces.NORM_COLUMNS`; columns from above."""
-        tiles, largest = lower_matrix(grid, rows[:, 0]), lower_matrix(grid, rows[:, 4])
-        heights = np.sqrt([grid.size(i) for i in range(grid.nt)])
-        return cls(tiles, np.minimum(tiles, LARGEST_ROUNDED * heights[:, None] * largest))
+        heights = np.repeat([grid.size(i) for i in range(grid.nt)], range(1, grid.nt + 1))
+        tiles, columns = cls.of_tiles(rows, heights)
+        return cls(lower_matrix(grid, tiles), lower_matrix(grid, columns))
+
+    @staticmethod
+    def of_tiles(rows: NDArray[np.float64], heights: int | NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Norms and largest column norms, from above, of some tiles as kernels measured them."""
+        return rows[:, 0], np.minimum(rows[:, 0], LARGEST_ROUNDED * np.sqrt(heights) * rows[:, 4])
 
     def squared_errors(self, row: int, columns: slice, stop: int) -> NDArray[np.float64]:
         """Squared errors of products ``L[row, k] @ L[j, k].T`` in FP16, for the ``columns`` j and k before ``stop``."""
@@ -154,6 +182,8 @@ class MatrixNorms:
         ``U.T @ A @ V`` of these vectors.
     diagonal : (n,) array or None
         The diagonal of A.
+    pivot : float or None
+        What the small pivots are foreseen to be, as a share of their diagonal entries; None where no sample was taken.
 
     Raises
     ------
@@ -171,6 +201,7 @@ class MatrixNorms:
     probes: Probes | None = None
     form: NDArray[np.float64] | None = None
     diagonal: NDArray[np.float64] | None = None
+    pivot: float | None = None
 
     __repr__ = brief_repr
 

@@ -1,25 +1,21 @@
-"""Which products of a row run in FP16: those that are small enough by the norms that L's tiles are expected to have.
+"""What a product of tiles in FP16 loses, and the share of products that norms expected of L let run so.
 
 ``A_ij - sum_k L_ik L_jk.T``: rounding both factors of product k to FP16 errs by ``u sqrt(2 / 3)`` times what the product of two
-random matrices of their norms would be, and the errors of different k are independent. A row's products of one panel are sorted
-by that, and the smallest ones run in FP16, as long as the error of each tile stays within its share of the threshold.
+random matrices of their norms would be, and the errors of different k are independent.
 
-The norms of L's tiles are known only at the end. But a factor of a sample of the matrix, every so many rows of each tile, has
-nearly the same norms, scaled: within the sample fewer points stand between two others, so that little of what they share is
-explained before.
+Expected norms are those of a factor of a sample, every so many rows of each tile. They are wrong by orders where neighbours in
+the sample share little of what neighbours share in the matrix. So they only tell what a plan may gain; which products do run in
+FP16 is decided by measured norms (:mod:`ooc_chol.precision.measured_products`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass
-from enum import IntEnum
-from functools import cached_property
-
 import numpy as np
+from numpy.typing import NDArray
 
-from ooc_chol.precision.norms import FactorNorms
-from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.precision.certified import safety_factor
+from ooc_chol.precision.norms import PROBES, FactorNorms
+from ooc_chol.precision.tile_formats import PRODUCTS_PART, PrecisionMap
 from ooc_chol.tasks.panels import Panel
 
 #: Most tiles of K of one product in FP16: tensor cores truncate as they add, so that sums are continued in FP32.
@@ -30,67 +26,35 @@ SUM_TERMS = 8192
 FP16_SUM_ERROR = SUM_TERMS / 16 * 2.0**-24
 #: How much of it was seen on an H200: at strong correlation and order 131,072, 3.6e-6 of ``||A||_F`` where all is 2.0e-5.
 SEEN_OF_SUM_ERROR = 0.18
-#: Share of the threshold that products in FP16 may take by expected norms. These are too large, so that the error is half of that
-#: or less, and three times it, as certified, leaves room for storing.
-SHARE = 0.4
-#: Errors whose squares are numbers of FP64.
-_LARGEST_ROOT = 1e150
 
 
-class ProductForm(IntEnum):
-    """In which form the factors of a product are."""
+def narrow_of(norms: FactorNorms, row: int, panel: Panel, allowed: float, nb: int) -> tuple[NDArray[np.bool_], float]:
+    """Which of ``row``'s products with the columns of ``panel`` and tile columns before it run in FP16: the smallest ones.
 
-    RESIDUE = 0
-    FP16 = 1  #: FP16, with an exponent a row
-
-
-@dataclass(frozen=True, eq=False)
-class NarrowProducts:
-    """Chooses the products in FP16."""
-
-    precision: PrecisionMap  #: The formats and the threshold
-    norms: FactorNorms  #: Expected norms of L's tiles
-
-    @cached_property
-    def allowed(self) -> float:
-        """Largest squared error of a tile."""
-        limit = SHARE * self.precision.threshold * self.precision.norms.total / self.precision.grid.nt
-        return limit * limit if limit < _LARGEST_ROOT else 0.0  # beyond it nothing is narrow
-
-    def share(self, width: int) -> float:
-        """Share of the products in FP16, in panels of ``width`` columns."""
-        nt, counts = self.precision.grid.nt, Counter[ProductForm]()
-        for k0 in range(0, nt, width):
-            for row in range(k0, nt):
-                counts.update(self.of(Panel(k0, min(width, nt - k0), 1), row))
-        return counts[ProductForm.FP16] / counts.total()
-
-    def of(self, panel: Panel, row: int) -> list[ProductForm]:
-        """For each tile column k before the end of ``panel``, the form of row ``row``'s products with it.
-
-        One choice for all columns of the panel, which are multiplied at once. A panel's own rows have diagonal tiles, all of
-        whose products are exact.
-        """
-        stop = panel.k0 + panel.width
-        if row < stop:
-            return [ProductForm.RESIDUE] * stop
-        columns = slice(panel.k0, stop)
-        errors = self.norms.squared_errors(row, columns, stop)
-        sizes = self.norms.tiles[row, :stop] * self.norms.tiles[columns, :stop]
-        # Column j of the panel has products with k < j only.
-        for offset in range(panel.width):
-            errors[offset, panel.k0 + offset :] = sizes[offset, panel.k0 + offset :] = 0.0
+    One choice for all columns, which are multiplied at once: the squared error of each tile is at most ``allowed``. Returns the
+    squared errors of all tiles together, too.
+    """
+    k0, columns = panel.k0, slice(panel.k0, panel.k0 + panel.width)
+    with np.errstate(over="ignore", invalid="ignore"):  # of norms whose squares are no numbers
+        errors = norms.squared_errors(row, columns, k0)
+        sizes = norms.tiles[row, :k0] * norms.tiles[columns, :k0]
         order = np.argsort(errors.max(axis=0), kind="stable")
         # Rounding errors of different k are independent, what sums cut off is not: it has one sign.
-        cut = SEEN_OF_SUM_ERROR * self._longer * FP16_SUM_ERROR
+        cut = SEEN_OF_SUM_ERROR * max(1.0, NARROW_TILES * nb / SUM_TERMS) * FP16_SUM_ERROR
         sums = np.cumsum(errors[:, order], axis=1) + np.square(cut * np.cumsum(sizes[:, order], axis=1))
-        count = int(np.searchsorted(sums.max(axis=0), self.allowed, side="right"))
-        forms = [ProductForm.RESIDUE] * stop
-        for k in order[:count]:
-            forms[k] = ProductForm.FP16
-        return forms
+    count = int(np.searchsorted(np.nan_to_num(sums.max(axis=0), nan=np.inf), allowed, side="right"))
+    chosen = np.zeros(k0, dtype=np.bool_)
+    chosen[order[:count]] = True
+    return chosen, float(sums[:, count - 1].sum()) if count else 0.0
 
-    @property
-    def _longer(self) -> float:
-        """By how much sums are longer than those whose errors are known."""
-        return max(1.0, NARROW_TILES * self.precision.grid.nb / SUM_TERMS)
+
+def expected_share(precision: PrecisionMap, norms: FactorNorms, width: int) -> float:
+    """Share of the products that run in FP16 in panels of ``width`` columns, were the norms of L as expected."""
+    grid, narrow, total = precision.grid, 0, 0
+    limit = PRODUCTS_PART * precision.within / safety_factor(PROBES) * precision.norms.total / grid.nt
+    for k0 in range(0, grid.nt, width):
+        panel = Panel(k0, min(width, grid.nt - k0), 1)
+        total += sum((grid.nt - k0) * (k0 + column) for column in range(panel.width))
+        for row in range(k0 + panel.width, grid.nt) if k0 else ():
+            narrow += int(narrow_of(norms, row, panel, limit * limit, grid.nb)[0].sum()) * panel.width
+    return narrow / max(1, total)

@@ -26,11 +26,17 @@ from ooc_chol.tasks.tiling import TileGrid
 RULES = ("unit-roundoff", "paper")
 #: Diagonal entries of A beside which float32 holds what is computed of a tile, and what is far smaller, with room to spare.
 _FLOAT32_SCALES = 1e-24, 1e30
-#: Least share of the threshold that products through residues may take by rounding rows of L to integers.
-LEAST_RESIDUE_SHARE = 0.25
-#: Share that it may take of what storing leaves; the rest is for products in FP16 and for what norms do not tell. A second
-#: factorization, where the first is not certified to be within the threshold, costs far more than a modulus.
-RESIDUE_PART = 0.5
+#: Shares of the threshold that rounding tiles to their formats, rounding rows of L to integers, and products in FP16 may take, as
+#: certified. Errors are independent, so that their squares add up: to 0.87 of the threshold. A second factorization, where the
+#: first is not certified to be within it, costs far more than a modulus.
+STORING_PART = RESIDUE_PART = PRODUCTS_PART = 0.5
+#: Tries to come within the part of storing; what is left then is certified anyway.
+_TRIES = 8
+#: Of the pivots that are foreseen the share that may be there in truth, and of that the most that noise may come to: the 2-norm
+#: of random errors is ``2 / sqrt(n)`` of their Frobenius norm.
+_PIVOT_SHARE, _NOISE_SHARE = 0.03, 0.125
+#: Smallest threshold that pivots may ask for: FP64 is for all below; and the least pivots that tell anything.
+_LEAST_THRESHOLD, _LEAST_PIVOT = 1e-15, 1e-15
 #: How many times the expected errors must fit into the threshold, as the certified bound is so many times the measured one.
 _CERTIFIED = safety_factor(PROBES)
 #: Tiles that a text shows side by side; larger maps are shown in blocks of tiles.
@@ -63,6 +69,9 @@ class PrecisionMap:
         Format in which each packed tile receives its updates where the device has one of its own: FP64 or FP32.
     moduli : int
         Moduli that suffice for products through residues.
+    within : float
+        What of the threshold all errors together may take: less where the certificate's rounding takes some, or where so much
+        noise would drown the pivots that are foreseen.
     """
 
     grid: TileGrid
@@ -72,6 +81,7 @@ class PrecisionMap:
     formats: tuple[PrecisionFormat, ...]
     products: tuple[PrecisionFormat, ...]
     moduli: int
+    within: float
 
     __repr__ = brief_repr
 
@@ -122,6 +132,11 @@ class PrecisionMap:
         with np.errstate(over="ignore", invalid="ignore"):  # an entry of A may be no number: the factorization will name it
             errors = lower_matrix(self.grid, roundoffs * self.norms.tiles) / (self.norms.total or 1.0)
             return sqrt(2.0 * float(np.square(errors).sum()) / 3.0)
+
+    def expected_error(self, moduli: int | None) -> float:
+        """Expected error of storing, and of products through so many moduli, relative to ``||A||_F``."""
+        rounding = 0.0 if moduli is None else rounding_of_rows(self.norms, moduli) / (self.norms.total or 1.0)
+        return sqrt(self.estimate**2 + rounding**2)
 
     @property
     def is_fp64(self) -> bool:
@@ -203,24 +218,54 @@ class PrecisionMap:
         return "\n".join([head, SVG_MARK, *squares, *legend, "</svg>", ""])
 
 
-def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]) -> PrecisionMap:
-    """The map of formats for a threshold."""
+def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0], within: float | None = None) -> PrecisionMap:
+    """The map of formats for a threshold, of which errors may take no more than ``within``."""
     if not 0.0 < threshold < 1.0:
         raise ValueError(f"precision_threshold is {threshold!r}, but it must be more than 0 and less than 1, such as 1e-6")
     if rule not in RULES:
         raise ValueError(f"rule is {rule!r}, but there are {', '.join(RULES)}")
+    within = min(threshold if within is None else within, pivot_threshold(norms))
+    part, precision = within, _formats_within(norms, threshold, within, within, rule=rule)
+    for _ in range(_TRIES):
+        excess = _CERTIFIED * precision.estimate / (STORING_PART * within)
+        if not 1.0 < excess < np.inf:
+            break
+        part /= max(excess, 1.25)
+        precision = _formats_within(norms, threshold, within, part, rule=rule)
+    return replace(precision, moduli=enough_moduli(norms, within))
+
+
+def _formats_within(norms: MatrixNorms, threshold: float, within: float, part: float, *, rule: str) -> PrecisionMap:
+    """A map whose tiles are stored as for a threshold of ``part``."""
     grid, total = norms.grid, norms.total
     formats, products = [], []
     for i, j in grid.tiles():
         fmt = FP64
         if i != j and np.isfinite(total) and _suits_float32(norms, i, j):
-            fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], threshold * total, rule)
+            fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], part * total, rule)
         formats.append(fmt)
-        products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, threshold * total) else FP64)
-    precision = PrecisionMap(
-        grid, threshold, rule=rule, norms=norms, formats=tuple(formats), products=tuple(products), moduli=MOST_MODULI
+        products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, part * total) else FP64)
+    return PrecisionMap(
+        grid,
+        threshold,
+        rule=rule,
+        norms=norms,
+        formats=tuple(formats),
+        products=tuple(products),
+        moduli=MOST_MODULI,
+        within=within,
     )
-    return replace(precision, moduli=enough_moduli(norms, threshold, precision.estimate))
+
+
+def pivot_threshold(norms: MatrixNorms) -> float:
+    """The largest threshold whose noise leaves the pivots positive that a sample foresees; infinite where none was taken.
+
+    Noise of ``t ||A||_F`` in all has a 2-norm of ``2 t ||A||_F / sqrt(n)`` where it is random, beside pivots of their share of
+    ``trace(A) / n``.
+    """
+    if norms.pivot is None or not 0.0 < norms.total < np.inf:
+        return np.inf
+    return max(_NOISE_SHARE * _PIVOT_SHARE * norms.pivot * norms.trace / (sqrt(norms.grid.n) * norms.total), _LEAST_THRESHOLD)
 
 
 def _wider(one: PrecisionFormat, other: PrecisionFormat) -> PrecisionFormat:
@@ -251,21 +296,43 @@ def _may_sum_in_float32(norms: MatrixNorms, i: int, j: int, allowed: float) -> b
     return bool(norms.grid.nt * FP32.unit_roundoff * sqrt(norms.traces[i]) * sqrt(norms.traces[j]) <= allowed)
 
 
-def enough_moduli(norms: MatrixNorms, threshold: float, storing: float) -> int:
-    """The least number of moduli whose rounding of rows, as certified, takes half of what storing leaves of the threshold.
+def enough_moduli(norms: MatrixNorms, threshold: float) -> int:
+    """The least number of moduli whose rounding of rows, as certified, takes its part of the threshold.
 
-    An entry of row i is rounded to a multiple of ``2**-e_i``, so that a sum ``sum_k L_ik L_jk`` errs by ``sqrt((4**-e_i A_jj +
-    4**-e_j A_ii) / 12)`` (root mean square), and all of them by ``sqrt(sum_i 4**-e_i trace(A) / 6)``.
+    An entry of row i is rounded to a multiple of ``2**-e_i``, so that a sum ``sum_k L_ik L_jk`` errs by ``sqrt((4**-e_i s_j +
+    4**-e_j s_i) / 12)`` (root mean square) with ``s_j`` the squares of row j before the diagonal tile, and all of them by
+    ``sqrt(sum_i 4**-e_i sum_j s_j / 6)``.
     """
-    allowed = RESIDUE_PART * max(LEAST_RESIDUE_SHARE * threshold, threshold - _CERTIFIED * storing) * norms.total
-    sizes = np.array([norms.grid.size(i) for i in range(norms.grid.nt)])
+    allowed = RESIDUE_PART * threshold * norms.total
+    return next((count for count in range(4, MOST_MODULI) if _CERTIFIED * rounding_of_rows(norms, count) <= allowed), MOST_MODULI)
+
+
+def rounding_of_rows(norms: MatrixNorms, moduli: int) -> float:
+    """Expected error of products through so many moduli, in Frobenius norm."""
+    basis, sizes = ResidueBasis(moduli), np.array([norms.grid.size(i) for i in range(norms.grid.nt)])
+    # Of a tile's rows that of the largest diagonal entry has the least exponent.
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.array([2.0 ** -basis.exponent(float(a_ii)) if 0.0 < a_ii < np.inf else np.inf for a_ii in norms.largest])
+        return float(np.linalg.norm(np.sqrt(sizes) * steps)) * sqrt(max(0.0, _explained(norms)) / 6)
+
+
+def _explained(norms: MatrixNorms) -> float:
+    """Most of ``sum_ij L_ij**2`` below the diagonal: the trace, or less where rows are nearly independent.
+
+    For row j it is ``b.T inv(B) b`` with ``b`` the row of A before the diagonal and B the block above it, hence at most
+    ``||b||**2`` over B's least eigenvalue, for which the pivots that are foreseen stand.
+    """
+    if norms.pivot is None or norms.diagonal is None or not 0.0 < norms.trace < np.inf:
+        return norms.trace
+    mean = norms.trace / norms.grid.n
+    off_diagonal = max(0.0, norms.total**2 - float(np.square(norms.diagonal).sum())) / 2
+    return min(norms.trace, off_diagonal / (mean * max(norms.pivot, _LEAST_PIVOT)))
+
+
+def most_moduli_needed(n: int, threshold: float) -> int:
+    """What :func:`enough_moduli` comes to at most for a matrix of order ``n`` whose diagonal is even."""
     for count in range(4, MOST_MODULI):
-        basis = ResidueBasis(count)
-        # Of a tile's rows that of the largest diagonal entry has the least exponent.
-        with np.errstate(over="ignore", invalid="ignore"):
-            steps = np.array([2.0 ** -basis.exponent(float(a_ii)) if 0.0 < a_ii < np.inf else np.inf for a_ii in norms.largest])
-            error = np.sqrt(sizes) * steps
-            rounding = float(np.linalg.norm(error)) * sqrt(max(0.0, norms.trace) / 6)
-        if _CERTIFIED * rounding <= allowed:
+        # Exponents are whole: a step is less than twice the least. ||A||_F is at least trace / sqrt(n).
+        if _CERTIFIED * 2.0 * 2.0 ** -ResidueBasis(count).bits * sqrt(n / 6) <= RESIDUE_PART * threshold:
             return count
     return MOST_MODULI

@@ -155,7 +155,7 @@ class Convert(NamedTuple):
 class Product(NamedTuple):
     """``S[:, column:] (+)= strip[left] @ strips[right:].T`` for ``n_columns`` tile columns; K is tile columns ``start:stop``.
 
-    It is one of residues, or where ``is_narrow`` of the entries in FP16, with sums of their own in FP32.
+    Of residues; where strips hold entries in FP16, too, products of small norm run in that, as is decided then.
     """
 
     accumulator: int
@@ -167,7 +167,7 @@ class Product(NamedTuple):
     stop: int
     accumulates: bool
     lower: bool
-    is_narrow: bool = False
+    k: int  #: The tile column of L that ``start`` is
 
 
 class Fold(NamedTuple):
@@ -179,13 +179,11 @@ class Fold(NamedTuple):
 
 
 class Reconstruct(NamedTuple):
-    """``A[i, j] -= S[:, column]`` for the tile in ``place``: sums in residues, those in FP32, or both."""
+    """``A[i, j] -= S[:, column]`` for the tile in ``place``: sums in residues, and those in FP32 where there are some."""
 
     accumulator: int
     column: int
     place: Place
-    residues: bool = True
-    narrow: bool = False
 
 
 class Pull(NamedTuple):
@@ -223,8 +221,7 @@ def label_of(kind: StepKind, tile: tuple[int, int], operation: Operation) -> str
     if kind is not StepKind.COMPUTE:
         return f"{kind.name.lower()} {where}"
     if isinstance(operation, Product):
-        form = "FP16 " if operation.is_narrow else ""
-        return f"{form}product {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
+        return f"product {where} x {operation.n_columns}, {operation.stop - operation.start} tiles of K"
     if isinstance(operation, Syrk | Gemm):
         return f"{type(operation).__name__.upper()} {where} k={operation.k}"
     name = type(operation).__name__

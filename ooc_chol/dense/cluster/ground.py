@@ -166,7 +166,7 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
     -----
     Norms of A are measured per tile, and formats follow from them: both are those of one machine with the same tiles, to the bit.
     What random vectors show is summed block column by block column, whoever made the parts, and differs from that of one machine
-    by rounding. Panels, which are computed again where two pivots of one fail, are block columns. Products in FP16 are left out
+    by rounding. Products in FP16 are left out
     unless they are asked for: whether they gain is a matter of rates, which workers may measure otherwise.
     """
 
@@ -187,16 +187,18 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
         grid, options, self._computes_float32 = self.work.engine(self.options)
         return grid, options
 
-    def norms(self, grid: TileGrid, *, samples: bool, probes: Probes | None) -> MatrixNorms:
+    def norms(self, grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
         """A task for each block of A."""
         began, blocks = time.perf_counter(), self.work.cut(grid)
         self._power = 0 if probes is None else probes.power
-        asked = Measuring(sample_step(grid) if samples else None, None if probes is None else probes.power)
+        asked = Measuring(sample_step(grid), None if probes is None else probes.power)
         run = self._run(replace(self.options, tile_size=grid.nb), grid, None)
         norms = joined_norms(blocks, asked, self.work.measure(run, blocks, asked), probes)
         return replace(norms, seconds=time.perf_counter() - began)
 
-    def gone_on(self, options: FactorOptions, norms: MatrixNorms) -> tuple[EscalationState, MixedResult[ClusterMixedPlan]] | None:
+    def gone_on(
+        self, options: FactorOptions, norms: MatrixNorms, within: float
+    ) -> tuple[EscalationState, MixedResult[ClusterMixedPlan]] | None:
         """Begin at the beginning: blocks that a group holds already are found when it is opened."""
         return None
 
@@ -232,7 +234,9 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
         self.work.keep(plan.run, plan.blocks, kept)
         return plan
 
-    def run(self, plan: ClusterMixedPlan, salvage: Salvage, vectors: NDArray[np.float64] | None) -> Execution:
+    def run(
+        self, plan: ClusterMixedPlan, salvage: Salvage, vectors: NDArray[np.float64] | None, norms: NDArray[np.float64] | None
+    ) -> Execution:
         """Make the blocks that are missing; the random vectors see L afterwards."""
         began = time.perf_counter()
         try:

@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -20,16 +20,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.dense.execution.device_worker import Channels, DeviceWorker, News
+from ooc_chol.dense.execution.narrow_decisions import NarrowDecisions
 from ooc_chol.dense.execution.operations import AbstractOperations, BadFlagError, TileOperations
 from ooc_chol.dense.execution.progress_table import ProgressTable
 from ooc_chol.dense.execution.records import executed_records
 from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.steps import final_keys
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
 from ooc_chol.interfaces import AbstractTier, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.precision.measured_products import MeasuredProducts
 from ooc_chol.prints import brief_repr
 from ooc_chol.runtime.failures import driver_errors_typed
 from ooc_chol.runtime.forks import refuse_in_child
@@ -69,6 +72,8 @@ class Execution:
         Bytes of host memory that the driver would not page-lock, so that copies went through staging buffers.
     times : sequence of sequence of (int, int)
         Nanoseconds at which each step began and ended, by device, in the order of its program; empty where nothing ran.
+    products : MeasuredProducts or None
+        What decided which products run in FP16; None where all were exact.
     file_bytes : tuple of tuple of int
         Of the bytes in ``link_bytes`` those over each :class:`FileLink`, per device, as the tiers tell; empty where nothing ran.
     """
@@ -84,6 +89,7 @@ class Execution:
     refused_bytes: int = 0
     times: Sequence[Sequence[tuple[int, int]]] = ()
     file_bytes: tuple[tuple[int, ...], ...] = ()
+    products: MeasuredProducts | None = None
 
     __repr__ = brief_repr
 
@@ -106,17 +112,19 @@ def execute(
     report: Callable[[int, int, float], None] | None = None,
     salvage: Salvage | None = None,
     probes: NDArray[np.float64] | None = None,
+    norms: NDArray[np.float64] | None = None,
 ) -> Execution:
     """Run ``plan`` on ``devices``, from the tier ``"A"``, which makes or reads tiles of A, to the tier ``"L"``.
 
-    ``probes`` are the random vectors that a plan in mixed precision has room for.
+    ``probes`` are the random vectors that a plan in mixed precision has room for, ``norms`` what was measured of given tiles.
     """
     workers: list[DeviceWorker] = []
     with collector_off(), _only_sound(tiers["L"], devices):
-        ended = _run(plan, devices, tiers, workers=workers, report=report, probes=probes)
+        decisions = _decisions(plan, norms)
+        ended = _run(plan, devices, tiers, workers=workers, report=report, probes=probes, decisions=decisions)
         if not ended.errors:
             with driver_errors_typed(devices, "reading the times of its steps"):
-                return _summary(plan, workers, ended)
+                return replace(_summary(plan, workers, ended), products=None if decisions is None else decisions.products)
     errors, began = ended.errors, ended.began
     if salvage is not None:
         salvage.seconds = (time.perf_counter_ns() - began) / 1e9
@@ -152,6 +160,7 @@ def _run(
     workers: list[DeviceWorker],
     report: Callable[[int, int, float], None] | None,
     probes: NDArray[np.float64] | None,
+    decisions: NarrowDecisions | None,
 ) -> _Ended:
     """Make the workers and let one thread work for them all."""
     channels = Channels(ProgressTable(), queue.SimpleQueue(), queue.SimpleQueue())
@@ -164,6 +173,7 @@ def _run(
 
     with devices_closed(devices, [thread], stop):
         for number, (device, operations) in enumerate(zip(devices, _operations(plan, devices, tiers), strict=True)):
+            operations.decisions = decisions
             workers.append(DeviceWorker(number, device, plan, operations=operations, tiers=tiers, channels=channels))
         if plan.given:  # a device that fetches them waits for what is complete already
             channels.progress.mark_given(final_keys(plan.given), workers[0].stream_event())
@@ -183,6 +193,13 @@ def _run(
         since = time.perf_counter()
         probed = workers[0].read_probes(sums)
         return _Ended(errors, began, probed, starting + time.perf_counter() - since)
+
+
+def _decisions(plan: Plan, norms: NDArray[np.float64] | None) -> NarrowDecisions | None:
+    """What decides which products run in FP16; None where strips hold no such entries."""
+    if plan.precision is None or not isinstance(plan.layout, ResidueLayout) or not plan.layout.has_fp16:
+        return None
+    return NarrowDecisions(plan.precision, plan.panels, given=plan.given, norms=norms)
 
 
 def _enqueue_all(workers: Sequence[DeviceWorker], channels: Channels) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.dense.execution.narrow_decisions import NarrowDecisions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.probing import ProbedSums
 from ooc_chol.dense.programs.steps import Step
@@ -36,6 +37,14 @@ class Finisher:
         """Round ``tile`` in place and note its norms."""
         which = FinalTile(self._precision.grid.packed(*index), index[0] == index[1])
         self._kernels.finish(stream, tile, self._precision.format_of(index), self._norms, which)
+
+    def send(self, stream: AbstractStream, first: int, count: int) -> None:
+        """Enqueue the way of what was measured of some packed tiles to the host."""
+        self._norms.copy_rows(stream, first, count)
+
+    def sent(self, first: int, count: int) -> NDArray[np.float64]:
+        """What was measured of these tiles, once the copy is complete."""
+        return self._norms.rows(first, count)
 
     def norms(self, stream: AbstractStream) -> NDArray[np.float64]:
         """What was measured of this device's tiles; waits for ``stream``, which comes after all of them."""
@@ -70,6 +79,7 @@ class AbstractOperations(ABC):
     ) -> None:
         self._device, self._grid, self._precision, self._fmt = device, plan.grid, plan.precision, plan.fmt
         self._number, self._owners = number, plan.owners
+        self.decisions: NarrowDecisions | None = None  #: Of products in FP16; None where all are exact
         source, self._store, self._others = tiers["A"], tiers["L"], others
         assert isinstance(source, SourceTier)
         self._source = source

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.steps import Program, Step
-from ooc_chol.formats import FP16
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.tasks.operations import STREAM_NAMES, Gemm, Link, Potrf, Product, StepKind, Syrk, Trsm, step_key
 from ooc_chol.tracing.records import StreamRole, TraceRecord
@@ -65,8 +64,8 @@ def find_writers(devices: tuple[str, ...], programs: tuple[Program, ...]) -> Wri
 def format_name(step: Step, plan: Plan) -> str:
     """Format of what a step moves or multiplies: that of the tile in its store, or of a product's factors."""
     precision = plan.precision
-    if isinstance(work := step.operation, Product):
-        return FP16.name if work.is_narrow else "int8"
+    if isinstance(step.operation, Product):
+        return "int8"
     if precision is None or step.link not in (Link.FETCH, Link.WRITE):
         return plan.fmt.name
     return precision.format_of(step.tile).name

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -12,6 +14,7 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.interfaces import AbstractStream, ArraySpec, Tile
+from ooc_chol.precision.products import NARROW_TILES
 from ooc_chol.tasks.operations import (
     Convert,
     Diagonal,
@@ -44,6 +47,16 @@ def arrays_of(layout: ResidueLayout) -> tuple[ArraySpec, ...]:
     return *arrays, *narrow
 
 
+def _runs(narrow: Sequence[bool]) -> Iterator[tuple[int, int, bool]]:
+    """Runs of tile columns that are multiplied in one way; those in FP16 are short."""
+    start = 0
+    for is_narrow, group in groupby(narrow):
+        end = start + len([*group])
+        length = NARROW_TILES if is_narrow else end - start
+        yield from ((at, min(at + length, end), is_narrow) for at in range(start, end, length))
+        start = end
+
+
 @final
 class ResidueOperations(AbstractOperations):
     """Operations of a program through residues."""
@@ -53,6 +66,8 @@ class ResidueOperations(AbstractOperations):
         assert isinstance(layout, ResidueLayout)
         self._nb, self._first_transit = layout.nb, layout.tiles
         self._has_fp16 = layout.has_fp16
+        #: Whether columns of accumulators hold sums in residues, and in FP32, as of what is enqueued.
+        self._begun, self._begun_narrow = np.zeros((2, layout.accumulators, layout.width), dtype=np.bool_)
         narrow = 0 if plan.precision is None else plan.precision.largest_stored_bytes
         slots, arrays = layout.tiles + layout.transit, (*arrays_of(layout), *plan.probe_arrays)
         arena = self._device.allocate(slots, layout.tile_bytes, layout.nb, arrays, narrow_bytes=narrow)
@@ -100,29 +115,56 @@ class ResidueOperations(AbstractOperations):
         return 0
 
     def _product(self, step: Step, work: Product, stream: AbstractStream) -> int:
-        rows, columns = shape = self._shape(step.tile, work.n_columns)
-        inner = (work.stop - work.start) * self._nb
-        strip = self.fp16_strip if work.is_narrow else self.strip
-        left, right = strip(work.left, work.start, (rows, inner)), strip(work.right, work.start, (columns, inner))
-        if work.is_narrow:
-            sums = self._narrow_sums(work.accumulator, work.column, shape)
-            self._residues.fp16_product(stream, sums, left, right, accumulates=work.accumulates)
-            return 0
-        target = self._sums(work.accumulator, work.column, shape)
-        self._residues.product(stream, target, left, right, accumulates=work.accumulates, lower=work.lower)
+        """Multiply in residues, and where that was decided, in FP16: in runs of tile columns that are multiplied in one way."""
+        columns = slice(work.column, work.column + work.n_columns)
+        begun, begun_narrow = self._begun[work.accumulator], self._begun_narrow[work.accumulator]
+        if not work.accumulates:
+            begun[columns] = begun_narrow[columns] = False
+        depth = work.stop - work.start
+        narrow = [False] * depth if self.decisions is None else self.decisions.of(*step.tile, range(work.k, work.k + depth))
+        for start, stop, is_narrow in _runs(narrow):
+            held = begun_narrow if is_narrow else begun
+            self._multiply(step.tile, work, (work.start + start, work.start + stop), stream, bool(held[work.column]), is_narrow)
+            held[columns] = True
         return 0
 
+    def _multiply(
+        self, tile: Index, work: Product, part: tuple[int, int], stream: AbstractStream, accumulates: bool, is_narrow: bool
+    ) -> None:
+        """Multiply tile columns ``part`` of strips."""
+        rows, columns = shape = self._shape(tile, work.n_columns)
+        start, inner = part[0], (part[1] - part[0]) * self._nb
+        strip = self.fp16_strip if is_narrow else self.strip
+        left, right = strip(work.left, start, (rows, inner)), strip(work.right, start, (columns, inner))
+        if is_narrow:
+            sums = self._narrow_sums(work.accumulator, work.column, shape)
+            self._residues.fp16_product(stream, sums, left, right, accumulates=accumulates)
+        else:
+            target = self._sums(work.accumulator, work.column, shape)
+            self._residues.product(stream, target, left, right, accumulates=accumulates, lower=work.lower)
+
     def _fold(self, step: Step, work: Fold, stream: AbstractStream) -> int:
-        self._residues.fold(stream, self._sums(work.accumulator, work.column, self._shape(step.tile, work.n_columns)))
+        if self._begun[work.accumulator, work.column]:
+            self._residues.fold(stream, self._sums(work.accumulator, work.column, self._shape(step.tile, work.n_columns)))
         return 0
 
     def _reconstruct(self, step: Step, work: Reconstruct, stream: AbstractStream) -> int:
         tile, place = self.tile(work.place, step.tile), (work.accumulator, work.column, self._grid.shape(*step.tile))
         spans = self._grid.span(step.tile[0]), self._grid.span(step.tile[1])
-        if work.narrow:
+        if self._begun_narrow[work.accumulator, work.column]:
             self._residues.subtract_narrow(stream, self._narrow_sums(*place), tile, *spans)
-        if work.residues:
+        if self._begun[work.accumulator, work.column]:
             self._residues.reconstruct(stream, self._sums(*place), tile, *spans)
+        return 0
+
+    def _trsm(self, step: Step, work: Trsm, stream: AbstractStream) -> int:
+        """TRSM; behind the last one of a row in its panel, the way of what was measured of the row to the host."""
+        super()._trsm(step, work, stream)
+        if self.decisions is not None and self.finisher is not None and (panel := self.decisions.last_column(step.tile)):
+            row, column = step.tile
+            first, count = self._grid.packed(row, panel.k0), panel.width
+            self.finisher.send(stream, first, count)
+            self.decisions.send(row, column, stream.record(), partial(self.finisher.sent, first, count))
         return 0
 
     def _invert(self, step: Step, work: Invert, stream: AbstractStream) -> int:
@@ -177,7 +219,7 @@ class ResidueOperations(AbstractOperations):
         Load: AbstractOperations._load,
         Store: AbstractOperations._write,
         Potrf: AbstractOperations._potrf,
-        Trsm: AbstractOperations._trsm,
+        Trsm: _trsm,
         Invert: _invert,
         Diagonal: _diagonal,
         Convert: _convert,

@@ -33,6 +33,7 @@ def run(
     report: ProgressReporter,
     salvage: Salvage | None = None,
     probes: NDArray[np.float64] | None = None,
+    norms: NDArray[np.float64] | None = None,
     host_cores: int | None = None,
 ) -> Execution:
     """Open the devices of ``plan`` and execute it, while the memory of A and L is still being page-locked.
@@ -46,7 +47,8 @@ def run(
     with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier), flushed(store):
         before = waited_seconds(tiers)
         devices = [open_tile_device(name, threads, plan.moduli, plan.fmt) for name in plan.devices]
-        execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes if plan.probe_arrays else None)
+        probes = probes if plan.probe_arrays else None
+        execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes, norms=norms)
         return replace(execution, locking_seconds=waited_seconds(tiers) - before, refused_bytes=refused_bytes(tiers))
 
 

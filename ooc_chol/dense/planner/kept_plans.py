@@ -7,19 +7,18 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import final
 
-import numpy as np
-
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.file_tier import host_budget_of
 from ooc_chol.dense.planner.limit import LEAST_MOST_STEPS, most_steps
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
-from ooc_chol.dense.planner.residues import NARROW_WIDTH, narrow_products_of
+from ooc_chol.dense.planner.residues import half_share_of
 from ooc_chol.dense.planner.shifted_windows import common_window, shifted_plan
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.forked import new_lock, renewed_in_child
 from ooc_chol.formats import FORMATS
-from ooc_chol.precision.products import NarrowProducts
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Most steps of all plans that are kept: about 135 MB of memory, 673 bytes a step.
@@ -31,16 +30,18 @@ MOST_KEPT_WINDOW_PLANS = 512
 #: By how much two measurements of one tile function's rate differ, mostly by chance: no plan is made anew for that.
 GENERATION_NOISE = 1.25
 
+#: Steps of the share of products that may run in FP16 at which another plan may be better.
+_SHARES = 8
+
 _FORMAT_NUMBERS = {fmt.name: number for number, fmt in enumerate(FORMATS.values())}
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """A plan, the rates that it was made with by the tiles that they are for, and the share of products that may run in FP16."""
+    """A plan, and the rates that it was made with by the tiles that they are for."""
 
     plan: Plan
     rates: tuple[tuple[TileGrid, Rates | None], ...]
-    half_share: float | None
     steps: int
 
 
@@ -65,7 +66,8 @@ class KeptPlans:
 
     A plan is taken again for a problem that is the same in everything that planning looks at: the order of A and how it is read,
     the options, the devices and the bytes of their budget, the rates measured for them, and in mixed precision the formats of
-    all tiles and the forms of all products. The norms behind these may be others.
+    all tiles. The norms behind these may be others; and of products through residues the formats, too, where tiles take about as
+    many bytes on average: no step depends on them.
     """
 
     def __init__(self, most_steps: int = MOST_KEPT_STEPS, most_plans: int = MOST_KEPT_PLANS) -> None:
@@ -85,18 +87,17 @@ class KeptPlans:
             return None
         if kept.steps > LEAST_MOST_STEPS and kept.steps > most_steps():
             return None  # the planner says what is wrong
-        return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept, problem)
+        return shifted_plan(kept.plan, problem) if problem.window is not None else _for_norms_of(kept.plan, problem)
 
     def keep(self, problem: Problem, options: FactorOptions, names: tuple[str, ...], rates: AskedRates, plan: Plan) -> None:
         """Keep ``plan``, and let go those used longest ago; a plan for what is left of a run that failed is not kept."""
         steps = sum(len(program.steps) for program in plan.programs)
         if _is_rest(problem) or steps > self._most_steps:
             return
-        key, narrow = _key_of(problem, options, names), narrow_products_of(problem)
-        share = None if narrow is None or plan.moduli is None else narrow.share(NARROW_WIDTH)
+        key = _key_of(problem, options, names)
         with self._lock:
             before = self._plans.pop(key, None)
-            self._plans[key] = _Kept(plan, tuple(rates.asked.items()), share, steps)
+            self._plans[key] = _Kept(plan, tuple(rates.asked.items()), steps)
             self._steps += steps - (0 if before is None else before.steps)
             while len(self._plans) > self._most_plans or self._steps > self._most_steps:
                 _, oldest = self._plans.popitem(last=False)
@@ -123,17 +124,25 @@ def _is_rest(problem: Problem) -> bool:
 
 
 def _key_of(problem: Problem, options: FactorOptions, names: tuple[str, ...]) -> Hashable:
-    """All that a plan depends on but for rates, and for norms of which only narrow products tell."""
+    """All that a plan depends on but for rates."""
     # An L in memory must fit into its host_budget, whatever the plan; of one in a file the budget decides what is kept.
     host_budget = (host_budget_of(options, names), options.host_budget is None) if problem.in_file else None
     asked = replace(options, devices=names, memory_budget=budget_of(options, names), host_budget=None, strict=True)
     precision, formats = problem.precision, None
     if precision is not None:
-        numbers = (_FORMAT_NUMBERS[fmt.name] for fmt in (*precision.formats, *precision.products))
-        formats = bytes(numbers), precision.grid, precision.threshold, precision.rule, precision.moduli
+        formats = precision.grid, precision.threshold, precision.rule, precision.moduli, _formats_key(problem, options, precision)
     where = problem.keeps_on_device, problem.in_file, host_budget, problem.host_tiles
     window = common_window(problem, options.tile_size or problem.n)
     return problem.n, problem.bytes_per_entry, problem.source, where, problem.fmt, asked, formats, window
+
+
+def _formats_key(problem: Problem, options: FactorOptions, precision: PrecisionMap) -> Hashable:
+    """Formats as far as the steps of a plan depend on them."""
+    if options.fp64 != "residue" or problem.in_file:
+        return bytes(_FORMAT_NUMBERS[fmt.name] for fmt in (*precision.formats, *precision.products))
+    mean = precision.total_bytes / compulsory_bytes(precision.grid, 1)
+    share = half_share_of(problem)
+    return round(mean), precision.largest_stored_bytes, None if share is None else round(_SHARES * share)
 
 
 def _are_alike(one: Rates | None, other: Rates | None) -> bool:
@@ -144,23 +153,8 @@ def _are_alike(one: Rates | None, other: Rates | None) -> bool:
     return is_near and replace(one, generate=other.generate) == other
 
 
-def _for_norms_of(kept: _Kept, problem: Problem) -> Plan | None:
-    """The kept plan with the norms of ``problem``; None where these would have chosen other forms of products."""
-    plan = kept.plan
+def _for_norms_of(plan: Plan, problem: Problem) -> Plan:
+    """The kept plan with the norms of ``problem``."""
     if problem.precision is None or problem.precision is plan.precision:
         return plan
-    narrow: NarrowProducts | None = None
-    if kept.half_share is not None:
-        narrow = narrow_products_of(problem)
-        if narrow is None or narrow.share(NARROW_WIDTH) != kept.half_share:
-            return None
-    found = plan.with_norms(problem.precision, None if plan.half_products is None else narrow)
-    return found if _same_forms(plan, found) else None
-
-
-def _same_forms(one: Plan, other: Plan) -> bool:
-    """Whether all products of two plans have the same forms."""
-    here, there = one.narrow_products, other.narrow_products
-    if here is None or there is None:
-        return here is there
-    return np.array_equal(here, there)
+    return plan.with_norms(problem.precision)

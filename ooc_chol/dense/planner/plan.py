@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ooc_chol.config import format_bytes, whole_pages
+from ooc_chol.dense.planner.candidate import Candidate
 from ooc_chol.dense.planner.tier_page import tier_lines
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.file_costs import FileCosts
@@ -23,14 +20,13 @@ from ooc_chol.drawing import notebook_html
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
-from ooc_chol.precision.products import NarrowProducts
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.prints import one_line
 from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes, tile_bytes_of
 from ooc_chol.tasks.cholesky import tile_flops
-from ooc_chol.tasks.operations import FileLink, Link, Product
+from ooc_chol.tasks.operations import FileLink, Link
 from ooc_chol.tasks.panels import Panel
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window, whole_triangle
@@ -100,8 +96,8 @@ class Plan:
         Tiles of L that are in the store before the run.
     window : Window or None
         The tiles of L that the run makes, where others make the rest; None for all.
-    half_products : NarrowProducts or None
-        What chose products in FP16; None where all run through residues or in the devices' own arithmetic.
+    half_share : float
+        Share of the products through residues that is expected to run in FP16, where the run decides so by norms of L.
     probe_arrays : tuple of ArraySpec
         In mixed precision: arrays on each device for random vectors and their products with tiles that leave it, from which the
         certificate follows. None where there is no room for them, and the certificate reads L.
@@ -118,6 +114,8 @@ class Plan:
         Of an L in a file the most bytes of host memory for both.
     asked : tuple of (float, str) or None
         The ``precision_threshold`` and ``precision_rule`` of the call, whatever escalation made of them; None where it gave none.
+    candidates : tuple of Candidate
+        With a threshold the ways that were compared, each with predicted seconds, bytes of L and expected error.
     """
 
     grid: TileGrid
@@ -134,7 +132,7 @@ class Plan:
     flops_executed: int
     precision: PrecisionMap | None = None
     given: frozenset[tuple[int, int]] = frozenset()
-    half_products: NarrowProducts | None = None
+    half_share: float = 0.0
     probe_arrays: tuple[ArraySpec, ...] = ()
     fmt: PrecisionFormat = FP64
     in_file: bool = False
@@ -143,27 +141,50 @@ class Plan:
     host_budget_bytes: int = 0
     window: Window | None = None
     asked: tuple[float, str] | None = None
+    candidates: tuple[Candidate, ...] = ()
 
-    def with_norms(self, precision: PrecisionMap, half_products: NarrowProducts | None) -> Plan:
-        """The plan for a matrix of other norms that give the same formats; what was found of the steps is not found anew.
+    def asked_for(self, asked: tuple[float, str] | None, candidates: tuple[Candidate, ...] = ()) -> Plan:
+        """The plan as the answer to a call with a threshold; what was found of the steps is not found anew.
 
         Parameters
         ----------
-        precision : PrecisionMap
-            The same formats, from other norms.
-        half_products : NarrowProducts or None
-            What chooses the same products in FP16.
+        asked : tuple of (float, str) or None
+            Its ``precision_threshold`` and ``precision_rule``.
+        candidates : tuple of Candidate
+            The ways that were compared.
 
         Returns
         -------
         Plan
             With the same programs.
         """
-        rates = self.rates if self.rates is None or self.rates.precision is None else self.rates.of_formats(precision)
-        other = replace(self, precision=precision, half_products=half_products, rates=rates)
-        for name in {"timeline", "flops", "half_share", "_file_bytes"} & vars(self).keys():
+        return self._keeping_steps(replace(self, asked=asked, candidates=candidates))
+
+    def _keeping_steps(self, other: Plan) -> Plan:
+        """A plan of the same steps with what was found of them here."""
+        for name in {"timeline", "flops", "_file_bytes"} & vars(self).keys():
             vars(other)[name] = vars(self)[name]
         return other
+
+    def with_norms(self, precision: PrecisionMap) -> Plan:
+        """The plan for a matrix of other norms; where these give the same formats, what was found of the steps is not found anew.
+
+        Parameters
+        ----------
+        precision : PrecisionMap
+            The map of formats. Through residues it may be another one whose largest stored tile takes as many bytes: the steps
+            are the same, and move other bytes.
+
+        Returns
+        -------
+        Plan
+            With the same steps.
+        """
+        rates = self.rates if self.rates is None or self.rates.precision is None else self.rates.of_formats(precision)
+        other = replace(self, precision=precision, rates=rates)
+        if self.precision is not None and self.precision.formats == precision.formats:
+            return self._keeping_steps(other)
+        return replace(other, programs=tuple(program.with_bytes(precision.stored_bytes) for program in self.programs))
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -415,6 +436,7 @@ class Plan:
             *[("device", line) for line in self._device_lines()],
             ("panels", self._panel_text()),
             *formats,
+            *[("candidate", str(each)) for each in self.candidates],
             ("tasks", f"{tasks}; {self.flops:.4g} flops counted, {self.flops_executed:.4g} executed"),
             ("moves", self._moves_text()),
             *tier_lines(self),
@@ -432,30 +454,6 @@ class Plan:
         assert self.precision is not None
         heading, *rows = str(self.precision).splitlines()
         return "\n".join([heading, *(f"{'':13}{row}" for row in rows)])
-
-    @cached_property
-    def half_share(self) -> float:
-        """Share of the flops counted in products through residues that run in FP16."""
-        flops = Counter[bool]()
-        for program in self.programs:
-            for step in program.steps:
-                if isinstance(work := step.operation, Product):
-                    flops[work.is_narrow] += step.flops
-        return flops[True] / (flops.total() or 1)
-
-    @cached_property
-    def narrow_products(self) -> NDArray[np.int8] | None:
-        """``[i, j, k]`` is the :class:`ProductForm` of the product of tiles (i, k) and (j, k); None where all are exact."""
-        if self.half_products is None:
-            return None
-        nt = self.grid.nt
-        forms = np.zeros((nt, nt, nt), dtype=np.int8)
-        for panel in self.panels:
-            for row in range(panel.k0, nt):
-                of_row = self.half_products.of(panel, row)
-                for column in range(panel.k0, min(row, panel.k0 + panel.width)):
-                    forms[row, column, :column] = of_row[:column]
-        return forms
 
     def _how(self) -> str:
         """How products are computed or tiles move, in words for the title of the page."""

@@ -40,7 +40,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.precision.products import NarrowProducts
+from ooc_chol.precision.products import expected_share
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.ownership import balanced_rows, window_rows
 from ooc_chol.tasks.bounds import compulsory_bytes
@@ -63,7 +63,7 @@ class _Request:
     names: tuple[str, ...]  #: All devices; a plan leaves out those for which it has no tile row
     budget_bytes: int  #: Most bytes that each of them may take
     moduli: int
-    narrow_products: NarrowProducts | None  #: What may run in FP16; None in FP64, or where nothing is known of the factor's norms
+    half_share: float | None  #: Share of the products that may run in FP16; None where none may
 
     @cached_property
     def kind(self) -> AbstractKernelKind:
@@ -75,19 +75,14 @@ class _Request:
         """What a plan takes by its tiles."""
         return residue_tiles_in_budget(self.options, self.names, self.budget_bytes, self.moduli, self.problem.fmt)
 
-    @cached_property
-    def half_share(self) -> float:
-        """Share of the products that may run in FP16."""
-        return 0.0 if self.narrow_products is None else self.narrow_products.share(NARROW_WIDTH)
-
     @property
     def must_be_narrow(self) -> bool:
-        """Whether products in FP16 are asked for; else the simulator compares them with the best plan that has none."""
-        return self.narrow_products is not None and bool(self.options.half_products)
+        """Whether products in FP16 are asked for; else they are compared with the best plan that has none."""
+        return self.half_share is not None and bool(self.options.half_products)
 
     def may_be_narrow(self, rates: Rates | None) -> bool:
         """Whether products in FP16 are to be looked at: where they are asked for, or were measured and are not refused."""
-        if self.narrow_products is None or self.options.half_products is not None:
+        if self.half_share is None or self.options.half_products is not None:
             return self.must_be_narrow
         return rates is not None and rates.residue is not None and rates.residue.half is not None
 
@@ -150,12 +145,31 @@ def make_residue_plan(problem: Problem, options: FactorOptions, names: tuple[str
     if problem.window is not None:
         return _window_plan(problem, problem.window, options, names, rates_at)
     moduli = options.moduli or default_moduli(problem.n, problem.fmt)
-    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, narrow_products_of(problem))
+    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, half_share_of(problem))
     grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
     for grid in grids:
         candidates = _candidates(request, grid, rates_at(grid))
         if candidates.layouts:
             return _fastest(request, candidates)
+    raise _refusal(request, grids[-1])
+
+
+def estimated_residue_seconds(
+    problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt
+) -> float | None:
+    """Seconds by closed forms in the layout that looks best, all products exact; None where no rates are known."""
+    check_for_residues(problem.n, options.tile_size)
+    moduli = options.moduli or default_moduli(problem.n, problem.fmt)
+    request = _Request(problem, options, names, budget_of(options, names, problem), moduli, None)
+    grids = residue_grids(problem.n, options.tile_size, request.kind, request.tiles_of)
+    for grid in grids:
+        candidates = _candidates(request, grid, rates_at(grid))
+        if candidates.rates is None:
+            return None
+        if candidates.layouts:
+            n_devices = len(candidates.devices)
+            rates = request.estimates(grid, candidates.rates, n_devices)
+            return estimated_seconds(grid, candidates.layouts[:1], n_devices, rates, itemsize=request.stored_itemsize)[0]
     raise _refusal(request, grids[-1])
 
 
@@ -176,16 +190,17 @@ def rest_of_residue_plan(plan: Plan, problem: Problem, options: FactorOptions, r
     """What is left of ``plan`` beside the tiles that ``problem`` gives: in the same panels, on which FP32 sums depend."""
     assert isinstance(plan.layout, ResidueLayout)
     budget, moduli = plan.budgets[0].budget_bytes, plan.layout.moduli
-    request = _Request(problem, options, plan.devices, budget, moduli, narrow_products_of(problem))
+    request = _Request(problem, options, plan.devices, budget, moduli, half_share_of(problem))
     candidates = _Candidates(plan.grid, plan.devices, _of_residues(rates_at(plan.grid), plan.layout.planes), [plan.layout])
     return _plan_of_layout(request, candidates, plan.layout)
 
 
-def narrow_products_of(problem: Problem) -> NarrowProducts | None:
-    """What may run in FP16; None in FP64, or where nothing is known of the factor's norms."""
-    if problem.precision is None or problem.precision.norms.expected is None:
+def half_share_of(problem: Problem) -> float | None:
+    """Share of the products that may run in FP16, by norms of L as a sample has them; None where none may."""
+    if problem.precision is None or problem.window is not None:
         return None
-    return NarrowProducts(problem.precision, problem.precision.norms.expected)
+    expected = problem.precision.norms.expected
+    return 0.0 if expected is None else expected_share(problem.precision, expected, NARROW_WIDTH)
 
 
 def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Candidates:
@@ -245,7 +260,7 @@ def _estimated_fastest(request: _Request, candidates: _Candidates) -> ResidueLay
     """Of layouts with and without products in FP16 the one of the least estimated seconds."""
     assert candidates.rates is not None
     plain = request.estimates(candidates.grid, candidates.rates, len(candidates.devices))
-    rates = {False: plain, True: with_narrow(plain, request.half_share)}
+    rates = {False: plain, True: with_narrow(plain, request.half_share or 0.0)}
 
     def seconds(layout: ResidueLayout) -> float:
         of_products, itemsize = rates[layout.has_fp16], request.stored_itemsize
@@ -261,7 +276,8 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
     owners = balanced_rows(grid.nt, len(devices)) if window is None else window_rows(grid.nt, window, len(devices))
     panels = residue_panels(grid.nt, layout.width, layout, window)
     given = _whole_panels(problem.given, panels) if window is None else problem.given
-    narrow_products = request.narrow_products if layout.has_fp16 else None
+    half_share = (request.half_share or 0.0) if layout.has_fp16 else 0.0
+    rates = with_narrow(rates, half_share) if half_share and rates is not None else rates
     programs = ResiduePrograms(
         SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given, window),
         owners,
@@ -270,7 +286,6 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         source_itemsize=problem.bytes_per_entry or None,
         stored_bytes=problem.stored_bytes(grid),
         beside=request.kind.finishes_beside,
-        narrow_products=narrow_products,
         given=given,
         window=window,
     ).programs()
@@ -296,7 +311,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         source=problem.source,
         flops_executed=sum(executed_flops(program) for program in programs),
         precision=problem.precision,
-        half_products=narrow_products,
+        half_share=half_share,
         given=given,
         window=window,
         probe_arrays=request.probe_arrays(grid),

@@ -43,7 +43,6 @@ class _Sum:
     column: int
     stop: int
     terms: int
-    has_narrow: bool = False
 
 
 @dataclass
@@ -136,6 +135,8 @@ class Contents:
         for offset in range(work.n_columns):
             if self._strip_of(step, work.right + offset, column + offset, work.stop) != chunk:
                 raise ScheduleError(f"{step.label}: its strips belong to different chunks")
+            if work.k != chunk * self._chunk + work.start:
+                raise ScheduleError(f"{step.label} is said to begin at tile column {work.k} of K, but chunk {chunk} holds others")
             self._add(step, work, offset, chunk * self._chunk)
 
     def _add(self, step: Step, work: Product, offset: int, base: int) -> None:
@@ -146,15 +147,12 @@ class Contents:
         before = self.sums.get(place) if start else _Sum(row, column, 0, 0)
         if before is None or (before.row, before.column, before.stop) != (row, column, start):
             raise ScheduleError(f"{step.label} adds tile columns {start}:{stop} of K to ({row}, {column}), which holds {before}")
-        if work.accumulates != (before.has_narrow if work.is_narrow else before.terms > 0):
+        if work.accumulates != (before.terms > 0):
             raise ScheduleError(f"{step.label} {'adds to' if work.accumulates else 'overwrites'} its sum, which holds {before}")
-        if work.is_narrow:
-            self.sums[place] = _Sum(row, column, stop, before.terms, True)
-            return
         terms = before.terms + (stop - start) * self.grid.nb
         if terms > MOST_TERMS:
             raise ScheduleError(f"{step.label}: {terms} products in one int32 may overflow; fold before")
-        self.sums[place] = _Sum(row, column, stop, terms, before.has_narrow)
+        self.sums[place] = _Sum(row, column, stop, terms)
 
     def _fold(self, step: Step, work: Fold, others: Sequence[Contents]) -> None:
         terms = self._residues(step).basis.moduli[0]
@@ -170,8 +168,6 @@ class Contents:
         held = self.sums.pop((work.accumulator, work.column), None)
         if held is None or (held.row, held.column, held.stop) != (*step.tile, step.tile[1]):
             raise ScheduleError(f"{step.label} needs all updates of its tile, but the accumulator holds {held}")
-        if (work.residues, work.narrow) != (held.terms > 0, held.has_narrow):
-            raise ScheduleError(f"{step.label} takes sums that are not there, or leaves some: {held}")
         self.tiles[work.place] = tile_key(step.tile, step.tile[1])
         self.unwritten.add(work.place)
 

@@ -285,8 +285,6 @@ def _seconds_an_entry(work: Product | Fold, rates: ResidueRates, nb: int) -> flo
     if isinstance(work, Fold):
         return 1 / rates.accumulate
     flops = 2 * (work.stop - work.start) * nb
-    if work.is_narrow and rates.half is not None and rates.half_accumulate is not None:
-        return flops / rates.half + 1 / rates.half_accumulate
     share = LOWER_SHARE if work.lower else 1.0
     return share * (flops / rates.product + 1 / rates.accumulate)
 

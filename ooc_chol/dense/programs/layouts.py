@@ -60,7 +60,7 @@ class AbstractMemoryLayout(ABC):
         """How products are computed, ``half_share`` of them in FP16, in words; None where as the device does."""
 
     @abstractmethod
-    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
+    def key_text(self, widths: Sequence[int]) -> str:
         """How products are computed, as far as bits depend on it; ``widths`` are those of the panels."""
 
 
@@ -102,7 +102,7 @@ class TileSlots(AbstractMemoryLayout):
         """None, as the device's own arithmetic needs no words."""
         return
 
-    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
+    def key_text(self, widths: Sequence[int]) -> str:
         """The engine's name, which is all that bits depend on."""
         return self.engine
 
@@ -149,7 +149,7 @@ class WholeMatrix(AbstractMemoryLayout):
         """The routine."""
         return f"{self.routine} of the whole matrix"
 
-    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
+    def key_text(self, widths: Sequence[int]) -> str:
         """The routine, which decides on the bits."""
         return f"{self.engine}, {self.routine}"
 
@@ -235,14 +235,14 @@ class ResidueLayout(AbstractMemoryLayout):
         residues = f"residues of {self._moduli_text()} ({self.basis.bits} bits)"
         if not self.has_fp16:
             return f"products through {residues}"
-        return f"products {100 * half_share:.0f} % in FP16, the rest through {residues}"
+        return f"products in FP16 where norms of L allow it, {100 * half_share:.0f} % expected, the rest through {residues}"
 
-    def key_text(self, half_share: float, widths: Sequence[int]) -> str:
-        """The moduli. FP32 sums of products in FP16 depend on panels and on the lengths of K, which are added."""
+    def key_text(self, widths: Sequence[int]) -> str:
+        """The moduli. Which products run in FP16, and their sums in FP32, depend on panels and on the lengths of K."""
         text = f"residue, {self._moduli_text()}"
         if not self.has_fp16:
             return text
-        return f"{text}, {100 * half_share:.4f} % in fp16, chunks of {self.chunk}, panels {','.join(map(str, widths))}"
+        return f"{text}, fp16 by norms, chunks of {self.chunk}, panels {','.join(map(str, widths))}"
 
     def _moduli_text(self) -> str:
         """The moduli in words: split ones are others."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -93,6 +93,12 @@ class Program:
     flops: int  #: Flops that the algorithm counts for all steps
 
     __repr__ = brief_repr
+
+    def with_bytes(self, stored_bytes: Callable[[Index], int]) -> Program:
+        """The same steps where tiles of L take other bytes on a link and in their store."""
+        moved = Link.FETCH, Link.WRITE
+        steps = [step._replace(nbytes=stored_bytes(step.tile)) if step.link in moved else step for step in self.steps]
+        return replace(self, steps=tuple(steps))
 
     @cached_property
     def streams(self) -> tuple[StreamKind, ...]:

@@ -52,12 +52,25 @@ class CudaNorms(AbstractTileNorms):
         address, kind = self._mirror.ctypes.data, _runtime.memcpyDeviceToHost
         _runtime.memcpyAsync(address, self._device.ptr, self._size, kind, cupy_stream(stream).ptr)
 
+    def copy_rows(self, stream: AbstractStream, first: int, count: int) -> None:
+        """Enqueue one copy of these rows to the host."""
+        address, kind = self._mirror.ctypes.data + _ROW_BYTES * first, _runtime.memcpyDeviceToHost
+        _runtime.memcpyAsync(address, self.row(first), _ROW_BYTES * count, kind, cupy_stream(stream).ptr)
+
+    def rows(self, first: int, count: int) -> NDArray[np.float64]:
+        return self._norms(self._mirror[first : first + count])
+
     def values(self) -> NDArray[np.float64]:
         """The norms as they are on the device now, which is waited for: also of a run that failed before it copied them."""
         # Addresses tell the device, whichever is current.
         _runtime.memcpy(self._mirror.ctypes.data, self._device.ptr, self._size, _runtime.memcpyDeviceToHost)
-        norms = self._mirror[:, : len(NORM_COLUMNS)].copy()
-        exponents = self._mirror.view(np.int64)[:, _EXPONENT:]
+        return self._norms(self._mirror)
+
+    @staticmethod
+    def _norms(mirror: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Norms of rows as kernels write them."""
+        norms = mirror[:, : len(NORM_COLUMNS)].copy()
+        exponents = mirror.view(np.int64)[:, _EXPONENT:]
         with np.errstate(over="ignore", invalid="ignore"):  # of tiles that hold what is no number
             norms[:, :2] = np.ldexp(np.sqrt(norms[:, :2]), -exponents)
         return norms

@@ -90,13 +90,19 @@ class HostNorms(AbstractTileNorms):
     """Norms of final tiles, written by kernels on the streams' threads, one row each."""
 
     def __init__(self, n_tiles: int) -> None:
-        self.rows: NDArray[np.float64] = np.zeros((n_tiles, len(NORM_COLUMNS)))
+        self.of_tiles: NDArray[np.float64] = np.zeros((n_tiles, len(NORM_COLUMNS)))
 
     def copy_back(self, stream: AbstractStream) -> None:
         """Do nothing: the kernels write in host memory already."""
 
+    def copy_rows(self, stream: AbstractStream, first: int, count: int) -> None:
+        """Do nothing."""
+
+    def rows(self, first: int, count: int) -> NDArray[np.float64]:
+        return self.of_tiles[first : first + count]
+
     def values(self) -> NDArray[np.float64]:
-        return self.rows
+        return self.of_tiles
 
 
 @final
@@ -188,7 +194,7 @@ def _finish(team: ThreadTeam, l_ij: Floats, fmt: PrecisionFormat, norms: HostNor
     largest = float(np.max(team.map(largest_magnitude, parts)))
     rounding = Rounding(fmt, largest)
     lost, left = np.sum(team.map(rounding.apply, parts), axis=0)  # in the order of the strips
-    row = norms.rows[index.packed]
+    row = norms.of_tiles[index.packed]
     row[0], row[1], row[4] = rounding.norm(left), rounding.norm(lost), largest
     if index.is_diagonal:
         row[2], row[3] = _largest_sums(l_ij)

@@ -65,6 +65,14 @@ class AbstractTileNorms(ABC):
         """Enqueue the copy to the host behind the work of ``stream``."""
 
     @abstractmethod
+    def copy_rows(self, stream: AbstractStream, first: int, count: int) -> None:
+        """Enqueue the copy of ``count`` tiles' rows, from packed tile ``first`` on, to the host."""
+
+    @abstractmethod
+    def rows(self, first: int, count: int) -> NDArray[np.float64]:
+        """These rows as of the last copy that is complete."""
+
+    @abstractmethod
     def values(self) -> NDArray[np.float64]:
         """The ``(n_tiles, len(NORM_COLUMNS))`` array, of all work that is complete; zero for a tile that is not final here."""
 

@@ -15,12 +15,11 @@ from typing import NamedTuple, final
 from ooc_chol.dense.programs.builder import ProgramBuilder
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.residues.moves import ROWS, StripMoves
-from ooc_chol.dense.programs.residues.runs import Depth, depths, runs, uses_of
+from ooc_chol.dense.programs.residues.runs import runs, uses_of
 from ooc_chol.dense.programs.residues.strips import DeviceStrips, Strip
 from ooc_chol.dense.programs.steps import Program, tile_key
 from ooc_chol.interfaces import BlockKey
 from ooc_chol.precision.moduli import MOST_TERMS
-from ooc_chol.precision.products import NarrowProducts, ProductForm
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.schedulers.schedule import Schedule
 from ooc_chol.tasks.cholesky import finish, flops
@@ -59,20 +58,19 @@ _new_tuple = tuple.__new__
 
 @dataclass
 class _Sums:
-    """An accumulator in the making: terms of its int32 sums since they were folded, and whether it has sums in FP32 too."""
+    """An accumulator in the making: terms of its int32 sums since they were folded, as if all products were exact."""
 
     place: Place
     terms: int = 0
-    has_narrow: bool = False
 
     def copy(self) -> _Sums:
         """One to go on with, for one tile column."""
-        return _Sums(self.place, self.terms, self.has_narrow)
+        return _Sums(self.place, self.terms)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was added yet."""
-        return not (self.terms or self.has_narrow)
+        return not self.terms
 
 
 class _Swept(NamedTuple):
@@ -82,7 +80,6 @@ class _Swept(NamedTuple):
     row: int
     columns: range
     sums: _Sums
-    forms: Sequence[ProductForm]
 
 
 @final
@@ -106,13 +103,11 @@ class ResiduePrograms:
         stored_bytes: Callable[[Index], int],
         pulls: bool = True,
         beside: bool = True,
-        narrow_products: NarrowProducts | None = None,
         given: frozenset[Index] = frozenset(),
         window: Window | None = None,
     ) -> None:
         self._grid = grid = schedule.grid
         self._made = window or whole_triangle(grid.nt)
-        self._narrow_products = narrow_products
         self._owners = owners
         self._panels = panels
         self._layout, self._flops_factor = layout, layout.fmt.flops_factor
@@ -234,16 +229,10 @@ class ResiduePrograms:
         device.now = self._numbers[number][job]
         columns = range(panel.k0, min(row + 1, panel.k0 + panel.width))
         accumulator = device.builder.take(Pool.ACCUMULATOR)
-        swept = _Swept(device, row, columns, sums=_Sums(accumulator), forms=self._forms(panel, row))
+        swept = _Swept(device, row, columns, sums=_Sums(accumulator))
         self._sweep(swept)
         device.unfinished.add(Strip(row, panel.k0 // self._layout.chunk))
         return swept
-
-    def _forms(self, panel: Panel, row: int) -> Sequence[ProductForm]:
-        """How a row's products of a panel run, by tile column of K."""
-        if self._narrow_products is None:
-            return [ProductForm.RESIDUE] * (panel.k0 + panel.width)
-        return self._narrow_products.of(panel, row)
 
     def _finish_row(self, swept: _Swept) -> None:
         """The tiles of a row made final one after the other."""
@@ -265,8 +254,7 @@ class ResiduePrograms:
             ensure = partial(self._strips.ensure, device, depth=depth, needed=needed, copies=StreamKind.PEER)
             left = ensure(Strip(row, q))
             rights = [left if c == row else ensure(Strip(c, q)) for c in columns]
-            for run in depths(swept.forms, q * chunk, q * chunk + depth):
-                self._multiply(swept, columns, left, rights, run=run, stream=_ON_COMPUTE, sums=swept.sums)
+            self._multiply(swept, columns, left, rights, depth=range(depth), base=q * chunk, stream=_ON_COMPUTE, sums=swept.sums)
 
     def _multiply(
         self,
@@ -275,13 +263,17 @@ class ResiduePrograms:
         left: int,
         rights: Sequence[int],
         *,
-        run: Depth,
+        depth: range,
+        base: int,
         stream: StreamKind,
         sums: _Sums,
     ) -> None:
-        """The products of strip ``left`` with those of ``columns`` over one run of K, folded before their int32 sums overflow."""
-        row, k0, terms = swept.row, swept.columns.start, (run.stop - run.start) * self._grid.nb
-        if not run.is_narrow and sums.terms + terms > MOST_TERMS:
+        """The products of strip ``left`` with those of ``columns`` over ``depth`` of a chunk from tile column ``base`` on.
+
+        The sums are folded before int32 overflows.
+        """
+        row, k0, terms = swept.row, swept.columns.start, len(depth) * self._grid.nb
+        if sums.terms + terms > MOST_TERMS:
             self._fold(
                 swept.device,
                 (row, columns.start),
@@ -299,17 +291,14 @@ class ResiduePrograms:
                 n_columns=count,
                 left=left,
                 right=rights[first],
-                start=run.start,
-                stop=run.stop,
-                accumulates=sums.has_narrow if run.is_narrow else sums.terms > 0,
+                start=depth.start,
+                stop=depth.stop,
+                accumulates=sums.terms > 0,
                 lower=row == column,
-                is_narrow=run.is_narrow,
+                k=base + depth.start,
             )
             self._product(swept.device, (row, column), work, sums=sums.place, stream=stream)
-        if run.is_narrow:
-            sums.has_narrow = True
-        else:
-            sums.terms += terms
+        sums.terms += terms
 
     def _product(self, device: DeviceStrips, tile: Index, work: Product, *, sums: Place, stream: StreamKind) -> None:
         """One product of a strip with neighbouring ones; ``tile`` is the first that it adds to."""
@@ -336,13 +325,12 @@ class ResiduePrograms:
             ensure = partial(self._strips.ensure, device, depth=column - base, needed=needed, copies=_EXCHANGE)
             left = ensure(strip)
             right = left if row == column else ensure(Strip(column, strip.chunk))
-            for run in depths(swept.forms, k0, column):
-                inside = run._replace(start=run.start + k0 - base, stop=run.stop + k0 - base)
-                self._multiply(swept, range(column, column + 1), left, [right], run=inside, stream=stream, sums=sums)
+            inside = range(k0 - base, column - base)
+            self._multiply(swept, range(column, column + 1), left, [right], depth=inside, base=base, stream=stream, sums=sums)
         tile = row, column
         place, final = self._load_a(device, tile, stream), tile_key(tile, column + 1)
         if not sums.is_empty:
-            work = Reconstruct(sums.place.slot, column - k0, place, sums.terms > 0, sums.has_narrow)
+            work = Reconstruct(sums.place.slot, column - k0, place)
             builder.add(_COMPUTE, stream, tile_key(tile, column), work, reads=(sums.place, ROWS), writes=(place,))
         if row == column:
             self._potrf(device, final, place, stream)

@@ -1,13 +1,10 @@
-"""Which rows use which strips, and in which runs their products come."""
+"""Which rows use which strips, and which of them one product takes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from typing import NamedTuple
 
 from ooc_chol.dense.programs.residues.strips import Strip
-from ooc_chol.precision.products import NARROW_TILES, ProductForm
 from ooc_chol.schedulers.residues import Job
 from ooc_chol.tasks.panels import Panel
 
@@ -22,27 +19,6 @@ def uses_of(jobs: Sequence[Job], panels: Sequence[Panel], chunk: int) -> dict[St
             for row in {job.row, *columns}:
                 uses.setdefault(Strip(row, number), []).append(at)
     return uses
-
-
-class Depth(NamedTuple):
-    """Tile columns ``start:stop`` of K that are multiplied in one way: residues, or FP16."""
-
-    start: int
-    stop: int
-    is_narrow: bool
-
-
-def depths(forms: Sequence[ProductForm], first: int, last: int) -> list[Depth]:
-    """Tile columns ``first:last`` of K, counted from ``first``, in runs that are multiplied in one way; narrow ones are short."""
-    if not any(forms[first:last]):
-        return [Depth(0, last - first, False)] if last > first else []
-    found: list[Depth] = []
-    for form, group in groupby(range(first, last), forms.__getitem__):
-        ks = [*group]
-        start, stop, is_narrow = ks[0] - first, ks[-1] + 1 - first, form is ProductForm.FP16
-        length = NARROW_TILES if is_narrow else stop - start
-        found += [Depth(at, min(at + length, stop), is_narrow) for at in range(start, stop, length)]
-    return found
 
 
 def runs(slots: Sequence[int], last_apart: bool) -> list[tuple[int, int]]:

@@ -1,0 +1,74 @@
+"""Which products of a run are computed in FP16: decided when a row is enqueued, by what devices measured of final tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.interfaces import AbstractEvent
+from ooc_chol.precision.measured_products import MeasuredProducts
+from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.tasks.panels import Panel
+
+
+@final
+class NarrowDecisions:
+    """What all devices of a run share; called by the thread that enqueues for them.
+
+    ``given`` tiles of L are there before the run, with the ``norms`` that an earlier one measured.
+    """
+
+    def __init__(
+        self,
+        precision: PrecisionMap,
+        panels: Sequence[Panel],
+        *,
+        given: frozenset[tuple[int, int]] = frozenset(),
+        norms: NDArray[np.float64] | None = None,
+    ) -> None:
+        self.products = MeasuredProducts(precision, panels)
+        self._panels = panels
+        self._sent: dict[tuple[int, int], tuple[AbstractEvent, Callable[[], NDArray[np.float64]]]] = {}
+        self._known = [0] * precision.grid.nt  # panels whose tiles' norms are known, by row
+        self._number = {k: number for number, panel in enumerate(panels) for k in range(panel.k0, panel.k0 + panel.width)}
+        if norms is not None:
+            for i, j in sorted(given):
+                at = precision.grid.packed(i, j)
+                self.products.learn(i, j, norms[at : at + 1])
+        self._given = {(i, self._number[j]) for i, j in given}
+
+    def last_column(self, tile: tuple[int, int]) -> Panel | None:
+        """The panel of ``tile`` where that is its row's last one there, and the row is none of the panel's own."""
+        panel = self._panels[self._number[tile[1]]]
+        stop = panel.k0 + panel.width
+        return panel if tile[1] == stop - 1 and tile[0] >= stop else None
+
+    def send(self, row: int, column: int, event: AbstractEvent, read: Callable[[], NDArray[np.float64]]) -> None:
+        """Note that ``read`` gives the numbers of a row's tiles in the panel of ``column`` once ``event`` is complete."""
+        self._sent[row, self._number[column]] = event, read
+
+    def of(self, row: int, column: int, ks: range) -> list[bool]:
+        """Whether the products of ``row`` with the panel of tile column ``column`` run in FP16, for each tile column in ``ks``.
+
+        Waits for norms: those of a row's tiles in the panel before, whose kernels were enqueued a panel ago.
+        """
+        number = self._number[column]
+        panel = self._panels[number]
+        if ks.start >= panel.k0 or row < panel.k0 + panel.width:
+            return [False] * len(ks)
+        for each in (row, *range(panel.k0, panel.k0 + panel.width)):
+            self._learn(each, number)
+        found: list[bool] = self.products.forms(number, row)[ks.start : ks.stop].tolist()
+        return found
+
+    def _learn(self, row: int, number: int) -> None:
+        """Take in the norms of a row's tiles in all panels before one."""
+        for before in range(self._known[row], number):
+            if (row, before) not in self._given:
+                event, read = self._sent.pop((row, before))
+                event.synchronize()
+                self.products.learn(row, self._panels[before].k0, read())
+        self._known[row] = max(self._known[row], number)

@@ -1,0 +1,79 @@
+"""Ways to factor within a threshold, FP64 among them, and the seconds of each by closed forms: nothing is planned for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.native import least_native_seconds, native_request
+from ooc_chol.dense.planner.problem import Problem, RatesAt
+from ooc_chol.dense.planner.residues import estimated_residue_seconds
+from ooc_chol.dense.planner.whole import whole_device
+from ooc_chol.errors import BudgetError, PlanSizeError
+from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.kernels.registry import kind_of
+from ooc_chol.precision.norms import PROBES
+from ooc_chol.tasks.tiling import TileGrid
+
+#: How much longer than by closed forms runs take in native arithmetic, whose launches and copies these leave out, and in mixed
+#: precision, where kernels that round and measure tiles come beside (measured on an H100: 1.05 to 1.25 of what FP64 takes more).
+_NATIVE_LOSS, _MIXED_LOSS = 1.1, 1.1
+
+
+def fp64_seconds(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> float | None:
+    """Predicted seconds in FP64; 0 where the matrix is best one tile, which nothing that is cut into tiles is faster than."""
+    options = replace(options, precision_threshold=None, half_products=None, tile_size=options.tile_size)
+    problem = replace(problem, precision=None, given=frozenset())
+    names = resolve_devices(options.devices, must_exist=False)
+    if whole_device(problem, options) is not None:
+        return 0.0
+    kind, found = kind_of(names[0]), list[float]()
+    may_be_residue = options.policy == "planned" and kind.gains_by_residues
+    if options.fp64 == "residue" or (options.fp64 == "auto" and may_be_residue):
+        try:
+            seconds = estimated_residue_seconds(problem, options, names, rates_at)
+        except (BudgetError, ValueError):  # too little memory, too many steps, or tiles too small
+            seconds = None
+        if seconds is not None:
+            found.append(seconds)
+    if options.fp64 != "residue":
+        try:
+            request = native_request(problem, options, names, rates_at)
+        except (BudgetError, PlanSizeError):
+            return min(found, default=None)
+        if request.rates is not None:
+            found.append(_NATIVE_LOSS * least_native_seconds(request))
+    return min(found, default=None)
+
+
+def mixed_seconds(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> float | None:
+    """Predicted seconds in mixed precision, of the engine, tiles and moduli that ``options`` name, with the certificate."""
+    names = resolve_devices(options.devices, must_exist=False)
+    assert options.tile_size is not None
+    try:
+        if options.fp64 == "residue":
+            seconds = estimated_residue_seconds(problem, options, names, rates_at)
+        else:
+            request = native_request(problem, options, names, rates_at)
+            seconds = None if request.rates is None else _NATIVE_LOSS * least_native_seconds(request)
+    except (BudgetError, PlanSizeError):
+        return None
+    grid = TileGrid(problem.n, options.tile_size)
+    rates = rates_at(grid)
+    if seconds is None or rates is None:
+        return None
+    return _MIXED_LOSS * seconds + _probing_flops(grid) / rates.gemm / len(names)
+
+
+def pass_seconds(problem: Problem, options: FactorOptions, grid: TileGrid, rates_at: RatesAt) -> float:
+    """Predicted seconds of the pass over A that norms take; 0 without rates."""
+    if (rates := rates_at(grid)) is None:
+        return 0.0
+    entries, names = grid.n_tiles * grid.nb**2, resolve_devices(options.devices, must_exist=False)
+    moving = entries / rates.generate if problem.bytes_per_entry == 0 else entries * problem.bytes_per_entry / rates.source
+    return (moving + _probing_flops(grid) / rates.gemm) / len(names)
+
+
+def _probing_flops(grid: TileGrid) -> float:
+    """Those of the products of a triangle's tiles with both sets of probes."""
+    return 2.0 * grid.n_tiles * grid.nb**2 * 2 * PROBES

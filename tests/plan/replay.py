@@ -39,7 +39,7 @@ from tests.inside.tasks import (
 Spot: TypeAlias = tuple[Any, ...]
 
 #: An accumulator that holds the sum of no tile.
-NO_SUM = (None, None, None, None, False)
+NO_SUM = (None, None, None, None)
 
 
 class RaceError(AssertionError):
@@ -198,7 +198,7 @@ class Replay:
         columns = range(first, first + work.n_columns)
         if work.lower != (row in columns) or (work.lower and work.n_columns > 1):
             raise RaceError(f"{step.label} is {'' if work.lower else 'not '}lower")
-        k0 = self.held.get(("strip", device, work.left, work.start), (row, -1))[1]
+        k0 = work.k
         ks = {at: k0 + at - work.start for at in range(work.start, work.stop)}
         reads = {("strip", device, work.left, at): (row, k) for at, k in ks.items()}
         for offset, column in enumerate(columns):
@@ -206,19 +206,15 @@ class Replay:
         return Uses(list(reads.items()), [self._sum(device, work, row, first, offset, k0) for offset in range(work.n_columns)])
 
     def _sum(self, device: int, work: Product, row: int, first: int, offset: int, k0: int) -> Write:
-        """One tile column of an accumulator: its tile, where its range of K ends, terms of residues since they were folded, and
-        whether it has a part in FP32; without any residues its terms are None.
-        """
+        """One tile column of an accumulator: its tile, where its range of K ends, and terms of residues since they were folded."""
         spot, column = ("sum", device, work.accumulator, work.column + offset), first + offset
-        held = self.held.get(spot, NO_SUM) if k0 else (row, column, 0, None, False)
-        *where, terms, has_narrow = held
-        if tuple(where) != (row, column, k0) or work.accumulates != (has_narrow if work.is_narrow else terms is not None):
+        held = self.held.get(spot, NO_SUM) if k0 else (row, column, 0, 0)
+        *where, terms = held
+        if tuple(where) != (row, column, k0) or work.accumulates != (k0 > 0):
             raise RaceError(f"the sum of ({row}, {column}) goes on at tile column {k0} of K, but finds {held}")
-        if work.is_narrow:
-            has_narrow = True
-        elif (terms := (terms or 0) + (work.stop - work.start) * self._grid.nb) > MOST_TERMS:
+        if (terms := terms + (work.stop - work.start) * self._grid.nb) > MOST_TERMS:
             raise RaceError(f"the sum of ({row}, {column}) has {terms} terms")
-        return Write(spot, held if k0 else None, (row, column, k0 + work.stop - work.start, terms, has_narrow))
+        return Write(spot, held if k0 else None, (row, column, k0 + work.stop - work.start, terms))
 
     def _fold(self, device: int, step: Step, work: Fold) -> Uses:
         row, first = step.tile
@@ -226,18 +222,15 @@ class Replay:
         for offset in range(work.n_columns):
             spot = ("sum", device, work.accumulator, work.column + offset)
             held = self.held.get(spot, NO_SUM)
-            if held[:2] != (row, first + offset) or held[3] is None:
+            if held[:2] != (row, first + offset):
                 raise RaceError(f"{step.label} finds {held} in {spot}")
-            writes.append(Write(spot, held, (*held[:3], 0, held[4])))
+            writes.append(Write(spot, held, (*held[:3], 0)))
         return Uses([], writes)
 
     def _reconstruct(self, device: int, step: Step, work: Reconstruct) -> Uses:
         row, column = step.tile
         spot = ("sum", device, work.accumulator, work.column)
-        terms, has_narrow = self.held.get(spot, NO_SUM)[3:]
-        if (work.residues, work.narrow) != (terms is not None, has_narrow):
-            raise RaceError(f"{step.label} takes sums that are not there, or leaves some: {self.held.get(spot)}")
-        total = (row, column, column, terms, has_narrow)
+        total = (row, column, column, self.held.get(spot, NO_SUM)[3])
         reads = [(spot, total), *((("exponents", device, index), True) for index in {row, column})]
         return Uses(reads, [Write(tile_at(device, work.place), (row, column, 0), (row, column, column))])
 

@@ -47,7 +47,7 @@ def step_of(operation, tile=(2, 1), kind=StepKind.COMPUTE, nbytes=0, flops=0):
 
 
 def product(tile, n_columns, depth, *, lower=False):
-    return step_of(Product(0, 0, n_columns, 0, 1, 0, depth, True, lower), tile)
+    return step_of(Product(0, 0, n_columns, 0, 1, 0, depth, True, lower, 0), tile)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_more_moduli_take_their_share_more_and_copies_of_bytes_do_not():
 def precision_of(products):
     """A map of GRID's tiles whose products are in these formats, packed."""
     norms = MatrixNorms(GRID, np.ones(GRID.n_tiles), np.ones(4), np.ones(4), np.ones(4))
-    return PrecisionMap(GRID, 1e-6, "unit-roundoff", norms, tuple(products), tuple(products), 8)
+    return PrecisionMap(GRID, 1e-6, "unit-roundoff", norms, tuple(products), tuple(products), 8, 1e-6)
 
 
 def of_task(operation, task):

@@ -483,9 +483,17 @@ def test_a_product_with_a_strip_of_another_row_is_refused():
         PROBLEM, with_operation(position, right=work.right + 1), r"product \(\d, \d\).* reads 2 tile columns of row \d in strip"
     )
     refused(PROBLEM, with_operation(position, stop=work.stop + 1), r"product \(\d, \d\).* reads 3 tile columns of row \d")
-    refused(
-        PROBLEM, with_operation(position, start=work.start + 1), r"product \(\d, \d\).* adds tile columns 1:2 of K to \(\d, \d\)"
-    )
+    later = with_operation(position, start=work.start + 1, k=work.k + 1)
+    refused(PROBLEM, later, r"product \(\d, \d\).* adds tile columns 1:2 of K to \(\d, \d\)")
+
+
+@pytest.mark.parametrize("off", [-1, 1, 2])
+def test_a_product_that_is_said_to_begin_elsewhere_is_refused(off):
+    """By that tile column a run decides what is multiplied in FP16."""
+    (program,) = PROBLEM.programs()
+    position = first(program, Product, where=lambda step: step.operation.accumulates)
+    k = program.steps[position].operation.k + off
+    refused(PROBLEM, with_operation(position, k=k), rf"product \(\d, \d\).* is said to begin at tile column {k} of K, but chunk")
 
 
 def test_a_product_that_comes_twice_or_forgets_what_was_summed_is_refused():

@@ -51,7 +51,7 @@ def test_a_layout_is_made_of_the_bytes_of_its_type(fmt):
     )
     assert layout.arena_bytes == 13 * layout.tile_bytes + 11 * layout.strip_bytes + 3 * layout.accumulator_bytes
     assert layout.capacity_bytes(0) == fmt.itemsize * layout.entries
-    assert layout.key_text(0.0, []) == f"residue, 7 {'split ' if fmt.is_complex else ''}moduli"
+    assert layout.key_text([]) == f"residue, 7 {'split ' if fmt.is_complex else ''}moduli"
 
 
 def test_slots_of_odd_tiles_do_not_overlap():

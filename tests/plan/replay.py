@@ -206,7 +206,7 @@ class Replay:
         return Uses(list(reads.items()), [self._sum(device, work, row, first, offset, k0) for offset in range(work.n_columns)])
 
     def _sum(self, device: int, work: Product, row: int, first: int, offset: int, k0: int) -> Write:
-        """One tile column of an accumulator: its tile, where its range of K ends, and terms of residues since they were folded."""
+        """A tile column of an accumulator: its tile, where its range of K ends, and terms of residues since they were folded."""
         spot, column = ("sum", device, work.accumulator, work.column + offset), first + offset
         held = self.held.get(spot, NO_SUM) if k0 else (row, column, 0, 0)
         *where, terms = held

@@ -19,7 +19,6 @@ from tests.inside.precision import (
     ErrorEstimate,
     MatrixNorms,
     PrecisionMap,
-    ProductForm,
     choose_formats,
     estimated_error,
 )
@@ -47,14 +46,14 @@ def problem(seed: int, nt: int = 5, nb: int = 4, *, scale: float = 1.0, products
     figures = [np.array([f(diagonal) for diagonal in diagonals]) for f in (np.sum, np.min, np.max)]
     narrow = [products if i != j else FP64 for i, j in grid.tiles()]
     stored = tuple(FP16 if i != j else FP64 for i, j in grid.tiles())
-    return PrecisionMap(grid, 1e-3, RULES[0], MatrixNorms(grid, tiles, *figures), stored, tuple(narrow), moduli=8), rows
+    return PrecisionMap(grid, 1e-3, RULES[0], MatrixNorms(grid, tiles, *figures), stored, tuple(narrow), 8, 1e-3), rows
 
 
 def test_one_tile_that_lost_something():
     """``sqrt(2) lost ||L_00||_2 / ||A||_F``, the norm of ``L_00`` by its sums."""
     grid = TileGrid(4, 2)
     norms = MatrixNorms(grid, np.array([2.0, 2.0, 2.0]), *np.ones((3, 2)))
-    precision = PrecisionMap(grid, 0.1, RULES[0], norms, (FP64, FP16, FP64), (FP64,) * 3, moduli=8)
+    precision = PrecisionMap(grid, 0.1, RULES[0], norms, (FP64, FP16, FP64), (FP64,) * 3, moduli=8, within=0.1)
     rows = np.zeros((3, len(NORM_COLUMNS)))
     rows[:, FROBENIUS] = 5.0, 1.0, 5.0
     rows[1, LOST] = 0.125
@@ -146,8 +145,25 @@ def test_sums_in_fp16_of_larger_tiles_may_err_by_more():
         norms = MatrixNorms(grid, np.ones(6), ones, ones / nb, ones / nb)
         precision = choose_formats(norms, 1e-4)
         rows = np.tile([0.5, 0.0, 1.0, 1.0, 1e-30], (6, 1))  # tiny entries: next to nothing is lost by rounding them
-        forms = np.zeros((3, 3, 3), dtype=np.int8)
-        forms[2, 1, 0] = ProductForm.FP16
-        bounds.append(estimated_error(precision, rows, MOST_MODULI, forms).arithmetic)
+        narrow = np.zeros((3, 3, 3), dtype=np.bool_)
+        narrow[2, 1, 0] = True
+        bounds.append(estimated_error(precision, rows, MOST_MODULI, narrow).arithmetic)
     assert bounds[1] == pytest.approx(2 * bounds[0], rel=1e-6)
     assert bounds[0] > 1e-6
+
+
+@given(seed=seeds, data=st.data())
+def test_only_products_that_ran_in_fp16_count_as_such(seed, data):
+    """Of the map's products none, where all ran through residues; each that ran in FP16 adds to the arithmetic."""
+    precision, rows = problem(seed)
+    rows[:, NORM_COLUMNS.index("largest")] = rows[:, FROBENIUS]
+    nt, narrow = precision.grid.nt, np.zeros((5, 5, 5), dtype=np.bool_)
+    exact = estimated_error(precision, rows, 12)
+    assert estimated_error(precision, rows, 12, narrow) == exact
+    i = data.draw(st.integers(2, nt - 1))
+    j = data.draw(st.integers(1, i - 1))
+    narrow[i, j, data.draw(st.integers(0, j - 1))] = True
+    one = estimated_error(precision, rows, 12, narrow)
+    narrow[i, j, :j] = True
+    assert exact.arithmetic < one.arithmetic <= estimated_error(precision, rows, 12, narrow).arithmetic
+    assert one.storage == exact.storage

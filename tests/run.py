@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Seconds of a file that no run has recorded.
 UNKNOWN = 2.0
 #: Chunks for each process: more share the work better, each collects and imports anew.
-CHUNKS = 5
+CHUNKS = 3
 #: A file is named when it takes more than this many times its recorded seconds, and some more.
 OVER, SLACK = 2.0, 2.0
 

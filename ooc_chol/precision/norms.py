@@ -18,13 +18,13 @@ from ooc_chol.team import map_in_threads
 
 _dpotrf = linalg_module("_flapack").dpotrf
 #: Rows that a sample takes of each tile, and most rows of a sample.
-SAMPLE_ROWS, MOST_SAMPLE_ROWS = 32, 4096
+SAMPLE_ROWS, MOST_SAMPLE_ROWS = 16, 1024
 #: Magnitudes are measured before a tile is rounded, in the narrowest format up by a sixteenth.
 LARGEST_ROUNDED = 1 + 2.0**-4
 #: By how much expected norms may be too small.
 SAFETY = 1.5
 #: Rows of a sample by which the smallest pivots are foreseen, the seed of their order, and which of them count as small.
-PIVOT_ROWS, _PIVOT_SEED, _SMALL_PIVOTS = 1024, 41, 0.1
+PIVOT_ROWS, _PIVOT_SEED, _SMALL_PIVOTS = 512, 41, 0.1
 
 #: Random vectors of each of the two sets that measure the error of a factor.
 PROBES = 64
@@ -86,12 +86,13 @@ def foreseen_pivot(sample: NDArray[np.float64], n: int) -> float:
     What is left of a diagonal entry once so many others are known falls with their number; it is taken to fall on as from the
     second quarter of the sample to its second half. 0 where the sample has no factor.
     """
-    rows = np.random.default_rng(_PIVOT_SEED).permutation(len(sample))[:PIVOT_ROWS]
-    chosen = np.tril(sample) + np.tril(sample, -1).T
-    chosen = chosen[np.ix_(rows, rows)]
+    order = np.random.default_rng(_PIVOT_SEED).permutation(len(sample))[:PIVOT_ROWS]
+    rows, back = np.unique(order, return_inverse=True)
+    lower = sample[np.ix_(rows, rows)]
+    chosen = (np.tril(lower) + np.tril(lower, -1).T)[np.ix_(back, back)]
     diagonal = chosen.diagonal().copy()
     upper, info = _dpotrf(chosen, lower=0, clean=0, overwrite_a=1)
-    m = len(rows)
+    m = len(order)
     if info != 0 or not m:
         return 0.0
     shares = np.square(upper.diagonal()) / diagonal

@@ -10,6 +10,8 @@ FP16 is decided by measured norms (:mod:`ooc_chol.precision.measured_products`).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,6 +50,7 @@ def narrow_of(norms: FactorNorms, row: int, panel: Panel, allowed: float, nb: in
     return chosen, float(sums[:, count - 1].sum()) if count else 0.0
 
 
+@lru_cache(maxsize=8)
 def expected_share(precision: PrecisionMap, norms: FactorNorms, width: int) -> float:
     """Share of the products that run in FP16 in panels of ``width`` columns, were the norms of L as expected."""
     grid, narrow, total = precision.grid, 0, 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isfinite, sqrt
 
 import numpy as np
@@ -26,10 +27,12 @@ from ooc_chol.tasks.tiling import TileGrid
 RULES = ("unit-roundoff", "paper")
 #: Diagonal entries of A beside which float32 holds what is computed of a tile, and what is far smaller, with room to spare.
 _FLOAT32_SCALES = 1e-24, 1e30
-#: Shares of the threshold that rounding tiles to their formats, rounding rows of L to integers, and products in FP16 may take, as
-#: certified. Errors are independent, so that their squares add up: to 0.87 of the threshold. A second factorization, where the
-#: first is not certified to be within it, costs far more than a modulus.
-STORING_PART = RESIDUE_PART = PRODUCTS_PART = 0.5
+#: Shares of the threshold that rounding tiles to their formats and products in FP16 may take, as certified, and the share of what
+#: these leave that rounding rows of L to integers may. Errors are independent, so that their squares add up: to 0.9 of the
+#: threshold. A second factorization, where the first is not certified to be within it, costs far more than a modulus.
+STORING_PART = PRODUCTS_PART = 0.5
+RESIDUE_PART = 0.8
+LEAST_RESIDUE_PART = RESIDUE_PART * sqrt(1.0 - STORING_PART**2 - PRODUCTS_PART**2)
 #: Tries to come within the part of storing; what is left then is certified anyway.
 _TRIES = 8
 #: Of the pivots that are foreseen the share that may be there in truth, and of that the most that noise may come to: the 2-norm
@@ -97,10 +100,20 @@ class PrecisionMap:
         """Bytes of a tile on a link and in its store."""
         return self.format_of(index).stored_bytes(self.grid.entries(*index))
 
+    @cached_property
+    def _bytes(self) -> tuple[int, int]:
+        """Bytes of all tiles as stored, and of the largest one of a narrow format, 0 where there is none."""
+        sizes = np.array([self.grid.size(i) for i in range(self.grid.nt)])
+        i, j = np.tril_indices(self.grid.nt)
+        counted = Counter(zip(self.formats, (sizes[i] * sizes[j]).tolist(), strict=True))
+        stored = {(fmt, entries): fmt.stored_bytes(entries) for fmt, entries in counted}
+        narrow = [nbytes for (fmt, _), nbytes in stored.items() if fmt is not FP64]
+        return sum(count * stored[tiles] for tiles, count in counted.items()), max(narrow, default=0)
+
     @property
     def total_bytes(self) -> int:
         """Bytes of all tiles as stored."""
-        return sum(self.stored_bytes(index) for index in self.grid.tiles())
+        return self._bytes[0]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -117,8 +130,7 @@ class PrecisionMap:
     @property
     def largest_stored_bytes(self) -> int:
         """Bytes of the largest tile of a narrow format; 0 where all are FP64."""
-        narrow = (self.stored_bytes(index) for index in self.grid.tiles() if self.format_of(index) is not FP64)
-        return max(narrow, default=0)
+        return self._bytes[1]
 
     @property
     def estimate(self) -> float:
@@ -232,26 +244,36 @@ def choose_formats(norms: MatrixNorms, threshold: float, *, rule: str = RULES[0]
             break
         part /= max(excess, 1.25)
         precision = _formats_within(norms, threshold, within, part, rule=rule)
-    return replace(precision, moduli=enough_moduli(norms, within))
+    storing = min(STORING_PART, _CERTIFIED * precision.estimate / within) if isfinite(precision.estimate) else STORING_PART
+    left = RESIDUE_PART * sqrt(1.0 - storing**2 - PRODUCTS_PART**2)
+    return replace(precision, moduli=enough_moduli(norms, left * within))
 
 
 def _formats_within(norms: MatrixNorms, threshold: float, within: float, part: float, *, rule: str) -> PrecisionMap:
     """A map whose tiles are stored as for a threshold of ``part``."""
-    grid, total = norms.grid, norms.total
-    formats, products = [], []
-    for i, j in grid.tiles():
-        fmt = FP64
-        if i != j and np.isfinite(total) and _suits_float32(norms, i, j):
-            fmt = _narrowest(grid.nt * norms.tiles[grid.packed(i, j)], part * total, rule)
-        formats.append(fmt)
-        products.append(FP32 if fmt is not FP64 and _may_sum_in_float32(norms, i, j, part * total) else FP64)
+    grid, allowed = norms.grid, part * norms.total
+    i, j = np.tril_indices(grid.nt)
+    low, high = _FLOAT32_SCALES
+    # float32 holds all that is computed for a tile: entries of L and of A are at most sqrt(A_ii A_jj).
+    suits = (norms.least >= low) & (norms.largest <= high)
+    suits = suits[i] & suits[j] & (i != j) & np.isfinite(norms.total)
+    choices = list(FORMATS.values())
+    chosen = np.zeros(grid.n_tiles, dtype=np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for number, fmt in enumerate(choices):  # the narrowest that does comes last
+            roundoff = fmt.machine_epsilon if rule == "paper" else fmt.unit_roundoff
+            chosen[suits & (grid.nt * norms.tiles * roundoff <= allowed)] = number
+        # Updates in float32 add sum_k ||L_ik|| ||L_jk|| <= sqrt(trace(A_ii) trace(A_jj)), by Cauchy and Schwarz, as
+        # sum_k ||L_ik||**2 is a trace.
+        roots = np.sqrt(np.maximum(norms.traces, 0.0))
+        sums = (chosen > 0) & (grid.nt * FP32.unit_roundoff * roots[i] * roots[j] <= allowed)
     return PrecisionMap(
         grid,
         threshold,
         rule=rule,
         norms=norms,
-        formats=tuple(formats),
-        products=tuple(products),
+        formats=tuple(choices[number] for number in chosen.tolist()),
+        products=tuple(FP32 if in_float32 else FP64 for in_float32 in sums.tolist()),
         moduli=MOST_MODULI,
         within=within,
     )
@@ -273,37 +295,14 @@ def _wider(one: PrecisionFormat, other: PrecisionFormat) -> PrecisionFormat:
     return other if other.unit_roundoff < one.unit_roundoff else one
 
 
-def _narrowest(error: float, allowed: float, rule: str) -> PrecisionFormat:
-    """The narrowest format with ``error * u <= allowed``."""
-    for fmt in reversed(FORMATS.values()):
-        roundoff = fmt.machine_epsilon if rule == "paper" else fmt.unit_roundoff
-        if error * roundoff <= allowed:
-            return fmt
-    return FP64
-
-
-def _suits_float32(norms: MatrixNorms, i: int, j: int) -> bool:
-    """Whether float32 holds all that is computed for the tile: entries of L and of A are at most ``sqrt(A_ii A_jj)``."""
-    low, high = _FLOAT32_SCALES
-    return bool(min(norms.least[i], norms.least[j]) >= low and max(norms.largest[i], norms.largest[j]) <= high)
-
-
-def _may_sum_in_float32(norms: MatrixNorms, i: int, j: int, allowed: float) -> bool:
-    """Whether updates in float32 add less than the tile's share of ``allowed``.
-
-    ``sum_k ||L_ik|| ||L_jk|| <= sqrt(trace(A_ii) trace(A_jj))`` by Cauchy and Schwarz, as ``sum_k ||L_ik||**2`` is a trace.
-    """
-    return bool(norms.grid.nt * FP32.unit_roundoff * sqrt(norms.traces[i]) * sqrt(norms.traces[j]) <= allowed)
-
-
-def enough_moduli(norms: MatrixNorms, threshold: float) -> int:
-    """The least number of moduli whose rounding of rows, as certified, takes its part of the threshold.
+def enough_moduli(norms: MatrixNorms, part: float) -> int:
+    """The least number of moduli whose rounding of rows, as certified, takes no more than ``part``, relative to ``||A||_F``.
 
     An entry of row i is rounded to a multiple of ``2**-e_i``, so that a sum ``sum_k L_ik L_jk`` errs by ``sqrt((4**-e_i s_j +
     4**-e_j s_i) / 12)`` (root mean square) with ``s_j`` the squares of row j before the diagonal tile, and all of them by
     ``sqrt(sum_i 4**-e_i sum_j s_j / 6)``.
     """
-    allowed = RESIDUE_PART * threshold * norms.total
+    allowed = part * norms.total
     return next((count for count in range(4, MOST_MODULI) if _CERTIFIED * rounding_of_rows(norms, count) <= allowed), MOST_MODULI)
 
 
@@ -317,22 +316,22 @@ def rounding_of_rows(norms: MatrixNorms, moduli: int) -> float:
 
 
 def _explained(norms: MatrixNorms) -> float:
-    """Most of ``sum_ij L_ij**2`` below the diagonal: the trace, or less where rows are nearly independent.
+    """Most of the sum of squares of L in front of diagonal tiles: the trace, or less where tiles are nearly independent.
 
-    For row j it is ``b.T inv(B) b`` with ``b`` the row of A before the diagonal and B the block above it, hence at most
+    For row j it is ``b.T inv(B) b`` with ``b`` the row of A in front of its diagonal tile and B the block above it, hence at most
     ``||b||**2`` over B's least eigenvalue, for which the pivots that are foreseen stand.
     """
-    if norms.pivot is None or norms.diagonal is None or not 0.0 < norms.trace < np.inf:
+    if norms.pivot is None or not 0.0 < norms.trace < np.inf:
         return norms.trace
-    mean = norms.trace / norms.grid.n
-    off_diagonal = max(0.0, norms.total**2 - float(np.square(norms.diagonal).sum())) / 2
-    return min(norms.trace, off_diagonal / (mean * max(norms.pivot, _LEAST_PIVOT)))
+    lower = lower_matrix(norms.grid, norms.tiles)
+    off_diagonal = float(np.square(np.tril(lower, -1)).sum())
+    return min(norms.trace, off_diagonal / (norms.trace / norms.grid.n * max(norms.pivot, _LEAST_PIVOT)))
 
 
 def most_moduli_needed(n: int, threshold: float) -> int:
     """What :func:`enough_moduli` comes to at most for a matrix of order ``n`` whose diagonal is even."""
     for count in range(4, MOST_MODULI):
         # Exponents are whole: a step is less than twice the least. ||A||_F is at least trace / sqrt(n).
-        if _CERTIFIED * 2.0 * 2.0 ** -ResidueBasis(count).bits * sqrt(n / 6) <= RESIDUE_PART * threshold:
+        if _CERTIFIED * 2.0 * 2.0 ** -ResidueBasis(count).bits * sqrt(n / 6) <= LEAST_RESIDUE_PART * threshold:
             return count
     return MOST_MODULI

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ooc_chol.dense.options import FactorOptions, default_moduli
+from ooc_chol.dense.options import FactorOptions, Fp64, default_moduli
+from ooc_chol.dense.planner.kept_estimates import kept_estimate
 from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, KEPT_WINDOW_PLANS, AskedRates
 from ooc_chol.dense.planner.native import NativeRequest, least_native_seconds, make_native_plan, native_plan, native_request
 from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
@@ -127,18 +128,27 @@ def _instead(
 
 def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, FactorOptions]:
     """The tiles of a factorization in mixed precision, and options that name its engine and tile order."""
+    problem = replace(problem, precision=None, given=frozenset(), host_tiles=None)
+    grid, fp64 = kept_estimate(
+        "engine", problem, options, lambda grid: None, lambda budgeted, _: _mixed_engine(problem, budgeted)
+    )
+    return grid, replace(options, fp64=fp64, tile_size=grid.nb)
+
+
+def _mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, Fp64]:
+    """Tiles and engine."""
     names = resolve_devices(options.devices, must_exist=False)
     kind, budget = kind_of(names[0]), budget_of(options, names, problem)
     if options.fp64 == "residue":
         grid = residue_grid(problem.n, options, names, budget_bytes=budget, moduli=options.moduli or MIXED_MODULI)
         grid = grid or TileGrid(problem.n, options.tile_size or kind.residue_tile_sizes[-1])  # the planner says what is missing
-        return grid, replace(options, tile_size=grid.nb)
+        return grid, "residue"
     if options.fp64 == "auto" and kind.gains_by_residues and options.policy == "planned":
         try:
             grid = residue_grid(problem.n, options, names, budget_bytes=budget, moduli=options.moduli or MIXED_MODULI)
         except (PlanSizeError, ValueError):
             grid = None  # too many tiles, or of an order that residues do not take
         if grid is not None:
-            return grid, replace(options, fp64="residue", tile_size=grid.nb)
+            return grid, "residue"
     grid = native_grid(problem.n, options, names, budget, rows=MIXED_ROWS)
-    return grid, replace(options, fp64="native", tile_size=grid.nb)
+    return grid, "native"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.kept_estimates import kept_estimate
 from ooc_chol.dense.planner.native import least_native_seconds, native_request
 from ooc_chol.dense.planner.problem import Problem, RatesAt
 from ooc_chol.dense.planner.residues import estimated_residue_seconds
@@ -22,8 +23,13 @@ _NATIVE_LOSS, _MIXED_LOSS = 1.1, 1.1
 
 def fp64_seconds(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> float | None:
     """Predicted seconds in FP64; 0 where the matrix is best one tile, which nothing that is cut into tiles is faster than."""
-    options = replace(options, precision_threshold=None, half_products=None, tile_size=options.tile_size)
+    options = replace(options, precision_threshold=None, half_products=None)
     problem = replace(problem, precision=None, given=frozenset())
+    return kept_estimate("fp64", problem, options, rates_at, lambda budgeted, rates: _fp64_seconds(problem, budgeted, rates))
+
+
+def _fp64_seconds(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> float | None:
+    """As :func:`fp64_seconds`, reckoned."""
     names = resolve_devices(options.devices, must_exist=False)
     if whole_device(problem, options) is not None:
         return 0.0
@@ -48,6 +54,15 @@ def fp64_seconds(problem: Problem, options: FactorOptions, rates_at: RatesAt) ->
 
 def mixed_seconds(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> float | None:
     """Predicted seconds in mixed precision, of the engine, tiles and moduli that ``options`` name, with the certificate."""
+    what, precision = "mixed", problem.precision
+    if precision is not None:  # maps whose tiles take about as many bytes take as long
+        what = f"{what}, {precision.total_bytes // precision.grid.n_tiles:.1g} bytes, {precision.largest_stored_bytes}"
+    plain = replace(problem, precision=None)
+    return kept_estimate(what, plain, options, rates_at, lambda budgeted, rates: _mixed_seconds(problem, budgeted, rates))
+
+
+def _mixed_seconds(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> float | None:
+    """As :func:`mixed_seconds`, reckoned."""
     names = resolve_devices(options.devices, must_exist=False)
     assert options.tile_size is not None
     try:

@@ -9,10 +9,22 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol import FactorOptions, Plan
-from tests.inside.dense import AskedRates, KeptPlans, Problem, Rates, fresh_plan, limit, make_plan
+from tests.inside.dense import (
+    AskedRates,
+    Candidate,
+    KeptPlans,
+    Problem,
+    Rates,
+    fresh_plan,
+    limit,
+    make_plan,
+    rest_of_residue_plan,
+)
+from tests.inside.ground import format_bytes
 from tests.inside.hardware import kinds
 from tests.inside.kernels import CUDA
-from tests.inside.precision import FactorNorms, MatrixNorms, choose_formats
+from tests.inside.precision import FORMATS, FP32, FP64, FactorNorms, MatrixNorms, choose_formats
+from tests.inside.tasks import Link, compulsory_bytes
 from tests.plan import golden
 
 pytestmark = pytest.mark.plan
@@ -142,15 +154,21 @@ def mixed(scale: float = 1.0, *, off: float = 1.0) -> Problem:
     return Problem(golden.N, 8, "array", precision=choose_formats(scaled, before.threshold).without_float32())
 
 
-@pytest.mark.parametrize(
-    "options", [NATIVE, RESIDUE, replace(RESIDUE, half_products=True), replace(RESIDUE, half_products=False)]
-)
+def anew(plan: Plan, problem: Problem, options: FactorOptions) -> Plan:
+    """The plan of ``problem`` in the layout of ``plan``, made step by step."""
+    return rest_of_residue_plan(plan, problem, options, lambda grid: golden.RATES)
+
+
+HALF = replace(RESIDUE, half_products=True)
+ENGINES = [NATIVE, RESIDUE, HALF, replace(RESIDUE, half_products=False)]
+
+
+@pytest.mark.parametrize("options", ENGINES)
 def test_other_norms_of_the_same_formats_take_the_same_programs(options):
     first, second = mixed(), mixed(4.0)
     plan, other = planned(first, options), planned(second, options)
     assert other.programs is plan.programs and other.timeline is plan.timeline
     assert other.precision is second.precision and plan.precision is first.precision
-    assert other.half_products is None or other.half_products.precision is second.precision
     fresh = fresh_plan(second, options, lambda grid: golden.RATES)
     assert golden.digest(other) == golden.digest(fresh)
     assert str(other) == str(fresh)
@@ -163,9 +181,74 @@ def test_other_formats_get_a_plan_of_their_own():
     assert planned(wide, NATIVE).programs is not plan.programs
 
 
-def test_norms_that_choose_other_products_get_a_plan_of_their_own():
-    options = replace(RESIDUE, half_products=True)
-    plan, second = planned(mixed(), options), mixed(off=8.0)
-    other = planned(second, options)
-    assert other.programs is not plan.programs
-    assert golden.digest(other) == golden.digest(fresh_plan(second, options, lambda grid: golden.RATES)) != golden.digest(plan)
+def test_through_residues_a_plan_serves_other_formats():
+    """No step depends on them: tiles move other bytes in the same steps."""
+    first = mixed()
+    assert first.precision is not None
+    second = replace(first, precision=first.precision.widened([(3, 0), (18, 2)]))
+    plan, other = planned(first, RESIDUE), planned(second, RESIDUE)
+    assert other.precision is second.precision and other.stored_bytes > plan.stored_bytes
+    assert golden.digest(other) == golden.digest(anew(plan, second, RESIDUE)) != golden.digest(plan)
+    in_file = [planned(replace(each, in_file=True), RESIDUE) for each in (first, second)]
+    # Which tiles of a file are kept in host memory depends on their bytes: nothing of the first plan is used.
+    assert all(program not in in_file[0].programs for program in in_file[1].programs)
+    assert in_file[1].precision is second.precision
+
+
+@pytest.mark.parametrize("devices", [("cuda:0",), ("cuda:0", "cuda:1"), ("host:0",)])
+@pytest.mark.parametrize("options", ENGINES[1:3])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_plan_bound_to_other_formats_is_the_plan_made_for_them(options, devices, seed):
+    """Step by step, in bytes and simulated seconds: any formats of tiles below the diagonal, FP32 and the widest among them."""
+    options, rng, grid = replace(options, devices=devices), np.random.default_rng(seed), golden.GRID
+    problem = mixed()
+    assert problem.precision is not None
+    drawn = rng.choice(list(FORMATS.values()), grid.n_tiles)
+    formats = [FP64 if i == j else fmt for (i, j), fmt in zip(grid.tiles(), drawn, strict=True)]
+    formats[grid.packed(1, 0)] = FP32  # so that the largest narrow tile has as many bytes
+    second = replace(problem, precision=replace(problem.precision, formats=tuple(formats)))
+    plan = planned(problem, options)
+    bound, fresh = plan.with_norms(second.precision), anew(plan, second, options)
+    assert bound.precision is fresh.precision is second.precision
+    assert [program.steps for program in bound.programs] == [program.steps for program in fresh.programs]
+    assert [bound.link_bytes(link) for link in Link] == [fresh.link_bytes(link) for link in Link]
+    assert bound.link_bytes(Link.WRITE) == bound.stored_bytes == second.precision.total_bytes != plan.stored_bytes
+    assert bound.seconds == fresh.seconds
+    assert bound.seconds != plan.seconds or devices == ("host:0",)  # where products take so long that no copy decides
+    assert golden.digest(bound) == golden.digest(fresh)
+    assert str(bound) == str(fresh)
+
+
+def test_norms_that_let_far_less_run_in_fp16_get_a_plan_of_their_own():
+    """A plan keeps the share by which it was priced, to an eighth: 0.11 here, where norms 8 times larger allow 0.09."""
+    plan, near, other = (planned(mixed(off=off), HALF) for off in (1.0, 8.0, 512.0))
+    assert near.programs is plan.programs and near.half_share == plan.half_share > 0.1
+    assert other.programs is not plan.programs and 0.0 < other.half_share < 0.02
+    assert golden.digest(other) == golden.digest(fresh_plan(mixed(off=512.0), HALF, lambda grid: golden.RATES))
+
+
+# what was asked for
+
+
+def test_a_plan_says_what_was_compared_for_a_threshold():
+    plan = planned(mixed(), RESIDUE)
+    precision, seconds = plan.precision, plan.seconds
+    assert precision is not None
+    candidates = (
+        Candidate.in_fp64(plan.grid, 0.5, 1e-15),
+        Candidate.of(precision, 6, seconds),
+        Candidate.of(precision, None, None),
+    )
+    asked = plan.asked_for((1e-5, "paper"), candidates)
+    assert asked.asked == (1e-5, "paper") and asked.candidates == candidates
+    assert asked.programs is plan.programs and asked.timeline is plan.timeline and not plan.candidates
+    lines = [line.split(maxsplit=1)[1] for line in str(asked).splitlines() if line.startswith("  candidate ")]
+    assert lines == [str(each) for each in candidates]
+    narrow = format_bytes(plan.stored_bytes)
+    error, exact = precision.expected_error(6), precision.expected_error(None)
+    assert lines == [
+        f"FP64: 0.5 s, {format_bytes(compulsory_bytes(plan.grid, 8))}, expected error 1.0e-15 ||A||_F",
+        f"tiles in FP64/FP32/FP16/FP8, 6 moduli: {seconds:.3g} s, {narrow}, expected error {error:.1e} ||A||_F",
+        f"tiles in FP64/FP32/FP16/FP8: unknown seconds, {narrow}, expected error {exact:.1e} ||A||_F",
+    ]
+    assert "candidate" not in str(plan)

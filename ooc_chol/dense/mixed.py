@@ -139,11 +139,20 @@ def _left_for_errors(norms: MatrixNorms, threshold: float) -> float:
     return threshold - rounding if rounding <= MOST_ROUNDING * threshold else threshold
 
 
+def _is_certifiable(norms: MatrixNorms, options: FactorOptions) -> bool:
+    """Whether random vectors can tell that a factor is within the threshold, for all that rounding does to their products."""
+    assert options.precision_threshold is not None
+    return least_bound(norms, PROBES) <= MOST_ROUNDING * options.precision_threshold
+
+
 def _begun(
     ground: AbstractGround[PlanT], options: FactorOptions, norms: MatrixNorms, within: float
 ) -> tuple[EscalationState, MixedResult[PlanT]]:
     """A first plan, and an empty store."""
     precision = None if starts_in_fp64(ground.like) else formats_beside(ground.like, norms, options, within)
+    if precision is not None and not _is_certifiable(norms, options):  # nothing narrow could be certified
+        moduli = max(precision.moduli, default_moduli(norms.grid.n, FP64))
+        precision = replace(precision.widened(norms.grid.tiles()), moduli=moduli)
     if precision is None or ground.prefers_fp64(options, precision, _fp64_bound(norms.grid, options)):
         plan = ground.fp64_plan(replace(options, moduli=ground.options.moduli))
     else:
@@ -222,7 +231,7 @@ def _bound(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: Mat
         model = float(fp64_bound(plan.grid.n, plan.grid.nb, plan.moduli))
     elif _is_in_fp64(plan, plan.precision) and result.execution.norms is not None:
         model = estimated_error(plan.precision, result.execution.norms, plan.moduli).total
-    if model <= asked < least_bound(norms, PROBES) or (
+    if model <= asked < least_bound(norms, PROBES) / MOST_ROUNDING or (
         model <= asked and plan.precision is None and result.execution.probed is None
     ):
         return CertifiedBound(nan, model, 0)

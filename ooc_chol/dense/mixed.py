@@ -197,7 +197,9 @@ def _attempt(
     """Run the plan once and certify the factor; what comes next, or None when it is good."""
     salvage, before, precision = Salvage(), result.execution, result.plan.precision
     try:
-        execution = ground.run(result.plan, salvage, None if norms.probes is None else norms.probes.vectors, before.norms)
+        tells = norms.probes is not None and _is_certifiable(norms, ground.options)
+        vectors = norms.probes.vectors if tells and norms.probes is not None else None
+        execution = ground.run(result.plan, salvage, vectors, before.norms)
     except NotPositiveDefiniteError as error:
         if precision is None:
             raise  # FP64 says so, too

@@ -130,12 +130,14 @@ def _residues(
     grid, basis = precision.grid, ResidueBasis(moduli)
     steps = np.array([2.0 ** -basis.exponent(float(a_ii)) for a_ii in precision.norms.largest])
     errors = np.zeros_like(norms)
+    largest = np.minimum(spectral, np.diagonal(norms))
     for j in range(grid.nt):
         lengths = np.sqrt(np.square(norms[:, :j]).sum(axis=1))  # of the rows of L before column j
         # Each of size(i) * K rounding errors has a variance of step**2 / 12, and meets a row of the other factor.
         rounding = steps * np.sqrt([grid.size(i) for i in range(grid.nt)]) * lengths[j]
         rounding += steps[j] * sqrt(grid.size(j)) * lengths
-        in_fp64 = (sqrt(grid.nb) + j + 2.0) * (norms[:, : j + 1] * norms[j, : j + 1]).sum(axis=1)
+        # Sums are exact: each is rounded once, and once as it is subtracted. Then TRSM, or POTRF, adds nb products.
+        in_fp64 = 2.0 * (norms[:, :j] * norms[j, :j]).sum(axis=1) + (sqrt(grid.nb) + 2.0) * norms[:, j] * largest[j]
         errors[:, j] = _DEVIATIONS * rounding / sqrt(12.0) + FP64.unit_roundoff * in_fp64
     return np.tril(errors)
 

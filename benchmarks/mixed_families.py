@@ -1,0 +1,147 @@
+"""Mixed precision beside FP64 over covariances that no test has: whole calls, first and second, and what was decided.
+
+    python benchmarks/mixed_families.py --name h100-65536 --n 65536 --budget "8 GiB" --thresholds 1e-3 1e-5 1e-8 1e-11 1e-13
+
+writes ``results/mixed_families/NAME.json``: per family and threshold the wall clock of each call, its ratio to FP64's in the same
+run (medians of the calls behind the first), the certified bound, formats, moduli and the share of products in FP16. Rates are
+measured first, quickly. Families are exponential (``ex``) and rational quadratic (``rq``) covariances of random sites of the unit
+cube in Morton order, made on the GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ooc_chol as oc
+
+RESULTS = Path(__file__).resolve().parent / "results" / "mixed_families"
+FAMILIES = {
+    "ex 200": ("ex", 200.0, 1e-6),
+    "ex 50": ("ex", 50.0, 1e-4),
+    "ex 10": ("ex", 10.0, 1e-6),
+    "rq 30": ("rq", 30.0, 1e-4),
+    "rq 3000": ("rq", 3000.0, 1e-3),
+}
+_KERNEL = r"""
+extern "C" __global__ void %s(double* out, int rows, int cols, long long row0, long long col0,
+                              const double* __restrict__ x, double s, double nugget) {
+    const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+    if (r >= rows || c >= cols) return;
+    const long long i = row0 + r, j = col0 + c;
+    double d = 0.0;
+    for (int k = 0; k < 3; ++k) { const double e = x[3 * i + k] - x[3 * j + k]; d += e * e; }
+    out[(long long)r * cols + c] = %s + (i == j ? nugget : 0.0);
+}
+"""
+_VALUES = {"ex": "exp(-s * sqrt(d))", "rq": "1.0 / ((1.0 + s * d) * (1.0 + s * d))"}
+
+
+def sites(n: int, seed: int = 17) -> NDArray[np.float64]:
+    """Random sites of the unit cube in Morton order."""
+    points = np.random.default_rng(seed).random((n, 3))
+    cells, key = (points * 1023).astype(np.int64), np.zeros(n, np.int64)
+    for bit in range(10):
+        for axis in range(3):
+            key |= ((cells[:, axis] >> bit) & 1) << (3 * bit + axis)
+    return np.ascontiguousarray(points[np.argsort(key)])
+
+
+def source(n: int, kind: str, s: float, nugget: float) -> Any:
+    """The covariance as a function of the package."""
+    x = sites(n)
+
+    def host(rows: range, cols: range, out: Any, stream: Any = None) -> None:
+        d = np.square(x[rows.start : rows.stop, None] - x[None, cols.start : cols.stop]).sum(-1)
+        out[...] = 1.0 / np.square(1.0 + s * d) if kind == "rq" else np.exp(-s * np.sqrt(d))
+        both = np.arange(max(rows.start, cols.start), min(rows.stop, cols.stop))
+        out[both - rows.start, both - cols.start] += nugget
+
+    return oc.from_function(n, host, cuda=oc.cuda_source(_KERNEL % (kind, _VALUES[kind]), kind, x, s, nugget))
+
+
+def measured(a: Any, threshold: float | None, calls: int, options: dict[str, Any]) -> dict[str, Any]:
+    """Some calls, one after the other, and what the last one reports."""
+    walls, inner = [], []
+    for _ in range(calls):
+        began = time.perf_counter()
+        with oc.cholesky(a, threshold, **options) as factor:
+            walls.append(time.perf_counter() - began)
+            report, formats, key = factor.report, dict(factor.formats), factor.arithmetic_key
+        inner.append(report.seconds)
+    bound = report.certified_bound
+    return {
+        "device_model": key["device_model"],
+        "walls": walls,
+        "inner": inner,
+        "wall": statistics.median(walls[1:] or walls),
+        "predicted": report.predicted_seconds,
+        "moduli": report.plan.moduli,
+        "half_share": report.half_share,
+        "formats": formats,
+        "escalations": [str(step) for step in report.escalations],
+        "bound": None if bound is None else float(bound),
+        "bound_by": None if bound is None else "random vectors" if bound.probes else "FP64's model",
+        "candidates": [str(each) for each in report.plan.candidates],
+    }
+
+
+def warm(devices: str) -> None:
+    """Load the kernels of every number of moduli, which a process does once."""
+    a = source(8192, *FAMILIES["ex 200"])
+    for moduli in range(4, 15):
+        options = {"moduli": moduli, "fp64": "residue", "half_products": True, "tile_size": 1024, "devices": devices}
+        oc.cholesky(a, 1e-2, **options).close()
+
+
+def main() -> None:
+    """Measure, and write the file after each family."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--n", type=int, default=65536)
+    parser.add_argument("--budget", default="8 GiB")
+    parser.add_argument("--thresholds", type=float, nargs="+", default=[10.0**-e for e in range(3, 14)])
+    parser.add_argument("--families", nargs="+", default=list(FAMILIES))
+    parser.add_argument("--calls", type=int, default=4, help="calls of each, of which the first is told apart")
+    parser.add_argument("--devices", default="cuda:0")
+    parser.add_argument("--store", default=None)
+    given = parser.parse_args()
+    warm(given.devices)
+    subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
+    options = {"memory_budget": given.budget, "devices": given.devices, "store": given.store}
+    found: dict[str, Any] = {
+        "n": given.n,
+        "budget": given.budget,
+        "devices": given.devices,
+        "store": given.store,
+        "calls": given.calls,
+    }
+    found["families"] = {}
+    for name in given.families:
+        a = source(given.n, *FAMILIES[name])
+        rows: dict[str, Any] = {"fp64": measured(a, None, given.calls, options)}
+        for threshold in given.thresholds:
+            try:
+                row = measured(a, threshold, given.calls, options)
+                row["over_fp64"] = row["wall"] / rows["fp64"]["wall"]
+                row["first_over_fp64"] = row["walls"][0] / rows["fp64"]["wall"]
+            except oc.OocCholError as error:
+                row = {"error": repr(error)}
+            rows[f"{threshold:g}"] = row
+            print(name, threshold, {key: row.get(key) for key in ("over_fp64", "first_over_fp64", "bound", "error")}, flush=True)
+        found["families"][name] = rows
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        (RESULTS / f"{given.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

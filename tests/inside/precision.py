@@ -43,9 +43,9 @@ NAMES = {
     "ooc_chol.precision.norms": ("FactorNorms", "MatrixNorms", "PROBES", "Probes", "SAFETY", "foreseen_pivot", "sample_step"),
     "ooc_chol.precision.products": ("FP16_SUM_ERROR", "expected_share", "narrow_of"),
     "ooc_chol.precision.tile_formats": (
+        "LEAST_RESIDUE_PART",
         "PRODUCTS_PART",
         "PrecisionMap",
-        "RESIDUE_PART",
         "RULES",
         "STORING_PART",
         "choose_formats",

@@ -12,9 +12,12 @@ from tests.inside.precision import (
     PROBES,
     MatrixNorms,
     Probes,
+    ResidueBasis,
     certified_bound,
+    fp64_bound,
     largest_share,
     least_bound,
+    least_bound_of_order,
     ordinary_power,
     safety_factor,
 )
@@ -126,6 +129,83 @@ def test_norms_without_vectors_certify_nothing():
     bare = MatrixNorms(norms.grid, norms.tiles, norms.traces, norms.least, norms.largest)
     with pytest.raises(ValueError, match="measured without random vectors"):
         certified_bound(bare, np.zeros((PROBES, PROBES)))
+
+
+@given(seed=seeds, n=st.integers(1, 60), nb=st.integers(1, 20), kind=st.sampled_from(["any", "unit", "rank one"]))
+def test_no_matrix_of_an_order_has_a_larger_least_bound(seed, n, nb, kind):
+    """``trace(A) <= sqrt(n) ||A||_F`` with equality for the unit matrix."""
+    g = np.random.default_rng(seed).standard_normal((n, {"any": n, "unit": n, "rank one": 1}[kind]))
+    norms = norms_of(3.0 * np.eye(n) if kind == "unit" else g @ g.T, nb)
+    least, most = least_bound(norms, PROBES), least_bound_of_order(norms.grid, PROBES)
+    assert 0.0 < least <= most * (1 + 1e-12)
+    assert kind != "unit" or least == pytest.approx(most, rel=1e-12)
+
+
+# FP64 itself
+
+
+def matrix(name: str, n: int) -> np.ndarray:
+    """A positive definite matrix."""
+    x = np.linspace(0.0, 1.0, n)
+    if name == "random":
+        g = np.random.default_rng(5).standard_normal((n, n))
+        return g @ g.T
+    if name == "weak":
+        return np.exp(-np.abs(np.subtract.outer(x, x)) * 3 * n)
+    return np.exp(-np.square(np.subtract.outer(x, x)) / 0.18) + 1e-7 * np.eye(n)  # of nearly one sign and direction
+
+
+def tiled_factor(a: np.ndarray, nb: int, moduli: int | None) -> np.ndarray:
+    """L tile by tile: updates one by one in FP64, or exact ones of rows that are rounded to integers."""
+    grid, lower = TileGrid(len(a), nb), np.zeros_like(a)
+    exponents = None if moduli is None else np.array([ResidueBasis(moduli).exponent(a_ii) for a_ii in a.diagonal()])[:, None]
+    for j in range(grid.nt):
+        columns, ks = grid.span(j), range(j)
+        for i in range(j, grid.nt):
+            rows = grid.span(i)
+            tile = a[np.ix_(rows, columns)].copy()
+            if exponents is None:
+                for k in ks:
+                    tile -= lower[np.ix_(rows, grid.span(k))] @ lower[np.ix_(columns, grid.span(k))].T
+            elif j:
+                left, right = (
+                    np.rint(np.ldexp(lower[each, : grid.start(j)], exponents[each])).astype(np.longdouble)
+                    for each in (rows, columns)
+                )
+                tile -= np.ldexp((left @ right.T).astype(float), -exponents[rows] - exponents[columns].T)
+            if i == j:
+                lower[np.ix_(rows, columns)] = diagonal = np.linalg.cholesky(tile)
+            else:
+                lower[np.ix_(rows, columns)] = np.linalg.solve(diagonal, tile.T).T
+    return lower
+
+
+@pytest.mark.parametrize("name", ["random", "weak", "strong"])
+@pytest.mark.parametrize("moduli", [None, 8, 10, 13])
+def test_fp64_errs_by_less_than_its_bound(name, moduli):
+    """Through residues it errs by what rows of L are rounded to."""
+    n, nb = 240, 24
+    a = matrix(name, n)
+    lower = tiled_factor(a, nb, moduli).astype(np.longdouble)
+    error = float(np.linalg.norm((a - lower @ lower.T).astype(float)) / np.linalg.norm(a))
+    bound = fp64_bound(n, nb, moduli)
+    assert 0.0 < error <= float(bound) < 1e4 * error
+    assert bound.probes == 0 and np.isnan(bound.measured) and bound.holds(float(bound))
+    assert (
+        str(bound)
+        == f"{bound.total:.1e} ||A||_F (that of FP64 itself, as a model of rounding errors has it; nothing was measured)"
+    )
+
+
+def test_fewer_moduli_and_more_rows_are_less_accurate():
+    bounds = [float(fp64_bound(40_000, 1024, moduli)) for moduli in range(5, 17)]
+    assert bounds == sorted(bounds, reverse=True) and bounds[0] > 1e3 * bounds[-1]
+    for moduli in (None, 6, 13):
+        orders = [float(fp64_bound(n, 1024, moduli)) for n in (2048, 16_384, 131_072)]
+        assert orders == sorted(orders)
+
+
+# text
 
 
 def test_text_and_number():

@@ -77,6 +77,10 @@ class Request:
     def in_fp64(self) -> Request:
         """The same call without a threshold, for which FP64 is good enough, and as fast as anything."""
         options = replace(self.options, precision_threshold=None, precision_rule=FactorOptions.precision_rule, half_products=None)
+        if self.like is not None and self.like.precision is None and self.like.moduli is None:
+            options = replace(
+                options, fp64="native" if options.fp64 == "residue" else options.fp64
+            )  # it had no room for residues
         return replace(self, options=options, like=None, asked=precision_asked(self.options))
 
     def _whole(self, plan: Plan) -> Plan:

@@ -37,9 +37,9 @@ class MeasuredProducts:
         grid, norms = precision.grid, precision.norms
         self._grid, self._panels = grid, panels
         self._norms = FactorNorms(np.zeros((grid.nt, grid.nt)), np.zeros((grid.nt, grid.nt)))
-        limit = PRODUCTS_PART * precision.within / safety_factor(PROBES) * norms.total
+        limit = PRODUCTS_PART * precision.within / safety_factor(PROBES) * norms.total / grid.nt
         #: Squared error that row i may take: tiles below the diagonal count twice.
-        self._of_row = np.arange(grid.nt) * (limit / grid.nt) ** 2
+        self._of_row = np.arange(grid.nt) * (limit * limit)
         self._taken = np.zeros(grid.nt)
         self._floors = _SUBNORMAL * grid.nb * np.sqrt(np.maximum(norms.largest, 0.0))
         self._forms: list[list[NDArray[np.bool_]]] = [[] for _ in range(grid.nt)]

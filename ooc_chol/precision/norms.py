@@ -93,7 +93,7 @@ def foreseen_pivot(sample: NDArray[np.float64], n: int) -> float:
     diagonal = chosen.diagonal().copy()
     upper, info = _dpotrf(chosen, lower=0, clean=0, overwrite_a=1)
     m = len(order)
-    if info != 0 or not m:
+    if info != 0 or not m or not np.isfinite(diagonal).all():
         return 0.0
     shares = np.square(upper.diagonal()) / diagonal
     if m < 8 or m >= n:

@@ -94,7 +94,7 @@ def test_host_memory_is_used_in_these_runs(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning")  # of pivots that are near to failing
-@pytest.mark.parametrize("name", ["row", "panel", "restart", "fp64"])
+@pytest.mark.parametrize("name", ["in a panel", "two rows", "fp64"])
 @pytest.mark.usefixtures("long")
 def test_what_is_computed_again_moves_what_is_planned(tmp_path, name):
     case = ESCALATIONS[name]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from tests.host.escalation_cases import PANEL, RESTART, ROW, factor_of
+from tests.host.escalation_cases import IN_A_PANEL, ROW, TWO_ROWS, factor_of
 from tests.host.mixed_precision import A, factored, measured
 from tests.inside.precision import FP64 as FP64_FORMAT
 from tests.inside.precision import choose_formats
@@ -35,7 +35,7 @@ def test_norms_that_are_infinite_leave_fp64():
     assert set(chosen.formats) == {FP64_FORMAT}
 
 
-@pytest.mark.parametrize("case", [ROW, PANEL])
+@pytest.mark.parametrize("case", [ROW, IN_A_PANEL])
 def test_a_file_has_the_key_of_the_widened_formats(case, tmp_path):
     with case.factor(store=tmp_path / "L.ooc") as factor:
         key = factor.arithmetic_key
@@ -45,8 +45,8 @@ def test_a_file_has_the_key_of_the_widened_formats(case, tmp_path):
 
 def test_the_same_call_gives_the_same_factor():
     """Which remedies are tried must not depend on how far the threads of a failed run happened to get."""
-    for case in (PANEL, RESTART):
-        factors = [factor_of(case), *(case.factor() for _ in range(2 if case is PANEL else 1))]
+    for case in (IN_A_PANEL, TWO_ROWS):
+        factors = [factor_of(case), *(case.factor() for _ in range(2))]
         assert len({str(factor.report.to_dict()["escalations"]) for factor in factors}) == 1
         assert all(np.array_equal(np.asarray(factor), np.asarray(factors[0])) for factor in factors)
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,13 +28,19 @@ def tile(rows, cols, out, stream):
     out[...] = A[rows.start : rows.stop, cols.start : cols.stop]
 
 
+class Made(NamedTuple):
+    """An argument that is made for each call, and closed."""
+
+    make: Callable[[], Any]
+
+
 FUNCTION = oc.from_function(N, tile)
 
 #: Arguments with which each function works; those that are not here have defaults.
 VALID: dict[str, dict[str, Any]] = {
     "FactorOptions": {},
     "GraphFourier": {"graph": RING},
-    "Operator": {"matrix": oc.block_csr(RING)},
+    "Operator": {"matrix": Made(lambda: oc.block_csr(RING))},
     "block_csr": {"source": RING},
     "cholesky": {"a": A},
     "cuda_names": {},
@@ -178,7 +184,8 @@ def call(name: str, arguments: dict[str, Any]) -> None:
                 list(one)
             return stack.enter_context(one) if hasattr(one, "__enter__") and not isinstance(one, Path) else one
 
-        used(getattr(used(OWNERS[owner]()), method)(**arguments) if method else function_of(name)(**arguments))
+        given = {key: used(value.make()) if isinstance(value, Made) else value for key, value in arguments.items()}
+        used(getattr(used(OWNERS[owner]()), method)(**given) if method else function_of(name)(**given))
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ from ooc_chol.apps import spectral
 pytestmark = pytest.mark.host
 
 
+@pytest.mark.usefixtures("foreign")
+@pytest.mark.commit
 def test_every_name_is_there_and_known_to_type_checkers():
     tree = ast.parse(Path(spectral.__file__).read_text(encoding="utf-8"))
     (checked,) = [node for node in tree.body if isinstance(node, ast.If)]

@@ -37,7 +37,7 @@ TIERS = ("commit", "all")
 FOREIGN = frozenset(("torch", "jax", "sklearn", "pyamg", "distributed", "dask"))
 #: Of these the ones that others import by themselves: spectral partitions, xarray.
 LIGHT = frozenset(("pyamg", "dask", "distributed"))
-#: Programs that end at once: the commit of a result file, and what a machine is, which NumPy before 2.1 asks at an import.
+#: Programs that end at once: the commit of a result file, and what a machine is, which NumPy before 2.2 asks at an import.
 QUICK = frozenset(("git", "lscpu", "uname"))
 COMPILERS = frozenset(("nvcc", "c++", "cc", "g++", "gcc", "clang", "clang++"))
 #: Seconds that a test may sleep in all without the fixture.

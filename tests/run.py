@@ -81,12 +81,17 @@ def chunks_of(files: Sequence[str], seconds: dict[str, float], count: int) -> li
     return [chunk for _, chunk in sorted(zip(costs_of, chunks, strict=True), key=lambda each: -each[0])]
 
 
+def environment() -> dict[str, str]:
+    """One thread of BLAS each, unless the caller says otherwise; and bytecode is kept, or all compile every module anew."""
+    one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return one_thread | {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 def run_chunk(chunk: Sequence[str], options: Sequence[str], folder: Path, number: int) -> tuple[int, str, dict[str, Any] | None]:
     """Exit status of pytest over these files, what it printed, and what it told."""
     told = folder / f"{number}.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--told={told}", *options, *chunk]
-    one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    done = subprocess.run(command, cwd=ROOT, env=one_thread | os.environ, text=True, check=False, stdout=subprocess.PIPE,
+    done = subprocess.run(command, cwd=ROOT, env=environment(), text=True, check=False, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT)  # fmt: skip
     facts = json.loads(told.read_text(encoding="utf-8")) if told.exists() else None
     return done.returncode, done.stdout, facts

@@ -57,3 +57,11 @@ def test_a_file_far_over_its_seconds_is_named():
     recorded = {"a": 1.0, "b": 1.0, "c": 10.0}
     (line,) = run.over_budget({"a": 4.1, "b": 3.9, "c": 21.0, "new": 99.0}, recorded)
     assert "a took 4.1 s" in line
+
+
+def test_chunks_have_one_thread_unless_told_otherwise_and_keep_bytecode(monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    given = run.environment()
+    assert (given["OMP_NUM_THREADS"], given["OPENBLAS_NUM_THREADS"]) == ("3", "1") and "PYTHONDONTWRITEBYTECODE" not in given

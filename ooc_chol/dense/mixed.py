@@ -48,6 +48,8 @@ from ooc_chol.tasks.tiling import TileGrid
 WORTHWHILE = 0.97
 #: Most of the threshold that the certificate's own rounding may take.
 MOST_ROUNDING = 0.6
+#: Least norm of A beside which no number of its factorization that matters is subnormal.
+_LEAST_MODELLED = 2.0**-600
 
 
 def fp64_at_once(request: Request) -> CertifiedBound | None:
@@ -229,9 +231,11 @@ def _bound(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: Mat
     plan, asked = result.plan, ground.options.precision_threshold
     assert asked is not None
     model = inf
-    if plan.precision is None:
+    # What was not certified may have another cause than formats, such as memory that does not keep what is written.
+    is_modelled = norms.total >= _LEAST_MODELLED and all(step.bound is None for step in result.escalations)
+    if is_modelled and plan.precision is None:
         model = float(fp64_bound(plan.grid.n, plan.grid.nb, plan.moduli))
-    elif _is_in_fp64(plan, plan.precision) and result.execution.norms is not None:
+    elif is_modelled and plan.precision is not None and _is_in_fp64(plan, plan.precision) and result.execution.norms is not None:
         model = estimated_error(plan.precision, result.execution.norms, plan.moduli).total
     if model <= asked < least_bound(norms, PROBES) / MOST_ROUNDING or (
         model <= asked and plan.precision is None and result.execution.probed is None

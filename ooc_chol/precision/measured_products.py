@@ -39,7 +39,8 @@ class MeasuredProducts:
         self._norms = FactorNorms(np.zeros((grid.nt, grid.nt)), np.zeros((grid.nt, grid.nt)))
         limit = PRODUCTS_PART * precision.within / safety_factor(PROBES) * norms.total / grid.nt
         #: Squared error that row i may take: tiles below the diagonal count twice.
-        self._of_row = np.arange(grid.nt) * (limit * limit)
+        with np.errstate(invalid="ignore"):  # of norms whose squares are no numbers
+            self._of_row = np.arange(grid.nt) * (limit * limit)
         self._taken = np.zeros(grid.nt)
         self._floors = _SUBNORMAL * grid.nb * np.sqrt(np.maximum(norms.largest, 0.0))
         self._forms: list[list[NDArray[np.bool_]]] = [[] for _ in range(grid.nt)]

@@ -220,11 +220,12 @@ def _subtract_product(c: Floats, left: Floats, right: Floats) -> None:
     if left.dtype == right.dtype == c.dtype:
         blas.gemm(c, left, right)
         return
-    for columns in _converted_pieces(left.shape[1]):
-        piece = left[:, columns].astype(c.dtype, copy=False)
-        for start in range(0, len(right), MOST_STRIP):
-            rows = slice(start, start + MOST_STRIP)
-            blas.gemm(c[:, rows], piece, right[rows, columns].astype(c.dtype, copy=False))
+    with np.errstate(over="ignore"):  # what becomes infinite is found in the tile
+        for columns in _converted_pieces(left.shape[1]):
+            piece = left[:, columns].astype(c.dtype, copy=False)
+            for start in range(0, len(right), MOST_STRIP):
+                rows = slice(start, start + MOST_STRIP)
+                blas.gemm(c[:, rows], piece, right[rows, columns].astype(c.dtype, copy=False))
 
 
 def _converted_pieces(columns: int) -> list[slice]:

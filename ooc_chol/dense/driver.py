@@ -95,22 +95,22 @@ def cholesky(
         Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
         complex A. Mixed precision is there for float64 alone.
     precision_threshold : float or None
-        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
-        narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
-        with random vectors and certified. By default all is FP64.
+        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: tiles below
+        the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or FP64. The error of
+        the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model of its rounding errors.
+        By default all is FP64.
     lower : bool or None
         Which triangle is read: the lower one for True, the upper one for False, as in SciPy, whose default is the upper one. L is
         lower triangular all the same. By default the lower one, and an :class:`AsymmetryWarning` where a sample of some forty
         entries finds that A is not symmetric; either of True and False says that the other triangle does not count.
     strict : bool
-        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in wider formats, at
-        last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
+        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
         more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool or None
-        In mixed precision through residues: whether products that are small by their expected norms run in FP16. By default
-        where rates say that this is faster.
+        In mixed precision through residues: whether products that are small run in FP16, by norms of L that are measured as the
+        run goes. By default where rates say that this is faster.
     tile_size : int or None
         Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
         to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
@@ -191,13 +191,13 @@ def cholesky(
     ------
     NotPositiveDefiniteError
         A leading minor is not positive definite; ``minor`` is its order. In mixed precision only where FP64 says so, too: a pivot
-        that fails there is computed again in wider formats (``report.escalations``).
+        that fails there is computed again in FP64 (``report.escalations``).
     NonFiniteError
         The triangle that is read holds a NaN, an infinity, a masked entry or an object that is no number; ``row`` and ``col``
         say where.
     PrecisionError
-        With a threshold: the factor in FP64 is not certified to be within it, either. The certificate itself errs by 1e-12 to
-        9e-9, more at large orders and with large tiles, and smaller thresholds are refused before anything runs.
+        With a threshold: the factor in FP64 is not known to be within it, either. Random vectors themselves err by 1e-12 to 9e-9,
+        more at large orders and with large tiles; below that a model of FP64's rounding errors counts.
     BudgetError
         ``memory_budget`` or ``host_budget`` is too small; ``needed_bytes`` says what would do.
     PlanSizeError
@@ -485,14 +485,13 @@ def plan(
         narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
         with random vectors and certified. By default all is FP64.
     strict : bool
-        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in wider formats, at
-        last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
+        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
         more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool or None
-        In mixed precision through residues: whether products that are small by their expected norms run in FP16. By default
-        where rates say that this is faster.
+        In mixed precision through residues: whether products that are small run in FP16, by norms of L that are measured as the
+        run goes. By default where rates say that this is faster.
     store : path, HostMemory, "device" or None
         Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
     lower : bool or None

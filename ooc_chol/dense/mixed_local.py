@@ -195,7 +195,7 @@ class LocalPrices:
     def candidates(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> tuple[Candidate, ...]:
         """FP64, within ``bound``, and the map."""
         options, precision = computed_here(options, precision)
-        fp64 = Candidate.in_fp64(precision.grid, self.fp64, float(bound))
+        fp64 = Candidate.in_fp64(precision.grid, self.fp64 or None, float(bound))  # of one tile no seconds are predicted
         return fp64, Candidate.of(precision, options.moduli, self.mixed(options, precision))
 
 

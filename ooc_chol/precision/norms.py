@@ -124,6 +124,8 @@ class FactorNorms:
     tiles: NDArray[np.float64]  #: Frobenius norm of each tile
     columns: NDArray[np.float64]  #: Largest 2-norm of a column of each tile
 
+    __repr__ = brief_repr
+
     @classmethod
     def expected(cls, grid: TileGrid, sample: NDArray[np.float64], step: int) -> FactorNorms | None:
         """Norms of L's tiles by the factor of a sample of A."""

@@ -32,7 +32,7 @@ from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window, whole_triangle
 
 #: Devices that have a line of their own on the printed page.
-_MOST_DEVICES = 8
+_MOST_DEVICES = 7
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,16 @@ class Case(NamedTuple):
         return oc.cholesky(a, precision_threshold=self.threshold, **options)
 
 
+def with_twins(a: Matrix, twins: tuple[tuple[int, int], ...], distance: float) -> Matrix:
+    """``a`` with second rows that are the first of their pair, but for their diagonal entries."""
+    a = a.copy()
+    for first, second in twins:
+        a[second] = a[first]
+        a[:, second] = a[:, first]
+        a[second, second] = a[first, first] + distance
+    return a
+
+
 #: One pivot fails early: its row is computed again.
 ROW = Case(160, 32, "100 kB", 1e-6, 1e-2, ((20, 50),))
 #: So in the middle of a panel, where native arithmetic is so wide.

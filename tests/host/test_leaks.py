@@ -14,6 +14,7 @@ import pytest
 
 import ooc_chol as oc
 from tests.builders import file_store
+from tests.host.escalation_cases import TWO_ROWS
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
 from tests.inside.dense import driver
@@ -216,23 +217,16 @@ def test_a_factor_is_freed_without_the_garbage_collector(tmp_path, place, thresh
 
 
 def test_a_factor_of_several_attempts_is_freed_without_the_garbage_collector(tmp_path):
-    a = nearly_singular()
     gc.collect()
     gc.disable()
     try:
-        factor = oc.cholesky(a, precision_threshold=1e-2, tile_size=NB)
-        assert factor.report.escalations, "the matrix is to fail in narrow formats"
+        factor = TWO_ROWS.factor()
+        assert len(factor.report.escalations) == 2, "the matrix is to fail in narrow formats"
         held = weakref.ref(factor._store)
         del factor
         assert held() is None, "a cycle holds the store"
     finally:
         gc.enable()
-
-
-def nearly_singular() -> np.ndarray:
-    """A matrix that is positive definite in FP64, and not in the formats that a large threshold allows."""
-    x = np.linspace(0.0, 1.0, N)
-    return np.exp(-(np.subtract.outer(x, x) ** 2) * 20.0) + 1e-9 * np.eye(N)
 
 
 #: What ordinary programs do, all closed in the one way or the other.

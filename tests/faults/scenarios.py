@@ -13,14 +13,15 @@ import numpy as np
 
 import ooc_chol as oc
 from tests.builders import device_solver
+from tests.host.escalation_cases import with_twins
 from tests.inside.dense import LocalPlace
 from tests.inside.ground import parse_bytes
 
 N, NB = 80, 32
 _DISTANCE = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
 A = np.exp(-_DISTANCE / 10.0) + 0.1 * np.eye(N)
-#: So near to singular that a pivot fails in narrow formats.
-NEARLY_SINGULAR = np.exp(-((_DISTANCE / 30.0) ** 2)) + 1e-5 * np.eye(N)
+#: Two rows are so alike that a pivot fails in narrow formats.
+NEARLY_SINGULAR = with_twins(A, ((3, 77),), 1e-6)
 #: Three tiles of FP64, half of L.
 TIGHT: dict[str, Any] = {"tile_size": NB, "memory_budget": "30 kB", "devices": "host:0"}
 ROOMY: dict[str, Any] = {"tile_size": NB, "memory_budget": "400 kB", "devices": "host:0"}

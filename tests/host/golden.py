@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 import ooc_chol as oc
 from tests.golden import GoldenFile, digest, library
+from tests.host.escalation_cases import with_twins
 
 #: Digests and keys by the name of a case, and the library with which they were made.
 FILE = GoldenFile(Path(__file__).with_name("golden_bits.json"), "tests.host.golden")
@@ -40,7 +41,9 @@ def cases() -> dict[str, dict[str, Any]]:
     residue = {**plain, "fp64": "residue", "memory_budget": "4 MiB"}
     mixed = {**plain, "precision_threshold": 1e-4}
     narrow = {**residue, "a": cauchy(2 * N, 0.05, 2, 1e-3), "precision_threshold": 1e-3, "moduli": 8}
-    hard = {**mixed, "a": cauchy(N, 0.2, 3, 1e-5)}
+    twins = (20, 50), (35, 90)
+    hard = {**mixed, "precision_threshold": 1e-3, "a": with_twins(plain["a"], twins[:1], 1e-8)}
+    harder = {**hard, "a": with_twins(plain["a"], twins, 1e-8)}
     return {
         "native": plain,
         "native, file": {**plain, "store": "native.ooc"},
@@ -51,8 +54,8 @@ def cases() -> dict[str, dict[str, Any]]:
         "mixed residue": {**residue, "precision_threshold": 1e-4, "moduli": 8},
         "mixed residue, FP16": {**narrow, "half_products": True},
         "escalated": hard,
-        "escalated to FP64": {**hard, "a": cauchy(N, 0.4, 3, 1e-7), "precision_threshold": 1e-5},
-        "escalated residue": {**hard, "fp64": "residue", "memory_budget": "4 MiB"},
+        "escalated to FP64": harder,
+        "escalated residue": {**harder, "fp64": "residue", "memory_budget": "4 MiB"},
     }
 
 

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+from tests.host.escalation_cases import ROW
 from tests.inside.kernels import current_threads
 
-N, NB = 128, 32
+N, NB = 160, 32
 OPTIONS: dict[str, dict[str, Any]] = {
     "fp64": {},
     "residue": {"fp64": "residue"},
@@ -38,8 +39,9 @@ MORE = {"dense/execution": 3, "dense/factor": 3, "hardware/host": 2, "runtime/sh
 #: Folders whose modules or folders are each a part; all else counts by the first of its names.
 SPLIT = ("dense", "hardware", "kernels", "memory", "runtime")
 DISTANCE = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
-#: The second one is so near to singular that pivots fail in narrow formats: a tile row is computed again, and then everything.
-EASY, HARD = np.exp(-DISTANCE / 20.0) + 0.1 * np.eye(N), np.exp(-((DISTANCE / 30.0) ** 2)) + 1e-3 * np.eye(N)
+EASY = np.exp(-DISTANCE / 20.0) + 0.1 * np.eye(N)
+#: Pivots fail in narrow formats: a tile row is computed again, and then everything.
+HARD = ROW._replace(twins=((20, 50), (35, 90))).matrix()
 ROOT = os.path.dirname(oc.__file__) + os.sep
 
 Counts = Counter[str]

@@ -14,7 +14,7 @@ import pytest
 import ooc_chol as oc
 from tests.cluster_machines import cluster_of
 from tests.entries import Entries
-from tests.host.escalation_cases import Case
+from tests.host.escalation_cases import ROW
 from tests.host.mixed_precision import check_certified, matern
 from tests.inside.cluster import ClusterRates, WorkerRates, connection, plan_cluster, planning, rates
 from tests.inside.precision import Remedy
@@ -36,11 +36,10 @@ CALLS = {
 }
 #: Calls in mixed precision, by the last remedies of their runs on two workers; found by search.
 HISTORIES = {
-    "none": (Case(64, 16, "4 MB", 1e-2, 1e-2, True), {None}),
-    "row": (Case(64, 16, "4 MB", 1e-4, 1e-3, True), {Remedy.ROW}),
-    "panel": (Case(104, 8, "4 MB", 1e-5, 1e-4, True), {Remedy.PANEL}),
-    "restart": (Case(64, 16, "4 MB", 1e-5, 1e-3, True), {Remedy.RESTART}),
-    "fp64": (Case(64, 16, "4 MB", 1e-6, 1e-2, True), {Remedy.FP64}),
+    "none": (ROW._replace(budget="4 MB", twins=()), {None}),
+    "row": (ROW._replace(budget="4 MB"), {Remedy.ROW}),
+    "two rows": (ROW._replace(budget="4 MB", twins=((20, 50), (35, 90))), {Remedy.FP64}),
+    "fp64": (ROW._replace(budget="4 MB", n=128, twins=((90, 118),)), {Remedy.FP64}),
 }
 
 

@@ -23,5 +23,5 @@ def test_a_factor_is_what_it_was(name, tmp_path):
 
 
 def test_narrow_products_and_failed_pivots_are_among_them():
-    assert "% in fp16" in GOLDEN["mixed residue, FP16"]["key"]["engine"]
+    assert "fp16 by norms" in GOLDEN["mixed residue, FP16"]["key"]["engine"]
     assert all(GOLDEN[name]["escalations"] for name in GOLDEN if name.startswith("escalated"))

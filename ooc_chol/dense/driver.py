@@ -95,17 +95,17 @@ def cholesky(
         Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
         complex A. Mixed precision is there for float64 alone.
     precision_threshold : float or None
-        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: tiles below
-        the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or FP64. The error of
-        the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model of its rounding errors.
-        By default all is FP64.
+        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: tiles
+        below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or FP64. The
+        error of the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model of its rounding
+        errors. By default all is FP64.
     lower : bool or None
         Which triangle is read: the lower one for True, the upper one for False, as in SciPy, whose default is the upper one. L is
         lower triangular all the same. By default the lower one, and an :class:`AsymmetryWarning` where a sample of some forty
         entries finds that A is not symmetric; either of True and False says that the other triangle does not count.
     strict : bool
-        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
-        more.
+        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the
+        first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool or None
@@ -481,12 +481,13 @@ def plan(
         each row's norm) up to order 32768 and 13 (50 bits) above, of complex128 15 and 14, of complex64 8 and 7 and of
         float32 always 7, which is as accurate as the device's own arithmetic, or as many as precision_threshold needs.
     precision_threshold : float or None
-        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the
-        narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then measured
-        with random vectors and certified. By default all is FP64.
+        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: tiles
+        below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or FP64. The
+        error of the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model of its rounding
+        errors. By default all is FP64.
     strict : bool
-        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is
-        more.
+        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the
+        first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool or None

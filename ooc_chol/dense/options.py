@@ -171,9 +171,10 @@ class FactorOptions:
     precision_threshold: float | None = _row(
         None,
         "float or None",
-        "Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. Each tile below the diagonal is stored in the "
-        "narrowest of FP64, FP32, FP16 and FP8 that this allows, and computed accordingly; the error of the factor is then "
-        "measured with random vectors and certified. By default all is FP64.",
+        "Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: "
+        "tiles below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or "
+        "FP64. The error of the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model "
+        "of its rounding errors. By default all is FP64.",
         parse=float,
         metavar="SHARE",
     )
@@ -184,17 +185,16 @@ class FactorOptions:
     half_products: bool | None = _row(
         None,
         "bool or None",
-        "In mixed precision through residues: whether products that are small by their expected norms run in FP16. By "
-        "default where rates say that this is faster.",
+        "In mixed precision through residues: whether products that are small run in FP16, by norms of L that are "
+        "measured as the run goes. By default where rates say that this is faster.",
         parse=_half_products,
         metavar="{yes,no}",
     )
     strict: bool = _row(
         True,
         "bool",
-        "Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in wider formats, at "
-        "last in FP64. If not, the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that "
-        "is more.",
+        "Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, "
+        "the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is more.",
     )
     dtype: str | None = _row(
         None,

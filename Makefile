@@ -52,7 +52,7 @@ test-thorough: $(ready)
 	@$(bin)/python -m tests.fuzz --minutes 30
 
 # Of old packages: what they call in newer ones beneath them is deprecated, and NumPy ignores that its array has grown since.
-of-old := -W ignore::DeprecationWarning -W "ignore:numpy.ndarray size changed:RuntimeWarning"
+of-old := -Wignore::DeprecationWarning "-Wignore:numpy.ndarray size changed:RuntimeWarning"
 test-oldest: bin = $(OLDEST)/bin
 test-oldest: $(ready-oldest)
 	@$(run-tests) --tier commit $(of-old)

@@ -12,6 +12,7 @@ import pytest
 
 import ooc_chol as oc
 from tests.host.escalation_cases import ROW
+from tests.host.matrices import FAMILIES, lapack_factor
 from tests.host.mixed_precision import measured
 from tests.host.structured import STRUCTURED
 from tests.host.turns import in_turn
@@ -83,6 +84,28 @@ def test_without_strict_the_first_factor_comes_with_its_bound_and_a_warning():
     bound = factor.report.certified_bound
     assert measured(np.asarray(factor), a, float(bound)) <= float(bound)
     assert float(bound) > 1e-8 and not factor.report.escalations
+
+
+#: What LAPACK itself is within of some thresholds below, but not of all.
+OF_FP64 = ["exponential", "matern25 nugget 1e-6", "graded down", "random", "random, condition 1e10", "scaled by powers of two"]
+
+
+@pytest.mark.parametrize(("family", "fp64"), pairwise(OF_FP64, ["native", "residue"]))
+def test_thresholds_near_fp64_are_kept_where_lapack_keeps_them(family, fp64):
+    """Random vectors show less than their own rounding there, and models of rounding errors what FP64 is within."""
+    n, refused = 180, []
+    a = FAMILIES[family](n)
+    least = measured(lapack_factor(a), a, 0.0)
+    for digits in np.arange(9.0, 16.1, 0.5):
+        threshold = 10.0**-digits
+        try:
+            with check_contract(a, threshold, tile_size=32, fp64=fp64) as factor:
+                assert not factor.report.escalations or threshold >= 1e-10
+        except oc.PrecisionError as error:
+            refused.append(threshold)
+            assert error.threshold == threshold < error.bound
+    assert all(threshold < least for threshold in refused if threshold >= 1e-13), (least, refused)
+    assert 10.0**-16 in refused, "and what is below FP64 is refused"
 
 
 @pytest.mark.parametrize("fp64", ["native", "residue"])

@@ -141,7 +141,7 @@ def test_tiles_stay_on_the_gpu_with_the_same_bits(n, nb, fp64):
 
 def test_mixed_precision_stays_on_the_gpu():
     a = FAMILIES["exponential"](1500)
-    options = {"precision_threshold": 1e-5, "tile_size": 128, "devices": "cuda:0"}
+    options = {"precision_threshold": 1e-5, "objective": "bytes", "tile_size": 128, "devices": "cuda:0"}
     with oc.cholesky(a, **options) as host, oc.cholesky(a, store="device", **options) as device:
         assert host.formats == device.formats and len(host.formats) > 1
         assert np.array_equal(np.asarray(host), np.asarray(device))

@@ -158,10 +158,10 @@ def executed(plan: Plan, a: Any, store: AbstractTier, devices: Sequence[TileDevi
     return execute(plan, devices, {"A": source_tier(a, plan.grid), "L": store})
 
 
-def measured_norms(a: Any, nb: int, devices: Sequence[TileDevice], *, samples: bool = False) -> MatrixNorms:
+def measured_norms(a: Any, nb: int, devices: Sequence[TileDevice]) -> MatrixNorms:
     """Norms of the tiles of a matrix, measured on ``devices``; an array that was given as a path stays open until they are."""
     source = as_source(a)
     try:
-        return measure_matrix(TileGrid(source.n, nb), devices, SourceTier(source, TileGrid(source.n, nb)), samples=samples)
+        return measure_matrix(TileGrid(source.n, nb), devices, SourceTier(source, TileGrid(source.n, nb)))
     finally:
         source.close()

@@ -21,9 +21,9 @@ def symmetric(n, scale=1.0):
     return scale * (np.tril(entries) + np.tril(entries, -1).T + np.diag(n + np.arange(n) / n))
 
 
-def surveyed(a, nb, *, samples=False):
+def surveyed(a, nb):
     """Norms of the tiles of A, a matrix or a source, on a GPU."""
-    return measured_norms(a, nb, [open_device("cuda:0")], samples=samples)
+    return measured_norms(a, nb, [open_device("cuda:0")])
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1.0, 1e300])
@@ -43,7 +43,7 @@ def test_norms_of_an_array_with_anything_above_the_diagonal(n, nb, scale):
 @pytest.mark.parametrize(("n", "nb"), [(300, 130), (2000, 256), (64, 64)])
 def test_a_sample_of_a_function_tells_what_to_expect_of_the_factor(n, nb):
     problem = CovarianceProblem(n)
-    found = surveyed(oc.from_function(n, problem.host_tile, cuda=problem.cuda_tile()), nb, samples=True)
+    found = surveyed(oc.from_function(n, problem.host_tile, cuda=problem.cuda_tile()), nb)
     grid, step = found.grid, sample_step(found.grid)
     rows = np.concatenate([np.arange(n)[span.start : span.stop : step] for span in map(grid.span, range(grid.nt))])
     expected = FactorNorms.expected(grid, problem.block(slice(0, n), slice(0, n))[np.ix_(rows, rows)], step)

@@ -48,7 +48,7 @@ def test_norms_of_blocks_are_those_of_the_matrix_to_the_bit(height, source):
     grid = TileGrid(N, NB)
     asked = Measuring(sample_step(grid), power=0)
     with opened_for_a_pass(("host:0",), grid) as devices:
-        whole = measure_matrix(grid, devices, SourceTier(as_source(A), grid), samples=True, probes=Probes.of(N))
+        whole = measure_matrix(grid, devices, SourceTier(as_source(A), grid), probes=Probes.of(N))
     parts = measured_by_blocks(blocks(height), asked, source)
     for name in ("tiles", "traces", "least", "largest", "diagonal"):
         assert np.array_equal(getattr(parts, name), getattr(whole, name)), name

@@ -131,7 +131,7 @@ def test_a_sample_of_the_tiles_tells_what_to_expect_of_the_factor(n, nb, devices
     rows = np.concatenate([np.arange(n)[span.start : span.stop : step] for span in map(grid.span, range(grid.nt))])
     expected = FactorNorms.expected(grid, a[np.ix_(rows, rows)], step)
     opened = [open_device(name, 2) for name in devices]
-    found = measured_norms(upper_poisoned(a), nb, opened, samples=True).expected
+    found = measured_norms(upper_poisoned(a), nb, opened).expected
     assert expected is not None and found is not None
     np.testing.assert_allclose(found.tiles, expected.tiles, rtol=NORM_RTOL)
     np.testing.assert_allclose(found.columns, expected.columns, rtol=NORM_RTOL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -421,11 +422,23 @@ def test_a_run_that_failed_is_gone_on_from_to_the_same_bits(engine, place):
         assert factor.report.resumed_tiles == GRID.n_tiles if len(a) == N else factor.report.resumed_tiles > 0
 
 
+def written():
+    """Files of tiles that are there."""
+    return [path for path in Path("L.zarr/L/c").rglob("*") if path.is_file()]
+
+
+def stop_once_written():
+    """Stop a run that has a tile in its file, however busy the thread is that writes."""
+    while not written():
+        time.sleep(0.001)
+    raise StopError
+
+
 def test_a_damaged_tile_of_a_checkpoint_is_computed_again():
     right = bits(oc.cholesky(A, **PLAIN))
     with pytest.raises(StopError):
-        oc.cholesky(stop_at(A, 28), checkpoint="L.zarr", **PLAIN)
-    there = [path for path in Path("L.zarr/L/c").rglob("*") if path.is_file()]
+        oc.cholesky(stop_at(A, 28, stop_once_written), checkpoint="L.zarr", **PLAIN)
+    there = written()
     assert there
     flip(there[0], 100)
     left = [Path("L.zarr", name + ".0123456789abcdef.part") for name in ("L/c/0/0", "zarr.json")]

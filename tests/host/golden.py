@@ -41,7 +41,7 @@ def cases() -> dict[str, dict[str, Any]]:
     residue = {**plain, "fp64": "residue", "memory_budget": "4 MiB"}
     mixed = {**plain, "precision_threshold": 1e-4}
     narrow = {**residue, "a": cauchy(2 * N, 0.05, 2, 1e-3), "precision_threshold": 1e-3, "moduli": 8}
-    twins = (20, 50), (35, 90)
+    twins = (35, 90), (20, 50)
     hard = {**mixed, "precision_threshold": 1e-3, "a": with_twins(plain["a"], twins[:1], 1e-8)}
     harder = {**hard, "a": with_twins(plain["a"], twins, 1e-8)}
     return {

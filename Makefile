@@ -3,7 +3,7 @@
 #   make demo    fit real terrain out of core, predict held-out heights, draw, trace; output in demo-output/
 #   make test    the tests that start nothing, and one of each dear kind for each system; `make test WORKERS=8` where there are cores
 #   make test-affected  of these the ones that a change since main can reach; `SINCE=HEAD~3`, `TIER=all` for all of them
-#   make test-all       all tests that can run here
+#   make test-all       all tests that can run here, and those of dense plans and runs again with tiles of order 4 and least memory
 #   make test-thorough  all combinations of parameters besides, long fuzzing, kills and soak
 #   make test-oldest    the tests of `make test` with the oldest packages that pyproject.toml allows, in $(OLDEST)
 #   make test-gpu  the tests that need a GPU, with the python3 that has CuPy; no set-up, no network
@@ -46,6 +46,7 @@ test-affected: $(ready)
 
 test-all: $(ready)
 	@$(run-tests) --tier all
+	@$(run-tests) --tier commit --granularity=hostile $$($(bin)/python -m tests.hostile)
 
 test-thorough: $(ready)
 	@$(run-tests) --tier all --thorough --hypothesis-profile=thorough

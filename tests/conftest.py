@@ -81,6 +81,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--seconds", metavar="FILE", type=Path, default=SECONDS, help="recorded seconds, by which a tier leaves cases out"
     )
+    group.addoption(
+        "--granularity", choices=("usual", "hostile"), default="usual", help="hostile: the least tiles, memory and threads"
+    )
     group.addoption("--told", metavar="FILE", type=Path, help="write what ran, was left out, and took how long to this JSON file")
     group.addoption("--require-cuda", metavar="N", type=int, default=0, help="fail unless N CUDA devices are visible to CuPy")
 
@@ -95,6 +98,10 @@ def _hear_interrupts() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     _hear_interrupts()
+    if config.getoption("--granularity") == "hostile":
+        from tests.hostile import make_hostile
+
+        make_hostile()
     config.stash[_deselected] = {}
     config.stash[_left_out] = {}
     config.stash[_skipped] = []
@@ -205,6 +212,11 @@ def _missing_here(item: pytest.Item) -> str | None:
             return f"the libraries and processor of {marker.args[0].name}"
     if "thorough" in names and not item.config.getoption("--thorough"):
         return "--thorough"
+    if item.config.getoption("--granularity") == "hostile":
+        from tests.hostile import usual_alone
+
+        if (what := usual_alone(item)) is not None:
+            return f"usual granularity ({what})"
     devices = _cuda_devices_needed(item) if names & {"cuda", "multigpu"} else 0
     if devices and cuda_device_count() < devices:
         return f"CuPy and {devices} CUDA device{'s' if devices > 1 else ''}"

@@ -6,7 +6,7 @@ NAMES = {
     "ooc_chol.forked": ("LOCK_TYPES",),
     "ooc_chol.runtime.garbage_collector": ("collector_off",),
     "ooc_chol.scipy_modules": ("linalg_module", "sparse_tools"),
-    "ooc_chol.team": ("ThreadTeam",),
+    "ooc_chol.team": ("ThreadTeam", "cores"),
     "ooc_chol.threads": ("users_code",),
 }
 MODULES = {

@@ -311,7 +311,7 @@ class Suite:
         return sum(self.seconds.get(test, 1.0) for test in tests)
 
     def look(self, fault: Mapping[str, Any], tests: Collection[str], ran: set[str], budget: float) -> dict[str, Any]:
-        """What these tests say of a fault, so many seconds of them; ``ran`` takes those that do not find it."""
+        """Verdict of these tests on a fault, so many seconds of them; ``ran`` takes those that do not find it."""
         chosen = self._spread(tests, budget)
         for stage in self._stages(chosen):
             if (found := self._first(fault, stage, ran)) is not None:

@@ -113,7 +113,7 @@ def _replace(function: Callable[..., Any], other: Callable[..., Any]) -> None:
 
 
 def usual_alone(item: pytest.Item) -> str | None:
-    """What a test says of the usual choice; None where it holds of any."""
+    """Usual choice that a test is about; None where it holds of any."""
     return USUAL.get(item.nodeid.partition("[")[0].rpartition("/")[2])
 
 

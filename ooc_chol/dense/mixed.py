@@ -59,7 +59,7 @@ def fp64_at_once(request: Request) -> CertifiedBound | None:
     asks for narrow products, moduli or fewest bytes, goes on in mixed precision.
     """
     options = request.options
-    if request.checkpoint or options.moduli is not None or options.half_products or options.objective == "bytes":
+    if not request.leaves_precision_open:
         return None
     grid, mixed = mixed_engine(request.problem, options)
     bound = _fp64_bound(grid, mixed)
@@ -78,7 +78,7 @@ def fp64_at_once(request: Request) -> CertifiedBound | None:
 
 
 def _fp64_bound(grid: TileGrid, options: FactorOptions) -> CertifiedBound:
-    """What FP64 is within, by the less accurate of its engines that may run."""
+    """Bound of FP64, by the less accurate of its engines that may run."""
     native = fp64_bound(grid.n, grid.nb, None)
     if options.fp64 != "residue":
         return native
@@ -136,23 +136,23 @@ def factor_mixed(ground: AbstractGround[PlanT]) -> MixedResult[PlanT]:
 
 
 def _left_for_errors(norms: MatrixNorms, threshold: float) -> float:
-    """What the certificate's own rounding leaves of a threshold; all of it where that takes too much, and FP64's word counts."""
-    rounding = least_bound(norms, PROBES)
-    return threshold - rounding if rounding <= MOST_ROUNDING * threshold else threshold
+    """Part of a threshold that the certificate's own rounding leaves; all where it takes too much, and FP64's word counts."""
+    return threshold - least_bound(norms, PROBES) if _is_certifiable(norms, threshold) else threshold
 
 
-def _is_certifiable(norms: MatrixNorms, options: FactorOptions) -> bool:
-    """Whether random vectors can tell that a factor is within the threshold, for all that rounding does to their products."""
-    assert options.precision_threshold is not None
-    return least_bound(norms, PROBES) <= MOST_ROUNDING * options.precision_threshold
+def _is_certifiable(norms: MatrixNorms, threshold: float) -> bool:
+    """Look whether random vectors can tell that a factor is within the threshold, for all that rounding does to products."""
+    return least_bound(norms, PROBES) <= MOST_ROUNDING * threshold
 
 
 def _begun(
     ground: AbstractGround[PlanT], options: FactorOptions, norms: MatrixNorms, within: float
 ) -> tuple[EscalationState, MixedResult[PlanT]]:
     """A first plan, and an empty store."""
+    threshold = ground.options.precision_threshold
+    assert threshold is not None
     precision = None if starts_in_fp64(ground.like) else formats_beside(ground.like, norms, options, within)
-    if precision is not None and not _is_certifiable(norms, options):  # nothing narrow could be certified
+    if precision is not None and not _is_certifiable(norms, threshold):  # nothing narrow could be certified
         moduli = max(precision.moduli, default_moduli(norms.grid.n, FP64))
         precision = replace(precision.widened(norms.grid.tiles()), moduli=moduli)
     if precision is None or ground.prefers_fp64(options, precision, _fp64_bound(norms.grid, options)):
@@ -198,9 +198,10 @@ def _attempt(
 ) -> _Step | None:
     """Run the plan once and certify the factor; what comes next, or None when it is good."""
     salvage, before, precision = Salvage(), result.execution, result.plan.precision
+    asked = ground.options.precision_threshold
+    assert asked is not None
     try:
-        tells = norms.probes is not None and _is_certifiable(norms, ground.options)
-        vectors = norms.probes.vectors if tells and norms.probes is not None else None
+        vectors = norms.probes.vectors if norms.probes is not None and _is_certifiable(norms, asked) else None
         execution = ground.run(result.plan, salvage, vectors, before.norms)
     except NotPositiveDefiniteError as error:
         if precision is None:
@@ -216,8 +217,6 @@ def _attempt(
     merged = _merged(before, execution.norms, result.plan)
     result.execution = replace(execution, seconds=before.seconds + execution.seconds, norms=merged)
     result.bound = _bound(ground, result, norms)
-    asked = ground.options.precision_threshold
-    assert asked is not None
     if result.is_finished or not ground.options.strict or result.bound.holds(asked):
         return None
     bound = float(result.bound)
@@ -227,7 +226,7 @@ def _attempt(
 
 
 def _bound(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: MatrixNorms) -> CertifiedBound:
-    """What the factor in the store is within: by random vectors, or where all is FP64 and that says more, by the model of it."""
+    """Bound of the factor in the store: by random vectors, or where all is FP64 and that says more, by the model of it."""
     plan, asked = result.plan, ground.options.precision_threshold
     assert asked is not None
     model = inf
@@ -245,7 +244,7 @@ def _bound(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: Mat
 
 
 def _is_in_fp64(plan: AbstractMixedPlan, precision: PrecisionMap) -> bool:
-    """Whether nothing is less accurate than FP64."""
+    """Look whether nothing is less accurate than FP64."""
     return precision.is_fp64 and (plan.moduli is None or plan.moduli >= default_moduli(plan.grid.n, FP64))
 
 

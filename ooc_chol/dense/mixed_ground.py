@@ -81,7 +81,7 @@ class AbstractGround(ABC, Generic[PlanT]):
         """The norms of A's tiles, what a sample tells of L, and A's products with ``probes``."""
 
     def prefers_fp64(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> bool:
-        """Whether FP64, which is within ``bound``, is predicted to take no longer than this map; never where nothing is."""
+        """Tell that FP64, within ``bound``, is predicted to take no longer than this map; never where nothing is."""
         return False
 
     @abstractmethod

@@ -161,7 +161,7 @@ class LocalGround(AbstractGround[Plan]):
 
 @final
 class LocalPrices:
-    """What each way to factor would take on this machine."""
+    """Predicted seconds of each way to factor on this machine."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -181,12 +181,10 @@ class LocalPrices:
         return pass_seconds(self._request.problem, self._request.options, grid, self._request.rates_at)
 
     def prefers_fp64(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> bool:
-        """Whether FP64 is within the threshold and takes no longer, by rates; what is asked for by name is done."""
+        """Tell that FP64 is within the threshold and takes no longer, by rates; what is asked for by name is done."""
         asked = self._request.options
         assert asked.precision_threshold is not None
-        if asked.moduli is not None or asked.half_products or asked.objective == "bytes" or self._request.checkpoint:
-            return False
-        if not bound.holds(asked.precision_threshold) or self.fp64 is None:
+        if not self._request.leaves_precision_open or not bound.holds(asked.precision_threshold) or self.fp64 is None:
             return False
         options, precision = computed_here(options, precision)
         seconds = self.mixed(options, precision)

@@ -74,6 +74,12 @@ class Request:
         """Threshold and rule of the call; None where it gave none."""
         return self.asked or precision_asked(self.options)
 
+    @property
+    def leaves_precision_open(self) -> bool:
+        """True where seconds may decide on FP64 or mixed: nothing narrow, fewest bytes or a checkpoint is asked for."""
+        asked = self.options
+        return not (self.checkpoint or asked.moduli is not None or asked.half_products or asked.objective == "bytes")
+
     def in_fp64(self) -> Request:
         """The same call without a threshold, for which FP64 is good enough, and as fast as anything."""
         options = replace(self.options, precision_threshold=None, precision_rule=FactorOptions.precision_rule, half_products=None)

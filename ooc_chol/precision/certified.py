@@ -103,7 +103,7 @@ class CertifiedBound:
 
 
 def fp64_bound(n: int, nb: int, moduli: int | None) -> CertifiedBound:
-    """What FP64 itself is within, whatever the matrix, where rounding errors are independent (Higham and Mary, SISC 2019).
+    """Bound of FP64 itself, whatever the matrix, where rounding errors are independent (Higham and Mary, SISC 2019).
 
     Twice ``sqrt(r**2 + s**2)`` in units of the unit roundoff u, by ``||A||_F >= trace(A) / sqrt(n)``. TRSM and POTRF of a tile
     err by ``s = sqrt(nb) n**(1/4)``, from sums of nb products in rows whose norm is that of L_jj, ``||L_jj||_2**2 <= ||A||_F``.

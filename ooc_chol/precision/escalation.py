@@ -1,4 +1,4 @@
-"""What is done when mixed precision is not good enough: FP64, so that no call takes a third factorization.
+"""Remedies where mixed precision is not good enough: FP64, so that no call takes a third factorization.
 
 Rounding may cost a matrix its positive definiteness. So a failed pivot is first taken for a fault of the formats. Where that is
 little work its row is computed again in FP64, once; what fails after that, and a factor that is complete but not certified to be
@@ -23,7 +23,7 @@ MOST_WORK = 1 + LOCAL_WORK + 1
 
 
 class Remedy(Enum):
-    """What is computed again where a factor was not good enough: a row, or everything."""
+    """Part that is computed again where a factor was not good enough: a row, or everything."""
 
     ROW = "row"
     FP64 = "fp64"
@@ -96,7 +96,7 @@ class EscalationState:
     rows: set[int] = field(default_factory=set)  # that were computed again
 
     def next(self, column: int, start: int) -> tuple[Remedy, float]:
-        """What to do about a failed pivot, where all before tile column ``start`` is complete; the share of the work at most."""
+        """Remedy of a failed pivot, where all before tile column ``start`` is complete, and the share of the work at most."""
         work = self._row_share(start) + self._columns_share(start, column)
         if self.rows or work > LOCAL_WORK:
             return Remedy.FP64, 1.0

@@ -1,4 +1,4 @@
-"""What a product of tiles in FP16 loses, and the share of products that norms expected of L let run so.
+"""Errors of products of tiles in FP16, and the share of products that norms expected of L let run so.
 
 ``A_ij - sum_k L_ik L_jk.T``: rounding both factors of product k to FP16 errs by ``u sqrt(2 / 3)`` times what the product of two
 random matrices of their norms would be, and the errors of different k are independent.
@@ -31,7 +31,7 @@ SEEN_OF_SUM_ERROR = 0.18
 
 
 def narrow_of(norms: FactorNorms, row: int, panel: Panel, allowed: float, nb: int) -> tuple[NDArray[np.bool_], float]:
-    """Which of ``row``'s products with the columns of ``panel`` and tile columns before it run in FP16: the smallest ones.
+    """Choose which of ``row``'s products with the columns of ``panel`` and tile columns before it run in FP16: the smallest ones.
 
     One choice for all columns, which are multiplied at once: the squared error of each tile is at most ``allowed``. Returns the
     squared errors of all tiles together, too.

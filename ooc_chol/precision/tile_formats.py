@@ -329,7 +329,7 @@ def _explained(norms: MatrixNorms) -> float:
 
 
 def most_moduli_needed(n: int, threshold: float) -> int:
-    """What :func:`enough_moduli` comes to at most for a matrix of order ``n`` whose diagonal is even."""
+    """Most that :func:`enough_moduli` comes to for a matrix of order ``n`` whose diagonal is even."""
     for count in range(4, MOST_MODULI):
         # Exponents are whole: a step is less than twice the least. ||A||_F is at least trace / sqrt(n).
         if _CERTIFIED * 2.0 * 2.0 ** -ResidueBasis(count).bits * sqrt(n / 6) <= LEAST_RESIDUE_PART * threshold:

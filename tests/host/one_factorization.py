@@ -84,7 +84,7 @@ def cases() -> Iterator[Case]:
 
 
 class Outcome(NamedTuple):
-    """What became of a case."""
+    """Outcome of a case."""
 
     case: Case
     steps: tuple[str, ...]

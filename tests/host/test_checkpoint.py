@@ -63,7 +63,7 @@ def begun(path: Path, a=A, calls: int = 62, **options) -> Path:
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("kills", [pytest.param(12, marks=pytest.mark.commit), 32])
 def test_kills_at_random_moments_are_gone_on_from_to_the_same_bits(kills, tmp_path):
-    """Of every engine, with as many kills; what ends a child is SIGKILL at any time, or in the middle of a write."""
+    """Every engine with as many kills; what ends a child is SIGKILL at any time, or in the middle of a write."""
     told = tmp_path / "kills.json"
     words = [sys.executable, ROOT / "benchmarks/kills.py", "--kills", str(kills), "--seed", "1", "--output", told]
     done = subprocess.run(words, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, check=False)

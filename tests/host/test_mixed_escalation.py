@@ -90,7 +90,7 @@ def test_a_row_in_a_panel_is_one_of_several():
     ids=["a second row", "a row that is too much work"],
 )
 def test_only_fp64_is_enough(case, steps):
-    """What FP64 gives from the start, to the bit."""
+    """Factor that FP64 gives from the start, to the bit."""
     factor = factor_of(case)
     assert remedies(factor) == steps
     last = factor.report.escalations[-1]

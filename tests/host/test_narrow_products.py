@@ -110,7 +110,7 @@ def test_the_same_plan_gives_the_same_bits():
 
 @pytest.mark.parametrize("calls", [110, 130])
 def test_a_resumed_run_gives_the_bits_of_one_that_was_not_interrupted(calls, tmp_path):
-    """What it finds in the file has norms, too."""
+    """Tiles that it finds in the file have norms, too."""
     a = exponential(700)
     whole = factored(a, 1e-3)
     with pytest.raises(StopError):

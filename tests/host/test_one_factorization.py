@@ -24,7 +24,7 @@ TOO_MANY = pytest.mark.xfail(strict=True, raises=AssertionError, reason="3.7 % o
 
 @cache
 def found(step: int) -> list[Outcome]:
-    """What becomes of every so many of all cases."""
+    """Outcomes of every so many of all cases."""
     return list(outcomes(list(cases())[::step]))
 
 

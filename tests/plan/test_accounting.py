@@ -154,7 +154,7 @@ def test_sums_in_fp16_of_larger_tiles_may_err_by_more():
 
 @given(seed=seeds, data=st.data())
 def test_only_products_that_ran_in_fp16_count_as_such(seed, data):
-    """Of the map's products none, where all ran through residues; each that ran in FP16 adds to the arithmetic."""
+    """None of the map's products where all ran through residues; each that ran in FP16 adds to the arithmetic."""
     precision, rows = problem(seed)
     rows[:, NORM_COLUMNS.index("largest")] = rows[:, FROBENIUS]
     nt, narrow = precision.grid.nt, np.zeros((5, 5, 5), dtype=np.bool_)

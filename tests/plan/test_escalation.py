@@ -14,7 +14,7 @@ GRID = TileGrid(160, 10)
 
 
 def remedies(state: EscalationState, columns: list[int]) -> list[Remedy]:
-    """What is done where these columns fail, one after the other, and all before each is complete."""
+    """Remedies where these columns fail, one after the other, and all before each is complete."""
     return [state.next(column, column)[0] for column in columns]
 
 
@@ -23,7 +23,7 @@ def remedies(state: EscalationState, columns: list[int]) -> list[Remedy]:
 
 @pytest.mark.parametrize("again", [1, 2, 0])
 def test_a_row_and_then_fp64(again):
-    """Whether it fails again at the row that was computed in FP64, behind it, or before it."""
+    """A failure again at the row that was computed in FP64, behind it, or before it."""
     assert remedies(EscalationState(GRID), [1, again]) == [Remedy.ROW, Remedy.FP64]
 
 

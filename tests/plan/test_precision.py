@@ -219,7 +219,7 @@ def measured(a: np.ndarray, nb: int, pivot: float | None = None) -> MatrixNorms:
 
 
 def rounding_error(a: np.ndarray, nb: int, moduli: int) -> float:
-    """What rounding rows in front of diagonal tiles to integers really changes of all products, in Frobenius norm."""
+    """Change of all products by rounding rows in front of diagonal tiles to integers, in Frobenius norm."""
     basis, grid = ResidueBasis(moduli), TileGrid(len(a), nb)
     factor = np.linalg.cholesky(a)
     exponents = np.array([basis.exponent(a_ii) for a_ii in a.diagonal()])[:, None]

@@ -66,7 +66,7 @@ def precision_of(a, nb, threshold) -> PrecisionMap:
 
 
 def measured(lower, grid) -> np.ndarray:
-    """What kernels measure of each packed tile of L."""
+    """Numbers that kernels measure of each packed tile of L."""
     rows = np.zeros((grid.n_tiles, len(NORM_COLUMNS)))
     for i, j in grid.tiles():
         magnitudes = np.abs(tile_of(lower, grid, i, j))
@@ -80,14 +80,14 @@ def panels_of(nt, width) -> list[Panel]:
 
 
 def learn_panel(choice, panel, rows, grid):
-    """What a run tells as a panel has become final."""
+    """Numbers that a run tells as a panel has become final."""
     for i in range(panel.k0, grid.nt):
         first, count = grid.packed(i, panel.k0), min(panel.width, i + 1 - panel.k0)
         choice.learn(i, panel.k0, rows[first : first + count])
 
 
 def decided(precision, rows, width) -> MeasuredProducts:
-    """What a run decides, panel by panel, as each has become final."""
+    """Decisions of a run, panel by panel, as each has become final."""
     grid, panels = precision.grid, panels_of(precision.grid.nt, width)
     choice = MeasuredProducts(precision, panels)
     for number, panel in enumerate(panels):

@@ -196,7 +196,7 @@ def _run(
 
 
 def _decisions(plan: Plan, norms: NDArray[np.float64] | None) -> NarrowDecisions | None:
-    """What decides which products run in FP16; None where strips hold no such entries."""
+    """Decisions on products in FP16; None where strips hold no such entries."""
     if plan.precision is None or not isinstance(plan.layout, ResidueLayout) or not plan.layout.has_fp16:
         return None
     return NarrowDecisions(plan.precision, plan.panels, given=plan.given, norms=norms)

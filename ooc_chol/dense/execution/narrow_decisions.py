@@ -16,7 +16,7 @@ from ooc_chol.tasks.panels import Panel
 
 @final
 class NarrowDecisions:
-    """What all devices of a run share; called by the thread that enqueues for them.
+    """Decisions that all devices of a run share, made by the thread that enqueues for them.
 
     ``given`` tiles of L are there before the run, with the ``norms`` that an earlier one measured.
     """
@@ -51,7 +51,7 @@ class NarrowDecisions:
         self._sent[row, self._number[column]] = event, read
 
     def of(self, row: int, column: int, ks: range) -> list[bool]:
-        """Whether the products of ``row`` with the panel of tile column ``column`` run in FP16, for each tile column in ``ks``.
+        """Decide for each tile column in ``ks`` if products of ``row`` with the panel of tile column ``column`` run in FP16.
 
         Waits for norms: those of a row's tiles in the panel before, whose kernels were enqueued a panel ago.
         """

@@ -43,7 +43,7 @@ class Finisher:
         self._norms.copy_rows(stream, first, count)
 
     def sent(self, first: int, count: int) -> NDArray[np.float64]:
-        """What was measured of these tiles, once the copy is complete."""
+        """Numbers that were measured of these tiles, once the copy is complete."""
         return self._norms.rows(first, count)
 
     def norms(self, stream: AbstractStream) -> NDArray[np.float64]:

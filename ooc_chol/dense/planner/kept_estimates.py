@@ -1,4 +1,4 @@
-"""What closed forms said of a problem: a later call of the same shape asks again, and a call several times."""
+"""Answers of closed forms on a problem: a later call of the same shape asks again, and a call several times."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ renewed_in_child(_kept.clear)
 def kept_estimate(
     what: str, problem: Problem, options: FactorOptions, rates_at: RatesAt, ask: Callable[[FactorOptions, RatesAt], T]
 ) -> T:
-    """What ``ask`` says, or said of the same problem, options, free bytes and rates before; what it raises is not kept."""
+    """Answer of ``ask``, or that on the same problem, options, free bytes and rates before; what it raises is not kept."""
     names = resolve_devices(options.devices, must_exist=False)
     options = replace(options, devices=names, memory_budget=budget_of(options, names))
     key = what, problem, options

@@ -77,7 +77,7 @@ class _Request:
 
     @property
     def must_be_narrow(self) -> bool:
-        """Whether products in FP16 are asked for; else they are compared with the best plan that has none."""
+        """True where products in FP16 are asked for; else they are compared with the best plan that has none."""
         return self.half_share is not None and bool(self.options.half_products)
 
     def may_be_narrow(self, rates: Rates | None) -> bool:

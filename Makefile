@@ -61,7 +61,8 @@ test-oldest: $(ready-oldest)
 # The machine's own python3: a GPU machine has CuPy there. Needs CuPy, nvmath-python, perfetto, pytest and hypothesis; with
 # pytest-xdist a process a GPU. What measures rates and free memory comes behind, one after the other.
 GPUS ?= $(or $(shell nvidia-smi -L 2>/dev/null | grep -c GPU),1)
-gpu-tests = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" python3 -m pytest -q tests --ignore=tests/plan --require-cuda 1 -p no:benchmark
+gpu-files = tests/cuda $$(grep -rlE 'mark\.(cuda|multigpu)' --include='test_*.py' tests/apps tests/host)
+gpu-tests = PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" python3 -m pytest -q $(gpu-files) --require-cuda 1 -p no:benchmark
 test-gpu:
 	@processes=; if python3 -c 'import xdist' 2>/dev/null; then processes="-n $(GPUS) --dist loadfile"; fi; \
 	    $(gpu-tests) $$processes -m "(cuda or multigpu) and not alone"

@@ -83,19 +83,18 @@ def test_every_tile_has_the_value_of_its_format():
 def test_the_bits_depend_on_the_arithmetic_key_alone(tmp_path):
     from tests.inside.kernels import workspace_bytes
 
-    a = exponential(1300, 0.02)
-    first = oc.cholesky(a, precision_threshold=1e-5, tile_size=64, devices="cuda:0", **NARROW)
-    least = workspace_bytes(64, 4)
-    for extra in (8 << 20, 12 << 20, 30 << 20):
-        options = {
-            "tile_size": 64,
-            "devices": "cuda:0",
-            "memory_budget": least + extra,
-            "store": tmp_path / f"{extra}.ooc",
-            **NARROW,
-        }
-        with oc.cholesky(a, precision_threshold=1e-5, **options) as other:
-            assert np.array_equal(np.asarray(first), np.asarray(other)), extra
+    a, least = exponential(1300, 0.02), workspace_bytes(64, 4)
+    options = {"tile_size": 64, "devices": "cuda:0", "fp64": "residue", **NARROW}
+    found = {}
+    for products in (False, None):
+        for budget in (None, least + (8 << 20), least + (12 << 20), least + (30 << 20)):
+            place = tmp_path / f"{products}{budget}.ooc"
+            options |= {"half_products": products, "memory_budget": budget, "store": place}
+            with oc.cholesky(a, precision_threshold=1e-5, **options) as factor:
+                key = tuple(factor.arithmetic_key.items())
+                assert np.array_equal(np.asarray(factor), found.setdefault(key, np.asarray(factor))), (products, budget)
+        if products is False:
+            assert len(found) == 1  # what runs in FP16 follows panels, and these the memory
 
 
 @pytest.mark.parametrize("name", CASES)

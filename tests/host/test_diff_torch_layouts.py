@@ -201,6 +201,18 @@ def test_what_the_refusal_names_differentiates_twice_in_torch_func_too(sparse, t
         assert (found - wanted).abs().max() <= 1e-10 * scale
 
 
+@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"])
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2)])
+def test_sparse_tensors_need_not_be_square(sparse, torch, shape, layout):
+    full = np.where(np.arange(6).reshape(shape) % 4 == 1, 0.0, np.random.default_rng(1).standard_normal(shape))
+    blocks = {"blocksize": (1, 1)} if layout in ("sparse_bsr", "sparse_bsc") else {}
+    dense = torch.from_numpy(full).requires_grad_()
+    a = sparse.CSR.of(dense.to_sparse(layout=getattr(torch, layout), **blocks))
+    assert tuple(a.shape) == shape and np.array_equal(a.to_dense().detach().numpy(), full)
+    (a.to_dense() ** 2).sum().backward()
+    assert np.array_equal(dense.grad.numpy(), 2 * full)
+
+
 def test_a_tensor_with_dense_dimensions_is_refused(sparse, torch):
     hybrid = torch.sparse_coo_tensor(torch.tensor([[0, 2]]), torch.ones(2, 4, dtype=torch.float64), (3, 4))
     with pytest.raises(ValueError, match="1 sparse dimension and 1 dense"):

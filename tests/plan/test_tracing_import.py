@@ -150,6 +150,35 @@ def test_a_trace_that_was_cut_off_is_named(tmp_path):
             Trace.load(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "value", "said"),
+    [
+        ("step", "string_value", "first", "'step' of an operation is 'first'"),
+        ("step", "int_value", -1, "'step' of an operation is -1"),
+        ("block", "int_value", 3, "'block' of an operation is 3"),
+        ("format", "bool_value", True, "'format' of an operation is True"),
+        ("flops", "double_value", 0.5, "'flops' of an operation is 0.5"),
+        ("bytes", "bool_value", True, "'bytes' of an operation is True"),
+        ("step", None, None, "an operation has no 'step'"),
+    ],
+)
+def test_an_annotation_of_another_kind_is_named(tmp_path, name, field, value, said):
+    trace = pb.Trace.FromString(Trace(tuple(simulate(SMALL))).save(tmp_path / "run.pftrace").read_bytes())
+    titles = {entry.iid: entry.name for packet in trace.packet for entry in packet.interned_data.debug_annotation_names}
+    notes = [note for packet in trace.packet for note in packet.track_event.debug_annotations]
+    named = [note for note in notes if titles[note.name_iid] == name]
+    assert named
+    for note in named:
+        if field is None:
+            note.ClearField("name_iid")
+            note.name = "another"
+        else:
+            setattr(note, field, value)
+    (tmp_path / "other.pftrace").write_bytes(trace.SerializeToString())
+    with pytest.raises(ValueError, match=f"other.pftrace is a damaged trace of ooc_chol: {said}"):
+        Trace.load(tmp_path / "other.pftrace")
+
+
 @pytest.mark.parametrize("recorded", sorted(RECORDED.glob("*.pftrace.gz")), ids=lambda path: path.name)
 def test_a_recorded_trace_opens_with_its_tracks(recorded):
     packets = pb.Trace.FromString(gzip.decompress(recorded.read_bytes())).packet

@@ -103,8 +103,9 @@ def test_wrong_lengths_and_levels_are_named():
         score(prediction, [0.0], [0.0])
     with pytest.raises(ValueError, match=r"held-out value 1 .* is nan"):
         score(prediction, [0.0, np.nan], [0.0])
-    with pytest.raises(ValueError, match="level is 95"):
-        prediction.interval(95)
+    for level in (95, 1.0, 0.0, -0.5, np.nan):
+        with pytest.raises(ValueError, match=f"level is {level}, but a probability between 0 and 1"):
+            prediction.interval(level)
 
 
 def example(n=60, q=0, mean="constant"):

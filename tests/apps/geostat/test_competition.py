@@ -52,6 +52,14 @@ def test_the_twin_is_a_draw_of_its_model_with_gaps_as_the_true_ones():
     assert half == pytest.approx(TWIN_MODEL.variance * (1 - np.exp(-0.0092739 / TWIN_MODEL.range)), rel=0.05)
 
 
+def test_the_smallest_twin_has_ten_pixels_along_each_side():
+    twin = make_twin((10, 10))
+    assert len(twin.values) + len(twin.test_values) == 100 and 0 < len(twin.test_values) < 50
+    for shape in ((9, 10), (10, 9)):
+        with pytest.raises(ValueError, match=f"{shape[0]} by {shape[1]} pixels is too small: take 10 and more"):
+            make_twin(shape)
+
+
 def test_the_command_fits_predicts_and_scores(file, tmp_path, capsys):
     path, twin = file
     out, picture = tmp_path / "heaton.json", tmp_path / "heaton.png"

@@ -84,6 +84,13 @@ def test_values_are_kept_and_changed_by_name(model, sites):
 
 
 @CASES
+def test_a_nugget_that_is_no_variance_is_refused(model, sites):
+    for nugget in (-0.1, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"nugget is {nugget}, but it must be finite, and zero or positive"):
+            model.with_values(nugget=nugget)
+
+
+@CASES
 def test_matrices_are_symmetric_positive_definite_with_the_sill_on_the_diagonal(model, sites):
     places = sites(150, 3)
     whole = np.empty((150, 150))

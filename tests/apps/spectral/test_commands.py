@@ -103,14 +103,17 @@ def test_pictures_are_drawn_again(folder, capsys):
     assert is_picture(folder / "eigenvectors.png") and is_picture(folder / "places.png")
 
 
-def test_a_partition_file_is_not_replaced_unasked(folder, capsys):
+@pytest.mark.parametrize("cut", [("bisect", "grid.txt"), ("partition", "grid.txt", 3)], ids=lambda cut: cut[0])
+def test_a_partition_file_is_not_replaced_unasked(folder, capsys, cut):
     (folder / "parts").write_text("the only copy of a thesis\n")
-    assert "parts" in refused(capsys, "bisect", "grid.txt", "--output", "parts")
-    assert "--force" in refused(capsys, "bisect", "grid.txt", "--output", "parts")
+    assert "parts" in refused(capsys, *cut, "--output", "parts")
+    assert "--force" in refused(capsys, *cut, "--output", "parts")
     assert (folder / "parts").read_text().startswith("the only copy")
-    told(capsys, "bisect", "grid.txt", "--output", "parts", "--force")
+    told(capsys, *cut, "--output", "parts", "--force")
     assert len(spectral.read_partition("parts")) == N
-    assert "same file" in refused(capsys, "bisect", "grid.txt", "--output", "grid.txt", "--force")
+    graph = (folder / "grid.txt").read_bytes()
+    assert "same file" in refused(capsys, *cut, "--output", "grid.txt", "--force")
+    assert (folder / "grid.txt").read_bytes() == graph
 
 
 @pytest.mark.parametrize(

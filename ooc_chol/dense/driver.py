@@ -31,7 +31,15 @@ from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import excess_of_budget
 from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import Place, Progress, Request, place_of_checkpoint, problem_of_order, rates_of_request
+from ooc_chol.dense.request import (
+    Place,
+    Progress,
+    Request,
+    check_kind_of_store,
+    place_of_checkpoint,
+    problem_of_order,
+    rates_of_request,
+)
 from ooc_chol.dense.resuming import own_plan_and_store
 from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
@@ -542,6 +550,7 @@ def plan(
         dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
     )
     _check_lower(lower)
+    check_kind_of_store(store)
     if client is not None or (client := current_client(n_or_a)) is not None:
         from ooc_chol.dense.cluster.calls import ClusterCall, plan_on_cluster
 

@@ -136,6 +136,12 @@ class Request:
         return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
 
 
+def check_kind_of_store(store: object) -> None:
+    """Refuse what is no place for L."""
+    if not (store is None or isinstance(store, str | os.PathLike | HostMemory)):
+        raise TypeError(f"store is a {type(store).__name__}; give the path of a file, or a HostMemory")
+
+
 def is_memory(store: Place) -> bool:
     """Whether L goes to memory of its own."""
     return store is None or store == ON_DEVICE or isinstance(store, HostMemory)

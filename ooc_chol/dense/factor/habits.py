@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.conditioning import few_columns, one_norm_estimate
 from ooc_chol.dense.factor.operators import AbstractTriangular, TransposedFactor, block_of
+from ooc_chol.errors import MissingValueError
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.inputs import plain_array
@@ -167,7 +168,7 @@ class AbstractFactor(AbstractTriangular):
         Raises
         ------
         TypeError, ValueError
-            ``size`` is no number of samples, or the mean has another shape or is complex for a real A.
+            ``size`` is no number of samples, or the mean is no numbers, has another shape or is complex for a real A.
         TierError
             L cannot be read, or the factor is closed.
 
@@ -188,7 +189,7 @@ class AbstractFactor(AbstractTriangular):
         """
         n = self.shape[0]
         shape = () if size is None else _shape_of(size)
-        mean = mean if mean is None or device_of(mean) is not None else plain_array("mean", mean)
+        mean = mean if mean is None or device_of(mean) is not None else _mean_of(mean, self.dtype)
         if mean is not None and np.shape(mean) not in ((), (n,)):
             raise ValueError(f"the mean has shape {np.shape(mean)}, but A is ({n}, {n}): it must be ({n},), or a number")
         if self.dtype.kind != "c" and mean is not None and _is_complex(mean):
@@ -264,6 +265,22 @@ def _unit_normals(generator: Any, count: int, n: int, dtype: np.dtype[Any]) -> A
     parts = generator.standard_normal((count, n, 2))
     parts *= math.sqrt(0.5)
     return parts.view(np.complex128)[..., 0]
+
+
+def _mean_of(mean: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A mean as an array of numbers; objects that are numbers in the type of the samples."""
+    try:
+        given = plain_array("mean", mean)
+        if given.dtype.kind not in "biufcO":
+            raise TypeError(f"it is of {given.dtype}")
+        return given.astype(dtype) if given.dtype.kind == "O" else given
+    except MissingValueError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = ValueError if isinstance(error, OverflowError) else type(error)
+        raise kind(
+            f"mean is a {type(mean).__name__} that has no numbers: give a number, or one for each row of A ({error})"
+        ) from None
 
 
 def _is_complex(mean: Any) -> bool:

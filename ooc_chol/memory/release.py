@@ -5,7 +5,8 @@ from __future__ import annotations
 import atexit
 import time
 from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import final
 
 import numpy as np
@@ -19,6 +20,8 @@ from ooc_chol.threads import LOOK_SECONDS, OwnThread, start
 
 #: Seconds for which memory is kept for the next call, and how many times as much as that needs it may be.
 GRACE_SECONDS, MOST_EXCESS = 2.0, 2
+#: Seconds for which nothing is unlocked beside calls that launch kernels, and for which the next one is waited for.
+STANDING_SECONDS, BETWEEN_SECONDS = 60.0, 0.2
 #: Seconds for which the end of the process waits for the piece that is being unlocked.
 _EXIT_SECONDS = 0.5
 
@@ -94,6 +97,8 @@ class Releaser:
         self._releasing: list[MemoryBlock] = []
         self._thread: OwnThread | None = None
         self._in_haste = 0  # those who wait for the memory
+        self._calls = 0  # that launch kernels now, one after the other since `_standing_since`; or the last one ended
+        self._standing_since = self._standing_until = 0.0
         self._is_ending = False
 
     @property
@@ -101,6 +106,32 @@ class Releaser:
         """Bytes that are free for whoever asks: kept, or being released."""
         with self._changed:
             return sum(block.nbytes for block in (*self._pending, *self._releasing) if block.is_anyones)
+
+    @contextmanager
+    def standing_back(self) -> Iterator[None]:
+        """Unlock nothing inside the ``with`` block, for a minute at most, unless somebody waits for the memory.
+
+        Who launches kernels waits for the driver's lock else, a third of the time.
+        """
+        with self._changed:
+            now = time.monotonic()
+            if not self._calls and now > self._standing_until:
+                self._standing_since = now
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._standing_until = time.monotonic() + BETWEEN_SECONDS
+                self._changed.notify_all()
+
+    def _standing_seconds(self, now: float) -> float:
+        """For how long calls keep memory from being unlocked; not positive where they do not."""
+        if self._in_haste:
+            return 0.0
+        most = self._standing_since + STANDING_SECONDS
+        return (most if self._calls else min(most, self._standing_until)) - now
 
     def hand_over(self, held: list[MemoryBlock], grace_seconds: float | None = None) -> None:
         """Empty ``held``: blocks that are page-locked are kept and then released, others are freed at once. Returns at once.
@@ -190,10 +221,15 @@ class Releaser:
     def _next(self, *, is_due: bool = False) -> MemoryBlock | None:
         """Take out a block to be released: the oldest one, if it is due."""
         with self._changed:
-            if not self._pending or self._is_ending or not (is_due or self._pending[0].due <= time.monotonic()):
+            if not self._pending or self._is_ending or not (is_due or self._due_seconds() <= 0):
                 return None
             self._releasing.append(self._pending[0])
             return self._pending.pop(0)
+
+    def _due_seconds(self) -> float:
+        """Seconds until the first block is to be released."""
+        now = time.monotonic()
+        return max(self._pending[0].due - now, self._standing_seconds(now))
 
     def _release(self, block: MemoryBlock) -> None:
         """Release one block; an interrupt leaves what is left of it for the next time."""
@@ -208,13 +244,13 @@ class Releaser:
                 self._changed.notify_all()
 
     def _pause(self, seconds: float) -> bool:
-        """Let those who launch have the driver's lock, twice as long as a piece took, unless somebody waits for the memory.
+        """Let those who launch have the driver's lock, twice as long as a piece took and through a call, unless memory is wanted.
 
         Returns whether to go on with the next piece.
         """
         until = time.monotonic() + PAUSE * seconds
         with self._changed:
-            while not self._in_haste and (left := until - time.monotonic()) > 0:
+            while not self._in_haste and (left := max(until - (now := time.monotonic()), self._standing_seconds(now))) > 0:
                 self._changed.wait(left)
         return not self._is_ending
 
@@ -243,7 +279,7 @@ class Releaser:
                     if not self._pending or self._is_ending:
                         self._thread = None  # within the lock: who hands over next starts another
                         return
-                    if (left := self._pending[0].due - time.monotonic()) > 0:
+                    if (left := self._due_seconds()) > 0:
                         self._changed.wait(left)
                 if (block := self._next()) is not None:
                     assert block.locks is not None  # others are freed at once

@@ -537,6 +537,64 @@ def test_what_is_due_sooner_is_released_first():
     assert not registrar.locked
 
 
+def handed_over(releaser: release.Releaser, registrar: Registrar, pieces: int) -> None:
+    """Give a block of so many locked pieces to a releaser, which may release it at once."""
+    block = release.MemoryBlock(np.zeros(pieces * MIB, np.uint8))
+    block.locks, at = PieceLocks(registrar, block.memory, piece_bytes=MIB), block.memory.ctypes.data
+    block.locks.begin(np.arange(at, at + pieces * MIB, MIB), at + pieces * MIB, [])
+    assert block.locks.holds(at, at + 1) and settled(lambda: len(registrar.locked) == len(block.locks.pieces))
+    block.holder = held = [block]
+    releaser.hand_over(held, 0.0)
+
+
+def test_nothing_is_unlocked_while_a_call_launches_kernels(monkeypatch):
+    monkeypatch.setattr(release, "BETWEEN_SECONDS", 0.0)
+    releaser, registrar = release.Releaser(), Registrar()
+    with releaser.standing_back(), releaser.standing_back():
+        handed_over(releaser, registrar, 5)
+        time.sleep(0.1)
+        locked = len(registrar.locked)
+    assert locked and settled(lambda: not registrar.locked)
+
+
+def test_who_waits_for_memory_does_not_wait_for_the_call(monkeypatch):
+    releaser, registrar = release.Releaser(), Registrar()
+    with releaser.standing_back():
+        handed_over(releaser, registrar, 5)
+        releaser.release_now()
+        assert not registrar.locked
+
+
+def test_a_long_call_lets_memory_go(monkeypatch):
+    monkeypatch.setattr(release, "STANDING_SECONDS", 0.05)
+    releaser, registrar = release.Releaser(), Registrar()
+    with releaser.standing_back():
+        handed_over(releaser, registrar, 5)
+        assert settled(lambda: not registrar.locked)
+
+
+def test_a_call_holds_up_a_release_that_has_begun(monkeypatch):
+    monkeypatch.setattr(release, "BETWEEN_SECONDS", 0.0)
+    releaser, registrar = release.Releaser(), Registrar()
+    unregister, begun, go = registrar.unregister, threading.Event(), threading.Event()
+
+    def slow(address):
+        begun.set()
+        go.wait(20)
+        unregister(address)
+
+    monkeypatch.setattr(registrar, "unregister", slow)
+    handed_over(releaser, registrar, 5)
+    assert begun.wait(20)
+    count = len(registrar.locked)
+    with releaser.standing_back():
+        go.set()
+        assert settled(lambda: len(registrar.locked) == count - 1)
+        time.sleep(0.1)
+        assert len(registrar.locked) == count - 1
+    assert settled(lambda: not registrar.locked)
+
+
 AT_EXIT = """
 import time
 import numpy as np

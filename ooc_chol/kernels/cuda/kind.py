@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import final
 
@@ -15,6 +15,7 @@ from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.interfaces.residues import ROW_STATE_BYTES
 from ooc_chol.kernels.interfaces.whole import AbstractResidentKernels, AbstractWholeKernels
 from ooc_chol.kernels.kinds import AbstractKernelKind, KernelFacts
+from ooc_chol.memory.release import RELEASER
 from ooc_chol.tasks.cholesky import Task, TaskKind, flops
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -110,5 +111,5 @@ class CudaKernelKind(AbstractKernelKind):
         return ""
 
     def calling(self) -> AbstractContextManager[None]:
-        """Do nothing: the host's BLAS is not called."""
-        return nullcontext()
+        """Let no host memory of an earlier call be unlocked: launches would wait for the driver's lock."""
+        return RELEASER.standing_back()

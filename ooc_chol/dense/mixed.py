@@ -32,11 +32,14 @@ from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.precision.accounting import doubtful_pivot, estimated_error
 from ooc_chol.precision.certified import (
+    MOST_ROUNDING,
     CertifiedBound,
     certified_bound,
     fp64_bound,
+    is_certifiable,
     least_bound,
     least_bound_of_order,
+    may_be_certifiable,
     ordinary_power,
 )
 from ooc_chol.precision.escalation import Escalation, EscalationState, Remedy, row_tiles
@@ -46,8 +49,6 @@ from ooc_chol.tasks.tiling import TileGrid
 
 #: Share of FP64's predicted seconds that mixed precision must stay below to be tried.
 WORTHWHILE = 0.97
-#: Most of the threshold that the certificate's own rounding may take.
-MOST_ROUNDING = 0.6
 #: Least norm of A beside which no number of its factorization that matters is subnormal.
 _LEAST_MODELLED = 2.0**-600
 
@@ -117,7 +118,7 @@ def factor_mixed(ground: AbstractGround[PlanT]) -> MixedResult[PlanT]:
     asked = ground.options
     assert asked.precision_threshold is not None
     grid, options = ground.engine()
-    norms = _norms_and_form(ground, grid)
+    norms = _norms_and_form(ground, grid, may_be_certifiable(grid, asked.precision_threshold))
     of_tiles = replace(norms, probes=None, form=None)  # plans, and with them reports, keep no vectors
     within = _left_for_errors(norms, asked.precision_threshold)
     state, result = ground.gone_on(options, of_tiles, within) or _begun(ground, options, of_tiles, within)
@@ -137,12 +138,7 @@ def factor_mixed(ground: AbstractGround[PlanT]) -> MixedResult[PlanT]:
 
 def _left_for_errors(norms: MatrixNorms, threshold: float) -> float:
     """Part of a threshold that the certificate's own rounding leaves; all where it takes too much, and FP64's word counts."""
-    return threshold - least_bound(norms, PROBES) if _is_certifiable(norms, threshold) else threshold
-
-
-def _is_certifiable(norms: MatrixNorms, threshold: float) -> bool:
-    """Look whether random vectors can tell that a factor is within the threshold, for all that rounding does to products."""
-    return least_bound(norms, PROBES) <= MOST_ROUNDING * threshold
+    return threshold - least_bound(norms, PROBES) if is_certifiable(norms, threshold) else threshold
 
 
 def _begun(
@@ -152,7 +148,7 @@ def _begun(
     threshold = ground.options.precision_threshold
     assert threshold is not None
     precision = None if starts_in_fp64(ground.like) else formats_beside(ground.like, norms, options, within)
-    if precision is not None and not _is_certifiable(norms, threshold):  # nothing narrow could be certified
+    if precision is not None and not is_certifiable(norms, threshold):  # nothing narrow could be certified
         moduli = max(precision.moduli, default_moduli(norms.grid.n, FP64))
         precision = replace(precision.widened(norms.grid.tiles()), moduli=moduli)
     if precision is None or ground.prefers_fp64(options, precision, _fp64_bound(norms.grid, options)):
@@ -163,8 +159,10 @@ def _begun(
     return EscalationState(plan.grid), MixedResult(plan, Execution(0.0, (), (), ()))
 
 
-def _norms_and_form(ground: AbstractGround[PlanT], grid: TileGrid) -> MatrixNorms:
+def _norms_and_form(ground: AbstractGround[PlanT], grid: TileGrid, with_probes: bool = True) -> MatrixNorms:
     """Norms of A, and its products with probes; with scaled ones by a second pass where ordinary ones would not do."""
+    if not with_probes:
+        return ground.norms(grid, probes=None)
     norms = ground.norms(grid, probes=Probes.of(grid.n))
     power = ordinary_power(norms)
     return ground.norms(grid, probes=Probes.of(grid.n, power)) if power else norms
@@ -201,7 +199,7 @@ def _attempt(
     asked = ground.options.precision_threshold
     assert asked is not None
     try:
-        vectors = norms.probes.vectors if norms.probes is not None and _is_certifiable(norms, asked) else None
+        vectors = norms.probes.vectors if norms.probes is not None and is_certifiable(norms, asked) else None
         execution = ground.run(result.plan, salvage, vectors, before.norms)
     except NotPositiveDefiniteError as error:
         if precision is None:
@@ -251,6 +249,8 @@ def _is_in_fp64(plan: AbstractMixedPlan, precision: PrecisionMap) -> bool:
 def _certify(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: MatrixNorms) -> CertifiedBound:
     """The bound of the factor in the store: by what the run's probes saw, or by one more reading of L on the same ground."""
     began, form = time.perf_counter(), result.execution.probed
+    if norms.probes is None:  # they were to say nothing, and are to be looked at all the same
+        norms = _norms_and_form(ground, norms.grid)
     if form is None:
         assert norms.probes is not None
         form = ground.form(result.plan, norms.probes.vectors)

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
 from ooc_chol.precision.moduli import ResidueBasis
-from ooc_chol.precision.norms import MatrixNorms
+from ooc_chol.precision.norms import PROBES, MatrixNorms
 from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -44,6 +44,8 @@ MOST_CHECKS = 5
 _ORDINARY = 2.0**-600, 2.0**600
 #: Largest power of two of two probes together: what they multiply are numbers still.
 _LARGEST_POWER = 1000
+#: Most of a threshold that the certificate's own rounding may take.
+MOST_ROUNDING = 0.6
 #: Exponents p that are tried, as shares of the largest.
 _TRIED = 400
 #: Norms of products with a set of vectors that must not be far too large, all together.
@@ -165,6 +167,16 @@ def least_bound(norms: MatrixNorms, probes: int) -> float:
     """The bound of a factor without any error: what rounding may change in the products with ``probes`` vectors."""
     spread = norms.trace / norms.total if 0.0 < norms.total < np.inf and isfinite(norms.trace) else sqrt(norms.grid.n)
     return safety_factor(probes) * _rounding(norms.grid, spread, probes)
+
+
+def is_certifiable(norms: MatrixNorms, threshold: float) -> bool:
+    """Look whether random vectors can tell that a factor is within the threshold, for all that rounding does to products."""
+    return least_bound(norms, PROBES) <= MOST_ROUNDING * threshold
+
+
+def may_be_certifiable(grid: TileGrid, threshold: float) -> bool:
+    """As :func:`is_certifiable` before A is measured: False where it is so for no matrix of this order."""
+    return safety_factor(PROBES) * _rounding(grid, 1.0, PROBES) <= MOST_ROUNDING * threshold
 
 
 def least_bound_of_order(grid: TileGrid, probes: int) -> float:

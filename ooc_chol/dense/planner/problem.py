@@ -20,6 +20,7 @@ from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devi
 from ooc_chol.interfaces import NARROW_BUFFERS, ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
+from ooc_chol.precision.certified import is_certifiable
 from ooc_chol.precision.norms import PROBES
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.tasks.bounds import tile_bytes_of
@@ -107,12 +108,15 @@ def most_narrow_bytes(grid: TileGrid, options: FactorOptions, kind: AbstractKern
 def probes_beside(
     problem: Problem, kind: AbstractKernelKind, *, budget_bytes: int, needed_bytes: int, slot_bytes: int
 ) -> tuple[ArraySpec, ...]:
-    """Arrays for the certificate on each device; none where they would take too much, or where it must read L.
+    """Arrays for the certificate on each device; none where they would take too much, or say nothing, or where it must read L.
 
     ``needed_bytes`` are the least that a plan takes without them. What is kept from an earlier run no device sees again. Vectors
     travel through buffers of ``slot_bytes``, a row of all of them at least.
     """
-    if problem.precision is None or problem.given or problem.window is not None or slot_bytes < FP64.itemsize * 2 * PROBES:
+    precision = problem.precision
+    if precision is None or problem.given or problem.window is not None or slot_bytes < FP64.itemsize * 2 * PROBES:
+        return ()
+    if not is_certifiable(precision.norms, precision.threshold):
         return ()
     arrays = probe_arrays(problem.n, 2 * PROBES, workspace_bytes=kind.product_workspace_bytes)
     return arrays if needed_bytes + PROBES_PART * array_bytes(arrays) <= budget_bytes else ()

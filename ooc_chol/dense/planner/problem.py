@@ -23,7 +23,7 @@ from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.precision.certified import is_certifiable
 from ooc_chol.precision.norms import PROBES
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.tasks.bounds import tile_bytes_of
+from ooc_chol.tasks.bounds import compulsory_bytes, tile_bytes_of
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window
 
@@ -140,6 +140,8 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
     if device_kind(names[0]).is_in_host_memory:
         raise ValueError(f"store='device' keeps L on GPUs, but {names[0]} is in host memory: leave store out, L is there then")
     kept = kept_bytes(problem.n, len(names), problem.fmt)
+    if problem.precision is not None:
+        kept = min(kept, _kept_in_formats(problem.precision, kept, len(names)))
     if kept >= budget:
         advice = "keep L in host memory (store=oc.HostMemory())"
         raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)
@@ -189,6 +191,17 @@ def kept_bytes(n: int, n_devices: int, fmt: PrecisionFormat = FP64) -> int:
     """Most bytes of L that one device keeps, whatever the tiles: rows are dealt so that work is equal, not bytes."""
     square = fmt.itemsize * n * (n + min(n, _LARGEST_TILE))
     return whole_pages(int(square / 2 / n_devices * (1.1 if n_devices > 1 else 1.0)))
+
+
+def _kept_in_formats(precision: PrecisionMap, wide: int, n_devices: int) -> int:
+    """Most bytes of L that one device keeps in these formats, or in others of about as many, of ``wide`` in FP64.
+
+    A row that is computed again takes its wider tiles beside.
+    """
+    grid = precision.grid
+    mean = round(precision.total_bytes / compulsory_bytes(grid, 1)) + 0.5
+    uneven = 1.25 if n_devices > 1 else 1.0
+    return whole_pages(int(uneven * mean / FP64.itemsize * wide)) + FP64.itemsize * grid.nb * grid.n
 
 
 #: Bytes that are there, or nothing is: asking the system takes longer than a small factorization.

@@ -40,6 +40,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.kernels.registry import kind_of
+from ooc_chol.precision.certified import is_certifiable
 from ooc_chol.precision.products import expected_share
 from ooc_chol.schedulers import SCHEDULERS
 from ooc_chol.schedulers.ownership import balanced_rows, window_rows
@@ -196,11 +197,15 @@ def rest_of_residue_plan(plan: Plan, problem: Problem, options: FactorOptions, r
 
 
 def half_share_of(problem: Problem) -> float | None:
-    """Share of the products that may run in FP16, by norms of L as a sample has them; None where none may."""
-    if problem.precision is None or problem.window is not None:
+    """Share of the products that may run in FP16, by norms of L as a sample has them; None where none may.
+
+    None may where no random vectors can tell what they lose.
+    """
+    precision = problem.precision
+    if precision is None or problem.window is not None or not is_certifiable(precision.norms, precision.threshold):
         return None
-    expected = problem.precision.norms.expected
-    return 0.0 if expected is None else expected_share(problem.precision, expected, NARROW_WIDTH)
+    expected = precision.norms.expected
+    return 0.0 if expected is None else expected_share(precision, expected, NARROW_WIDTH)
 
 
 def _candidates(request: _Request, grid: TileGrid, rates: Rates | None) -> _Candidates:

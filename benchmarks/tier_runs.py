@@ -1,8 +1,8 @@
 """Whole runs of a tier of tests, alone on the machine and beside busy loops: seconds, processor, and what failed.
 
-    python benchmarks/tier_runs.py --tier commit --runs 5 --load 6
+    python benchmarks/tier_runs.py --tier commit --runs 5 --loads 0 6
 
-writes ``results/house/tests-commit.json``. Runs are in turn: one alone, one beside the load.
+writes ``results/house/tests-commit.json``. Runs are in turn: one alone, one beside six loops. ``--append`` goes on with the file.
 """
 
 from __future__ import annotations
@@ -48,18 +48,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tier", default="commit")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--load", type=int, default=6, help="busy processes beside every second run; 0 leaves these out")
+    parser.add_argument("--loads", type=int, nargs="+", default=[0, 6], help="busy processes beside a run, in turn")
+    parser.add_argument("--append", action="store_true", help="keep the runs that the file has")
     parser.add_argument("--processes", type=int, default=(os.cpu_count() or 1) + 1)
     given, options = parser.parse_known_args()
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    found: dict[str, object] = {"case": f"tests-{given.tier}", "commit": commit, "cores": os.cpu_count()}
-    runs: list[dict[str, object]] = []
+    file = RESULTS / f"tests-{given.tier}.json"
+    found: dict[str, object] = {"case": f"tests-{given.tier}", "cores": os.cpu_count()}
+    runs = json.loads(file.read_text(encoding="utf-8"))["runs"] if given.append and file.exists() else []
     for _ in range(given.runs):
-        for load in dict.fromkeys((0, given.load)):
-            runs.append(measured(given.tier, given.processes, load, options))
+        for load in given.loads:
+            runs.append({"commit": commit, **measured(given.tier, given.processes, load, options)})
             RESULTS.mkdir(parents=True, exist_ok=True)
-            text = json.dumps(found | {"runs": runs}, indent=1)
-            (RESULTS / f"tests-{given.tier}.json").write_text(text + "\n", encoding="utf-8")
+            file.write_text(json.dumps(found | {"runs": runs}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ SAFETY = 1.5
 #: Rows of a sample by which the smallest pivots are foreseen, the seed of their order, and which of them count as small.
 PIVOT_ROWS, _PIVOT_SEED, _SMALL_PIVOTS = 512, 41, 0.1
 
+#: By how much small pivots fall from each quarter of such a sample to the next where a spectrum has no end.
+_STEEP = 0.3
+
 #: Random vectors of each of the two sets that measure the error of a factor.
 PROBES = 64
 #: Seed of their entries: a call's bound, and what is done about it, is the same each time.
@@ -84,7 +87,8 @@ def foreseen_pivot(sample: NDArray[np.float64], n: int) -> float:
     """Small pivots of a factor of order ``n``, each as a share of its diagonal entry, by those of a sample in random order.
 
     What is left of a diagonal entry once so many others are known falls with their number; it is taken to fall on as from the
-    second quarter of the sample to its second half. 0 where the sample has no factor.
+    second quarter of the sample to its second half, as a power of that number. Where it falls steeply from each quarter to the
+    next, it falls as spectra do that have no end, by the same factor for as many more. 0 where the sample has no factor.
     """
     order = np.random.default_rng(_PIVOT_SEED).permutation(len(sample))[:PIVOT_ROWS]
     rows, back = np.unique(order, return_inverse=True)
@@ -98,8 +102,11 @@ def foreseen_pivot(sample: NDArray[np.float64], n: int) -> float:
     shares = np.square(upper.diagonal()) / diagonal
     if m < 8 or m >= n:
         return float(shares.min())
-    before, behind = (float(np.quantile(part, _SMALL_PIVOTS)) for part in (shares[m // 4 : m // 2], shares[m // 2 :]))
-    fall: float = min(1.0, behind / before) ** log2(n / m)
+    first, second, third, fourth = (float(np.quantile(part, _SMALL_PIVOTS)) for part in np.array_split(shares, 4))
+    if second <= _STEEP * first and third <= _STEEP * second and fourth <= _STEEP * third:
+        return float(fourth * (fourth / third) ** (4.0 * (n - m) / m))
+    behind = float(np.quantile(shares[m // 2 :], _SMALL_PIVOTS))
+    fall: float = min(1.0, behind / second) ** log2(n / m)
     return behind * fall
 
 
@@ -217,6 +224,20 @@ class MatrixNorms:
     def total(self) -> float:
         """The Frobenius norm of A, ``||A||_F``."""
         return symmetric_norm(lower_matrix(self.grid, self.tiles))
+
+    @cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """Norm of each packed tile of L times the mean singular value of the diagonal one in its column; at least ``||A_ij||_F``.
+
+        What rounding tile (i, j) of L changes of A is in proportion. Tiles of L that fill in are larger than those of A.
+        """
+        if self.expected is None:
+            return self.tiles
+        i, j = np.tril_indices(self.grid.nt)
+        sizes = np.array([self.grid.size(at) for at in range(self.grid.nt)])
+        with np.errstate(over="ignore", invalid="ignore"):  # of norms that are no numbers
+            scales = np.sqrt(np.maximum(self.traces, 0.0) / sizes)
+            return np.asarray(np.fmax(self.tiles, self.expected.tiles[i, j] / SAFETY * scales[j]))
 
     @property
     def trace(self) -> float:

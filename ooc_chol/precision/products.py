@@ -54,11 +54,10 @@ def narrow_of(norms: FactorNorms, row: int, panel: Panel, allowed: float, nb: in
 @lru_cache(maxsize=8)
 def expected_share(precision: PrecisionMap, norms: FactorNorms, width: int) -> float:
     """Share of the products that run in FP16 in panels of ``width`` columns, were the norms of L as expected."""
-    grid, narrow, total = precision.grid, 0, 0
+    grid, narrow = precision.grid, 0
     limit = PRODUCTS_PART * precision.within / safety_factor(PROBES) * precision.norms.total / grid.nt
     for k0 in range(0, grid.nt, width):
         panel = Panel(k0, min(width, grid.nt - k0), 1)
-        total += sum((grid.nt - k0) * (k0 + column) for column in range(panel.width))
         for row in range(k0 + panel.width, grid.nt) if k0 else ():
             narrow += int(narrow_of(norms, row, panel, limit * limit, grid.nb)[0].sum()) * panel.width
-    return narrow / max(1, total)
+    return narrow / max(1, grid.nt * (grid.nt - 1) * (grid.nt - 2) // 6)

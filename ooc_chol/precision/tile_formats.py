@@ -134,15 +134,16 @@ class PrecisionMap:
 
     @property
     def estimate(self) -> float:
-        """Expected error of storing, relative to ``||A||_F``: tiles of L times their columns' diagonal ones taken as tiles of A.
+        """Expected error of storing, relative to ``||A||_F``.
 
         Notes
         -----
-        ``sqrt(2 sum_ij (u_ij ||A_ij||_F)**2) / (sqrt(3) ||A||_F)``: rounding errors spread evenly up to u.
+        ``sqrt(2 sum_ij (u_ij w_ij)**2) / (sqrt(3) ||A||_F)`` with the weights w of :class:`MatrixNorms`: rounding errors spread
+        evenly up to u.
         """
         roundoffs = np.array([fmt.unit_roundoff if fmt is not FP64 else 0.0 for fmt in self.formats])
         with np.errstate(over="ignore", invalid="ignore"):  # an entry of A may be no number: the factorization will name it
-            errors = lower_matrix(self.grid, roundoffs * self.norms.tiles) / (self.norms.total or 1.0)
+            errors = lower_matrix(self.grid, roundoffs * self.norms.weights) / (self.norms.total or 1.0)
             return sqrt(2.0 * float(np.square(errors).sum()) / 3.0)
 
     def expected_error(self, moduli: int | None) -> float:
@@ -262,7 +263,7 @@ def _formats_within(norms: MatrixNorms, threshold: float, within: float, part: f
     with np.errstate(over="ignore", invalid="ignore"):
         for number, fmt in enumerate(choices):  # the narrowest that does comes last
             roundoff = fmt.machine_epsilon if rule == "paper" else fmt.unit_roundoff
-            chosen[suits & (grid.nt * norms.tiles * roundoff <= allowed)] = number
+            chosen[suits & (grid.nt * norms.weights * roundoff <= allowed)] = number
         # Updates in float32 add sum_k ||L_ik|| ||L_jk|| <= sqrt(trace(A_ii) trace(A_jj)), by Cauchy and Schwarz, as
         # sum_k ||L_ik||**2 is a trace.
         roots = np.sqrt(np.maximum(norms.traces, 0.0))

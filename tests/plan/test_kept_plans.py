@@ -214,14 +214,15 @@ def test_a_plan_bound_to_other_formats_is_the_plan_made_for_them(options, device
     assert [bound.link_bytes(link) for link in Link] == [fresh.link_bytes(link) for link in Link]
     assert bound.link_bytes(Link.WRITE) == bound.stored_bytes == second.precision.total_bytes != plan.stored_bytes
     assert bound.seconds == fresh.seconds
-    assert bound.seconds != plan.seconds or devices == ("host:0",)  # where products take so long that no copy decides
+    # Where products take so long that no copy decides, or some of them so little that the panels are narrow, it may be the same.
+    assert bound.seconds != plan.seconds or devices == ("host:0",) or options.half_products
     assert golden.digest(bound) == golden.digest(fresh)
     assert str(bound) == str(fresh)
 
 
 def test_norms_that_let_far_less_run_in_fp16_get_a_plan_of_their_own():
-    """A plan keeps the share by which it was priced, to an eighth: 0.11 here, where norms 8 times larger allow 0.09."""
-    plan, near, other = (planned(mixed(off=off), HALF) for off in (1.0, 8.0, 512.0))
+    """A plan keeps the share by which it was priced, to an eighth: 0.20 here, where norms 3 times larger allow 0.19."""
+    plan, near, other = (planned(mixed(off=off), HALF) for off in (1.0, 3.0, 512.0))
     assert near.programs is plan.programs and near.half_share == plan.half_share > 0.1
     assert other.programs is not plan.programs and 0.0 < other.half_share < 0.02
     assert golden.digest(other) == golden.digest(fresh_plan(mixed(off=512.0), HALF, lambda grid: golden.RATES))

@@ -20,7 +20,9 @@ from tests.inside.precision import (
     PROBES,
     PRODUCTS_PART,
     RULES,
+    SAFETY,
     STORING_PART,
+    FactorNorms,
     MatrixNorms,
     PrecisionFormat,
     PrecisionMap,
@@ -336,6 +338,31 @@ def test_pivots_are_foreseen_from_a_part_of_the_rows(correlation_range):
     true = np.quantile(shares[n // 2 :], 0.1)
     rows = np.sort(order[:400])
     assert true / 3 <= foreseen_pivot(np.tril(a[np.ix_(rows, rows)]), n) <= 3 * true
+
+
+@pytest.mark.parametrize("condition", [1e6, 1e8, 1e10])
+def test_pivots_of_a_spectrum_without_end_are_foreseen_from_half_of_the_rows(condition):
+    """They fall by the same factor for each so many rows, which no power of the number does."""
+    n, rng = 512, np.random.default_rng(8)
+    q = np.linalg.qr(rng.standard_normal((n, n)))[0]
+    a = (q * np.geomspace(1.0, 1.0 / condition, n)) @ q.T
+    a = (a + a.T) / 2
+    shares = np.square(np.linalg.cholesky(a).diagonal()) / a.diagonal()
+    true = np.quantile(shares[-n // 4 :], 0.1)
+    foreseen = foreseen_pivot(np.tril(a[::2, ::2]), n)
+    assert true / 30 <= foreseen <= 30 * true
+
+
+def test_a_tile_that_fills_in_weighs_what_l_has_there():
+    grid = TileGrid(8, 4)
+    plain = norms_of(grid, [4.0, 1e-6, 4.0], traces=[16.0, 4.0])
+    assert np.array_equal(plain.weights, plain.tiles)
+    filled = replace(plain, expected=FactorNorms(SAFETY * np.array([[1.0, 0.0], [0.5, 1.0]]), np.zeros((2, 2))))
+    assert filled.weights == pytest.approx([4.0, 0.5 * 2.0, 4.0])
+    narrow, wide = (choose_formats(norms, 1e-4).format_of((1, 0)) for norms in (plain, filled))
+    assert narrow.unit_roundoff > wide.unit_roundoff
+    chosen = choose_formats(plain, 1e-4)
+    assert replace(chosen, norms=filled).estimate > 1e5 * chosen.estimate
 
 
 # norms

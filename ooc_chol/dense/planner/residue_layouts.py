@@ -35,6 +35,9 @@ TRANSIT_SHARE = 0.08
 EQUAL_SHARE = 5e-3
 #: Tiles in transit with which copies keep up wherever a link can: of equal layouts those with fewer were up to 5 % slower.
 _ENOUGH_TRANSIT = 16
+#: Columns of the panels for which the share of products in FP16 is estimated; and least columns where wider panels have room,
+#: since who enqueues a row waits for the norms of the panel before.
+NARROW_WIDTH, LEAST_NARROW_WIDTH = 8, 4
 #: What an H200 does, to compare layouts where nothing is measured; never shown.
 _NOMINAL_FP16 = 5e14
 _NOMINAL = Rates(2048, 4e12, 3e13, 5e13, 5e13, 5e10, 5e10, 5e10, 5e10, 1e-5, ResidueRates(13, 1.1e14, 4.2e10, 2e11, 6e10, 3e11))
@@ -100,8 +103,8 @@ def best_layouts(
     measured = rates if rates is not None and rates.residue is not None else _nominal(moduli, fmt)
     layouts = list(residue_layouts(grid, nbytes, moduli, has_fp16=half_share is not None, fmt=fmt))
     if half_share is not None:
-        measured = with_narrow(measured, half_share)
-    seconds = estimated_seconds(grid, layouts, n_devices, measured, itemsize=itemsize or fmt.itemsize)
+        layouts = [layout for layout in layouts if layout.width >= LEAST_NARROW_WIDTH] or layouts
+    seconds = estimated_seconds(grid, layouts, n_devices, measured, itemsize=itemsize or fmt.itemsize, half_share=half_share)
     return [layouts[at] for at in sorted(range(len(layouts)), key=seconds.__getitem__)]
 
 
@@ -114,13 +117,34 @@ def _nominal(moduli: int, fmt: PrecisionFormat) -> Rates:
 
 
 def steadiest(
-    grid: TileGrid, layouts: Sequence[ResidueLayout], n_devices: int, *, rates: Rates, itemsize: float = FP64.itemsize
+    grid: TileGrid,
+    layouts: Sequence[ResidueLayout],
+    n_devices: int,
+    *,
+    rates: Rates,
+    itemsize: float = FP64.itemsize,
+    half_share: float | None = None,
 ) -> ResidueLayout:
     """The layout to take without comparing plans: of those that look best the first with most tiles in transit that help."""
-    seconds = estimated_seconds(grid, layouts, n_devices, rates, itemsize=itemsize)
+    seconds = estimated_seconds(grid, layouts, n_devices, rates, itemsize=itemsize, half_share=half_share)
     least = min(seconds)
     equal = [layout for layout, each in zip(layouts, seconds, strict=True) if each <= (1 + EQUAL_SHARE) * least]
     return max(equal, key=lambda layout: min(layout.transit, _ENOUGH_TRANSIT))
+
+
+def narrow_share(nt: int, width: int, half_share: float) -> float:
+    """Share of the products that run in FP16 in panels of ``width``, where it is ``half_share`` in those of :data:`NARROW_WIDTH`.
+
+    Products inside a panel, and those of its own rows, run in residues.
+    """
+    return min(1.0, half_share * _outside(nt, width) / max(_outside(nt, NARROW_WIDTH), 1e-3))
+
+
+@cache
+def _outside(nt: int, width: int) -> float:
+    """Share of the products whose row is below the panel, and whose column of K before it."""
+    outside = sum(min(width, nt - k0) * max(0, nt - k0 - width) * k0 for k0 in range(0, nt, width))
+    return outside / max(1, nt * (nt - 1) * (nt - 2) // 6)
 
 
 def with_narrow(rates: Rates, half_share: float) -> Rates:
@@ -132,9 +156,18 @@ def with_narrow(rates: Rates, half_share: float) -> Rates:
 
 
 def estimated_seconds(
-    grid: TileGrid, layouts: Sequence[ResidueLayout], n_devices: int, rates: Rates, *, itemsize: float = FP64.itemsize
+    grid: TileGrid,
+    layouts: Sequence[ResidueLayout],
+    n_devices: int,
+    rates: Rates,
+    *,
+    itemsize: float = FP64.itemsize,
+    half_share: float | None = None,
 ) -> list[float]:
-    """Seconds of a factorization in each of ``layouts``: of each panel the longest of copies, kernels, and own rows' chain."""
+    """Seconds of a factorization in each of ``layouts``: of each panel the longest of copies, kernels, and own rows' chain.
+
+    All of them have products in FP16, ``half_share`` in panels of :data:`NARROW_WIDTH`, or none of them has.
+    """
     alike: dict[tuple[int, int, tuple[Panel, ...]], list[int]] = {}
     panels_of: dict[tuple[int, int, int], tuple[Panel, ...]] = {}
     for at, layout in enumerate(layouts):
@@ -144,9 +177,10 @@ def estimated_seconds(
             panels_of[shape] = residue_panels(grid.nt, width, layout)
         alike.setdefault((chunk, width, panels_of[shape]), []).append(at)
     seconds = [0.0] * len(layouts)
-    for (_, _, panels), places in alike.items():
+    for (_, width, panels), places in alike.items():
         those = [layouts[at] for at in places]
-        found = _seconds_by_panel(grid, panels, those, n_devices=n_devices, rates=rates, itemsize=itemsize)
+        of_these = rates if half_share is None else with_narrow(rates, narrow_share(grid.nt, width, half_share))
+        found = _seconds_by_panel(grid, panels, those, n_devices=n_devices, rates=of_these, itemsize=itemsize)
         for at, total in zip(places, found.cumsum(axis=1)[:, -1].tolist(), strict=True):
             seconds[at] = total
     return seconds

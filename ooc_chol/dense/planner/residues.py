@@ -25,7 +25,15 @@ from ooc_chol.dense.planner.problem import (
     probes_beside,
     seconds_of,
 )
-from ooc_chol.dense.planner.residue_layouts import best_layouts, estimated_seconds, least_layout, steadiest, with_narrow
+from ooc_chol.dense.planner.residue_layouts import (
+    NARROW_WIDTH,
+    best_layouts,
+    estimated_seconds,
+    least_layout,
+    narrow_share,
+    steadiest,
+    with_narrow,
+)
 from ooc_chol.dense.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.dense.planner.step_counts import residue_steps
 from ooc_chol.dense.planner.window_layouts import window_layout
@@ -51,8 +59,6 @@ from ooc_chol.tasks.windows import Window
 
 #: Layouts behind the finalists that are looked at where no plans are compared: about those of one chunk and width.
 EQUALS = 12
-#: Columns of the panels for which the share of products in FP16 is estimated.
-NARROW_WIDTH = 8
 
 
 @dataclass(frozen=True)
@@ -231,8 +237,8 @@ def _finalists(request: _Request, candidates: _Candidates, half_share: float | N
     first = list(islice(planned, FINALISTS))
     if rates is None or sum(residue_steps(grid, layout, n_devices) for layout in first) <= COMPARED_STEPS:
         return first
-    measured = rates if half_share is None else with_narrow(rates, half_share)
-    return [steadiest(grid, [*first, *islice(planned, EQUALS)], n_devices, rates=measured, itemsize=itemsize)]
+    equals = [*first, *islice(planned, EQUALS)]
+    return [steadiest(grid, equals, n_devices, rates=rates, itemsize=itemsize, half_share=half_share)]
 
 
 def _of_residues(rates: Rates | None, planes: int) -> Rates | None:
@@ -264,12 +270,12 @@ def _fastest(request: _Request, candidates: _Candidates) -> Plan:
 def _estimated_fastest(request: _Request, candidates: _Candidates) -> ResidueLayout:
     """Of layouts with and without products in FP16 the one of the least estimated seconds."""
     assert candidates.rates is not None
-    plain = request.estimates(candidates.grid, candidates.rates, len(candidates.devices))
-    rates = {False: plain, True: with_narrow(plain, request.half_share or 0.0)}
+    grid, n_devices = candidates.grid, len(candidates.devices)
+    rates = request.estimates(grid, candidates.rates, n_devices)
 
     def seconds(layout: ResidueLayout) -> float:
-        of_products, itemsize = rates[layout.has_fp16], request.stored_itemsize
-        return estimated_seconds(candidates.grid, [layout], len(candidates.devices), of_products, itemsize=itemsize)[0]
+        share = (request.half_share or 0.0) if layout.has_fp16 else None
+        return estimated_seconds(grid, [layout], n_devices, rates, itemsize=request.stored_itemsize, half_share=share)[0]
 
     return min(candidates.layouts, key=seconds)
 
@@ -281,7 +287,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
     owners = balanced_rows(grid.nt, len(devices)) if window is None else window_rows(grid.nt, window, len(devices))
     panels = residue_panels(grid.nt, layout.width, layout, window)
     given = _whole_panels(problem.given, panels) if window is None else problem.given
-    half_share = (request.half_share or 0.0) if layout.has_fp16 else 0.0
+    half_share = narrow_share(grid.nt, layout.width, request.half_share or 0.0) if layout.has_fp16 else 0.0
     rates = with_narrow(rates, half_share) if half_share and rates is not None else rates
     programs = ResiduePrograms(
         SCHEDULERS[layout.scheduler]().schedule(grid, owners, panels, given, window),

@@ -15,8 +15,8 @@ pytestmark = [
 
 #: Every so many of all cases are met in every run: all families, orders, thresholds and ways, since 7 divides no count of them.
 STEP = 7
-#: Share of calls that may escalate there, and of all cases: 3 of 294 and 30 of 2,052 do. Half of them are one matrix, singular but
-#: for 1e-12, whose last pivots its sample does not foresee; the others have a tile that fills in and is in no sample.
+#: Share of calls that may escalate there, and of all cases: 3 of 294 and 30 of 2,052 do. Half of them are one matrix, singular
+#: but for 1e-12, whose last pivots its sample does not foresee; the others have a tile that fills in and is in no sample.
 MOST_OF_SOME, MOST_OF_ALL = 0.02, 0.015
 
 

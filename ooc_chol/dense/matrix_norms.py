@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ from ooc_chol.threads import OwnThread, start
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
 STREAMS = 2
+#: Instead of what a share of tiles yields, once it is measured.
+_OVER = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,31 +101,38 @@ def measure_tiles(
     began: list[float] = []
     errors: list[BaseException] = []
 
-    def measure_share(number: int) -> None:
+    def measure_share(number: int) -> Iterator[None]:
+        device = devices[number]
+        arena, streams = _prepare(grid, device, source, probes)
+        surveys[number] = device.kernels.create_survey(grid, step)
+        began.append(time.perf_counter())
+        if probes is not None:
+            products[number] = ProbedSums(grid, device, arena.arrays, arena.slot_bytes)
+            products[number].start(streams[0], probes.vectors)
+        parts, uses = (arena, streams, shares[number]), (surveys[number].measure, products.get(number))
+        yield from _measure(grid, device, source, parts=parts, uses=uses, track=tracks[number])
+        finish(device, streams)
+        tracks[number].settle()
+        if probes is not None:
+            forms[number] = form_of_matrix(products[number].with_vectors(streams[0]))
+
+    def measure_all() -> None:
+        """Enqueue for all devices in turn: threads of their own would wait for each other at each launch."""
         try:
-            device, share = devices[number], shares[number]
-            arena, streams = _prepare(grid, device, source, probes)
-            surveys[number] = device.kernels.create_survey(grid, step)
-            began.append(time.perf_counter())
-            measure = surveys[number].measure
-            if probes is not None:
-                products[number] = ProbedSums(grid, device, arena.arrays, arena.slot_bytes)
-                products[number].start(streams[0], probes.vectors)
-            _measure(
-                grid, device, source, parts=(arena, streams, share), uses=(measure, products.get(number)), track=tracks[number]
-            )
-            if probes is not None:
-                forms[number] = form_of_matrix(products[number].with_vectors(streams[0]))
+            left = {number: measure_share(number) for number in range(len(devices))}
+            while left:
+                for number in list(left):
+                    with devices[number].current():
+                        if next(left[number], _OVER) is _OVER:
+                            del left[number]
         except BaseException as error:  # raised below, on the calling thread
             errors.append(error)
             abort_all(devices)  # behind the error: it comes first, and what the others meet follows from it
 
-    threads = [OwnThread(measure_share, (number,), "norms") for number in range(len(devices))]
-    with collector_off(), devices_closed(devices, threads):
-        for thread in threads:
-            start(thread)
-        for thread in threads:
-            thread.wait()
+    thread = OwnThread(measure_all, (), "norms")
+    with collector_off(), devices_closed(devices, [thread]):
+        start(thread)
+        thread.wait()
         if errors:
             raise errors[0]
         # Each tile was measured by one device; what it wrote is read before the devices close.
@@ -169,8 +178,8 @@ def _measure(
     parts: tuple[AbstractArena, Sequence[AbstractStream], Sequence[TileIndex]],
     uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], ProbedSums | None],
     track: Track,
-) -> None:
-    """Make or read the tiles of one device, and measure and multiply them."""
+) -> Iterator[None]:
+    """Make or read the tiles of one device, and measure and multiply them, up to a tile at each ``next``."""
     (arena, streams, share), (measure, products) = parts, uses
     track.resident_bytes = arena.n_slots * arena.slot_bytes
     for at, index in enumerate(share):
@@ -189,5 +198,4 @@ def _measure(
         flops = 0 if products is None else products.add(stream, tile, index, halved=index.i == index.j)
         track.ran("compute", index, name, (begun, track.now(stream)), flops=flops)
         finish(device, ())  # it may have been aborted
-    finish(device, streams)
-    track.settle()
+        yield

@@ -2,7 +2,7 @@
 
     python benchmarks/mixed_families.py --name h100-65536 --n 65536 --budget "8 GiB" --thresholds 1e-3 1e-5 1e-8 1e-11 1e-13
 
-writes ``results/mixed_families/NAME.json``: per family and threshold the wall clock of each call, its ratio to FP64's in the same
+writes ``results/mixed_families/NAME.json``, after each threshold: per family and threshold the wall clock of each call, its ratio to FP64's in the same
 run (medians of the calls behind the first), the certified bound, formats, moduli and the share of products in FP16. Rates are
 measured first, quickly. Families are exponential (``ex``) and rational quadratic (``rq``) covariances of random sites of the unit
 cube in Morton order, made on the GPU.
@@ -95,6 +95,24 @@ def measured(a: Any, threshold: float | None, calls: int, options: dict[str, Any
     }
 
 
+def dgemm_tflops(n: int = 8192, times: int = 5) -> float:
+    """CuBLAS's DGEMM on the first GPU, beside which the seconds are to be read."""
+    import cupy as cp
+
+    with cp.cuda.Device(0):
+        a, out = cp.random.random((n, n)), cp.empty((n, n))
+        cp.matmul(a, a, out=out)
+        cp.cuda.Device(0).synchronize()
+        began = time.perf_counter()
+        for _ in range(times):
+            cp.matmul(a, a, out=out)
+        cp.cuda.Device(0).synchronize()
+        seconds = (time.perf_counter() - began) / times
+        del a, out
+        cp.get_default_memory_pool().free_all_blocks()
+    return 2e-12 * n**3 / seconds
+
+
 def warm(devices: str) -> None:
     """Load the kernels of every number of moduli, which a process does once."""
     a = source(8192, *FAMILIES["ex 200"])
@@ -104,7 +122,7 @@ def warm(devices: str) -> None:
 
 
 def main() -> None:
-    """Measure, and write the file after each family."""
+    """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", required=True)
     parser.add_argument("--n", type=int, default=65536)
@@ -114,21 +132,25 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=4, help="calls of each, of which the first is told apart")
     parser.add_argument("--devices", default="cuda:0")
     parser.add_argument("--store", default=None)
+    parser.add_argument("--keep-rates", action="store_true", help="measure no rates: an earlier run did, or nominal ones count")
     given = parser.parse_args()
     warm(given.devices)
-    subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
-    options = {"memory_budget": given.budget, "devices": given.devices, "store": given.store}
+    if not given.keep_rates:
+        subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
+    options = {"memory_budget": given.budget or None, "devices": given.devices, "store": given.store}
     found: dict[str, Any] = {
         "n": given.n,
         "budget": given.budget,
         "devices": given.devices,
         "store": given.store,
         "calls": given.calls,
+        "dgemm_tflops": dgemm_tflops(),
     }
     found["families"] = {}
     for name in given.families:
         a = source(given.n, *FAMILIES[name])
         rows: dict[str, Any] = {"fp64": measured(a, None, given.calls, options)}
+        found["families"][name] = rows
         for threshold in given.thresholds:
             try:
                 row = measured(a, threshold, given.calls, options)
@@ -137,10 +159,9 @@ def main() -> None:
             except oc.OocCholError as error:
                 row = {"error": repr(error)}
             rows[f"{threshold:g}"] = row
+            RESULTS.mkdir(parents=True, exist_ok=True)
+            (RESULTS / f"{given.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
             print(name, threshold, {key: row.get(key) for key in ("over_fp64", "first_over_fp64", "bound", "error")}, flush=True)
-        found["families"][name] = rows
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        (RESULTS / f"{given.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

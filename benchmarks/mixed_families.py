@@ -2,10 +2,10 @@
 
     python benchmarks/mixed_families.py --name h100-65536 --n 65536 --budget "8 GiB" --thresholds 1e-3 1e-5 1e-8 1e-11 1e-13
 
-writes ``results/mixed_families/NAME.json``, after each threshold: per family and threshold the wall clock of each call, its ratio to FP64's in the same
-run (medians of the calls behind the first), the certified bound, formats, moduli and the share of products in FP16. Rates are
-measured first, quickly. Families are exponential (``ex``) and rational quadratic (``rq``) covariances of random sites of the unit
-cube in Morton order, made on the GPU.
+writes ``results/mixed_families/NAME.json``, after each threshold: per family and threshold the wall clock of each call, its ratio
+to FP64's in the same run (medians of the calls behind the first), the certified bound, formats, moduli and the share of products
+in FP16. Rates are measured first, quickly. Families are exponential (``ex``) and rational quadratic (``rq``) covariances of random
+sites of the unit cube in Morton order, made on the GPU.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 
 writes ``results/mixed_families/NAME.json``, after each threshold: per family and threshold the wall clock of each call, its ratio
 to FP64's in the same run (medians of the calls behind the first), the certified bound, formats, moduli and the share of products
-in FP16. Rates are measured first, quickly. Families are exponential (``ex``) and rational quadratic (``rq``) covariances of random
-sites of the unit cube in Morton order, made on the GPU.
+in FP16. Rates are measured first, quickly. Families are exponential (``ex``) and rational quadratic (``rq``) covariances of
+random sites of the unit cube in Morton order, made on the GPU.
 """
 
 from __future__ import annotations

@@ -6,12 +6,13 @@
 Needs Matplotlib (``pip install '.[plots]'``). *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other
 libraries, measured in the same process. *predictions*: the plan's seconds over the measured ones. *streams*: how busy each
 stream of a device was over the run, by kind of operation. *overview*: rates of the link and of the arithmetic over one run,
-measured and predicted.
+measured and predicted. *mixed*: seconds of a call over the threshold, beside FP64's (``mixed_families.py``).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,6 +35,8 @@ STREAMS = {
 }
 #: Trace of the picture that a reader meets first.
 OVERVIEW = "h200-native-131072-24g"
+#: Families in mixed precision of the picture.
+MIXED = "h100-65536"
 #: Colours of the kinds of operations on residues; :mod:`timelines` has the others.
 RESIDUE_COLOURS = {
     "product": "#8ab8e0",
@@ -122,6 +125,22 @@ def draw_predictions(results: Sequence[dict[str, Any]], path: Path) -> None:
     names = [f"{result['case']}, {median(result['seconds']):.3g} s" for result in reversed(known)]
     axis.set_yticks(range(len(known)), names, fontsize=7)
     axis.set_xlabel("predicted / measured seconds; the band is 15 %")
+    _save(figure, path)
+
+
+def draw_mixed(found: dict[str, Any], path: Path) -> None:
+    """Seconds of second calls over the threshold, a line a family, and FP64 in the same run as a dashed one."""
+    figure, axes = _figure(7.2, 3.6)
+    for number, (family, rows) in enumerate(found["families"].items()):
+        colour = f"C{number}"
+        thresholds = [name for name in rows if name != "fp64"]
+        seconds = [rows[name]["wall"] for name in thresholds]
+        axes.plot([float(name) for name in thresholds], seconds, "o-", color=colour, label=family)
+        axes.axhline(rows["fp64"]["wall"], color=colour, linestyle="--", linewidth=1.0, label=f"{family}, FP64")
+    axes.set(xscale="log", xlabel="precision_threshold", ylabel="seconds of a second call", ylim=(0.0, None))
+    axes.invert_xaxis()
+    axes.legend(fontsize="small", ncols=2)
+    axes.set_title(f"order {found['n']:,}, {found['budget']} of an H100", fontsize="medium")
     _save(figure, path)
 
 
@@ -241,6 +260,8 @@ def main() -> None:
     results = table.load(options.results)
     draw_rates(chosen(results), options.output / "rates.svg")
     draw_predictions([result for result in results if table.on_gpu(result)], options.output / "predictions.svg")
+    mixed = json.loads((options.results / "mixed_families" / f"{MIXED}.json").read_text(encoding="utf-8"))
+    draw_mixed(mixed, options.output / "mixed-thresholds.svg")
     (first,) = (result for result in results if result["case"] == OVERVIEW)
     draw_overview(timelines.read_run(ROOT / f"traces/{OVERVIEW}.pftrace.gz"), first, options.output / "overview.png")
     for name, (trace, device) in STREAMS.items():

@@ -160,6 +160,7 @@ def place_of_checkpoint(
     store: Place, checkpoint: str | os.PathLike[str] | bool | None, *, overwrite: bool, policy: str
 ) -> tuple[Place, bool]:
     """Where L goes, and whether its unfinished file is kept: ``checkpoint`` names the file, or says that ``store`` does."""
+    check_kind_of_store(store)
     if checkpoint is None or checkpoint is False:
         return store, False
     if overwrite:

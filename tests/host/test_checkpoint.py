@@ -455,3 +455,11 @@ def test_a_file_of_a_run_that_was_killed_before_it_wrote_is_begun_anew(tmp_path)
     with oc.cholesky(A, **PLAIN, checkpoint=tmp_path / "L.ooc") as factor:
         assert factor.report.resumed_tiles == 0
     assert [path.name for path in tmp_path.iterdir()] == ["L.ooc"]
+
+
+@pytest.mark.parametrize("checkpoint", ["L", True, None])
+def test_what_is_no_store_is_refused_whatever_the_checkpoint(checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TypeError, match="store is a dict; give the path of a file, or a HostMemory"):
+        oc.cholesky(np.eye(4), store={}, checkpoint=checkpoint)
+    assert not list(tmp_path.iterdir())

@@ -44,7 +44,7 @@ COMPILERS = frozenset(("nvcc", "c++", "cc", "g++", "gcc", "clang", "clang++"))
 SLEEP_SECONDS = 0.2
 
 #: Seconds of processor that a tier may spend on the cases of one test; the others it leaves out.
-CASE_SECONDS = {"commit": 0.7}
+CASE_SECONDS = {"commit": 0.5}
 #: A test whose cases take less than this keeps two of them.
 PAIR_SECONDS = 1.5
 

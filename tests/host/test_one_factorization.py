@@ -13,10 +13,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
 ]
 
-#: Every so many of all cases are met in every run: all families, orders, thresholds and ways, since 7 divides no count of them.
-STEP = 7
-#: Share of calls that may escalate there, and of all cases: 3 of 294 and 30 of 2,052 do. Half of them are one matrix, singular
-#: but for 1e-12, whose last pivots its sample does not foresee; the others have a tile that fills in and is in no sample.
+#: Every so many of all cases are met at each commit, and in a whole run: all families, thresholds and ways, since neither number
+#: divides a count of them.
+FEW, SOME = 23, 7
+#: Share of calls that may escalate in a whole run, and of all cases: 3 of 294 and 30 of 2,052 do. Half of them are one matrix,
+#: singular but for 1e-12, whose last pivots its sample does not foresee; the others have a tile that fills in and is in no sample.
 MOST_OF_SOME, MOST_OF_ALL = 0.02, 0.015
 
 
@@ -41,18 +42,18 @@ def check_escalations(all_of_them: list[Outcome], most: float) -> None:
 @pytest.mark.commit
 @pytest.mark.usefixtures("long")
 def test_errors_are_within_bounds_and_bounds_within_thresholds():
-    some = found(STEP)
+    some = found(FEW)
     assert {outcome.case.threshold for outcome in some} == set(THRESHOLDS)
     assert {outcome.case.family for outcome in some} == set(NAMES)
     assert {(outcome.case.fp64, outcome.case.half_products) for outcome in some} == set(WAYS)
-    assert sum(outcome.share > 0.0 for outcome in some) > 30, "products in FP16 are among them"
+    assert sum(outcome.share > 0.0 for outcome in some) > 10, "products in FP16 are among them"
     check_bounds(some)
 
 
-@pytest.mark.commit
 @pytest.mark.usefixtures("long")
 def test_few_calls_factor_twice():
-    check_escalations(found(STEP), MOST_OF_SOME)
+    check_bounds(found(SOME))
+    check_escalations(found(SOME), MOST_OF_SOME)
 
 
 @pytest.mark.parametrize("family", [*SPACES, *CLUSTERED])

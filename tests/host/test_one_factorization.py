@@ -17,7 +17,7 @@ pytestmark = [
 #: divides a count of them.
 FEW, SOME = 23, 7
 #: Share of calls that may escalate in a whole run, and of all cases: 3 of 294 and 30 of 2,052 do. Half of them are one matrix,
-#: singular but for 1e-12, whose last pivots its sample does not foresee; the others have a tile that fills in and is in no sample.
+#: singular but for 1e-12, whose last pivots its sample does not foresee; the others have a tile that fills in, in no sample.
 MOST_OF_SOME, MOST_OF_ALL = 0.02, 0.015
 
 

@@ -30,6 +30,7 @@ from ooc_chol.dense.request import Request
 from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError, PrecisionError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.precision.accounting import doubtful_pivot, estimated_error
 from ooc_chol.precision.certified import (
     MOST_ROUNDING,
@@ -56,11 +57,11 @@ _LEAST_MODELLED = 2.0**-600
 def fp64_at_once(request: Request) -> CertifiedBound | None:
     """The bound of FP64 where it is within the threshold and predicted to be as fast as anything; None where A must be measured.
 
-    Nothing is read of A: in mixed precision as many moduli are assumed as any matrix of its order needs. A checkpoint, and who
-    asks for narrow products, moduli or fewest bytes, goes on in mixed precision.
+    No more than an entry is read of A: in mixed precision as many moduli are assumed as any matrix of its order needs. A
+    checkpoint, and who asks for narrow products, moduli or fewest bytes, goes on in mixed precision.
     """
     options = request.options
-    if not request.leaves_precision_open:
+    if not request.leaves_precision_open or _is_tiny(request.source):
         return None
     grid, mixed = mixed_engine(request.problem, options)
     bound = _fp64_bound(grid, mixed)
@@ -76,6 +77,15 @@ def fp64_at_once(request: Request) -> CertifiedBound | None:
     if seconds is None or plain is None or seconds + prices.pass_over(grid) < WORTHWHILE * plain:
         return None
     return bound
+
+
+def _is_tiny(source: AbstractSource) -> bool:
+    """Look whether A's first entry leaves its norm open to be tiny; False where nothing of A is looked at beforehand."""
+    if source.sampled_by is None or not source.n:
+        return False
+    first = np.empty((1, 1), np.complex128 if source.dtype.kind == "c" else np.float64)
+    source.read_block(range(1), range(1), first)
+    return not abs(first.item()) >= _LEAST_MODELLED
 
 
 def _fp64_bound(grid: TileGrid, options: FactorOptions) -> CertifiedBound:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from tests.host.escalation_cases import IN_A_PANEL, ROW, TWO_ROWS, factor_of
+from tests.host.escalation_cases import FP64, IN_A_PANEL, ROW, TWO_ROWS, factor_of
 from tests.host.mixed_precision import A, factored, measured
 from tests.inside.precision import FP64 as FP64_FORMAT
 from tests.inside.precision import choose_formats
@@ -58,3 +58,14 @@ def test_the_bound_holds_where_float32_is_subnormal():
     factor = oc.cholesky(a, precision_threshold=1e-3, tile_size=nb, memory_budget="64 MB", devices="host:0")
     total = factor.report.certified_bound.total
     assert measured(np.asarray(factor), a, total) <= total
+
+
+def test_fp64s_model_says_nothing_of_entries_below_its_range():
+    """A plan in FP64 of a matrix before runs at once: but entries that are subnormal are none of what its bound is for."""
+    with FP64.factor() as factor:
+        plan = factor.report.plan
+    a, options = FP64.matrix(), {"plan": plan, "devices": "host:0", "tile_size": FP64.nb, "memory_budget": FP64.budget}
+    with oc.cholesky(a, FP64.threshold, **options) as factor:
+        assert factor.report.certified_bound.probes == 0 and not factor.report.passes.totals
+    with oc.cholesky(a * 2.0**-1050, FP64.threshold, strict=False, lower=True, **options) as factor:
+        assert factor.report.certified_bound.probes and float(factor.report.certified_bound) > 1e-6

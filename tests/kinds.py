@@ -233,21 +233,23 @@ class Watch:
             return
         if event == "subprocess.Popen":
             name = Path(os.fsdecode(arguments[0])).name
-            if name not in QUICK and not _finds_a_library():
+            # As imports of torch and JAX do, ``ctypes.util.find_library`` asks ldconfig, a compiler and ld.
+            if name not in QUICK and not _is_called_by("ctypes.util"):
                 self._note("compilers" if name in COMPILERS else "processes", name)
         elif event in _STARTS:
             self._note("processes", event)
         elif event == "import" and arguments[0] in FOREIGN - LIGHT:
             self._note("foreign", arguments[0])
-        elif event == "socket.bind" and "distributed" in sys.modules:
+        elif event == "socket.bind" and "distributed" in sys.modules and _is_called_by("distributed"):
             self._note("clusters", "a port of Dask's")
 
 
-def _finds_a_library() -> bool:
-    """Look whether ``ctypes.util.find_library`` asks ldconfig, a compiler and ld, as imports of torch and JAX do."""
+def _is_called_by(module: str) -> bool:
+    """Look whether a function of the module, or of the package of that name, is being called on this thread."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") == "ctypes.util":
+        name = frame.f_globals.get("__name__", "")
+        if name == module or name.startswith(f"{module}."):
             return True
         frame = frame.f_back
     return False

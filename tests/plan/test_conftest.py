@@ -190,6 +190,28 @@ def test_what_finds_a_library_starts_is_no_kind(tmp_path):
     assert (code, "1 passed" in output) == (pytest.ExitCode.OK, True)
 
 
+#: A port that a test opens itself, and one that a module of Dask's would.
+BINDS = """
+import socket, sys, types
+CODE = compile("def bound(s): s.bind(('127.0.0.1', 0))", "it", "exec")
+def bound_by(name):
+    module = types.ModuleType(name)
+    exec(CODE, vars(module))
+    with socket.socket() as s: module.bound(s)
+def test_own(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", types.ModuleType("distributed"))
+    bound_by("a_server")
+def test_dasks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", types.ModuleType("distributed"))
+    bound_by("distributed.comm.tcp")
+"""
+
+
+def test_a_port_is_of_a_cluster_where_dask_opens_it(tmp_path):
+    _, output = run_pytest(tmp_path, {"test_it.py": BINDS})
+    assert re.findall(r"^ERROR \S+::(\w+)", output, flags=re.MULTILINE) == ["test_dasks"] and "(fixture clusters)" in output
+
+
 @either_way
 @pytest.mark.commit
 def test_a_tier_leaves_kinds_out_and_counts_them(tmp_path, options):

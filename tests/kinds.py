@@ -40,8 +40,9 @@ LIGHT = frozenset(("pyamg", "dask", "distributed"))
 #: Programs that end at once: the commit of a result file, and what a machine is, which NumPy before 2.2 asks at an import.
 QUICK = frozenset(("git", "lscpu", "uname"))
 COMPILERS = frozenset(("nvcc", "c++", "cc", "g++", "gcc", "clang", "clang++"))
-#: Seconds that a test may sleep in all without the fixture.
-SLEEP_SECONDS = 0.2
+#: Seconds that a test may sleep in all without the fixture; shorter sleeps than these are looks at what a thread has come to, of
+#: which a busy machine takes more.
+SLEEP_SECONDS, LOOK_SECONDS = 0.2, 0.02
 
 #: Seconds of processor that a tier may spend on the cases of one test; the others it leaves out.
 CASE_SECONDS = {"commit": 0.5}
@@ -223,7 +224,7 @@ class Watch:
             self._started.setdefault(kind, what)
 
     def _sleeps(self, seconds: float) -> None:
-        if self._item is not None and threading.current_thread() is self._thread:
+        if self._item is not None and seconds > LOOK_SECONDS and threading.current_thread() is self._thread:
             self._slept += seconds
             if self._slept > SLEEP_SECONDS:
                 self._note("waiting", f"more than {SLEEP_SECONDS} s of sleep")

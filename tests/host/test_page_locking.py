@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -537,62 +538,75 @@ def test_what_is_due_sooner_is_released_first():
     assert not registrar.locked
 
 
-def handed_over(releaser: release.Releaser, registrar: Registrar, pieces: int) -> None:
-    """Give a block of so many locked pieces to a releaser, which may release it at once."""
-    block = release.MemoryBlock(np.zeros(pieces * MIB, np.uint8))
+class Told(Registrar):
+    """A registrar that tells what is unlocked, so that nobody sleeps until it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go_on, self.empty = threading.Event(), threading.Event(), threading.Event()
+        self.unlocked: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self.go_on.set()
+
+    def unregister(self, address: int) -> None:
+        self.begun.set()
+        self.go_on.wait(20)
+        super().unregister(address)
+        self.unlocked.put(address)
+        if not self.locked:
+            self.empty.set()
+
+
+def handed_over(releaser: release.Releaser, registrar: Registrar) -> int:
+    """Give a block of five locked pieces to a releaser, which may release it at once; how many pieces there are."""
+    block = release.MemoryBlock(np.zeros(5 * MIB, np.uint8))
     block.locks, at = PieceLocks(registrar, block.memory, piece_bytes=MIB), block.memory.ctypes.data
-    block.locks.begin(np.arange(at, at + pieces * MIB, MIB), at + pieces * MIB, [])
-    assert block.locks.holds(at, at + 1) and settled(lambda: len(registrar.locked) == len(block.locks.pieces))
+    block.locks.begin(np.arange(at, at + 5 * MIB, MIB), at + 5 * MIB, [])
+    assert all(block.locks.holds(piece.low, piece.high) for piece in block.locks.pieces)
+    pieces = len(block.locks.pieces)
     block.holder = held = [block]
     releaser.hand_over(held, 0.0)
+    return pieces
 
 
 def test_nothing_is_unlocked_while_a_call_launches_kernels(monkeypatch):
     monkeypatch.setattr(release, "BETWEEN_SECONDS", 0.0)
-    releaser, registrar = release.Releaser(), Registrar()
+    releaser, registrar = release.Releaser(), Told()
     with releaser.standing_back(), releaser.standing_back():
-        handed_over(releaser, registrar, 5)
-        time.sleep(0.1)
-        locked = len(registrar.locked)
-    assert locked and settled(lambda: not registrar.locked)
+        handed_over(releaser, registrar)
+        assert not registrar.begun.wait(0.1)
+    assert registrar.empty.wait(20)
 
 
-def test_who_waits_for_memory_does_not_wait_for_the_call(monkeypatch):
-    releaser, registrar = release.Releaser(), Registrar()
+def test_who_waits_for_memory_does_not_wait_for_the_call():
+    releaser, registrar = release.Releaser(), Told()
     with releaser.standing_back():
-        handed_over(releaser, registrar, 5)
+        handed_over(releaser, registrar)
         releaser.release_now()
         assert not registrar.locked
 
 
 def test_a_long_call_lets_memory_go(monkeypatch):
     monkeypatch.setattr(release, "STANDING_SECONDS", 0.05)
-    releaser, registrar = release.Releaser(), Registrar()
+    monkeypatch.setattr(release, "BETWEEN_SECONDS", 0.0)
+    releaser, registrar = release.Releaser(), Told()
     with releaser.standing_back():
-        handed_over(releaser, registrar, 5)
-        assert settled(lambda: not registrar.locked)
+        handed_over(releaser, registrar)
+        assert registrar.empty.wait(20)
 
 
 def test_a_call_holds_up_a_release_that_has_begun(monkeypatch):
     monkeypatch.setattr(release, "BETWEEN_SECONDS", 0.0)
-    releaser, registrar = release.Releaser(), Registrar()
-    unregister, begun, go = registrar.unregister, threading.Event(), threading.Event()
-
-    def slow(address):
-        begun.set()
-        go.wait(20)
-        unregister(address)
-
-    monkeypatch.setattr(registrar, "unregister", slow)
-    handed_over(releaser, registrar, 5)
-    assert begun.wait(20)
-    count = len(registrar.locked)
+    releaser, registrar = release.Releaser(), Told()
+    registrar.go_on.clear()
+    pieces = handed_over(releaser, registrar)
+    assert registrar.begun.wait(20)
     with releaser.standing_back():
-        go.set()
-        assert settled(lambda: len(registrar.locked) == count - 1)
-        time.sleep(0.1)
-        assert len(registrar.locked) == count - 1
-    assert settled(lambda: not registrar.locked)
+        registrar.go_on.set()
+        registrar.unlocked.get(timeout=20)
+        with pytest.raises(queue.Empty):
+            registrar.unlocked.get(timeout=0.1)
+        assert len(registrar.locked) == pieces - 1
+    assert registrar.empty.wait(20)
 
 
 AT_EXIT = """

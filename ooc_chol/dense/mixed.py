@@ -61,13 +61,13 @@ def fp64_at_once(request: Request) -> CertifiedBound | None:
     checkpoint, and who asks for narrow products, moduli or fewest bytes, goes on in mixed precision.
     """
     options = request.options
-    if not request.leaves_precision_open or _is_tiny(request.source):
+    if not request.leaves_precision_open:
         return None
     grid, mixed = mixed_engine(request.problem, options)
     bound = _fp64_bound(grid, mixed)
     threshold = options.precision_threshold
     assert threshold is not None
-    if not bound.holds(threshold):
+    if not bound.holds(threshold) or _is_tiny(request.source):
         return None
     if starts_in_fp64(request.like) or least_bound_of_order(grid, PROBES) > MOST_ROUNDING * threshold:
         return bound

@@ -16,7 +16,7 @@ from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import SURELY_FREE
-from ooc_chol.dense.request import ON_DEVICE, Place, Request, check_kind_of_store, is_memory
+from ooc_chol.dense.request import ON_DEVICE, Place, Request, is_memory
 from ooc_chol.dense.stores.array import MemoryStore, OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import check_place, checkpoint_at, create_kept
@@ -38,7 +38,6 @@ def check_store(request: Request) -> None:
     Under a ``host_budget`` A stays out of the system's cache from its first reading on.
     """
     request.source.is_bounded = request.options.host_budget is not None
-    check_kind_of_store(request.store)
     if not is_memory(request.store):
         assert isinstance(request.store, str | os.PathLike)
         inputs: list[tuple[str, str]] = [("a", file) for file in request.source.files]

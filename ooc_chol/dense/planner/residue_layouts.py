@@ -109,24 +109,18 @@ def best_layouts(
 
 
 def _nominal(moduli: int, fmt: PrecisionFormat) -> Rates:
-    """What compares layouts where nothing is measured; in FP64 at any number of moduli as at that of the nominal rates."""
+    """Rates that compare layouts where nothing is measured; in FP64 at any number of moduli as at that of the nominal rates."""
     if fmt == FP64:
         return _NOMINAL
     assert _NOMINAL.residue is not None
     return replace(_NOMINAL, residue=_NOMINAL.residue.at(ResidueBasis(moduli, fmt.is_complex).planes))
 
 
-def steadiest(
-    grid: TileGrid,
-    layouts: Sequence[ResidueLayout],
-    n_devices: int,
-    *,
-    rates: Rates,
-    itemsize: float = FP64.itemsize,
-    half_share: float | None = None,
-) -> ResidueLayout:
-    """The layout to take without comparing plans: of those that look best the first with most tiles in transit that help."""
-    seconds = estimated_seconds(grid, layouts, n_devices, rates, itemsize=itemsize, half_share=half_share)
+def steadiest(layouts: Sequence[ResidueLayout], seconds: Sequence[float]) -> ResidueLayout:
+    """The layout to take without comparing plans: of those that look best the first with most tiles in transit that help.
+
+    ``seconds`` are the estimates of each (:func:`estimated_seconds`).
+    """
     least = min(seconds)
     equal = [layout for layout, each in zip(layouts, seconds, strict=True) if each <= (1 + EQUAL_SHARE) * least]
     return max(equal, key=lambda layout: min(layout.transit, _ENOUGH_TRANSIT))

@@ -238,7 +238,7 @@ def _finalists(request: _Request, candidates: _Candidates, half_share: float | N
     if rates is None or sum(residue_steps(grid, layout, n_devices) for layout in first) <= COMPARED_STEPS:
         return first
     equals = [*first, *islice(planned, EQUALS)]
-    return [steadiest(grid, equals, n_devices, rates=rates, itemsize=itemsize, half_share=half_share)]
+    return [steadiest(equals, estimated_seconds(grid, equals, n_devices, rates, itemsize=itemsize, half_share=half_share))]
 
 
 def _of_residues(rates: Rates | None, planes: int) -> Rates | None:

@@ -27,7 +27,7 @@ from ooc_chol.dense.planner import make_plan, mixed_engine
 from ooc_chol.dense.planner.candidate import Candidate
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.request import Request
-from ooc_chol.errors import NonFiniteError, NotPositiveDefiniteError, PrecisionError
+from ooc_chol.errors import BudgetError, NonFiniteError, NotPositiveDefiniteError, PrecisionError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.memory.sources.base import AbstractSource
@@ -64,9 +64,9 @@ def fp64_at_once(request: Request) -> CertifiedBound | None:
     if not request.leaves_precision_open:
         return None
     grid, mixed = mixed_engine(request.problem, options)
-    bound = _fp64_bound(grid, mixed)
     threshold = options.precision_threshold
     assert threshold is not None
+    bound = _fp64_bound_as_planned(request, grid, mixed, threshold)
     if not bound.holds(threshold) or _is_tiny(request.source):
         return None
     if starts_in_fp64(request.like) or least_bound_of_order(grid, PROBES) > MOST_ROUNDING * threshold:
@@ -95,6 +95,21 @@ def _fp64_bound(grid: TileGrid, options: FactorOptions) -> CertifiedBound:
         return native
     residue = fp64_bound(grid.n, grid.nb, default_moduli(grid.n, FP64))
     return max(native, residue, key=float)
+
+
+def _fp64_bound_as_planned(request: Request, grid: TileGrid, mixed: FactorOptions, threshold: float) -> CertifiedBound:
+    """Bound of FP64 by any engine; where only residues are within the threshold, that of the engine which FP64's plan names."""
+    bound = _fp64_bound(grid, mixed)
+    if bound.holds(threshold) or mixed.fp64 != "residue":
+        return bound
+    if not fp64_bound(grid.n, grid.nb, default_moduli(grid.n, FP64)).holds(threshold):
+        return bound
+    plain = request.in_fp64()
+    try:
+        plan = make_plan(plain.problem, plain.options, plain.rates_at)
+    except BudgetError:
+        return bound
+    return fp64_bound(plan.grid.n, plan.grid.nb, plan.moduli)
 
 
 def plan_mixed(request: Request) -> Plan:

@@ -7,9 +7,11 @@ import pytest
 
 import ooc_chol as oc
 from tests.host.escalation_cases import FP64, IN_A_PANEL, ROW, TWO_ROWS, factor_of
+from tests.host.matrices import covariance, exponential
 from tests.host.mixed_precision import A, factored, measured
+from tests.inside.dense import default_moduli
 from tests.inside.precision import FP64 as FP64_FORMAT
-from tests.inside.precision import choose_formats
+from tests.inside.precision import choose_formats, fp64_bound
 from tests.plan.norms import EXACT, norms_of
 
 #: Matrices of these tests are made to be at the limit of what a format can do.
@@ -69,3 +71,20 @@ def test_fp64s_model_says_nothing_of_entries_below_its_range():
         assert factor.report.certified_bound.probes == 0 and not factor.report.passes.totals
     with oc.cholesky(a * 2.0**-1050, FP64.threshold, strict=False, lower=True, **options) as factor:
         assert factor.report.certified_bound.probes and float(factor.report.certified_bound) > 1e-6
+
+
+def test_a_threshold_that_only_residues_keep_is_fp64s_at_once_through_residues():
+    """Nothing is measured of A where FP64's plan runs through residues; a native run is measured."""
+    n, nb = 512, 64
+    a = covariance(exponential, 0.01)(n)
+    native, residue = (float(fp64_bound(n, nb, moduli)) for moduli in (None, default_moduli(n, FP64_FORMAT)))
+    threshold, options = (native * residue) ** 0.5, {"devices": "host:0", "tile_size": nb}
+    assert residue < threshold < native
+    with oc.cholesky(a, threshold, fp64="residue", **options) as factor:
+        bound = float(factor.report.certified_bound)
+        assert factor.report.plan.precision is None and not factor.report.passes.totals and bound == residue
+        assert measured(np.asarray(factor), a, bound) <= bound
+    with oc.cholesky(a, threshold, fp64="native", **options) as factor:
+        assert factor.report.passes.totals and float(factor.report.certified_bound) <= threshold
+    planned = oc.plan(a, precision_threshold=threshold, fp64="residue", **options)
+    assert planned.precision is None and [each.error for each in planned.candidates] == [residue]

@@ -136,7 +136,8 @@ def draw_mixed(found: dict[str, Any], path: Path) -> None:
         thresholds = [name for name in rows if name != "fp64"]
         seconds = [rows[name]["wall"] for name in thresholds]
         axes.plot([float(name) for name in thresholds], seconds, "o-", color=colour, label=family)
-        axes.axhline(rows["fp64"]["wall"], color=colour, linestyle="--", linewidth=1.0, label=f"{family}, FP64")
+        axes.axhline(rows["fp64"]["wall"], color=colour, linestyle="--", linewidth=1.0)
+    axes.plot([], [], "--", color="grey", label="FP64 of each")
     axes.set(xscale="log", xlabel="precision_threshold", ylabel="seconds of a second call", ylim=(0.0, None))
     axes.invert_xaxis()
     axes.legend(fontsize="small", ncols=2)

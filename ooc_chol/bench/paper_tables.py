@@ -148,7 +148,7 @@ DOCUMENTED: dict[str, tuple[Callable[[Iterable[Mapping[str, Any]]], str], tuple[
     "mxp": (mxp_markdown, ("host-mixed-8192",)),
     # FP64 first of each matrix
     "mxp-h200": (mxp_gpu_markdown, tuple(f"h200-mxp-163840-{name}" for name in ("weak", "medium", "medium-1e-5", "strong"))),
-    "log-likelihood-h200": (log_likelihood_markdown, ("h200-kl-40000",)),
+    "log-likelihood-h100": (log_likelihood_markdown, ("h100-kl-163840",)),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite
 
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
@@ -160,8 +161,9 @@ class FactorReport:
         -------
         dict
             Numbers, texts, lists and dicts that JSON can hold: times in seconds, ``bytes`` and ``bounds`` in bytes, rates in
-            TFLOP/s.
+            TFLOP/s; None for what is no number.
         """
+        bound, estimate = self.certified_bound, self.estimated_error
         return {
             "n": self.plan.grid.n,
             "tile_size": self.plan.grid.nb,
@@ -192,9 +194,9 @@ class FactorReport:
             if self.plan.precision is None
             else self.plan.precision.counts,
             "certify_seconds": self.certify_seconds,
-            "certified_bound": None if self.certified_bound is None else self.certified_bound.total,
-            "certified_measured": None if self.certified_bound is None else self.certified_bound.measured,
-            "estimated_error": None if self.estimated_error is None else self.estimated_error.total,
+            "certified_bound": None if bound is None else bound.total,
+            "certified_measured": None if bound is None or not bound.probes else bound.measured,
+            "estimated_error": None if estimate is None or not isfinite(estimate.total) else estimate.total,
             "escalations": [str(step) for step in self.escalations],
             "resumed_tiles": self.resumed_tiles,
             "passes": {title: totals._asdict() for title, totals in self.passes.totals.items()},

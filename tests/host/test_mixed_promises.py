@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,7 @@ def test_a_threshold_that_only_residues_keep_is_fp64s_at_once_through_residues()
         bound = float(factor.report.certified_bound)
         assert factor.report.plan.precision is None and not factor.report.passes.totals and bound == residue
         assert measured(np.asarray(factor), a, bound) <= bound
+        assert json.loads(json.dumps(factor.report.to_dict(), allow_nan=False))["certified_measured"] is None
     with oc.cholesky(a, threshold, fp64="native", **options) as factor:
         assert factor.report.passes.totals and float(factor.report.certified_bound) <= threshold
     planned = oc.plan(a, precision_threshold=threshold, fp64="residue", **options)

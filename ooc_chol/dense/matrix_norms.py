@@ -37,6 +37,7 @@ class MeasuredTiles:
     sample: NDArray[np.float64] | None  #: Entries of a sample's rows and columns, where one was taken
     form: NDArray[np.float64] | None  #: ``U.T @ A @ V`` of the tiles and what mirrors them, where there are probes
     seconds: float  #: From the first tile to the last
+    product: NDArray[np.float64] | None = None  #: ``A @ factor``, where one was given
 
 
 def measure_matrix(
@@ -89,32 +90,39 @@ def measure_tiles(
     *,
     step: int | None = None,
     probes: Probes | None = None,
+    factor: NDArray[np.float64] | None = None,
     run: Pass | None = None,
 ) -> MeasuredTiles:
-    """Norms of ``tiles`` of A's lower triangle, with a sample of every ``step``-th row and column of each."""
+    """Norms of ``tiles`` of A's lower triangle, with a sample of every ``step``-th row and column of each.
+
+    With ``probes`` their form; else with an (n, m) ``factor`` the product of these tiles, and what mirrors them, with it.
+    """
     told = run or Pass("norms of A")
+    vectors = factor if probes is None else probes.vectors
     tracks = [track_of_a(told, device.name) for device in devices]
     shares = [tiles[number :: len(devices)] for number in range(len(devices))]
     surveys: dict[int, AbstractSurvey] = {}
     products: dict[int, ProbedSums] = {}
-    forms: dict[int, NDArray[np.float64]] = {}
+    forms: dict[int, NDArray[np.float64]] = {}  # or products
     began: list[float] = []
     errors: list[BaseException] = []
 
     def measure_share(number: int) -> Iterator[None]:
         device = devices[number]
-        arena, streams = _prepare(grid, device, source, probes)
+        arena, streams = _prepare(grid, device, source, 0 if vectors is None else vectors.shape[1])
         surveys[number] = device.kernels.create_survey(grid, step)
         began.append(time.perf_counter())
-        if probes is not None:
+        if vectors is not None:
             products[number] = ProbedSums(grid, device, arena.arrays, arena.slot_bytes)
-            products[number].start(streams[0], probes.vectors)
+            products[number].start(streams[0], vectors)
         parts, uses = (arena, streams, shares[number]), (surveys[number].measure, products.get(number))
-        yield from _measure(grid, device, source, parts=parts, uses=uses, track=tracks[number])
+        yield from _measure(grid, device, source, parts=parts, uses=uses, is_form=probes is not None, track=tracks[number])
         finish(device, streams)
         tracks[number].settle()
         if probes is not None:
             forms[number] = form_of_matrix(products[number].with_vectors(streams[0]))
+        elif vectors is not None:
+            forms[number] = products[number].total(streams[0])
 
     def measure_all() -> None:
         """Enqueue for all devices in turn: threads of their own would wait for each other at each launch."""
@@ -140,9 +148,10 @@ def measure_tiles(
             sum(parts) for parts in zip(*[(each.norms(), each.diagonal()) for each in surveys.values()], strict=True)
         )
         with np.errstate(over="ignore", invalid="ignore"):
-            form = None if probes is None else np.sum([forms[number] for number in sorted(forms)], axis=0)
+            found = None if vectors is None else np.sum([forms[number] for number in sorted(forms)], axis=0)
         sample = None if step is None else _joined(grid, step, surveys, shares)
-    return MeasuredTiles(norms, diagonal, sample, form, time.perf_counter() - min(began))
+    form, product = (None, found) if probes is None else (found, None)
+    return MeasuredTiles(norms, diagonal, sample, form, time.perf_counter() - min(began), product)
 
 
 def _joined(
@@ -158,12 +167,10 @@ def _joined(
     return sample
 
 
-def _prepare(
-    grid: TileGrid, device: TileDevice, source: SourceTier, probes: Probes | None
-) -> tuple[AbstractArena, list[AbstractStream]]:
+def _prepare(grid: TileGrid, device: TileDevice, source: SourceTier, columns: int) -> tuple[AbstractArena, list[AbstractStream]]:
     """Memory for tiles and vectors, kernels compiled, and what a tile function needs, on the calling thread's device."""
     slot_bytes = slot_bytes_of(grid)
-    arrays = () if probes is None else probe_arrays(grid.n, probes.vectors.shape[1], STREAMS)
+    arrays = probe_arrays(grid.n, columns, STREAMS) if columns else ()
     arena = device.allocate(STREAMS, slot_bytes, grid.size(0), arrays)
     device.activate()
     device.prepare(source.source.prepare)
@@ -177,6 +184,7 @@ def _measure(
     *,
     parts: tuple[AbstractArena, Sequence[AbstractStream], Sequence[TileIndex]],
     uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], ProbedSums | None],
+    is_form: bool,
     track: Track,
 ) -> Iterator[None]:
     """Make or read the tiles of one device, and measure and multiply them, up to a tile at each ``next``."""
@@ -195,7 +203,11 @@ def _measure(
             track.ran("fetch", index, name, (begun, track.now(stream)), nbytes=nbytes)
         begun = track.now(stream)
         measure(stream, tile, index)
-        flops = 0 if products is None else products.add(stream, tile, index, halved=index.i == index.j)
+        flops = 0
+        if products is not None and is_form:
+            flops = products.add(stream, tile, index, halved=index.i == index.j)
+        elif products is not None:
+            flops = products.add_mirrored(stream, tile, index)
         track.ran("compute", index, name, (begun, track.now(stream)), flops=flops)
         finish(device, ())  # it may have been aborted
         yield

@@ -1,7 +1,8 @@
 """Random vectors ``W = [U, V]`` beside tiles: sums ``Z_j = sum_i T_ij.T W_i`` of tile columns, and what they show in the end.
 
 For the tiles on and below the diagonal of A, the diagonal ones halved, ``U.T A V = Z_U.T V + U.T Z_V``; for those of L,
-``U.T L L.T V = Z_U.T Z_V``. So a tile is multiplied once and needed no more, wherever it happens to be.
+``U.T L L.T V = Z_U.T Z_V``. So a tile is multiplied once and needed no more, wherever it happens to be. Where each tile of A is
+multiplied as what mirrors it, too, ``Z = A W``.
 """
 
 from __future__ import annotations
@@ -58,6 +59,15 @@ class ProbedSums:
         target, w_i = self._rows_of_sums[self._of(stream)][index[1]], self._rows_of_w[index[0]]
         self._kernels.add_product(stream, target, tile, w_i, transposed=True, halved=halved)
         return 2 * self._grid.entries(*index) * int(self._w.shape[1])
+
+    def add_mirrored(self, stream: AbstractStream, tile: Tile, index: tuple[int, int]) -> int:
+        """Enqueue ``Z[j] += A[i, j].T @ W[i]`` and, off the diagonal, ``Z[i] += A[i, j] @ W[j]``; returns the flops."""
+        flops = self.add(stream, tile, index)
+        if index[0] == index[1]:
+            return flops
+        target, w_j = self._rows_of_sums[self._of(stream)][index[0]], self._rows_of_w[index[1]]
+        self._kernels.add_product(stream, target, tile, w_j)
+        return 2 * flops
 
     def with_vectors(self, stream: AbstractStream) -> NDArray[np.float64]:
         """``W.T @ Z`` on the host; the streams that added must be done."""

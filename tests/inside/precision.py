@@ -29,6 +29,7 @@ NAMES = {
         "ordinary_power",
         "safety_factor",
     ),
+    "ooc_chol.precision.certified_answers": ("LARGEST_GAP", "least_share"),
     "ooc_chol.precision.escalation": (
         "Escalation",
         "EscalationState",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, final
 
 from numpy.typing import ArrayLike
 
+from ooc_chol.dense.factor.certifying import AbstractCertifiedFactor
 from ooc_chol.dense.factor.resident import host_array
 from ooc_chol.dense.factor.residual import ResidualSample, blocks_worth_a_factorization, sample_residual, source_blocks
 from ooc_chol.dense.factor.saving import check_target
 from ooc_chol.dense.factor.solves import right_hand_side
-from ooc_chol.dense.factor.summed import AbstractSummedFactor
 from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import open_kept
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @final
-class CholeskyFactor(AbstractSummedFactor):
+class CholeskyFactor(AbstractCertifiedFactor):
     """The lower triangular ``L`` with ``A = L @ L.T``, for a complex A ``A = L @ L.H``, wherever it is stored.
 
     Parameters

@@ -38,6 +38,11 @@ class AbstractPlace(ABC):
     def of_updated(self) -> AbstractPlace:
         """Where a factor computes that :meth:`ooc_chol.CholeskyFactor.update` makes of this one."""
 
+    @property
+    def is_on_devices(self) -> bool:
+        """Whether GPUs of this process made L and answer for it."""
+        return False
+
     def distributed(self, title: str, b: Any, transposed: Sequence[bool], *, flips: bool, passes: Passes) -> Any:
         """Solutions as an array of the kind of ``b`` where that lies on a cluster; None for what this process holds.
 
@@ -116,6 +121,11 @@ class LocalPlace(AbstractPlace):
     def is_quick_to_read(self) -> bool:
         """On the host only: its reading may take longer than a factorization on GPUs."""
         return self.solver is None
+
+    @property
+    def is_on_devices(self) -> bool:
+        """Whether there is a solver."""
+        return self.solver is not None
 
     @property
     def of_updated(self) -> AbstractPlace:

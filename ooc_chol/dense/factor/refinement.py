@@ -315,7 +315,7 @@ class _ScaledSystem:
             for index, a_ij in tiles:
                 _add_product(self._grid, index, a_ij, x=x, y=y)
                 if ones is not None:
-                    _check_finite(self._grid, index, a_ij)
+                    check_finite(self._grid, index, a_ij)
                     _add_product(self._grid, index, np.abs(a_ij), x=ones, y=sums)
         if ones is not None:
             self._norms = float(sums[:, 0].max()), float(np.ldexp(sums[:, 1], -self.powers).max())
@@ -354,7 +354,7 @@ def _powers(source: AbstractSource, grid: TileGrid) -> NDArray[np.intc]:
     for k in range(grid.nt):
         tile, span = np.empty(grid.shape(k, k)), grid.span(k)
         _read(source, span, span, tile)
-        _check_finite(grid, TileIndex(k, k), tile)
+        check_finite(grid, TileIndex(k, k), tile)
         diagonal[span.start : span.stop] = tile.diagonal()
     powers: NDArray[np.intc] = np.frexp(np.sqrt(np.abs(diagonal)))[1]
     return powers
@@ -384,7 +384,7 @@ def _add_product(grid: TileGrid, index: TileIndex, a_ij: Vectors, *, x: Vectors,
     y[cols] += a_ij.T @ x[rows]
 
 
-def _check_finite(grid: TileGrid, index: TileIndex, a_ij: Vectors) -> None:
+def check_finite(grid: TileGrid, index: TileIndex, a_ij: Vectors) -> None:
     """Refuse a NaN or an infinity in the lower triangle."""
     finite = np.isfinite(a_ij)
     if index.i == index.j:

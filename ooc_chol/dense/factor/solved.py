@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,12 +27,29 @@ from ooc_chol.errors import RefinementError, UnsupportedTypeError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources import AbstractSource, triangle_source
 from ooc_chol.memory.sources.base import entries_named, unchanged
+from ooc_chol.precision.certified_answers import CertifiedSolution
 
 
 class AbstractSolvedFactor(AbstractStoredFactor):
     """What a factor solves and multiplies; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
 
-    def solve(self, b: ArrayLike, *, refine: bool = False, a: Any = None, overwrite_b: bool = False) -> NDArray[Any]:
+    @overload
+    def solve(
+        self,
+        b: ArrayLike,
+        *,
+        refine: bool = False,
+        certified: Literal[False] = False,
+        a: Any = None,
+        overwrite_b: bool = False,
+    ) -> NDArray[Any]: ...
+
+    @overload
+    def solve(self, b: ArrayLike, *, certified: Literal[True], a: Any = None) -> CertifiedSolution: ...
+
+    def solve(
+        self, b: ArrayLike, *, refine: bool = False, certified: bool = False, a: Any = None, overwrite_b: bool = False
+    ) -> NDArray[Any] | CertifiedSolution:
         """Solve ``A x = b``.
 
         Parameters
@@ -42,25 +59,29 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         refine : bool
             Reach the accuracy of FP64 with a factor in mixed precision: conjugate gradients on A, or GMRES where they fail, with
             the factor as preconditioner.
+        certified : bool
+            Refine once, and give bounds of what the solutions are off, whatever the precision of L; not beside ``refine`` or
+            ``overwrite_b``. :meth:`certify` says what that costs.
         a : array, path, object, optional
             The matrix, for a factor that was loaded or that lies over it; else the one that was factored. Used only with
-            ``refine=True``.
+            ``refine=True`` or ``certified=True``.
         overwrite_b : bool
             Let the solutions take the memory of ``b`` where it is a writable array of L's type whose rows are adjacent, in the
             memory of the host or of the GPU on which L is one tile. Not for ``refine``.
 
         Returns
         -------
-        (n,) or (n, m) array
+        (n,) or (n, m) array, or CertifiedSolution
             The solutions, a new array of the shape of ``b``; for a CuPy array, or one of torch or JAX on a GPU, of its kind and
-            in that GPU's memory.
+            in that GPU's memory. With ``certified`` they are in host memory, beside their bounds.
 
         Raises
         ------
         TypeError
             ``b`` is complex where L is real, or no array of numbers, or ``a`` can be made on CUDA only.
         ValueError
-            ``b`` does not have ``n`` rows, or holds a NaN or an infinity; or refinement has no matrix, or one of another order.
+            ``b`` does not have ``n`` rows, or holds a NaN or an infinity; or refinement has no matrix, or one of another order;
+            or ``certified`` comes beside ``refine`` or ``overwrite_b``.
         NonFiniteError
             Refinement meets a NaN or an infinity in A.
         RefinementError
@@ -86,6 +107,12 @@ class AbstractSolvedFactor(AbstractStoredFactor):
         array in memory its diagonal takes one reading of L on the host; after a factorization on GPUs in tiles the look is left
         out then.
         """
+        if certified:
+            if refine or overwrite_b:
+                raise ValueError("certified=True refines once, and gives new arrays: leave refine and overwrite_b out")
+            solution = self.certify(b, a=a).solution
+            assert solution is not None  # of right-hand sides that were given
+            return solution
         if refine:
             self._refuse_but_float64("refine=True")
             return in_kind_of(b, lambda host: self._refined(host, self._a if a is None else a))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import math
 import os
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol import blas_buffers
 from ooc_chol.config import whole_number
@@ -29,6 +30,7 @@ from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FORMATS, FP64
+from ooc_chol.precision.certified_answers import CertifiedAnswers, CertifiedValue
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.tiling import TileGrid
@@ -157,20 +159,39 @@ class AbstractStoredFactor(AbstractFactor):
             self._diagonal = self._place.diagonal(store)  # once it is whole: other threads may ask, and a read may fail
         return self._diagonal.copy()
 
-    def logdet(self) -> float:
+    @overload
+    def logdet(self, *, certified: Literal[False] = False, a: Any = None) -> float: ...
+
+    @overload
+    def logdet(self, *, certified: Literal[True], a: Any = None) -> CertifiedValue: ...
+
+    def logdet(self, *, certified: bool = False, a: Any = None) -> float | CertifiedValue:
         """Logarithm of the determinant of A, ``2 sum(log(L_ii))``.
+
+        Parameters
+        ----------
+        certified : bool
+            Give an interval that holds what A itself has, whatever the precision of L.
+        a : array, path, object, optional
+            The matrix for that, as for :meth:`certify`, which says what an interval costs.
 
         Returns
         -------
-        float
-            The natural logarithm.
+        float or CertifiedValue
+            The natural logarithm; with ``certified`` its interval, too.
 
         Raises
         ------
         TierError
-            L cannot be read, or the factor is closed.
+            L cannot be read, or the factor is closed; with ``certified`` also what :meth:`certify` raises.
         """
+        if certified:
+            return self.certify(a=a).logdet
         return 2.0 * math.fsum(np.log(self.diagonal().astype(np.float64, copy=False)))
+
+    @abstractmethod
+    def certify(self, b: ArrayLike | None = None, *, a: Any = None) -> CertifiedAnswers:
+        """Certify the log-determinant, and quadratic forms and solutions of right-hand sides."""
 
     def rows(self, rows: range, stop: int) -> NDArray[Any]:
         """Read the entries ``L[rows, :stop]``.

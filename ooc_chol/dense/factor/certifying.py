@@ -1,0 +1,226 @@
+"""Answers of a factor with intervals: one visit of L for random vectors, and one pass over A for all that is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.dense.execution.run import opened_for_a_pass
+from ooc_chol.dense.factor.refinement import check_finite
+from ooc_chol.dense.factor.resident import host_array
+from ooc_chol.dense.factor.solves import right_hand_side
+from ooc_chol.dense.factor.summed import AbstractSummedFactor
+from ooc_chol.dense.matrix_norms import MeasuredTiles, measure_tiles
+from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.precision.certified_answers import (
+    CertifiedAnswers,
+    CertifiedSolution,
+    CertifiedValue,
+    Gap,
+    Refined,
+    Scales,
+    Visit,
+    measured_gap,
+    quadratic_forms,
+    solutions,
+)
+from ooc_chol.precision.norms import Probes
+from ooc_chol.tasks.tiling import TileGrid, TileIndex
+
+#: Tiles of the pass over A where those of L are larger.
+_LARGEST_TILE = 2048
+#: Where A is multiplied for a factor that no GPU of this process made.
+_HOST = ("host:0",)
+
+
+class AbstractCertifiedFactor(AbstractSummedFactor):
+    """What a factor certifies; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
+
+    def certify(self, b: ArrayLike | None = None, *, a: Any = None) -> CertifiedAnswers:
+        """Certify the log-determinant of A, and with right-hand sides their quadratic forms and solutions, in one visit.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like, optional
+            Right-hand sides; not changed.
+        a : array, path, object, optional
+            The matrix, for a factor that was loaded or that lies over it; else the one that was factored.
+
+        Returns
+        -------
+        CertifiedAnswers
+            ``logdet``, ``quadratic`` and ``solution``, each with an interval that holds what A itself has, but for one in 1e9
+            choices of the random vectors.
+
+        Raises
+        ------
+        TypeError, ValueError
+            ``b`` or ``a`` are wrong, as for :meth:`solve`; or no matrix is known.
+        NonFiniteError
+            A holds a NaN or an infinity.
+        UnsupportedTypeError
+            L is of another type than float64.
+        TierError
+            L or A cannot be read or changes meanwhile, or the factor is closed.
+
+        Notes
+        -----
+        Cost ``768 n**2`` flops, two readings of L and one of A, in which all right-hand sides are multiplied as well; these take
+        the rest of what refined solves take. Memory: ``5 KiB`` a row of the host, ``3 KiB`` a row of each device. GPUs that made
+        L multiply by A where it can be made or read there. The intervals rest on random vectors and on a model of rounding
+        errors: :doc:`/certified`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> answers = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).certify(np.array([8.0, 12.0]))
+        >>> answers.quadratic[0].lower <= 32.0 <= answers.quadratic[0].upper
+        True
+        """
+        self._refuse_but_float64("certify")
+        self._opened()
+        began = time.perf_counter()
+        matrix = self._a if a is None else a
+        if matrix is None:
+            raise ValueError("an interval needs the matrix, which this factor does not know: give it as a=")
+        right, shape = (np.zeros((self.n, 0)), (self.n, 0)) if b is None else right_hand_side(host_array(b), self.n, copy=True)
+        if not self.n:
+            return _nothing(b, right, shape)
+        z = Probes.of(self.n).vectors
+        with self._matrix(matrix) as source:
+            w = self.half_solve(z, transposed=True)
+            back = self.matmul(w, transposed=True)
+            x = self._solution(right) if right.shape[1] else right
+            measured = self._multiplied_by(source, np.concatenate([w, x], axis=1))
+        assert measured.product is not None
+        grid, m = self._grid_of_a, z.shape[1]
+        scales = Scales(grid, measured.tiles, measured.diagonal)
+        visit = Visit(z, scales.scaled(w), back, scales.scaled(measured.product[:, :m], inverse=True))
+        gap = measured_gap(visit, scales, self._known_bound)
+        quadratic: tuple[CertifiedValue, ...] = ()
+        solution = None
+        if b is not None:
+            found = self._refined_once(scales, right, x, measured.product[:, m:])
+            seconds = time.perf_counter() - began
+            quadratic = quadratic_forms(gap, found, seconds)
+            solution = _solution_of(gap, found, shape, seconds)
+        logdet = gap.logdet(np.asarray(self.diagonal(), dtype=np.float64), time.perf_counter() - began)
+        return CertifiedAnswers(logdet, quadratic, solution)
+
+    @overload
+    def quadratic(self, b: ArrayLike, *, certified: Literal[False] = False, a: Any = None) -> float | NDArray[np.float64]: ...
+
+    @overload
+    def quadratic(
+        self, b: ArrayLike, *, certified: Literal[True], a: Any = None
+    ) -> CertifiedValue | tuple[CertifiedValue, ...]: ...
+
+    def quadratic(self, b: ArrayLike, *, certified: bool = False, a: Any = None) -> Any:
+        """Compute ``b.T @ inv(A) @ b``.
+
+        Parameters
+        ----------
+        b : (n,) or (n, m) array_like
+            Vectors; not changed.
+        certified : bool
+            Give an interval that holds what A itself has, whatever the precision of L.
+        a : array, path, object, optional
+            The matrix, as for :meth:`certify`, which says what an interval costs.
+
+        Returns
+        -------
+        float or (m,) array; with ``certified`` CertifiedValue or tuple of CertifiedValue
+            The forms, one for each column.
+
+        Raises
+        ------
+        TypeError, ValueError, TierError
+            As for :meth:`half_solve`; with ``certified`` also what :meth:`certify` raises.
+
+        Notes
+        -----
+        Without an interval ``n**2 m`` flops and one reading of L.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).quadratic(np.array([8.0, 12.0]))
+        32.0
+        """
+        if certified:
+            answers = self.certify(b, a=a).quadratic
+            return answers[0] if np.ndim(host_array(b)) == 1 else answers
+        y = np.asarray(host_array(self.half_solve(b)))
+        forms = np.square(np.abs(y)).sum(axis=0)
+        return float(forms) if y.ndim == 1 else forms
+
+    @property
+    def _grid_of_a(self) -> TileGrid:
+        """How A is cut for its product with vectors."""
+        return TileGrid(self.n, min(self.grid.nb, _LARGEST_TILE))
+
+    @property
+    def _known_bound(self) -> float | None:
+        """``||A - L L.T||_F / ||A||_F`` at most, of a factor with a threshold that this process made."""
+        bound = None if self.report is None else self.report.certified_bound
+        return None if bound is None else float(bound)
+
+    def _multiplied_by(self, source: AbstractSource, factor: NDArray[np.float64]) -> MeasuredTiles:
+        """``A @ factor`` and the norms of A's tiles, on the GPUs that made L or on the host."""
+        grid, tier = self._grid_of_a, SourceTier(source, self._grid_of_a)
+        with self._passes.running("product with A", factor.shape[1]) as run, self._opened_for(source) as devices:
+            measured = measure_tiles(grid, devices, tier, list(grid.tiles()), factor=factor, run=run)
+        for index in np.flatnonzero(~np.isfinite(measured.tiles)).tolist():
+            i, j = list(grid.tiles())[index]
+            tile = np.empty(grid.shape(i, j))
+            source.read_block(grid.span(i), grid.span(j), tile)
+            check_finite(grid, TileIndex(i, j), tile)
+        return measured
+
+    @contextmanager
+    def _opened_for(self, source: AbstractSource) -> Iterator[list[TileDevice]]:
+        """The devices of L's plan where they can have A; else the host."""
+        can_be_there = source.bytes_per_entry > 0 or getattr(source, "is_made_on_cuda", False)
+        names = self.plan.devices if self.report is not None and can_be_there and self._place.is_on_devices else _HOST
+        with opened_for_a_pass(names, self._grid_of_a) as devices:
+            yield devices
+
+    def _refined_once(
+        self, scales: Scales, b: NDArray[np.float64], x: NDArray[np.float64], product: NDArray[np.float64]
+    ) -> Refined:
+        """What a step of refinement takes."""
+        r = b - product
+        v = np.asarray(self.half_solve(r))
+        step = np.asarray(self.half_solve(v, transposed=True))
+        both = scales.scaled(x), scales.scaled(step)
+        return Refined(scales.scaled(b, inverse=True), both[0], scales.scaled(r, inverse=True), v, both[1])
+
+
+def _nothing(b: ArrayLike | None, x: NDArray[np.float64], shape: tuple[int, ...]) -> CertifiedAnswers:
+    """Answers of the matrix of order 0, which are exact."""
+    zero = CertifiedValue(0.0, 0.0, 0.0, 0.0)
+    if b is None:
+        return CertifiedAnswers(zero, (), None)
+    solved, columns = x.reshape(shape), np.zeros(x.shape[1])
+    error = 0.0 if len(shape) == 1 else columns
+    return CertifiedAnswers(zero, (zero,) * x.shape[1], CertifiedSolution(solved, error, error, solved, 0.0))
+
+
+def _solution_of(gap: Gap, found: Refined, shape: tuple[int, ...], seconds: float) -> CertifiedSolution:
+    """Refined solutions in the units and the shape of right-hand sides."""
+    x, errors, norms, widths = solutions(gap, found)
+    scales = gap.scales
+    with np.errstate(over="ignore", invalid="ignore"):
+        x, widths = scales.scaled(x, inverse=True).reshape(shape), scales.scaled(widths, inverse=True).reshape(shape)
+    if len(shape) == 1:
+        return CertifiedSolution(x, float(errors[0]), float(norms[0]), widths, gap.bound, gap.threshold, seconds)
+    return CertifiedSolution(x, errors, norms, widths, gap.bound, gap.threshold, seconds)

@@ -1,0 +1,388 @@
+"""Intervals of log-determinants, quadratic forms and solutions, from a factor of any precision and products with A.
+
+With ``A = L (I + G) L.T``, m random vectors Z = [U, V] of independent standard normal entries and ``W = inv(L.T) Z``,
+``W.T A W - Z.T Z = Z.T G Z``. Its block ``U.T G V`` gives ``g >= ||G||_F``, as in :mod:`ooc_chol.precision.certified`, and its
+trace over m estimates ``tr G``: by Laurent and Massart (Annals of Statistics 28, 2000, Lemma 1) it is off by at most
+``2 g sqrt(x / m) + 2 g x / m`` but for a probability of ``2 exp(-x)``. For g < 1
+
+    |log det A - 2 sum log L_ii - tr G| <= g**2 / (2 (1 - g)),
+
+and for a solution x of ``L L.T x = b``, with ``r = b - A x`` and ``v = inv(L) r``,
+
+    b.T inv(A) b = x.T b + x.T r + r.T inv(A) r,    ||v||**2 / (1 + g) <= r.T inv(A) r <= ||v||**2 / (1 - g).
+
+A step of refinement, ``x + inv(L.T) v``, is off by at most ``g / sqrt(1 - g) ||v||`` in the norm ``sqrt(e.T A e)``, and in entry
+i by at most that times ``sqrt(inv(A)_ii)``, for which the rows of W stand.
+
+What rounding does to these products is counted by the model that errors of FP64 operations have mean zero and do not depend on
+each other (Higham and Mary, SISC 2019; Connolly, Higham and Mary, SISC 2021): a sum of K roundings at partial sums of at most c
+is off by ``u c sqrt(K)`` times what a normal deviate may be. All is in units of rows, ``sqrt(A_ii)``, so that scaling A by a
+diagonal changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import fsum, inf, isfinite, log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ooc_chol.formats import FP64
+from ooc_chol.precision.certified import FAILURE, MOST_CHECKS, safety_factor
+from ooc_chol.precision.norms import lower_matrix
+from ooc_chol.prints import brief_repr
+from ooc_chol.tasks.tiling import TileGrid
+
+Vectors = NDArray[np.float64]
+
+#: Probabilities that a trace, and that any rounding error, is farther off than is said, for each factor that a call may look at.
+_OF_TRACE, _OF_ROUNDING = FAILURE / (4 * MOST_CHECKS), FAILURE / (10 * MOST_CHECKS)
+#: The largest g that certifies anything, and the one that a smaller threshold is to come to.
+LARGEST_GAP, _GOAL_GAP = 0.5, 0.1
+#: Standard deviations by which an estimate of ``tr G`` must stand out of its noise to be added.
+_STANDS_OUT = 3.0
+#: What is left out of bounds of rounding: products of two errors.
+_SECOND_ORDER = 1.01
+#: Norms of tiles below which squares of their entries may have vanished.
+_LEAST_NORM = 2.0**-500
+
+
+@dataclass(frozen=True)
+class CertifiedValue:
+    """A number of a matrix, and the interval that it lies in.
+
+    Parameters
+    ----------
+    value : float
+        The number, as the factor gives it, corrected by what random vectors show where that stands out of their noise.
+    lower, upper : float
+        Where the number of A itself is, but for one in 1e9 choices of the random vectors; infinite where the factor is too far
+        from A to certify anything.
+    gap : float
+        Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
+    sufficient_threshold : float or None
+        A ``precision_threshold`` that is expected to certify; None where this factor does, or FP64 does not.
+    seconds : float
+        Seconds that the answer took.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> answer = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).logdet(certified=True)
+    >>> answer.lower <= np.log(16.0) <= answer.upper, answer.half_width < 1e-12
+    (True, True)
+    """
+
+    value: float
+    lower: float
+    upper: float
+    gap: float
+    sufficient_threshold: float | None = None
+    seconds: float = field(default=0.0, compare=False)
+
+    __repr__ = brief_repr
+
+    def __float__(self) -> float:
+        return self.value
+
+    @property
+    def half_width(self) -> float:
+        """The most that ``value`` can be off; infinite where nothing is certified."""
+        return max(self.upper - self.value, self.value - self.lower)
+
+    @property
+    def confidence(self) -> float:
+        """Probability that the interval holds the number, over the choice of random vectors."""
+        return 1.0 - FAILURE
+
+    def __str__(self) -> str:
+        if isfinite(self.half_width):
+            return f"{self.value:.10g}, in [{self.lower:.17g}, {self.upper:.17g}] (off by at most {self.half_width:.1e})"
+        return f"{self.value:.10g}, not certified: {_too_far(self.gap, self.sufficient_threshold)}"
+
+
+@dataclass(frozen=True, eq=False)
+class CertifiedSolution:
+    """Solutions of ``A x = b``, and how far they can be from those of A itself.
+
+    Parameters
+    ----------
+    x : (n,) or (n, m) array
+        The solutions, refined once.
+    error : float or (m,) array
+        What ``sqrt(e.T A e)`` of their errors e is at most; infinite where the factor is too far from A to certify anything.
+    norm : float or (m,) array
+        ``sqrt(x.T A x)`` of the solutions, beside which the errors are to be seen.
+    half_width : (n,) or (n, m) array
+        The most that each entry of ``x`` can be off.
+    gap : float
+        Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
+    sufficient_threshold : float or None
+        A ``precision_threshold`` that is expected to certify; None where this factor does, or FP64 does not.
+    seconds : float
+        Seconds that the answer took.
+    """
+
+    x: Vectors
+    error: float | Vectors
+    norm: float | Vectors
+    half_width: Vectors
+    gap: float
+    sufficient_threshold: float | None = None
+    seconds: float = 0.0
+
+    __repr__ = brief_repr
+
+    @property
+    def confidence(self) -> float:
+        """Probability that all bounds hold, over the choice of random vectors."""
+        return 1.0 - FAILURE
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> Vectors:
+        """The solutions, for functions of NumPy."""
+        return np.array(self.x, dtype=dtype, copy=copy)  # type: ignore[call-overload, no-any-return]
+
+
+class CertifiedAnswers(NamedTuple):
+    """What one visit of a factor certifies.
+
+    Parameters
+    ----------
+    logdet : CertifiedValue
+        Logarithm of the determinant of A.
+    quadratic : tuple of CertifiedValue
+        ``b.T inv(A) b`` of each right-hand side; empty where none was given.
+    solution : CertifiedSolution or None
+        Solutions of ``A x = b``; None where no right-hand side was given.
+    """
+
+    logdet: CertifiedValue
+    quadratic: tuple[CertifiedValue, ...]
+    solution: CertifiedSolution | None
+
+
+def _too_far(gap: float, threshold: float | None) -> str:
+    """Why nothing is certified, and what would be."""
+    remedy = "no precision_threshold helps" if threshold is None else f"precision_threshold={threshold:.1g} is expected to do"
+    return (
+        f"||inv(L) A inv(L.T) - I||_F is known to be at most {gap:.1e}, and no more than {LARGEST_GAP:g} says anything; {remedy}"
+    )
+
+
+class Scales:
+    """Units S of rows, powers of two above ``sqrt(A_ii)``, and norms of tiles of A in them: all that bounds of rounding need."""
+
+    def __init__(self, grid: TileGrid, tiles: Vectors, diagonal: Vectors) -> None:
+        self.grid = grid
+        self.is_positive = bool((diagonal > 0.0).all() and np.isfinite(diagonal).all())
+        with np.errstate(all="ignore"):
+            self.powers: NDArray[np.intc] = np.frexp(np.sqrt(np.abs(diagonal)))[1]
+            norms = lower_matrix(grid, tiles)
+            norms = np.maximum(norms, norms.T)
+            least = np.array([self.powers[span.start : span.stop].min() for span in map(grid.span, range(grid.nt))])
+            sizes = np.array([grid.size(i) for i in range(grid.nt)], dtype=np.float64)
+            # |A_ij| <= sqrt(A_ii A_jj), which also stands where squares of entries overflow or vanish.
+            most = np.sqrt(np.outer(sizes, sizes))
+            scaled = np.ldexp(norms, -(least[:, None] + least[None, :]))
+            known = np.where(norms >= _LEAST_NORM, np.fmin(scaled, most), most)
+        #: Squares of tile rows' norms.
+        self.rows: Vectors = np.square(known).sum(axis=1)
+        n, nt = grid.n, grid.nt
+        #: What one rounding after the other does to a sum over a row of A or a column of L, beside one of its size.
+        self.unit = _SECOND_ORDER * FP64.unit_roundoff * sqrt(2.0 * n + nt + 2.0)
+
+    def scaled(self, x: Vectors, *, inverse: bool = False) -> Vectors:
+        """``S x``, or ``inv(S) x``, of the columns of x."""
+        return np.ldexp(x, (-self.powers if inverse else self.powers)[:, None])
+
+    def weighted(self, squares: Vectors) -> float:
+        """At least ``sum_i squares_i ||A_i||**2``, in units of rows."""
+        starts = [self.grid.start(i) for i in range(self.grid.nt)]
+        return float(np.maximum.reduceat(squares, starts) @ self.rows)
+
+
+def _deviations(count: float) -> float:
+    """Standard deviations that none of so many rounding errors exceeds."""
+    return sqrt(2.0 * (log(2.0 * count) - log(_OF_ROUNDING)))
+
+
+class Visit(NamedTuple):
+    """What one visit of L and A gives for ``W = inv(L.T) Z``, in units of rows."""
+
+    z: Vectors  #: As drawn
+    w: Vectors  #: As solved, ``S W``
+    back: Vectors  #: ``L.T @ w`` as multiplied
+    forth: Vectors  #: ``inv(S) A w``
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """How far ``inv(L) A inv(L.T)`` is from the identity, as random vectors see it."""
+
+    bound: float  #: ``||G||_F`` at most; infinite where it is not known
+    measured: float  #: ``||G||_F`` as measured
+    trace: float  #: An estimate of ``tr G``
+    trace_error: float  #: The most that it is off
+    noise: float  #: Its standard deviation
+    variances: Vectors  #: Diagonal of ``inv(L L.T)`` at most, in units of rows
+    unit: float  #: What one rounding after the other does to a solve, beside one of its size
+    scales: Scales
+    threshold: float | None  #: One that is expected to certify, where this does not
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether anything is certified."""
+        return self.bound <= LARGEST_GAP
+
+    def logdet(self, diagonal: Vectors, seconds: float) -> CertifiedValue:
+        """Logarithm of A's determinant by the diagonal of L."""
+        logs = np.log(diagonal)
+        value = 2.0 * fsum(logs)
+        if not self.is_enough:
+            return CertifiedValue(value, -inf, inf, self.bound, self.threshold, seconds)
+        rounding = 4.0 * FP64.unit_roundoff * (float(np.abs(logs).sum()) + abs(value))
+        half = self.trace_error + self.bound**2 / (2.0 * (1.0 - self.bound)) + rounding
+        corrected = value + self.trace if abs(self.trace) > _STANDS_OUT * self.noise else value
+        return CertifiedValue(corrected, value + self.trace - half, value + self.trace + half, self.bound, None, seconds)
+
+
+def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None) -> Gap:
+    """What the products of one visit say of G; ``bound_of_factor`` is ``||A - L L.T||_F / ||A||_F`` at most, where known."""
+    m, n, grid = visit.z.shape[1], scales.grid.n, scales.grid
+    s = m // 2
+    with np.errstate(all="ignore"):  # what is no number certifies nothing
+        gram = _gram(grid, visit.w, visit.forth) - _gram(grid, visit.back, visit.back)
+        squares = np.square(visit.w)
+        own = np.square(visit.back)
+        sizes = squares.sum(axis=0)  # ||S w||**2 of each vector
+        halves = slice(None, s), slice(s, None)
+        t_u, t_v = (float(sizes[part].sum()) for part in halves)
+        c_u, c_v = (n * float(own[:, part].sum(axis=1).max()) for part in halves)
+        r_u = scales.weighted(squares[:, :s].sum(axis=1))
+        sums = _gram_variance(grid, visit)
+        of_form = scales.unit**2 * (t_v * r_u + t_v * c_u + t_u * c_v) + sums
+        r_all, c_all = scales.weighted(squares.sum(axis=1)), n * float(own.sum(axis=1).max())
+        of_trace = scales.unit**2 * float(sizes.max()) * (r_all + 4.0 * c_all) + sums
+        deviations = _deviations(float(m) ** 2 + 2.0 * m * n)
+        # Solves err: what they are solutions of is not quite Z.
+        missed = visit.back - visit.z
+        unseen = deviations * scales.unit * sqrt(n)
+        off = [float(np.linalg.norm(missed[:, part])) + unseen * sqrt(t) for part, t in zip(halves, (t_u, t_v), strict=True)]
+        sides = [float(np.linalg.norm(visit.z[:, part])) for part in halves]
+        changed = (off[0] * sides[1] + off[1] * sides[0] + off[0] * off[1]) / s
+        by_trace = sum((2.0 * side + error) * error for side, error in zip(sides, off, strict=True)) / m
+        measured = float(np.linalg.norm(gram[:s, s:])) / s
+        safety = safety_factor(s)
+        left = 1.0 - safety * changed
+        bound = safety * (measured + deviations * sqrt(of_form) / s) / left if left > 0.0 else inf
+        x = log(2.0 / _OF_TRACE)
+        error = bound * (2.0 * sqrt(x / m) + 2.0 * x / m + by_trace) + deviations * sqrt(of_trace) / m
+        share = least_share(m, _OF_ROUNDING / n)
+        variances = squares.sum(axis=1) / (m * share)
+        # Solves that are less accurate than their model are taken for what they were seen to be.
+        worse = max(1.0, float(np.linalg.norm(missed)) / (scales.unit * sqrt(n * (t_u + t_v))))
+    if not (isfinite(bound) and isfinite(error) and scales.is_positive and np.isfinite(variances).all()):
+        bound = inf
+    threshold = None
+    if bound > LARGEST_GAP and bound_of_factor is not None and isfinite(bound) and bound_of_factor > 1e-11:
+        threshold = max(1e-13, _GOAL_GAP / bound * bound_of_factor)
+    trace = float(np.trace(gram)) / m
+    noise = sqrt(2.0 / m) * measured
+    return Gap(bound, measured, trace, error, noise, variances, worse * scales.unit, scales, threshold)
+
+
+def least_share(count: int, failure: float) -> float:
+    """The largest t < 1 with ``(t exp(1 - t))**(count / 2) <= failure``: a mean of so many squares of normals is seldom less.
+
+    Examples
+    --------
+    >>> round(least_share(128, 1e-16), 2)
+    0.29
+    """
+    goal, low, high = 2.0 * log(failure) / count, 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log(middle) + 1.0 - middle <= goal else (low, middle)
+    return low
+
+
+def _gram(grid: TileGrid, x: Vectors, y: Vectors) -> NDArray[np.longdouble]:
+    """``x.T @ y``, summed tile row by tile row with more bits where the machine has them."""
+    total = np.zeros((x.shape[1], y.shape[1]), np.longdouble)
+    for span in map(grid.span, range(grid.nt)):
+        rows = slice(span.start, span.stop)
+        total += x[rows].T @ y[rows]
+    return total
+
+
+def _gram_variance(grid: TileGrid, visit: Visit) -> float:
+    """Squares of what rounding changes in both products of :func:`measured_gap`, all entries together."""
+    total = 0.0
+    for span in map(grid.span, range(grid.nt)):
+        rows = slice(span.start, span.stop)
+        w, forth, back = (float(np.square(x[rows]).sum()) for x in (visit.w, visit.forth, visit.back))
+        total += w * forth + back**2
+    return (_SECOND_ORDER * FP64.unit_roundoff) ** 2 * (2.0 * grid.nb + grid.nt) * total
+
+
+class Refined(NamedTuple):
+    """Right-hand sides, what the factor solves of them, and the rest, in units of rows."""
+
+    b: Vectors  #: ``inv(S) b``
+    x: Vectors  #: ``S x``
+    r: Vectors  #: ``inv(S) (b - A x)``
+    v: Vectors  #: ``inv(L) r``
+    step: Vectors  #: ``S inv(L.T) v``
+
+
+def _residual_error(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors]:
+    """What rounding changes at most of ``x.T r``, of ``inv(L) r``, and of ``inv(L) r`` beside its norm, for each column."""
+    scales, n = gap.scales, gap.scales.grid.n
+    deviations = _deviations(4.0 * n * max(1, found.x.shape[1]))
+    weights = np.square(found.x)
+    sizes = deviations * scales.unit * np.sqrt(weights.sum(axis=0))
+    of_form = sizes * np.sqrt([scales.weighted(column) for column in weights.T])
+    of_solved = sizes * sqrt(scales.weighted(gap.variances))
+    by_solve = np.full(len(sizes), deviations * gap.unit * sqrt(n * float(gap.variances.sum())))
+    return of_form, of_solved, by_solve
+
+
+def quadratic_forms(gap: Gap, found: Refined, seconds: float) -> tuple[CertifiedValue, ...]:
+    """``b.T inv(A) b`` of each column."""
+    answers = []
+    with np.errstate(all="ignore"):
+        of_form, of_solved, by_solve = _residual_error(gap, found)
+        for k, (b, x, r, v) in enumerate(zip(found.b.T, found.x.T, found.r.T, found.v.T, strict=True)):
+            parts = np.concatenate([x * b, x * r])
+            first, norm = fsum(parts) if np.isfinite(parts).all() else inf, float(np.linalg.norm(v))
+            value = first + norm**2
+            off = float(of_solved[k]) + float(by_solve[k]) * norm
+            rest = 4.0 * FP64.unit_roundoff * (float(np.abs(parts).sum()) + norm**2) + float(of_form[k])
+            if not (gap.is_enough and isfinite(value) and isfinite(rest) and isfinite(off) and by_solve[k] < 1.0):
+                answers.append(CertifiedValue(value, -inf, inf, gap.bound, gap.threshold, seconds))
+                continue
+            low = first - rest + max(0.0, norm - off) ** 2 / (1.0 + gap.bound)
+            high = first + rest + (norm + off) ** 2 / (1.0 - gap.bound)
+            answers.append(CertifiedValue(value, low, high, gap.bound, None, seconds))
+    return tuple(answers)
+
+
+def solutions(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors, Vectors]:
+    """Refined solutions in units of rows; norms of their errors at most, and of themselves; what entries are off at most."""
+    with np.errstate(all="ignore"):
+        x = found.x + found.step
+        _, of_solved, by_solve = _residual_error(gap, found)
+        norms = np.linalg.norm(found.v, axis=0)
+        g = gap.bound
+        rounding = FP64.unit_roundoff * np.linalg.norm(x, axis=0)
+        errors = g / sqrt(1.0 - g) * (norms * (1.0 + by_solve) + of_solved) if gap.is_enough else np.full(len(norms), inf)
+        errors = errors + sqrt(1.0 + g) * (of_solved + 2.0 * by_solve * norms) + rounding * sqrt(sqrt(gap.scales.rows.sum()))
+        energies = np.sqrt(np.maximum(0.0, (x * found.b).sum(axis=0)))
+        errors = np.where(np.isfinite(errors) & (by_solve < 1.0), errors, inf)
+        widths = np.sqrt(gap.variances / (1.0 - g))[:, None] * errors if gap.is_enough else None
+    if widths is None:
+        widths = np.full(x.shape, inf)
+    return x, errors, energies, widths

@@ -196,7 +196,10 @@ class Scales:
 
     def scaled(self, x: Vectors, *, inverse: bool = False) -> Vectors:
         """``S x``, or ``inv(S) x``, of the columns of x."""
-        return np.ldexp(x, (-self.powers if inverse else self.powers)[:, None])
+        powers = -self.powers if inverse else self.powers
+        if len(powers) and (powers == powers[0]).all():  # of scalars it takes a tenth
+            return x if powers[0] == 0 else x * 2.0 ** float(powers[0])
+        return np.ldexp(x, powers[:, None])
 
     def weighted(self, squares: Vectors) -> float:
         """At least ``sum_i squares_i ||A_i||**2``, in units of rows."""
@@ -214,7 +217,7 @@ class Visit(NamedTuple):
 
     z: Vectors  #: As drawn
     w: Vectors  #: As solved, ``S W``
-    back: Vectors  #: ``L.T @ w`` as multiplied
+    left: Vectors  #: ``z - L.T w``, as far as sums of products off the diagonal tell
     forth: Vectors  #: ``inv(S) A w``
 
 
@@ -254,21 +257,22 @@ def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None) ->
     m, n, grid = visit.z.shape[1], scales.grid.n, scales.grid
     s = m // 2
     with np.errstate(all="ignore"):  # what is no number certifies nothing
-        gram = _gram(grid, visit.w, visit.forth) - _gram(grid, visit.back, visit.back)
+        back = visit.z - visit.left
+        gram = _gram(grid, visit.w, visit.forth) - _gram(grid, back, back)
         squares = np.square(visit.w)
-        own = np.square(visit.back)
+        own = np.square(back)
         sizes = squares.sum(axis=0)  # ||S w||**2 of each vector
         halves = slice(None, s), slice(s, None)
         t_u, t_v = (float(sizes[part].sum()) for part in halves)
         c_u, c_v = (n * float(own[:, part].sum(axis=1).max()) for part in halves)
         r_u = scales.weighted(squares[:, :s].sum(axis=1))
-        sums = _gram_variance(grid, visit)
+        sums = _gram_variance(grid, visit.w, visit.forth, back)
         of_form = scales.unit**2 * (t_v * r_u + t_v * c_u + t_u * c_v) + sums
         r_all, c_all = scales.weighted(squares.sum(axis=1)), n * float(own.sum(axis=1).max())
         of_trace = scales.unit**2 * float(sizes.max()) * (r_all + 4.0 * c_all) + sums
         deviations = _deviations(float(m) ** 2 + 2.0 * m * n)
         # Solves err: what they are solutions of is not quite Z.
-        missed = visit.back - visit.z
+        missed = visit.left
         unseen = deviations * scales.unit * sqrt(n)
         off = [float(np.linalg.norm(missed[:, part])) + unseen * sqrt(t) for part, t in zip(halves, (t_u, t_v), strict=True)]
         sides = [float(np.linalg.norm(visit.z[:, part])) for part in halves]
@@ -318,12 +322,12 @@ def _gram(grid: TileGrid, x: Vectors, y: Vectors) -> NDArray[np.longdouble]:
     return total
 
 
-def _gram_variance(grid: TileGrid, visit: Visit) -> float:
+def _gram_variance(grid: TileGrid, *vectors: Vectors) -> float:
     """Squares of what rounding changes in both products of :func:`measured_gap`, all entries together."""
     total = 0.0
     for span in map(grid.span, range(grid.nt)):
         rows = slice(span.start, span.stop)
-        w, forth, back = (float(np.square(x[rows]).sum()) for x in (visit.w, visit.forth, visit.back))
+        w, forth, back = (float(np.square(x[rows]).sum()) for x in vectors)
         total += w * forth + back**2
     return (_SECOND_ORDER * FP64.unit_roundoff) ** 2 * (2.0 * grid.nb + grid.nt) * total
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.dense.execution.run import opened_for_a_pass
 from ooc_chol.dense.factor.refinement import check_finite
-from ooc_chol.dense.factor.resident import host_array
+from ooc_chol.dense.factor.resident import host_array, resident_tile
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.factor.summed import AbstractSummedFactor
 from ooc_chol.dense.matrix_norms import MeasuredTiles, measure_tiles
@@ -96,14 +96,14 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
             return _nothing(b, right, shape)
         z = Probes.of(self.n).vectors
         with self._matrix(matrix) as source:
-            w = self.half_solve(z, transposed=True)
-            back = self.matmul(w, transposed=True)
-            x = self._solution(right) if right.shape[1] else right
-            measured = self._multiplied_by(source, np.concatenate([w, x], axis=1))
+            half = np.asarray(self.half_solve(right)) if right.shape[1] else right
+            solved, left = self._checked(np.concatenate([z, half], axis=1))
+            measured = self._multiplied_by(source, solved)
         assert measured.product is not None
         grid, m = self._grid_of_a, z.shape[1]
+        w, x = solved[:, :m], solved[:, m:]
         scales = Scales(grid, measured.tiles, measured.diagonal)
-        visit = Visit(z, scales.scaled(w), back, scales.scaled(measured.product[:, :m], inverse=True))
+        visit = Visit(z, scales.scaled(w), left[:, :m], scales.scaled(measured.product[:, :m], inverse=True))
         gap = measured_gap(visit, scales, self._known_bound)
         quadratic: tuple[CertifiedValue, ...] = ()
         solution = None
@@ -173,6 +173,16 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         """``||A - L L.T||_F / ||A||_F`` at most, of a factor with a threshold that this process made."""
         bound = None if self.report is None else self.report.certified_bound
         return None if bound is None else float(bound)
+
+    def _checked(self, x: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """``inv(L.T) x`` in its place, and what ``L.T`` times that leaves of ``x``."""
+        store = self._opened()
+        if resident_tile(store) is not None:
+            solved = np.asarray(self.half_solve(x, transposed=True))
+            return solved, x - np.asarray(self.matmul(solved, transposed=True))
+        with self._passes.running("half solve", x.shape[1]) as run:
+            left = self._place.checked_solve(store, x, run)
+        return x, left
 
     def _multiplied_by(self, source: AbstractSource, factor: NDArray[np.float64]) -> MeasuredTiles:
         """``A @ factor`` and the norms of A's tiles, on the GPUs that made L or on the host."""

@@ -123,7 +123,7 @@ class DeviceSweeps(AbstractTeamSweeps):
     ) -> None:
         self.grid, self.block_rows = store.grid, store.grid.size(0)
         self._device, self._store, self._budget_bytes, self._track = device, store, budget_bytes, track
-        self._arrays, self._sums = needs.arrays, needs.sums
+        self._arrays, self._sums, self._checks = needs.arrays, needs.sums, needs.checks
         self._streams = ScanStreams.of(device, COMPUTES, COPIES)
         self._stream = self._streams.computing
         self._ranks = ranks  # which tile is kept first, second, and so on; the last in stored order where none is given
@@ -133,15 +133,18 @@ class DeviceSweeps(AbstractTeamSweeps):
 
     def columns_that_fit(self) -> int:
         """As many as the budget holds."""
-        n, made = self.grid.n, 0 if self._sums is None else self.grid.size(0)
+        n, made = self.grid.n, self.grid.size(0) if self._sums is not None or self._checks else 0
         size = self._store.fmt.itemsize
         others = sum(array.nbytes for array in self._arrays) + size * sum(map(np.prod, self._scratch_shapes(0)))
         return columns_that_fit(self._device, self._store, self._budget_bytes, column_bytes=size * (n + made), others=int(others))
 
     def _scratch_shapes(self, columns: int) -> list[tuple[int, ...]]:
-        """Arrays for sums over a panel of so many columns: a block of a matrix, a vector, and results of all blocks."""
+        """Arrays for sums over a panel of so many columns: a block of a matrix, a vector, and results of all blocks.
+
+        For checks a block of rows.
+        """
         if self._sums is None:
-            return []
+            return [(self.grid.size(0) * columns,)] if self._checks else []
         nb = self.grid.size(0)
         # blocks of a panel: two parts, each cut by tiles
         results = -(-self.grid.n // nb) + 2, max(1, len(self._sums.matrices)) * (1 + self._sums.forms)
@@ -209,6 +212,21 @@ class DeviceSweeps(AbstractTeamSweeps):
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         """``target -= L[i, j] @ x``, or with ``L[i, j].T``."""
         self._kernels.subtract(self._stream, target, l_ij, x, transposed=transposed)
+
+    def copied(self, x_k: Tile) -> Tile:
+        """A copy in the scratch array."""
+        (entries,) = self._allocated.scratch
+        copy = entries[: x_k.size].reshape(x_k.shape)
+
+        def put(rows: range, cols: range, out: Tile, stream: Any) -> None:
+            out[...] = x_k
+
+        self.generate(put, range(len(x_k)), range(x_k.shape[1]), copy)
+        return copy
+
+    def hand_over(self, part: Tile, rows: NDArray[Any], columns: slice) -> None:
+        """Copy it back."""
+        self.take_back(part, rows, columns)
 
     # columns
 

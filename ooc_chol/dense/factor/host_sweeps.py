@@ -65,6 +65,14 @@ class HostSweeps(AbstractSweeps):
         """``target -= L[i, j] @ x``, or with its adjoint."""
         subtract(target, l_ij, x, transposed=transposed)
 
+    def copied(self, x_k: Tile) -> Tile:
+        """A new array."""
+        return np.array(x_k, order="C")
+
+    def hand_over(self, part: Tile, rows: NDArray[Any], columns: slice) -> None:
+        """Copy it."""
+        rows[:, columns] = part
+
     def columns_that_fit(self) -> int | None:
         """As many as the caller likes."""
         return None

@@ -62,6 +62,13 @@ class AbstractPlace(ABC):
     def solve(self, store: AbstractStore, x: NDArray[Any], *, transposed: Sequence[bool], run: Pass) -> None:
         """Solve ``L y = x``, or with the adjoint of L, one after the other, in place of ``x``."""
 
+    def checked_solve(self, store: AbstractStore, x: NDArray[Any], run: Pass) -> NDArray[Any]:
+        """Solve ``L.H y = x`` in place of ``x``, and give ``x - L.H y``."""
+        before = x.copy()
+        self.solve(store, x, transposed=(True,), run=run)
+        before -= self.multiply(store, x, run, transposed=True)
+        return before
+
     @abstractmethod
     def goes_there_and_back(self, store: AbstractStore, columns: int) -> bool:
         """Whether :meth:`there_and_back` is for so many columns; else two solves are."""
@@ -148,6 +155,13 @@ class LocalPlace(AbstractPlace):
         """On the GPUs where so many columns are for them."""
         on_device = self.solver is not None and self.solver.takes(store, x.shape[1])
         solve(self._solver(on_device=on_device), store, x, transposed=transposed, run=run)
+
+    def checked_solve(self, store: AbstractStore, x: NDArray[Any], run: Pass) -> NDArray[Any]:
+        """Block by block, as each is solved for."""
+        left = np.empty_like(x)
+        on_device = self.solver is not None and self.solver.takes(store, x.shape[1])
+        solve(self._solver(on_device=on_device), store, x, transposed=(True,), run=run, left=left)
+        return left
 
     def goes_there_and_back(self, store: AbstractStore, columns: int) -> bool:
         """On GPUs, which keep tiles from one solve to the next."""

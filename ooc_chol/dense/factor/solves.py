@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.dense.factor.operators import refuse_triangular
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
-from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractTeamSolver, Needs
+from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractTeamSolver, Left, Needs
 from ooc_chol.dense.factor.team_sweeps import opened_team
 from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
@@ -36,29 +36,38 @@ def right_hand_side(b: ArrayLike, n: int, *, copy: bool, fmt: PrecisionFormat = 
     return x if x.ndim == 2 else x.reshape(n, 1), raw.shape
 
 
-def solve(solver: AbstractSolver, store: AbstractStore, x: NDArray[Any], *, transposed: Sequence[bool], run: Pass) -> None:
-    """Solve ``L y = x``, or with the adjoint of L, one after the other, in place of ``x``.
+def solve(
+    solver: AbstractSolver,
+    store: AbstractStore,
+    x: NDArray[Any],
+    *,
+    transposed: Sequence[bool],
+    run: Pass,
+    left: NDArray[Any] | None = None,
+) -> None:
+    """Solve ``L y = x``, or with the adjoint of L, one after the other, in place of ``x``; ``left`` is what the last one leaves.
 
     As many columns at a time as there is room for; each such group reads L once for each system. Backward stable row by row:
     Higham (2002), Thm 8.5.
     """
-    m = x.shape[1]
+    m, arrays = x.shape[1], (x,) if left is None else (x, left)
     if team := solver.team_for(store):
-        with opened_team(team, store, run, [x]) as devices:
+        with opened_team(team, store, run, arrays, checks=left is not None) as devices:
             width = min(m, devices.columns_that_fit())
             devices.allocate(width)
             for start in range(0, m, width):
+                columns = slice(start, min(start + width, m))
                 for system in transposed:
-                    devices.solve(x[:, start : start + width], transposed=system)
+                    devices.solve(x[:, columns], transposed=system, left=None if left is None else Left(left[:, columns]))
         return
-    with solver.opened(store, run, Needs(locked=(x,))) as sweeps:
+    with solver.opened(store, run, Needs(locked=arrays, checks=left is not None)) as sweeps:
         width = min(m, sweeps.columns_that_fit() or m)
         sweeps.allocate(width)
         for start in range(0, m, width):
             columns = slice(start, min(start + width, m))
             part = sweeps.bring(x, columns)
             for system in transposed:
-                sweeps.solve(part, transposed=system)
+                sweeps.solve(part, transposed=system, left=None if left is None else Left(left, columns))
             sweeps.take_back(part, x, columns)
         sweeps.finish()
 

@@ -26,11 +26,23 @@ class PanelSums(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What a call needs beside columns: arrays that it keeps where it runs, others that it copies to and from, and sums."""
+    """What a call needs beside columns: arrays that it keeps where it runs, others that it copies to and from, sums, checks."""
 
     arrays: tuple[NDArray[Any], ...] = ()
     locked: tuple[NDArray[Any], ...] = ()
     sums: PanelSums | None = None
+    checks: bool = False  #: Whether solves say what they leave of right-hand sides
+
+
+class Left(NamedTuple):
+    """Where a solve says what it leaves of right-hand sides: columns of an array in host memory."""
+
+    array: NDArray[Any]
+    columns: slice = slice(None)
+
+    def rows(self, span: range) -> NDArray[Any]:
+        """Rows of the array, in place."""
+        return self.array[span.start : span.stop]
 
 
 #: A call that needs columns only.
@@ -47,21 +59,30 @@ class AbstractSweeps(ABC):
     #: Rows of a block in which sums over a panel are taken.
     block_rows: int
 
-    def solve(self, x: Tile, *, first: int = 0, transposed: bool = False) -> None:
+    def solve(self, x: Tile, *, first: int = 0, transposed: bool = False, left: Left | None = None) -> None:
         """Solve ``L y = x``, or with L's adjoint, in place, with the triangle from tile row ``first`` on, where ``x`` begins.
 
-        Cost ``(n - n0)**2 m`` flops and one reading of that triangle.
+        Cost ``(n - n0)**2 m`` flops and one reading of that triangle. ``left`` becomes ``x - L y``, but for rounding in the sums
+        of products off the diagonal.
         """
         (order,) = TriangularScheduler(first, transposed=transposed).schedule(self.grid).tasks
         with closing(self.tiles(order, x.shape[1])) as tiles:
             for (i, j), l_ij in tiles:
                 x_i, x_j = self.rows(x, i, first), self.rows(x, j, first)
                 if i == j:  # x[i] = inv(L[i, i]) @ x[i]
-                    self.substitute(l_ij, x_i, transposed=transposed)
+                    self.solve_block(l_ij, x_i, i, transposed=transposed, left=left)
                 elif transposed:  # x[j] -= L[i, j].T @ x[i]
                     self.subtract(x_j, l_ij, x_i, transposed=True)
                 else:  # x[i] -= L[i, j] @ x[j]
                     self.subtract(x_i, l_ij, x_j, transposed=False)
+
+    def solve_block(self, l_kk: Tile, x_k: Tile, k: int, *, transposed: bool, left: Left | None) -> None:
+        """Solve for one block of rows, and say what that leaves."""
+        before = None if left is None else self.copied(x_k)
+        self.substitute(l_kk, x_k, transposed=transposed)
+        if left is not None and before is not None:
+            self.subtract(before, l_kk, x_k, transposed=transposed)
+            self.hand_over(before, left.rows(self.grid.span(k)), left.columns)
 
     def rows(self, x: Tile, i: int, first: int = 0) -> Tile:
         """The rows of ``x`` that belong to tile row ``i``, in place; ``x`` begins with tile row ``first``."""
@@ -79,6 +100,14 @@ class AbstractSweeps(ABC):
     @abstractmethod
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
         """``target -= L[i, j] @ x``, or with ``L[i, j].T``."""
+
+    @abstractmethod
+    def copied(self, x_k: Tile) -> Tile:
+        """A copy of a block of rows, in room that the next one takes; for calls that check."""
+
+    @abstractmethod
+    def hand_over(self, part: Tile, rows: NDArray[Any], columns: slice) -> None:
+        """Copy such a block to columns of rows in host memory."""
 
     @abstractmethod
     def columns_that_fit(self) -> int | None:

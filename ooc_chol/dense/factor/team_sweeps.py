@@ -13,7 +13,7 @@ from typing import Any, TypeVar, final
 
 from numpy.typing import NDArray
 
-from ooc_chol.dense.factor.sweeps import AbstractTeamSolver, AbstractTeamSweeps
+from ooc_chol.dense.factor.sweeps import AbstractTeamSolver, AbstractTeamSweeps, Left, Needs
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.runtime.passes import Pass, on_each_device
@@ -45,14 +45,14 @@ class TeamSweeps:
             with member.current():
                 member.allocate(columns)
 
-    def solve(self, x: NDArray[Any], *, transposed: bool) -> None:
-        """Solve ``L y = x``, or with L's adjoint, in place of a host array; it is complete when this returns."""
+    def solve(self, x: NDArray[Any], *, transposed: bool, left: Left | None = None) -> None:
+        """Solve ``L y = x``, or with L's adjoint, in place of a host array; it is complete when this returns, and ``left`` is."""
         nt, g = self.grid.nt, len(self._members)
         order = range(nt - 1, -1, -1) if transposed else range(nt)
         parts = [_Part(member, x) for member in self._members]
         final: dict[int, AbstractEvent] = {}
         for k in order:
-            final[k] = parts[k % g].solve_block(k, final, transposed=transposed)
+            final[k] = parts[k % g].solve_block(k, final, transposed=transposed, left=left)
         for member in self._members:
             with member.current():
                 member.finish()
@@ -67,7 +67,7 @@ class _Part:
         with member.current():
             self._tile = member.array(*x.shape)
 
-    def solve_block(self, k: int, final: dict[int, AbstractEvent], *, transposed: bool) -> AbstractEvent:
+    def solve_block(self, k: int, final: dict[int, AbstractEvent], *, transposed: bool, left: Left | None) -> AbstractEvent:
         """Enqueue all that makes block ``k`` final, in host memory too; returns the event behind that."""
         member, nt = self._member, self._member.grid.nt
         order = [TileIndex(i, k) for i in range(nt - 1, k - 1, -1)] if transposed else [TileIndex(k, j) for j in range(k + 1)]
@@ -78,7 +78,7 @@ class _Part:
                 for (i, j), tile in tiles:
                     other = i if transposed else j
                     if other == k:  # x[k] = inv(L[k, k]) @ x[k]
-                        member.substitute(tile, x_k, transposed=transposed)
+                        member.solve_block(tile, x_k, k, transposed=transposed, left=left)
                         continue
                     if other not in self._there:
                         member.wait(final[other])
@@ -96,13 +96,21 @@ class _Part:
 
 @contextmanager
 def opened_team(
-    solvers: Sequence[AbstractTeamSolver], store: AbstractStore, run: Pass, locked: Sequence[NDArray[Any]]
+    solvers: Sequence[AbstractTeamSolver],
+    store: AbstractStore,
+    run: Pass,
+    locked: Sequence[NDArray[Any]],
+    *,
+    checks: bool = False,
 ) -> Iterator[TeamSweeps]:
     """Open all devices; ``locked`` are the host arrays that are solved for."""
+    needs = Needs(checks=checks)
     with ExitStack() as stack:
         stack.enter_context(solvers[0].reaching(store, locked))
         members = [
-            stack.enter_context(each.without_locking().opened(store, run, ranks=kept_first(store.grid, number, len(solvers))))
+            stack.enter_context(
+                each.without_locking().opened(store, run, needs, ranks=kept_first(store.grid, number, len(solvers)))
+            )
             for number, each in enumerate(solvers)
         ]
         yield TeamSweeps(members)

@@ -21,7 +21,7 @@ import ooc_chol as oc
 from tests.host.checkpoint_runs import ENGINES, StopError, bits, stop_at
 from tests.host.golden import cauchy
 from tests.inside.cli import main
-from tests.inside.dense import FileStore, GroupShape, MemoryStore, ZarrStore
+from tests.inside.dense import FileStore, GroupShape, MemoryStore, Withheld, ZarrStore
 from tests.inside.files import FsspecFolder, LocalFolder, ObstoreFolder
 from tests.inside.ground import format_bytes
 from tests.inside.precision import COMPLEX64, COMPLEX128, FORMATS, FP8, FP16, FP32, FP64
@@ -373,6 +373,36 @@ def test_a_window_must_be_of_blocks_and_written():
         store.finish_window(Window(range(1, 3), range(1, 2)))
     with pytest.raises(oc.TierError, match=r"tile \(0, 0\) of a window that is to be finished was never written"):
         store.finish_window(Window(range(2), range(2)))
+
+
+def test_a_tile_that_is_confirmed_while_another_is_written_is_in_the_group(monkeypatch):
+    """A thread that writes a tile looks which checksums to hide; before it writes them, another one lets the first be seen."""
+    store, last = ZarrStore.create("L.zarr", GRID, checkpoint={}), list(GRID.tiles())[-2]
+    store.keep_unfinished()
+    others = [index for index in GRID.tiles() if index != last]
+    for index in others:
+        store.write(index, tile(index))
+        if index[0] == index[1] and index != (0, 0):
+            store.confirm(index)
+    looked = Withheld.places
+
+    def looked_early(withheld):
+        found = looked(withheld)
+        monkeypatch.setattr(Withheld, "places", looked)
+        assert found
+        store.confirm((0, 0))
+        return found
+
+    monkeypatch.setattr(Withheld, "places", looked_early)
+    store.write(last, tile(last))
+    assert Withheld.places is looked
+    store.complete()
+    store.close()
+    with closing(ZarrStore.open("L.zarr")) as back:
+        for index in GRID.tiles():
+            found = np.empty(GRID.shape(*index))
+            back.read(index, found)
+            assert np.array_equal(found, tile(index))
 
 
 def test_a_worker_that_fails_leaves_the_group_and_its_maker_removes_it():

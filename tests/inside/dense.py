@@ -92,7 +92,7 @@ NAMES = {
     "ooc_chol.dense.rates.timing": ("IdleTimer", "LoadedTimer"),
     "ooc_chol.dense.stores.array": ("MemoryStore", "OverwriteStore"),
     "ooc_chol.dense.stores.base": ("AbstractStore",),
-    "ooc_chol.dense.stores.checked_tiles": ("CheckedTiles",),
+    "ooc_chol.dense.stores.checked_tiles": ("CheckedTiles", "Withheld"),
     "ooc_chol.dense.stores.choice": ("verify",),
     "ooc_chol.dense.stores.file": ("FileStore",),
     "ooc_chol.dense.stores.header": ("FileHeader",),

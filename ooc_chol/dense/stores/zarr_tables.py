@@ -55,7 +55,8 @@ class BlockTable:
     def write(self, block: BlockOf, *, hidden: Iterable[tuple[int, int]] = ()) -> None:
         """Bring the entries of a block to the group, as 0 those of tiles that are ``hidden``, by their places in the block.
 
-        One thread at a time: none brings older entries behind another's newer ones.
+        One thread at a time: none brings older entries behind another's newer ones. A block with hidden entries stays changed:
+        who hid them may have looked before another thread let them be seen.
         """
         with self._writing:
             with self._lock:
@@ -63,6 +64,8 @@ class BlockTable:
                 entries = self._block(block).copy()
             for part in hidden:
                 entries[part] = 0
+                with self._lock:
+                    self._changed.add(block)
             self._folder.write(self._key(block), chunk_parts(entries))
 
     def values(self, block: BlockOf) -> NDArray[Any]:

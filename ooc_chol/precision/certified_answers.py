@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import fsum, inf, isfinite, log, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,12 +213,12 @@ def _deviations(count: float) -> float:
 
 
 class Visit(NamedTuple):
-    """What one visit of L and A gives for ``W = inv(L.T) Z``, in units of rows."""
+    """What one visit of L and A gives for ``W = inv(L.T) Z``."""
 
     z: Vectors  #: As drawn
-    w: Vectors  #: As solved, ``S W``
+    w: Vectors  #: As solved
     left: Vectors  #: ``z - L.T w``, as far as sums of products off the diagonal tell
-    forth: Vectors  #: ``inv(S) A w``
+    forth: Vectors  #: ``A w``
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,50 +252,89 @@ class Gap:
         return CertifiedValue(corrected, value + self.trace - half, value + self.trace + half, self.bound, None, seconds)
 
 
+class _Sums(NamedTuple):
+    """Sums over the rows of a visit, in units of rows; of two numbers the first is of U, the other one of V."""
+
+    gram: NDArray[Any]  #: ``W.T A W - Z.T Z``, Z as solved for
+    variance: float  #: Squares of what rounding changes in it, all entries together
+    sizes: Vectors  #: ``||w||**2`` of each vector
+    of_u: Vectors  #: Squares of each row of W, in U
+    of_all: Vectors  #: In U and V
+    largest: Vectors  #: The largest sum of squares of a row of Z: in U, in V, in both
+    sides: Vectors  #: Squares of Z
+    missed: Vectors  #: Squares of what solves leave
+
+
+def _sums(visit: Visit, scales: Scales) -> _Sums:
+    """Tile row by tile row, each of which stays in the cache."""
+    grid, m = scales.grid, visit.z.shape[1]
+
+    def by_halves(squares: Vectors) -> Vectors:
+        sums: Vectors = squares.sum(axis=0).reshape(2, m // 2).sum(axis=1)
+        return sums
+
+    def part(span: range) -> _Sums:
+        rows = slice(span.start, span.stop)
+        units = np.ldexp(1.0, scales.powers[rows])[:, None]
+        with np.errstate(all="ignore"):  # what is no number certifies nothing
+            z, left, w, forth = visit.z[rows], visit.left[rows], visit.w[rows] * units, visit.forth[rows] / units
+            back = z - left
+            gram = w.T @ forth - back.T @ back
+            squares, own = np.square(w), np.square(back)
+            of_w, of_own = (each.reshape(len(span), 2, m // 2).sum(axis=2) for each in (squares, own))
+            largest = np.array([*of_own.max(axis=0), of_own.sum(axis=1).max()])
+            variance = float(squares.sum() * np.square(forth).sum() + own.sum() ** 2)
+            sides, missed = by_halves(np.square(z)), by_halves(np.square(left))
+            return _Sums(gram, variance, squares.sum(axis=0), of_w[:, 0], of_w.sum(axis=1), largest, sides, missed)
+
+    parts = [part(grid.span(i)) for i in range(grid.nt)]
+    gram = np.zeros((m, m), np.longdouble)
+    for each in parts:
+        gram += each.gram  # with more bits where the machine has them
+    variance = (_SECOND_ORDER * FP64.unit_roundoff) ** 2 * (2.0 * grid.nb + grid.nt) * fsum(each.variance for each in parts)
+    return _Sums(
+        gram,
+        variance,
+        sizes=np.sum([each.sizes for each in parts], axis=0),
+        of_u=np.concatenate([each.of_u for each in parts]),
+        of_all=np.concatenate([each.of_all for each in parts]),
+        largest=np.max([each.largest for each in parts], axis=0),
+        sides=np.sum([each.sides for each in parts], axis=0),
+        missed=np.sum([each.missed for each in parts], axis=0),
+    )
+
+
 def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None) -> Gap:
     """What the products of one visit say of G; ``bound_of_factor`` is ``||A - L L.T||_F / ||A||_F`` at most, where known."""
-    m, n, grid = visit.z.shape[1], scales.grid.n, scales.grid
-    s = m // 2
-    with np.errstate(all="ignore"):  # what is no number certifies nothing
-        back = visit.z - visit.left
-        gram = _gram(grid, visit.w, visit.forth) - _gram(grid, back, back)
-        squares = np.square(visit.w)
-        own = np.square(back)
-        sizes = squares.sum(axis=0)  # ||S w||**2 of each vector
-        halves = slice(None, s), slice(s, None)
-        t_u, t_v = (float(sizes[part].sum()) for part in halves)
-        c_u, c_v = (n * float(own[:, part].sum(axis=1).max()) for part in halves)
-        r_u = scales.weighted(squares[:, :s].sum(axis=1))
-        sums = _gram_variance(grid, visit.w, visit.forth, back)
-        of_form = scales.unit**2 * (t_v * r_u + t_v * c_u + t_u * c_v) + sums
-        r_all, c_all = scales.weighted(squares.sum(axis=1)), n * float(own.sum(axis=1).max())
-        of_trace = scales.unit**2 * float(sizes.max()) * (r_all + 4.0 * c_all) + sums
+    m, n = visit.z.shape[1], scales.grid.n
+    s, unit = m // 2, scales.unit
+    with np.errstate(all="ignore"):
+        sums = _sums(visit, scales)
+        t_u, t_v = sums.sizes.reshape(2, s).sum(axis=1).tolist()
+        c_u, c_v, c_all = (n * sums.largest).tolist()
+        of_form = unit**2 * (t_v * scales.weighted(sums.of_u) + t_v * c_u + t_u * c_v) + sums.variance
+        of_trace = unit**2 * float(sums.sizes.max()) * (scales.weighted(sums.of_all) + 4.0 * c_all) + sums.variance
         deviations = _deviations(float(m) ** 2 + 2.0 * m * n)
         # Solves err: what they are solutions of is not quite Z.
-        missed = visit.left
-        unseen = deviations * scales.unit * sqrt(n)
-        off = [float(np.linalg.norm(missed[:, part])) + unseen * sqrt(t) for part, t in zip(halves, (t_u, t_v), strict=True)]
-        sides = [float(np.linalg.norm(visit.z[:, part])) for part in halves]
-        changed = (off[0] * sides[1] + off[1] * sides[0] + off[0] * off[1]) / s
-        by_trace = sum((2.0 * side + error) * error for side, error in zip(sides, off, strict=True)) / m
-        measured = float(np.linalg.norm(gram[:s, s:])) / s
-        safety = safety_factor(s)
-        left = 1.0 - safety * changed
-        bound = safety * (measured + deviations * sqrt(of_form) / s) / left if left > 0.0 else inf
+        sides, off = np.sqrt(sums.sides), np.sqrt(sums.missed) + deviations * unit * np.sqrt(n * np.array([t_u, t_v]))
+        changed = float(off[0] * sides[1] + off[1] * sides[0] + off[0] * off[1]) / s
+        by_trace = float(((2.0 * sides + off) * off).sum()) / m
+        gram = sums.gram.astype(np.float64)
+        measured, safety = float(np.linalg.norm(gram[:s, s:])) / s, safety_factor(s)
+        seen = 1.0 - safety * changed
+        bound = safety * (measured + deviations * sqrt(of_form) / s) / seen if seen > 0.0 and of_form >= 0.0 else inf
         x = log(2.0 / _OF_TRACE)
-        error = bound * (2.0 * sqrt(x / m) + 2.0 * x / m + by_trace) + deviations * sqrt(of_trace) / m
-        share = least_share(m, _OF_ROUNDING / n)
-        variances = squares.sum(axis=1) / (m * share)
+        error = bound * (2.0 * sqrt(x / m) + 2.0 * x / m + by_trace) + deviations * float(np.sqrt(of_trace)) / m
+        variances = sums.of_all / (m * least_share(m, _OF_ROUNDING / n))
         # Solves that are less accurate than their model are taken for what they were seen to be.
-        worse = max(1.0, float(np.linalg.norm(missed)) / (scales.unit * sqrt(n * (t_u + t_v))))
+        worse = max(1.0, float(np.sqrt(sums.missed.sum() / (n * (t_u + t_v)))) / unit)
     if not (isfinite(bound) and isfinite(error) and scales.is_positive and np.isfinite(variances).all()):
         bound = inf
     threshold = None
-    if bound > LARGEST_GAP and bound_of_factor is not None and isfinite(bound) and bound_of_factor > 1e-11:
+    if LARGEST_GAP < bound < inf and bound_of_factor is not None and bound_of_factor > 1e-11:
         threshold = max(1e-13, _GOAL_GAP / bound * bound_of_factor)
-    trace = float(np.trace(gram)) / m
-    noise = sqrt(2.0 / m) * measured
-    return Gap(bound, measured, trace, error, noise, variances, worse * scales.unit, scales, threshold)
+    trace, noise = float(np.trace(gram)) / m, sqrt(2.0 / m) * measured
+    return Gap(bound, measured, trace, error, noise, variances, worse * unit, scales, threshold)
 
 
 def least_share(count: int, failure: float) -> float:
@@ -311,25 +350,6 @@ def least_share(count: int, failure: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if log(middle) + 1.0 - middle <= goal else (low, middle)
     return low
-
-
-def _gram(grid: TileGrid, x: Vectors, y: Vectors) -> NDArray[np.longdouble]:
-    """``x.T @ y``, summed tile row by tile row with more bits where the machine has them."""
-    total = np.zeros((x.shape[1], y.shape[1]), np.longdouble)
-    for span in map(grid.span, range(grid.nt)):
-        rows = slice(span.start, span.stop)
-        total += x[rows].T @ y[rows]
-    return total
-
-
-def _gram_variance(grid: TileGrid, *vectors: Vectors) -> float:
-    """Squares of what rounding changes in both products of :func:`measured_gap`, all entries together."""
-    total = 0.0
-    for span in map(grid.span, range(grid.nt)):
-        rows = slice(span.start, span.stop)
-        w, forth, back = (float(np.square(x[rows]).sum()) for x in vectors)
-        total += w * forth + back**2
-    return (_SECOND_ORDER * FP64.unit_roundoff) ** 2 * (2.0 * grid.nb + grid.nt) * total
 
 
 class Refined(NamedTuple):

@@ -103,7 +103,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         grid, m = self._grid_of_a, z.shape[1]
         w, x = solved[:, :m], solved[:, m:]
         scales = Scales(grid, measured.tiles, measured.diagonal)
-        visit = Visit(z, scales.scaled(w), left[:, :m], scales.scaled(measured.product[:, :m], inverse=True))
+        visit = Visit(z, w, left[:, :m], measured.product[:, :m])
         gap = measured_gap(visit, scales, self._known_bound)
         quadratic: tuple[CertifiedValue, ...] = ()
         solution = None

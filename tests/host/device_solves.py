@@ -89,13 +89,25 @@ def check_solves(device: str, kind: str, shape: tuple[int, int, int], folder: Pa
         forward, both = b.copy(), b.copy()
         solve(ours, store, forward, transposed=(False,), run=Pass(""))
         solve(ours, store, both, transposed=(False, True), run=Pass(""))
-    l_dense = lapack_factor(a)
+        l_dense = lapack_factor(a)
+        for transposed in (False, True):
+            check_what_is_left(ours, store, l_dense, b, transposed=transposed)
     residual = np.abs(forward.T.astype(np.longdouble) @ l_dense.T.astype(np.longdouble) - b.T)
     assert (residual <= trsm_bound(forward.T, l_dense)).all()
     left = b - (a.astype(np.longdouble) @ both.astype(np.longdouble)).astype(float)
     norm = float(np.linalg.norm(a, 2))
     for r, x in zip(left.T, both.T, strict=True):
         assert np.linalg.norm(r) <= solve_bound(n, norm, float(np.linalg.norm(x)))
+
+
+def check_what_is_left(
+    solver: object, store: AbstractStore, l_dense: NDArray[np.float64], b: NDArray[np.float64], *, transposed: bool
+) -> None:
+    """What a solve leaves of right-hand sides comes with it, as far as rounding off the diagonal lets it."""
+    x, left = b.copy(), np.full_like(b, np.nan)
+    solve(solver, store, x, transposed=(transposed,), run=Pass(""), left=left)
+    system = (l_dense.T if transposed else l_dense).astype(np.longdouble)
+    assert (np.abs(left - (b - system @ x)) <= product_bound(np.column_stack([system, np.eye(len(x))]), np.vstack([x, b]))).all()
 
 
 def check_inverse_sums(device: str, kind: str, shape: tuple[int, int, int], folder: Path) -> None:
@@ -197,7 +209,10 @@ def check_team(devices: Sequence[str], kind: str, shape: tuple[int, int, int], f
                 border = {"vectors": b[:, :2].copy(), "run": Pass("")}
                 traces = inverse_traces(solver, store, derivative, **border)
                 sums = half_solve_sums(solver, store, joint, range(n, n + 50), width=None, **border)
-                answers.append(((forward, both, half, back, diagonal, traces.diagonal), (*traces[1:], *sums)))
+                checked, left = b.copy(), np.full_like(b, np.nan)
+                solve(solver, store, checked, transposed=(True,), run=Pass(""), left=left)
+                exact = forward, both, half, back, diagonal, traces.diagonal, checked, left
+                answers.append((exact, (*traces[1:], *sums)))
             (exact, rounded), (others, nearly) = answers
             for one, other in zip(exact, others, strict=True):
                 assert np.array_equal(one, other)

@@ -6,7 +6,8 @@
 Needs Matplotlib (``pip install '.[plots]'``). *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other
 libraries, measured in the same process. *predictions*: the plan's seconds over the measured ones. *streams*: how busy each
 stream of a device was over the run, by kind of operation. *overview*: rates of the link and of the arithmetic over one run,
-measured and predicted. *mixed*: seconds of a call over the threshold, beside FP64's (``mixed_families.py``).
+measured and predicted. *mixed*: seconds of a call over the threshold, beside FP64's (``mixed_families.py``). *certified*: errors
+of log-determinants and their half-widths (``certified_families.py``).
 """
 
 from __future__ import annotations
@@ -145,6 +146,28 @@ def draw_mixed(found: dict[str, Any], path: Path) -> None:
     _save(figure, path)
 
 
+def draw_certified(found: dict[str, Any], path: Path) -> None:
+    """Errors of log-determinants as they are, and half-widths of their intervals, by family."""
+    figure, axes = _figure(7.2, 4.4)
+    (threshold, *_) = next(iter(found["families"].values()))
+    names = list(found["families"])
+    rows = [found["families"][name][threshold] for name in names]
+    places = np.arange(len(names))
+    widths = [row["half_width"] for row in rows]
+    axes.hlines(places, 1e-7, [1e-7 if width is None else width for width in widths], color="#c9d7e6", linewidth=7)
+    axes.plot([row["error_as_it_is"] for row in rows], places, "x", color="#b0306a", label="error of 2 sum log L_ii")
+    axes.plot([row["error"] for row in rows], places, "o", color="#0b2f5b", markersize=4, label="error of the certified value")
+    axes.plot([], [], color="#c9d7e6", linewidth=7, label="certified half-width")
+    for place, width in zip(places, widths, strict=True):
+        if width is None:
+            axes.text(1e-7, place, " not certified", va="center", fontsize="x-small")
+    axes.set(xscale="log", yticks=places, yticklabels=names, xlabel="log-determinant", xlim=(1e-7, 1e3))
+    axes.invert_yaxis()
+    axes.legend(fontsize="small", loc="upper right")
+    axes.set_title(f"order {found['n']}, precision_threshold={threshold}, fewest bytes", fontsize="medium")
+    _save(figure, path)
+
+
 def draw_streams(run: timelines.Run, path: Path) -> None:
     """Draw how much of each bin of time every stream worked, by kind."""
     kinds = list(dict.fromkeys(entry.kind for entry in run.measured))
@@ -263,6 +286,8 @@ def main() -> None:
     draw_predictions([result for result in results if table.on_gpu(result)], options.output / "predictions.svg")
     mixed = json.loads((options.results / "mixed_families" / f"{MIXED}.json").read_text(encoding="utf-8"))
     draw_mixed(mixed, options.output / "mixed-thresholds.svg")
+    certified = json.loads((options.results / "certified" / "families.json").read_text(encoding="utf-8"))
+    draw_certified(certified, options.output / "certified-families.svg")
     (first,) = (result for result in results if result["case"] == OVERVIEW)
     draw_overview(timelines.read_run(ROOT / f"traces/{OVERVIEW}.pftrace.gz"), first, options.output / "overview.png")
     for name, (trace, device) in STREAMS.items():

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from ooc_chol.formats import FP64
 from ooc_chol.precision.certified import FAILURE, MOST_CHECKS, safety_factor
 from ooc_chol.precision.norms import lower_matrix
-from ooc_chol.prints import brief_repr
+from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.tasks.tiling import TileGrid
 
 Vectors = NDArray[np.float64]
@@ -162,6 +162,10 @@ class CertifiedAnswers(NamedTuple):
     logdet: CertifiedValue
     quadratic: tuple[CertifiedValue, ...]
     solution: CertifiedSolution | None
+
+    def __repr__(self) -> str:
+        facts: dict[str, object] = {"logdet": self.logdet.value, "half_width": self.logdet.half_width, "gap": self.logdet.gap}
+        return one_line(self, facts | {"quadratic": tuple(each.value for each in self.quadratic[:4])})
 
 
 def _too_far(gap: float, threshold: float | None) -> str:

@@ -45,6 +45,7 @@ PAGES = [
     "traces",
     "residues",
     "mixed-precision",
+    "certified",
     "ablation",
     "measurements",
 ]

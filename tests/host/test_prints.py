@@ -152,6 +152,12 @@ def public_objects(factors):
         "Output": [oc.Output("--output", "x" * 999, oc.TRACE_FILES, HOSTILE * 9)],
         "Drawing": [oc.Drawing(10, 10, HOSTILE)],
         "CertifiedBound": [factors["mixed"].report.certified_bound, oc.CertifiedBound(float("nan"), float("inf"), 32)],
+        "CertifiedAnswers": [factors["mixed"].certify(np.ones(N))],
+        "CertifiedValue": [
+            oc.CertifiedValue(1.0, float("-inf"), float("inf"), 1e300, 1e-9),
+            factors["mixed"].logdet(certified=True),
+        ],
+        "CertifiedSolution": [factors["mixed"].solve(np.ones(N), certified=True)],
         "AsymmetryWarning": [oc.AsymmetryWarning(HOSTILE * 9)],
         "BatchFactor": [oc.cholesky(np.stack([exponential(N)] * 3))],
         "BatchReport": [oc.cholesky(np.stack([exponential(N)] * 3)).report],

@@ -15,7 +15,8 @@ from ooc_chol.apps.geostat.data.observations import Observations, least_squares_
 from ooc_chol.apps.geostat.data.transforms import Transform, box_cox, transformed
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult
 from ooc_chol.apps.geostat.estimation.fitting import fit
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, degrees_of_freedom, evaluated, whiten
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
+from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom, whiten
 from ooc_chol.apps.geostat.estimation.vecchia import approximated
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, conditioning
 from ooc_chol.apps.geostat.factorization import FactorSettings

@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.covariances.nested import RATIO
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.errors import place_text
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
-from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.nested_warnings import ratio_bound_text, structure_warnings
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
 

@@ -22,7 +22,7 @@ from ooc_chol.apps.geostat.estimation.fit_search import Search
 from ooc_chol.apps.geostat.estimation.fit_unit import FitUnit, ProgressInUnit
 from ooc_chol.apps.geostat.estimation.fit_warnings import warnings_of
 from ooc_chol.apps.geostat.estimation.gradient import TraceSums
-from ooc_chol.apps.geostat.estimation.likelihood import degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
 from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import check_precision

@@ -18,7 +18,8 @@ from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import derivative_source
-from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Probed, correlation_of, degrees_of_freedom, random_signs
+from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Probed, correlation_of, random_signs
+from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 
 Array = NDArray[np.float64]
 

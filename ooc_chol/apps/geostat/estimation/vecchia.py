@@ -12,15 +12,8 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.coincidence import check_places
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
-from ooc_chol.apps.geostat.estimation.likelihood import (
-    Likelihood,
-    check_variance,
-    correlation_of,
-    degrees_of_freedom,
-    estimate_mean,
-    likelihood_back,
-    put_together,
-)
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, check_variance, correlation_of, likelihood_back, put_together
+from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom, estimate_mean
 from ooc_chol.apps.geostat.estimation.scores import Sums
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 from ooc_chol.apps.geostat.estimation.vecchia_cuda import parts_on_cuda

@@ -14,7 +14,8 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, degrees_of_freedom
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
+from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, Known, LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
 from ooc_chol.apps.geostat.estimation.scoring_step import scoring_step

@@ -12,7 +12,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.coincidence import unfactored
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
-from ooc_chol.apps.geostat.estimation.likelihood import Whitened
+from ooc_chol.apps.geostat.estimation.mean import Whitened
 from ooc_chol.apps.geostat.estimation.scores import Sums
 
 Array = NDArray[np.float64]

@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
-from ooc_chol.apps.geostat.estimation.likelihood import Whitened, whiten
+from ooc_chol.apps.geostat.estimation.mean import Whitened, whiten
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target, new_errors
 
 #: Mean known; constant, estimated; of other columns, estimated.

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import ooc_chol as oc
 from tests.host.structured import STRUCTURED
-from tests.host.test_certified_answers import truth_of
+from tests.long_double import truth_of
 
 RESULT = Path(__file__).parent / "results" / "certified" / "families.json"
 N, NB, THRESHOLDS = 400, 32, (1e-3, 1e-6)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ import ooc_chol as oc
 from tests.host.mixed_precision import SCALINGS, matern
 from tests.host.structured import STRUCTURED
 from tests.inside.precision import LARGEST_GAP, least_share
+from tests.long_double import truth_of
 from tests.products import thorough
 
 pytestmark = [
@@ -25,35 +25,6 @@ Matrix = NDArray[np.float64]
 #: Matrices of each family and engine; 3,000 cases in all with ``--thorough``.
 DRAWS = [3, *thorough(100)]
 OPTIONS = {"devices": "host:0", "memory_budget": "64 MiB"}
-
-
-@dataclass
-class Truth:
-    """What long double says of a matrix and a right-hand side."""
-
-    logdet: np.longdouble
-    quadratic: np.longdouble
-    x: NDArray[np.longdouble]
-    error: float  #: What long double itself may be off, as a share
-
-
-def truth_of(a: Matrix, b: Matrix) -> Truth:
-    """By a factor in long double, of rows that are scaled to a diagonal of ones: nothing overflows."""
-    powers = np.frexp(np.sqrt(np.diag(a)))[1]
-    scaled = np.ldexp(np.ldexp(a.astype(np.longdouble), -powers[:, None]), -powers)
-    n, lower = len(a), np.zeros_like(scaled)
-    y, x = np.zeros(n, np.longdouble), np.zeros(n, np.longdouble)
-    right = np.ldexp(b.astype(np.longdouble), -powers)
-    for j in range(n):
-        lower[j, j] = np.sqrt(scaled[j, j] - lower[j, :j] @ lower[j, :j])
-        lower[j + 1 :, j] = (scaled[j + 1 :, j] - lower[j + 1 :, :j] @ lower[j, :j]) / lower[j, j]
-        y[j] = (right[j] - lower[j, :j] @ y[:j]) / lower[j, j]
-    for i in range(n - 1, -1, -1):
-        x[i] = (y[i] - lower[i + 1 :, i] @ x[i + 1 :]) / lower[i, i]
-    pivots = np.diag(lower)
-    logdet = 2 * (np.log(pivots).sum() + np.log(np.longdouble(2)) * powers.sum())
-    error = 4.0 * n * np.finfo(np.longdouble).eps * float((1 / pivots**2).max())
-    return Truth(logdet, y @ y, np.ldexp(x, -powers), error)
 
 
 def check(a: Matrix, factor: oc.CholeskyFactor, rng: np.random.Generator) -> oc.CertifiedAnswers:

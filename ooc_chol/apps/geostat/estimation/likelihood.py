@@ -16,6 +16,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
+from ooc_chol.apps.geostat.estimation.certified_loglik import loglik_interval
 from ooc_chol.apps.geostat.estimation.mean import Whitened, degrees_of_freedom, estimate_mean, restriction, whiten
 from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit, value_unit
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
@@ -46,6 +47,8 @@ class Likelihood:
         Wall-clock time.
     reml : bool
         Whether it is the restricted log-likelihood.
+    interval : (float, float) or None
+        Where the log-likelihood of exact arithmetic lies, where that was asked for; infinite where the factor certifies nothing.
     """
 
     loglik: float
@@ -56,6 +59,7 @@ class Likelihood:
     logdet: float
     seconds: float
     reml: bool = False
+    interval: tuple[float, float] | None = None
 
     __repr__ = oc.brief_repr
 
@@ -104,6 +108,7 @@ def log_likelihood(
     reml: bool = False,
     settings: FactorSettings | None = None,
     progress: FactorProgress | None = None,
+    certified: bool = False,
 ) -> Likelihood:
     """Log-likelihood of ``model``, the mean's coefficients profiled out.
 
@@ -119,6 +124,9 @@ def log_likelihood(
         Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds.
+    certified : bool
+        Give the interval, too, in which the log-likelihood of exact arithmetic lies, whatever the precision of the factor, as
+        :meth:`ooc_chol.CholeskyFactor.certify` does.
 
     Returns
     -------
@@ -136,10 +144,14 @@ def log_likelihood(
     share it. The restricted one is Harville's (1974), the density of ``K' z`` for any ``K`` with orthonormal columns orthogonal
     to the design: ``logdet(X' X) / 2`` is in it, so that it does not depend on how the columns of the mean are scaled.
     """
-    unit = value_unit(observations)
+    start, unit = time.perf_counter(), value_unit(observations)
     data, variance = unit.observations(observations), unit.variance(model.variance)
     with evaluated(data, correlation_of(model), variance=variance, reml=reml, settings=settings, progress=progress) as found:
-        return likelihood_back(found.likelihood, unit, data, model)
+        likelihood = found.likelihood
+        if certified:
+            interval = loglik_interval(found.factor, found.observations, variance, reml=reml)
+            likelihood = replace(likelihood, interval=interval, seconds=time.perf_counter() - start)
+        return likelihood_back(likelihood, unit, data, model)
 
 
 def profile_log_likelihood(
@@ -196,9 +208,11 @@ def likelihood_back(
     """A likelihood in the unit that the values came in; ``model`` is its covariance function where that was given."""
     if unit.is_plain:
         return found
+    freedom, interval = degrees_of_freedom(observations, found.reml), found.interval
     return replace(
         found,
-        loglik=unit.loglik_back(found.loglik, degrees_of_freedom(observations, found.reml)),
+        loglik=unit.loglik_back(found.loglik, freedom),
+        interval=None if interval is None else (unit.loglik_back(interval[0], freedom), unit.loglik_back(interval[1], freedom)),
         model=unit.model_back(found.model) if model is None else model,
         coefficients=unit.coefficients_back(found.coefficients, observations.mean_columns),
         coefficient_covariance=unit.covariance_back(found.coefficient_covariance),

@@ -41,6 +41,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--value", metavar="COLUMN", help="the observed values (default: value)")
     add_data_options(parser)
     add_kernel(parser)
+    parser.add_argument(
+        "--certified",
+        action="store_true",
+        help="give the interval of exact arithmetic, too, whatever the precision of the factor",
+    )
     add_settings(parser)
 
 
@@ -63,13 +68,15 @@ def run(options: argparse.Namespace) -> int:
             )
         model = GreatCircle(options.theta) if spec.distance == "great-circle" else options.theta
     dataset = load_saved(spec, options.data)
-    found = log_likelihood(dataset.observations, model, settings=factor_settings(options))
+    found = log_likelihood(dataset.observations, model, settings=factor_settings(options), certified=options.certified)
+    certified = found.interval is not None and bool(np.isfinite(found.interval).all())
     pairs = zip(dataset.observations.mean_columns, found.coefficients, strict=True)
     n, variance = dataset.observations.n, model.variance
     options.answer = {
         "n": n,
         "model": model_content(model),
         "loglik": found.loglik,
+        "interval": list(found.interval) if found.interval is not None and certified else None,
         "quadratic": found.quadratic / variance,
         "logdet": found.logdet + n * float(np.log(variance)),
         "mean": dict(zip(dataset.observations.mean_columns, found.coefficients, strict=True)),
@@ -78,12 +85,22 @@ def run(options: argparse.Namespace) -> int:
     print(
         f"{n} observations of {spec.value_name}, {model_text(model)}\n"
         f"  loglik       {found.loglik:.15g}\n"
+        f"{_interval_line(found.interval)}"
         f"  quadratic    {found.quadratic / variance:.15g}\n"
         f"  logdet       {found.logdet + n * float(np.log(variance)):.15g}\n"
         f"  mean         {', '.join(f'{name} {value:.6g}' for name, value in pairs) or 'zero'}\n"
         f"  seconds      {found.seconds:.2f}"
     )
     return 0
+
+
+def _interval_line(interval: tuple[float, float] | None) -> str:
+    """What ``--certified`` asks for; nothing without it."""
+    if interval is None:
+        return ""
+    if not np.isfinite(interval).all():
+        return "  interval     nothing is certified: the factor is too far from the matrix, or that too near to a singular one\n"
+    return f"  interval     {interval[0]:.15g} to {interval[1]:.15g}, whatever the precision\n"
 
 
 def _check_no_columns(options: argparse.Namespace) -> None:

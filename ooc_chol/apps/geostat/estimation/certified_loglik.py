@@ -1,0 +1,56 @@
+"""The interval of a log-likelihood: by what the factor certifies of its determinant, and of the residuals of the mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+import ooc_chol as oc
+from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom, estimate_mean, restriction
+from ooc_chol.apps.geostat.estimation.value_unit import value_unit
+
+#: Unit roundoff of float64, and by how much numbers of the mean's few columns may be off beside their own size.
+_U, _SMALL = 2.0**-53, 1e-9
+_NOTHING = -math.inf, math.inf
+
+
+def loglik_interval(factor: oc.CholeskyFactor, observations: Observations, variance: float, *, reml: bool) -> tuple[float, float]:
+    """Interval of the log-likelihood of exact arithmetic, in the unit of the observations; infinite where nothing is certified.
+
+    ``factor`` is of their correlation matrix R, the observations in its order. Residuals are taken as FP64 has them.
+
+    For residuals ``e = z - X b`` of any coefficients b the sum of squares that is left by the best ones is
+    ``e' inv(R) e - s' inv(S) s`` with ``s = X' inv(R) e`` and ``S = X' inv(R) X``; s is small for those of the factor, and its
+    bound is that of the solution ``inv(R) e``.
+    """
+    near = replace(value_unit(observations), exponent=0).observations(observations)
+    design, p = near.design, near.design.shape[1]
+    mean = estimate_mean(factor.half_solve(np.column_stack([near.values, design])), near)
+    residual = near.values - design @ mean.coefficients
+    answers = factor.certify(np.column_stack([residual, design]))
+    logdet, (of_residual, *of_design), solution = answers.logdet, answers.quadratic, answers.solution
+    assert solution is not None
+    if not all(math.isfinite(each.half_width) for each in (logdet, *answers.quadratic)):
+        return _NOTHING
+    low, high, gap = of_residual.lower, of_residual.upper, logdet.gap
+    if p:
+        x, error = solution.x[:, 0], float(np.asarray(solution.error)[0])
+        longest = np.sqrt([each.upper for each in of_design])
+        cross = np.abs(design.T @ x) + longest * error + observations.n * _U * (np.abs(design).T @ np.abs(x))
+        half = np.abs(solve_triangular(mean.root, np.eye(p))).T @ cross
+        low -= (1.0 + gap) * (1.0 + _SMALL) * float(half @ half)
+    freedom = degrees_of_freedom(observations, reml)
+
+    def value(log_of_determinant: float, quadratic: float, rest: float) -> float:
+        return -0.5 * (freedom * math.log(2 * math.pi * variance) + log_of_determinant + quadratic / variance) + rest
+
+    rest, room = 0.0, 0.0
+    if reml:
+        rest = restriction(mean, near)
+        room = 0.5 * p * (-math.log1p(-gap)) + _SMALL * (p + abs(rest))
+    rounding = 4.0 * _U * (abs(logdet.value) + high / variance + 8.0 * freedom)
+    return value(logdet.upper, high, rest) - room - rounding, value(logdet.lower, low, rest) + room + rounding

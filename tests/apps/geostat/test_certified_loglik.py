@@ -1,0 +1,96 @@
+"""Intervals of log-likelihoods hold that of long double, whatever the precision of the factor."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ooc_chol.apps.geostat import FactorSettings, Matern, log_likelihood, make_observations
+from tests.inside.cli import main
+from tests.long_double import half_solved, lower_of
+
+pytestmark = [
+    pytest.mark.usefixtures("one_blas_thread"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+]
+
+#: What entries of a covariance matrix that NumPy makes and those of the package may change of a log-likelihood.
+ROOM = 1e-9
+
+
+def exact(model, observations, *, reml):
+    """The log-likelihood in long double."""
+    sites, design = observations.coordinates, observations.design.astype(np.longdouble)
+    distance = np.linalg.norm(sites[:, None] - sites[None], axis=2)
+    correlation = (model.covariance(distance) + model.nugget * np.eye(len(sites))) / model.variance
+    lower = lower_of(correlation)
+    both = half_solved(lower, np.column_stack([observations.values, design]))
+    y, x = both[:, 0], both[:, 1:]
+    n, p = design.shape
+    quadratic, rest, freedom = y @ y, 0.0, n - (p if reml else 0)
+    if p:
+        root = lower_of(x.T @ x)
+        part = half_solved(root, x.T @ y)
+        quadratic = quadratic - part @ part
+        if reml:
+            rest = np.log(np.diag(lower_of(design.T @ design))).sum() - np.log(np.diag(root)).sum()
+    logdet = 2 * np.log(np.diag(lower)).sum()
+    return -0.5 * (freedom * np.log(2 * np.pi * np.longdouble(model.variance)) + logdet + quadratic / model.variance) + rest
+
+
+def example(seed, **options):
+    rng = np.random.default_rng(seed)
+    sites = rng.uniform(size=(150, 2))
+    values = np.sin(4 * sites[:, 0]) + 0.3 * rng.normal(size=150)
+    return make_observations(sites, values, **options)
+
+
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("mean", ["zero", "constant", "covariates"])
+@pytest.mark.parametrize("threshold", [None, 1e-8, 1e-5, 1e-3])
+def test_the_log_likelihood_of_long_double_is_in_the_interval(threshold, mean, reml):
+    columns = np.random.default_rng(1).normal(size=(150, 2))
+    options = {"covariates": columns, "covariate_names": ("a", "b")} if mean == "covariates" else {"mean": mean}
+    model, observations = Matern(1.3, 0.1, 0.5, 0.02), example(4, **options)
+    settings = FactorSettings(precision_threshold=threshold, tile_size=32, devices="host:0")
+    found = log_likelihood(observations, model, reml=reml, settings=settings, certified=True)
+    low, high = found.interval
+    assert low - ROOM <= exact(model, observations, reml=reml) <= high + ROOM
+    assert high - low < (1e-6 if threshold is None else 5.0)
+    plain = log_likelihood(observations, model, reml=reml, settings=settings)
+    assert plain.interval is None and plain.loglik == found.loglik
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e60])
+def test_the_unit_of_values_is_the_intervals(scale):
+    model, observations = Matern(1.3 * scale**2, 0.1, 0.5, 0.02 * scale**2), example(5)
+    plain = log_likelihood(observations, Matern(1.3, 0.1, 0.5, 0.02), certified=True)
+    values = observations.values * scale
+    found = log_likelihood(make_observations(observations.coordinates, values), model, certified=True)
+    shift = -len(values) * np.log(scale)
+    np.testing.assert_allclose(found.interval, np.array(plain.interval) + shift, rtol=1e-9)
+
+
+def test_nothing_is_certified_of_a_factor_that_is_too_far():
+    model, observations = Matern(1.0, 0.5, 2.5, 1e-9), example(6, mean="zero")
+    settings = FactorSettings(precision_threshold=1e-3, strict=False, objective="bytes", tile_size=32, devices="host:0")
+    found = log_likelihood(observations, model, settings=settings, certified=True)
+    low, high = found.interval
+    assert low <= found.loglik <= high
+
+
+def test_the_command_prints_the_interval(tmp_path, capsys):
+    observations = example(7, mean="zero")
+    rows = np.column_stack([observations.coordinates, observations.values])
+    (tmp_path / "field.csv").write_text("x,y,value\n" + "\n".join(",".join(map(repr, map(float, row))) for row in rows) + "\n")
+    command = ["geostat", "loglik", str(tmp_path / "field.csv"), "--theta", "1,0.1,0.5,0.05", "--mean", "zero"]
+    assert main([*command, "--certified", "--precision-threshold", "1e-4", "--tile-size", "32"]) == 0
+    printed = capsys.readouterr().out
+    low, high = (float(word.rstrip(",")) for word in np.array(printed.split("interval")[1].split())[[0, 2]])
+    assert low <= exact(Matern(1.0, 0.1, 0.5, 0.05), observations, reml=False) <= high
+    assert main([*command, "--certified", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["interval"][0] <= answer["loglik"] <= answer["interval"][1]
+    assert main([*command, "--json"]) == 0 and json.loads(capsys.readouterr().out)["interval"] is None

@@ -72,7 +72,7 @@ class CertifiedValue:
     >>> import numpy as np
     >>> import ooc_chol as oc
     >>> answer = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).logdet(certified=True)
-    >>> answer.lower <= np.log(16.0) <= answer.upper, answer.half_width < 1e-12
+    >>> answer.lower <= 2.772588722239781 <= answer.upper, answer.half_width < 1e-12
     (True, True)
     """
 
@@ -347,7 +347,7 @@ def least_share(count: int, failure: float) -> float:
     Examples
     --------
     >>> round(least_share(128, 1e-16), 2)
-    0.29
+    0.27
     """
     goal, low, high = 2.0 * log(failure) / count, 0.0, 1.0
     for _ in range(60):

@@ -180,6 +180,18 @@ def test_one_triangle_is_read(lower):
         assert factor.logdet(certified=True).gap < 1e-6
 
 
+def test_vectors_in_groups_see_the_same(monkeypatch):
+    """A is read once for each group of vectors that a device has room for."""
+    a, b = matern(120, 0.5, 0.1, 1e-3), np.random.default_rng(9).standard_normal((120, 3))
+    with oc.cholesky(a, 1e-4, tile_size=32, **OPTIONS) as factor:
+        expected = factor.certify(b)
+        monkeypatch.setattr(type(factor), "_room_for", lambda factor, source: (("host:0",), 50))
+        found = factor.certify(b)
+    assert found.logdet.gap == pytest.approx(expected.logdet.gap, rel=1e-9)
+    np.testing.assert_allclose(found.solution.x, expected.solution.x, rtol=1e-12)
+    np.testing.assert_allclose(found.solution.half_width, expected.solution.half_width, rtol=1e-6)
+
+
 def test_what_is_wrong_is_told():
     a = matern(60, 0.5, 0.1, 1e-3)
     with oc.cholesky(a, tile_size=16, **OPTIONS) as factor:

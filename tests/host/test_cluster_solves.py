@@ -123,6 +123,17 @@ def test_solves_and_products_of_every_type(two_workers, dtype):
         assert factor.logdet() == local.logdet()  # of one arithmetic key, and added by this process
 
 
+def test_intervals_are_those_of_one_machine(on_cluster):
+    """The workers solve and multiply by L; A is multiplied here."""
+    factor, a, local = on_cluster
+    b = columns(1)[:, 0]
+    ours, its = factor.certify(b), local.certify(b)
+    assert ours.logdet.lower <= np.linalg.slogdet(a)[1] <= ours.logdet.upper
+    assert ours.quadratic[0].lower <= b @ np.linalg.solve(a, b) <= ours.quadratic[0].upper
+    assert ours.logdet.gap == pytest.approx(its.logdet.gap, rel=1e-2) and ours.logdet.half_width < 1e-9
+    check_near(ours.solution.x, its.solution.x)
+
+
 @pytest.mark.parametrize("m", [1, 100])
 def test_bits_do_not_depend_on_how_tasks_are_cut(on_cluster, two_workers, monkeypatch, m):
     factor, _, local = on_cluster

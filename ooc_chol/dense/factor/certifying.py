@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -15,9 +14,9 @@ from ooc_chol.dense.factor.refinement import check_finite
 from ooc_chol.dense.factor.resident import host_array, resident_tile
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.dense.factor.summed import AbstractSummedFactor
-from ooc_chol.dense.matrix_norms import MeasuredTiles, measure_tiles
+from ooc_chol.dense.matrix_norms import STREAMS, MeasuredTiles, measure_tiles
+from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.memory.sources import AbstractSource
 from ooc_chol.precision.certified_answers import (
     CertifiedAnswers,
@@ -31,7 +30,7 @@ from ooc_chol.precision.certified_answers import (
     quadratic_forms,
     solutions,
 )
-from ooc_chol.precision.norms import Probes
+from ooc_chol.precision.norms import PROBES, Probes
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 #: Tiles of the pass over A where those of L are larger.
@@ -72,10 +71,10 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
 
         Notes
         -----
-        Cost ``768 n**2`` flops, two readings of L and one of A, in which all right-hand sides are multiplied as well; these take
-        the rest of what refined solves take. Memory: ``5 KiB`` a row of the host, ``3 KiB`` a row of each device. GPUs that made
-        L multiply by A where it can be made or read there. The intervals rest on random vectors and on a model of rounding
-        errors: :doc:`/certified`.
+        Cost ``384 n**2`` flops, one reading of L and one of A; right-hand sides are part of both, and take three more readings of
+        L. Memory: 5 KiB a row on the host, 3 KiB a row of each device. GPUs that made L multiply by A where it can be made or
+        read there, by as many vectors at a time as ``memory_budget`` holds. Intervals rest on random vectors, and on a model of
+        rounding errors: :doc:`/certified`.
 
         Examples
         --------
@@ -187,8 +186,15 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
     def _multiplied_by(self, source: AbstractSource, factor: NDArray[np.float64]) -> MeasuredTiles:
         """``A @ factor`` and the norms of A's tiles, on the GPUs that made L or on the host."""
         grid, tier = self._grid_of_a, SourceTier(source, self._grid_of_a)
-        with self._passes.running("product with A", factor.shape[1]) as run, self._opened_for(source) as devices:
-            measured = measure_tiles(grid, devices, tier, list(grid.tiles()), factor=factor, run=run)
+        names, width, products = *self._room_for(source), list[NDArray[np.float64]]()
+        for start in range(0, factor.shape[1], width):
+            columns = np.ascontiguousarray(factor[:, start : start + width])
+            with self._passes.running("product with A", columns.shape[1]) as run, opened_for_a_pass(names, grid) as devices:
+                measured = measure_tiles(grid, devices, tier, list(grid.tiles()), factor=columns, run=run)
+            assert measured.product is not None
+            products.append(measured.product)
+        if len(products) > 1:
+            measured = replace(measured, product=np.concatenate(products, axis=1))
         for index in np.flatnonzero(~np.isfinite(measured.tiles)).tolist():
             i, j = list(grid.tiles())[index]
             tile = np.empty(grid.shape(i, j))
@@ -196,13 +202,13 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
             check_finite(grid, TileIndex(i, j), tile)
         return measured
 
-    @contextmanager
-    def _opened_for(self, source: AbstractSource) -> Iterator[list[TileDevice]]:
-        """The devices of L's plan where they can have A; else the host."""
+    def _room_for(self, source: AbstractSource) -> tuple[tuple[str, ...], int]:
+        """The devices of L's plan where they can have A, else the host; and columns that their budget holds beside tiles."""
         can_be_there = source.bytes_per_entry > 0 or getattr(source, "is_made_on_cuda", False)
-        names = self.plan.devices if self.report is not None and can_be_there and self._place.is_on_devices else _HOST
-        with opened_for_a_pass(names, self._grid_of_a) as devices:
-            yield devices
+        if self.report is None or not can_be_there or not self._place.is_on_devices:
+            return _HOST, self.n + 2 * PROBES
+        left = self.plan.budgets[0].budget_bytes - STREAMS * slot_bytes_of(self._grid_of_a)
+        return self.plan.devices, max(1, left // (8 * (1 + STREAMS) * self.n))
 
     def _refined_once(
         self, scales: Scales, b: NDArray[np.float64], x: NDArray[np.float64], product: NDArray[np.float64]

@@ -3,7 +3,8 @@
 With ``A = L (I + G) L.T``, m random vectors Z = [U, V] of independent standard normal entries and ``W = inv(L.T) Z``,
 ``W.T A W - Z.T Z = Z.T G Z``. Its block ``U.T G V`` gives ``g >= ||G||_F``, as in :mod:`ooc_chol.precision.certified`, and its
 trace over m estimates ``tr G``: by Laurent and Massart (Annals of Statistics 28, 2000, Lemma 1) it is off by at most
-``2 g sqrt(x / m) + 2 g x / m`` but for a probability of ``2 exp(-x)``. For g < 1
+``2 g sqrt(x / m) + 2 g x / m`` but for a probability of ``2 exp(-x)``: their proof bounds ``log E exp(y a (z**2 - 1))`` by
+``(y a)**2 / (1 - 2 y |a|)``, which holds for eigenvalues a of either sign. For g < 1 A is positive definite, and
 
     |log det A - 2 sum log L_ii - tr G| <= g**2 / (2 (1 - g)),
 

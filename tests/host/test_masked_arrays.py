@@ -77,6 +77,8 @@ DOORS = {
     "CholeskyFactor.solve.b of tiles": Door(TILED.solve, C),
     "CholeskyFactor.solve.b refined": Door(lambda b: L.solve(b, refine=True), B),
     "CholeskyFactor.solve.a": Door(lambda a: L.solve(B, refine=True, a=a), A),
+    "CholeskyFactor.certify.b": Door(lambda b: L.certify(b).solution.x, B),
+    "CholeskyFactor.quadratic.b": Door(L.quadratic, B),
     "CholeskyFactor.half_solve.b": Door(L.half_solve, B),
     "CholeskyFactor.half_solves.b": Door(lambda b: L.half_solves(b, C)[0], C),
     "CholeskyFactor.half_solves.c": Door(lambda c: L.half_solves(C, c)[1], C),

@@ -200,7 +200,7 @@ def _content(known: Known) -> dict[str, Any]:
     """Everything about an evaluation; ``loglik`` is null when the matrix was not positive definite."""
     if known.likelihood is None:
         return {"loglik": None}
-    content = {name: value for name, value in vars(known.likelihood).items() if name not in ("model", "seconds")}
+    content = {name: value for name, value in vars(known.likelihood).items() if name not in ("model", "seconds", "interval")}
     content |= {"variance": known.likelihood.model.variance, "gradient": known.gradient}
     content |= {"information": known.information, "gradient_error": known.gradient_error}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in content.items()}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat import FactorSettings, Matern, fit, make_observations, simulate
+from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, simulate
 from tests.apps.geostat.empty_pictures import draw_nothing
 from tests.apps.geostat.shell import shell
 from tests.inside.geostat import (
@@ -158,6 +158,10 @@ def test_a_check_in_fp64_that_has_no_memory_leaves_the_estimate():
     assert "host memory for L" in result.precision.problem
     assert any("are those in mixed precision" in text and "host memory for L" in text for text in result.warnings)
     assert json.loads(json.dumps(result.to_dict()))["precision"]["loglik_error"] is None
+    exact = log_likelihood(OBSERVATIONS, result.model).loglik
+    check = result.precision
+    assert check.lower <= exact <= check.upper and check.lower <= result.loglik <= check.upper
+    assert any("off by at most" in text for text in result.warnings)
 
 
 def test_the_command_tells_of_a_check_in_fp64_that_was_not_made(data, tmp_path, capsys, monkeypatch):

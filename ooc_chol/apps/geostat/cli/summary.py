@@ -163,7 +163,10 @@ def _stationarity_line(test: StationarityTest) -> str:
 def _precision_lines(check: PrecisionCheck) -> list[str]:
     """What mixed precision changed of an estimate."""
     if check.loglik_error is None:
-        return [f"  precision    loglik in mixed precision, not judged in FP64: {check.problem}"]
+        lines = [f"  precision    loglik in mixed precision, not judged in FP64: {check.problem}"]
+        if check.lower is None or check.upper is None:
+            return lines
+        return [*lines, f"               that of exact arithmetic is between {check.lower:.6f} and {check.upper:.6f}"]
     lines = [f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}"]
     if check.shift is None or check.shift_in_errors is None:
         return [*lines, f"               how far the estimate in FP64 is was not judged: {check.problem}"]

@@ -18,10 +18,13 @@ _U, _SMALL = 2.0**-53, 1e-9
 _NOTHING = -math.inf, math.inf
 
 
-def loglik_interval(factor: oc.CholeskyFactor, observations: Observations, variance: float, *, reml: bool) -> tuple[float, float]:
+def loglik_interval(
+    factor: oc.CholeskyFactor, observations: Observations, variance: float | None, *, reml: bool
+) -> tuple[float, float]:
     """Interval of the log-likelihood of exact arithmetic, in the unit of the observations; infinite where nothing is certified.
 
-    ``factor`` is of their correlation matrix R, the observations in its order. Residuals are taken as FP64 has them.
+    ``factor`` is of their correlation matrix R, the observations in its order; a variance of None is profiled out. Residuals are
+    taken as FP64 has them.
 
     For residuals ``e = z - X b`` of any coefficients b the sum of squares that is left by the best ones is
     ``e' inv(R) e - s' inv(S) s`` with ``s = X' inv(R) e`` and ``S = X' inv(R) X``; s is small for those of the factor, and its
@@ -43,14 +46,18 @@ def loglik_interval(factor: oc.CholeskyFactor, observations: Observations, varia
         cross = np.abs(design.T @ x) + longest * error + observations.n * _U * (np.abs(design).T @ np.abs(x))
         half = np.abs(solve_triangular(mean.root, np.eye(p))).T @ cross
         low -= (1.0 + gap) * (1.0 + _SMALL) * float(half @ half)
+    if low <= 0.0:
+        return _NOTHING
     freedom = degrees_of_freedom(observations, reml)
 
     def value(log_of_determinant: float, quadratic: float, rest: float) -> float:
+        if variance is None:
+            return -0.5 * (freedom * (math.log(2 * math.pi * quadratic / freedom) + 1.0) + log_of_determinant) + rest
         return -0.5 * (freedom * math.log(2 * math.pi * variance) + log_of_determinant + quadratic / variance) + rest
 
     rest, room = 0.0, 0.0
     if reml:
         rest = restriction(mean, near)
         room = 0.5 * p * (-math.log1p(-gap)) + _SMALL * (p + abs(rest))
-    rounding = 4.0 * _U * (abs(logdet.value) + high / variance + 8.0 * freedom)
+    rounding = 4.0 * _U * (abs(logdet.value) + (freedom if variance is None else high / variance) + 8.0 * freedom)
     return value(logdet.upper, high, rest) - room - rounding, value(logdet.lower, low, rest) + room + rounding

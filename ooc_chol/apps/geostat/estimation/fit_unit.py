@@ -30,7 +30,7 @@ class FitUnit:
             coefficient_covariance=self.unit.covariance_back(found.coefficient_covariance),
             trials=tuple(self._logliks(trial, "loglik") for trial in found.trials),
             evaluations=tuple(map(self.evaluation, found.evaluations)),
-            precision=self._logliks(found.precision, "loglik", "loglik_mixed"),
+            precision=self._logliks(found.precision, "loglik", "loglik_mixed", "lower", "upper"),
             vecchia=self._logliks(found.vecchia, "loglik", "loglik_exact"),
             stationary=self._logliks(found.stationary, "loglik"),
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +14,8 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
+from ooc_chol.apps.geostat.estimation.certified_loglik import loglik_interval
+from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, evaluated
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress
 from ooc_chol.apps.geostat.estimation.scoring_step import scoring_step
@@ -38,6 +41,9 @@ class PrecisionCheck:
         Length of that step in standard errors.
     problem : str or None
         Why something was not computed, such as memory that was short.
+    lower, upper : float or None
+        Where the log-likelihood of exact arithmetic lies, where it could not be computed in FP64 and a factor in mixed precision
+        certifies it.
     """
 
     threshold: float
@@ -46,6 +52,8 @@ class PrecisionCheck:
     shift: Mapping[str, float] | None = None
     shift_in_errors: float | None = None
     problem: str | None = None
+    lower: float | None = None
+    upper: float | None = None
 
     __repr__ = oc.brief_repr
 
@@ -60,6 +68,8 @@ class PrecisionCheck:
         if self.problem is None:
             return None
         what = "log-likelihood, AIC and BIC are those in mixed precision, which could not be judged in FP64"
+        if self.lower is not None and self.upper is not None:
+            what += f" (off by at most {max(self.upper - self.loglik_mixed, self.loglik_mixed - self.lower):.2g}, as certified)"
         return f"{what if self.loglik is None else 'how far the estimate in FP64 is could not be computed'}: {self.problem}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -90,4 +100,24 @@ def check_precision(
         step = scoring_step(space, point, known)
         return likelihood, replace(check, shift=space.shift(step.move), shift_in_errors=step.length)
     except STEP_ERRORS as error:
-        return likelihood, replace(check, problem=str(error))
+        check = replace(check, problem=str(error))
+        return likelihood, check if check.loglik is not None else _certified(check, observations, space, point, options)
+
+
+def _certified(
+    check: PrecisionCheck,
+    observations: Observations,
+    space: SearchSpace[Any],
+    point: NDArray[np.float64],
+    options: LikelihoodOptions,
+) -> PrecisionCheck:
+    """The check with the interval that one more factor in mixed precision certifies; as it is where that fails, too."""
+    variance, reml, settings = space.variance(point), options.reml, options.settings
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", oc.PrecisionWarning)
+            with evaluated(observations, space.correlation(point), variance=variance, reml=reml, settings=settings) as found:
+                lower, upper = loglik_interval(found.factor, found.observations, variance, reml=reml)
+    except STEP_ERRORS:
+        return check
+    return replace(check, lower=lower, upper=upper) if math.isfinite(upper - lower) else check

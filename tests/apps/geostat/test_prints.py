@@ -137,6 +137,8 @@ def objects(observations, result, tmp_path_factory):
         }
 
 
+@pytest.mark.commit
+@pytest.mark.usefixtures("foreign")  # estimators are scikit-learn's
 def test_every_public_object_keeps_the_promises(objects):
     for name, kind in classes_of(geostat, public_names()).items():
         if name == "MaternGP":  # scikit-learn's own, below

@@ -148,10 +148,18 @@ def measure_tiles(
             sum(parts) for parts in zip(*[(each.norms(), each.diagonal()) for each in surveys.values()], strict=True)
         )
         with np.errstate(over="ignore", invalid="ignore"):
-            found = None if vectors is None else np.sum([forms[number] for number in sorted(forms)], axis=0)
+            found = None if vectors is None else _summed([forms[number] for number in sorted(forms)])
         sample = None if step is None else _joined(grid, step, surveys, shares)
     form, product = (None, found) if probes is None else (found, None)
     return MeasuredTiles(norms, diagonal, sample, form, time.perf_counter() - min(began), product)
+
+
+def _summed(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The sum of arrays, in the memory of the first one."""
+    total, *others = parts
+    for other in others:
+        total += other
+    return total
 
 
 def _joined(

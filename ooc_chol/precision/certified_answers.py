@@ -38,8 +38,9 @@ from ooc_chol.tasks.tiling import TileGrid
 
 Vectors = NDArray[np.float64]
 
-#: Probabilities that a trace, and that any rounding error, is farther off than is said, for each factor that a call may look at.
-_OF_TRACE, _OF_ROUNDING = FAILURE / (4 * MOST_CHECKS), FAILURE / (10 * MOST_CHECKS)
+#: Shares of the probability that an answer is wrong, for each factor that a call may look at: by the norm of G, by its trace, and
+#: by any rounding error or any row's variance.
+_OF_NORM, _OF_TRACE, _OF_ROUNDING = 0.5 / MOST_CHECKS, 0.25 / MOST_CHECKS, 0.1 / MOST_CHECKS
 #: The largest g that certifies anything, and the one that a smaller threshold is to come to.
 LARGEST_GAP, _GOAL_GAP = 0.5, 0.1
 #: Standard deviations by which an estimate of ``tr G`` must stand out of its noise to be added.
@@ -59,12 +60,13 @@ class CertifiedValue:
     value : float
         The number, as the factor gives it, corrected by what random vectors show where that stands out of their noise.
     lower, upper : float
-        Where the number of A itself is, but for one in 1e9 choices of the random vectors; infinite where the factor is too far
-        from A to certify anything.
+        Where the number of A itself is; infinite where the factor is too far from A to certify anything.
     gap : float
         Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
     sufficient_threshold : float or None
         A ``precision_threshold`` that is expected to certify; None where this factor does, or FP64 does not.
+    confidence : float
+        Probability that the interval holds the number, over the choice of random vectors.
     seconds : float
         Seconds that the answer took.
 
@@ -82,6 +84,7 @@ class CertifiedValue:
     upper: float
     gap: float
     sufficient_threshold: float | None = None
+    confidence: float = 1.0 - FAILURE
     seconds: float = field(default=0.0, compare=False)
 
     __repr__ = brief_repr
@@ -93,11 +96,6 @@ class CertifiedValue:
     def half_width(self) -> float:
         """The most that ``value`` can be off; infinite where nothing is certified."""
         return max(self.upper - self.value, self.value - self.lower)
-
-    @property
-    def confidence(self) -> float:
-        """Probability that the interval holds the number, over the choice of random vectors."""
-        return 1.0 - FAILURE
 
     def __str__(self) -> str:
         if isfinite(self.half_width):
@@ -123,6 +121,8 @@ class CertifiedSolution:
         Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
     sufficient_threshold : float or None
         A ``precision_threshold`` that is expected to certify; None where this factor does, or FP64 does not.
+    confidence : float
+        Probability that all bounds hold, over the choice of random vectors.
     seconds : float
         Seconds that the answer took.
     """
@@ -133,14 +133,10 @@ class CertifiedSolution:
     half_width: Vectors
     gap: float
     sufficient_threshold: float | None = None
+    confidence: float = 1.0 - FAILURE
     seconds: float = 0.0
 
     __repr__ = brief_repr
-
-    @property
-    def confidence(self) -> float:
-        """Probability that all bounds hold, over the choice of random vectors."""
-        return 1.0 - FAILURE
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> Vectors:
         """The solutions, for functions of NumPy."""
@@ -212,9 +208,9 @@ class Scales:
         return float(np.maximum.reduceat(squares, starts) @ self.rows)
 
 
-def _deviations(count: float) -> float:
+def _deviations(count: float, failure: float) -> float:
     """Standard deviations that none of so many rounding errors exceeds."""
-    return sqrt(2.0 * (log(2.0 * count) - log(_OF_ROUNDING)))
+    return sqrt(2.0 * (log(2.0 * count) - log(_OF_ROUNDING * failure)))
 
 
 class Visit(NamedTuple):
@@ -239,6 +235,7 @@ class Gap:
     unit: float  #: What one rounding after the other does to a solve, beside one of its size
     scales: Scales
     threshold: float | None  #: One that is expected to certify, where this does not
+    failure: float  #: Probability that an answer is wrong
 
     @property
     def is_enough(self) -> bool:
@@ -250,11 +247,16 @@ class Gap:
         logs = np.log(diagonal)
         value = 2.0 * fsum(logs)
         if not self.is_enough:
-            return CertifiedValue(value, -inf, inf, self.bound, self.threshold, seconds)
+            return self.answer(value, None, seconds)
         rounding = 4.0 * FP64.unit_roundoff * (float(np.abs(logs).sum()) + abs(value))
         half = self.trace_error + self.bound**2 / (2.0 * (1.0 - self.bound)) + rounding
         corrected = value + self.trace if abs(self.trace) > _STANDS_OUT * self.noise else value
-        return CertifiedValue(corrected, value + self.trace - half, value + self.trace + half, self.bound, None, seconds)
+        return self.answer(corrected, (value + self.trace - half, value + self.trace + half), seconds)
+
+    def answer(self, value: float, interval: tuple[float, float] | None, seconds: float) -> CertifiedValue:
+        """A number and its interval; None where nothing is certified."""
+        (lower, upper), threshold = ((-inf, inf), self.threshold) if interval is None else (interval, None)
+        return CertifiedValue(value, lower, upper, self.bound, threshold, 1.0 - self.failure, seconds)
 
 
 class _Sums(NamedTuple):
@@ -309,7 +311,7 @@ def _sums(visit: Visit, scales: Scales) -> _Sums:
     )
 
 
-def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None) -> Gap:
+def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None, failure: float = FAILURE) -> Gap:
     """What the products of one visit say of G; ``bound_of_factor`` is ``||A - L L.T||_F / ||A||_F`` at most, where known."""
     m, n = visit.z.shape[1], scales.grid.n
     s, unit = m // 2, scales.unit
@@ -319,18 +321,18 @@ def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None) ->
         c_u, c_v, c_all = (n * sums.largest).tolist()
         of_form = unit**2 * (t_v * scales.weighted(sums.of_u) + t_v * c_u + t_u * c_v) + sums.variance
         of_trace = unit**2 * float(sums.sizes.max()) * (scales.weighted(sums.of_all) + 4.0 * c_all) + sums.variance
-        deviations = _deviations(float(m) ** 2 + 2.0 * m * n)
+        deviations = _deviations(float(m) ** 2 + 2.0 * m * n, failure)
         # Solves err: what they are solutions of is not quite Z.
         sides, off = np.sqrt(sums.sides), np.sqrt(sums.missed) + deviations * unit * np.sqrt(n * np.array([t_u, t_v]))
         changed = float(off[0] * sides[1] + off[1] * sides[0] + off[0] * off[1]) / s
         by_trace = float(((2.0 * sides + off) * off).sum()) / m
         gram = sums.gram.astype(np.float64)
-        measured, safety = float(np.linalg.norm(gram[:s, s:])) / s, safety_factor(s)
+        measured, safety = float(np.linalg.norm(gram[:s, s:])) / s, safety_factor(s, _OF_NORM * failure)
         seen = 1.0 - safety * changed
         bound = safety * (measured + deviations * sqrt(of_form) / s) / seen if seen > 0.0 and of_form >= 0.0 else inf
-        x = log(2.0 / _OF_TRACE)
+        x = log(2.0 / (_OF_TRACE * failure))
         error = bound * (2.0 * sqrt(x / m) + 2.0 * x / m + by_trace) + deviations * float(np.sqrt(of_trace)) / m
-        variances = sums.of_all / (m * least_share(m, _OF_ROUNDING / n))
+        variances = sums.of_all / (m * least_share(m, _OF_ROUNDING * failure / n))
         # Solves that are less accurate than their model are taken for what they were seen to be.
         worse = max(1.0, float(np.sqrt(sums.missed.sum() / (n * (t_u + t_v)))) / unit)
     if not (isfinite(bound) and isfinite(error) and scales.is_positive and np.isfinite(variances).all()):
@@ -339,7 +341,7 @@ def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None) ->
     if LARGEST_GAP < bound < inf and bound_of_factor is not None and bound_of_factor > 1e-11:
         threshold = max(1e-13, _GOAL_GAP / bound * bound_of_factor)
     trace, noise = float(np.trace(gram)) / m, sqrt(2.0 / m) * measured
-    return Gap(bound, measured, trace, error, noise, variances, worse * unit, scales, threshold)
+    return Gap(bound, measured, trace, error, noise, variances, worse * unit, scales, threshold, failure)
 
 
 def least_share(count: int, failure: float) -> float:
@@ -370,7 +372,7 @@ class Refined(NamedTuple):
 def _residual_error(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors]:
     """What rounding changes at most of ``x.T r``, of ``inv(L) r``, and of ``inv(L) r`` beside its norm, for each column."""
     scales, n = gap.scales, gap.scales.grid.n
-    deviations = _deviations(4.0 * n * max(1, found.x.shape[1]))
+    deviations = _deviations(4.0 * n * max(1, found.x.shape[1]), gap.failure)
     weights = np.square(found.x)
     sizes = deviations * scales.unit * np.sqrt(weights.sum(axis=0))
     of_form = sizes * np.sqrt([scales.weighted(column) for column in weights.T])
@@ -391,11 +393,11 @@ def quadratic_forms(gap: Gap, found: Refined, seconds: float) -> tuple[Certified
             off = float(of_solved[k]) + float(by_solve[k]) * norm
             rest = 4.0 * FP64.unit_roundoff * (float(np.abs(parts).sum()) + norm**2) + float(of_form[k])
             if not (gap.is_enough and isfinite(value) and isfinite(rest) and isfinite(off) and by_solve[k] < 1.0):
-                answers.append(CertifiedValue(value, -inf, inf, gap.bound, gap.threshold, seconds))
+                answers.append(gap.answer(value, None, seconds))
                 continue
             low = first - rest + max(0.0, norm - off) ** 2 / (1.0 + gap.bound)
             high = first + rest + (norm + off) ** 2 / (1.0 - gap.bound)
-            answers.append(CertifiedValue(value, low, high, gap.bound, None, seconds))
+            answers.append(gap.answer(value, (low, high), seconds))
     return tuple(answers)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from tests.host.mixed_precision import SCALINGS, matern
 from tests.host.structured import STRUCTURED
-from tests.inside.precision import LARGEST_GAP, least_share
+from tests.inside.precision import LARGEST_GAP, least_share, norms
 from tests.long_double import truth_of
 from tests.products import thorough
 
@@ -178,6 +178,28 @@ def test_one_triangle_is_read(lower):
     spoiled[np.triu_indices(80, 1) if lower else np.tril_indices(80, -1)] = np.nan
     with oc.cholesky(spoiled, lower=lower, tile_size=16, **OPTIONS) as factor:
         assert factor.logdet(certified=True).gap < 1e-6
+
+
+def test_no_more_intervals_miss_than_their_confidence_allows(monkeypatch):
+    """Over other random vectors each time; an interval of less confidence is narrower."""
+    a, confidence, misses, widths = matern(48, 0.5, 0.1, 1e-2), 0.9, 0, []
+    truth = truth_of(a, np.ones(48))
+    with oc.cholesky(a, 1e-2, tile_size=16, objective="bytes", **OPTIONS) as factor:
+        usual = factor.logdet(certified=True).half_width
+        for seed in range(200):
+            monkeypatch.setattr(norms, "_SEED", seed)
+            answers = factor.certify(np.ones(48), confidence=confidence)
+            assert answers.logdet.confidence == answers.solution.confidence == pytest.approx(confidence)
+            widths.append(answers.logdet.half_width)
+            misses += not answers.logdet.lower <= truth.logdet <= answers.logdet.upper
+            misses += not answers.quadratic[0].lower <= truth.quadratic <= answers.quadratic[0].upper
+    assert misses <= 200 * (1.0 - confidence) and 0.0 < max(widths) < usual
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, float("nan")])
+def test_a_confidence_that_is_no_probability_is_refused(confidence):
+    with oc.cholesky(np.eye(3), devices="host:0") as factor, pytest.raises(ValueError, match="confidence is"):
+        factor.certify(confidence=confidence)
 
 
 def test_vectors_in_groups_see_the_same(monkeypatch):

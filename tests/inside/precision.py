@@ -57,4 +57,6 @@ NAMES = {
     ),
 }
 
-__getattr__ = names_of(__name__, NAMES)
+MODULES = {"norms": "ooc_chol.precision.norms"}
+
+__getattr__ = names_of(__name__, NAMES, MODULES)

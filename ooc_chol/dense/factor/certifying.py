@@ -18,6 +18,7 @@ from ooc_chol.dense.matrix_norms import STREAMS, MeasuredTiles, measure_tiles
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.precision.certified import FAILURE
 from ooc_chol.precision.certified_answers import (
     CertifiedAnswers,
     CertifiedSolution,
@@ -42,7 +43,7 @@ _HOST = ("host:0",)
 class AbstractCertifiedFactor(AbstractSummedFactor):
     """What a factor certifies; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
 
-    def certify(self, b: ArrayLike | None = None, *, a: Any = None) -> CertifiedAnswers:
+    def certify(self, b: ArrayLike | None = None, *, a: Any = None, confidence: float = 1.0 - FAILURE) -> CertifiedAnswers:
         """Certify the log-determinant of A, and with right-hand sides their quadratic forms and solutions, in one visit.
 
         Parameters
@@ -51,17 +52,19 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
             Right-hand sides; not changed.
         a : array, path, object, optional
             The matrix, for a factor that was loaded or that lies over it; else the one that was factored.
+        confidence : float
+            Probability that all intervals hold what A itself has, over the choice of random vectors; 1 - 1e-9 unless another is
+            given, for narrower ones.
 
         Returns
         -------
         CertifiedAnswers
-            ``logdet``, ``quadratic`` and ``solution``, each with an interval that holds what A itself has, but for one in 1e9
-            choices of the random vectors.
+            ``logdet``, ``quadratic`` and ``solution``, each with its interval.
 
         Raises
         ------
         TypeError, ValueError
-            ``b`` or ``a`` are wrong, as for :meth:`solve`; or no matrix is known.
+            ``b`` or ``a`` are wrong, as for :meth:`solve`; or no matrix is known, or ``confidence`` is no probability.
         NonFiniteError
             A holds a NaN or an infinity.
         UnsupportedTypeError
@@ -85,6 +88,8 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         True
         """
         self._refuse_but_float64("certify")
+        if not 0.0 < (failure := 1.0 - confidence) < 1.0:
+            raise ValueError(f"confidence is {confidence!r}, but it must be more than 0 and less than 1, such as 0.99")
         self._opened()
         began = time.perf_counter()
         matrix = self._a if a is None else a
@@ -103,7 +108,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         w, x = solved[:, :m], solved[:, m:]
         scales = Scales(grid, measured.tiles, measured.diagonal)
         visit = Visit(z, w, left[:, :m], measured.product[:, :m])
-        gap = measured_gap(visit, scales, self._known_bound)
+        gap = measured_gap(visit, scales, self._known_bound, failure)
         quadratic: tuple[CertifiedValue, ...] = ()
         solution = None
         if b is not None:
@@ -238,5 +243,7 @@ def _solution_of(gap: Gap, found: Refined, shape: tuple[int, ...], seconds: floa
     with np.errstate(over="ignore", invalid="ignore"):
         x, widths = scales.scaled(x, inverse=True).reshape(shape), scales.scaled(widths, inverse=True).reshape(shape)
     if len(shape) == 1:
-        return CertifiedSolution(x, float(errors[0]), float(norms[0]), widths, gap.bound, gap.threshold, seconds)
-    return CertifiedSolution(x, errors, norms, widths, gap.bound, gap.threshold, seconds)
+        return CertifiedSolution(
+            x, float(errors[0]), float(norms[0]), widths, gap.bound, gap.threshold, 1.0 - gap.failure, seconds
+        )
+    return CertifiedSolution(x, errors, norms, widths, gap.bound, gap.threshold, 1.0 - gap.failure, seconds)

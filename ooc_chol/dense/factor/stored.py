@@ -190,7 +190,7 @@ class AbstractStoredFactor(AbstractFactor):
         return 2.0 * math.fsum(np.log(self.diagonal().astype(np.float64, copy=False)))
 
     @abstractmethod
-    def certify(self, b: ArrayLike | None = None, *, a: Any = None) -> CertifiedAnswers:
+    def certify(self, b: ArrayLike | None = None, *, a: Any = None, confidence: float = ...) -> CertifiedAnswers:
         """Certify the log-determinant, and quadratic forms and solutions of right-hand sides."""
 
     def rows(self, rows: range, stop: int) -> NDArray[Any]:

@@ -1,11 +1,10 @@
-"""What intervals cost: a certified log-determinant and quadratic form beside the factorization, and how narrow they are.
+"""Costs of intervals: a certified log-determinant and quadratic form beside the factorization, and how narrow they are.
 
     python benchmarks/certified_answers.py --name h100-65536 --n 65536 --budget "8 GiB" --thresholds 1e-5
 
 writes ``results/certified/NAME.json``: for FP64 and each threshold the wall clock of whole calls of ``cholesky``, of ``certify``
 with one right-hand side and of ``logdet(certified=True)``, each twice a factor; seconds of all passes of the last four; the gap,
-and the half-widths. The matrix is the exponential
-covariance of random sites of the unit square in Morton order, made on the GPU.
+and the half-widths. The matrix is the exponential covariance of a jittered grid in Morton order, made on the GPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What long double says of a symmetric positive definite matrix: its factor, determinant, forms and solutions."""
+"""Truths in long double of a symmetric positive definite matrix: its factor, determinant, forms and solutions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def half_solved(lower: NDArray[np.longdouble], b: NDArray[np.floating]) -> NDArr
 
 @dataclass
 class Truth:
-    """What long double says of a matrix and a right-hand side."""
+    """Truths of a matrix and a right-hand side."""
 
     logdet: np.longdouble
     quadratic: np.longdouble

@@ -64,7 +64,7 @@ class CertifiedValue:
     gap : float
         Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
     sufficient_threshold : float or None
-        A ``precision_threshold`` that is expected to certify; None where this factor does, or FP64 does not.
+        A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
     confidence : float
         Probability that the interval holds the number, over the choice of random vectors.
     seconds : float
@@ -120,7 +120,7 @@ class CertifiedSolution:
     gap : float
         Bound of ``||inv(L) A inv(L.T) - I||_F``, which no more than 0.5 certifies anything.
     sufficient_threshold : float or None
-        A ``precision_threshold`` that is expected to certify; None where this factor does, or FP64 does not.
+        A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
     confidence : float
         Probability that all bounds hold, over the choice of random vectors.
     seconds : float
@@ -144,7 +144,7 @@ class CertifiedSolution:
 
 
 class CertifiedAnswers(NamedTuple):
-    """What one visit of a factor certifies.
+    """Answers that one visit of a factor certifies.
 
     Parameters
     ----------
@@ -166,11 +166,12 @@ class CertifiedAnswers(NamedTuple):
 
 
 def _too_far(gap: float, threshold: float | None) -> str:
-    """Why nothing is certified, and what would be."""
-    remedy = "no precision_threshold helps" if threshold is None else f"precision_threshold={threshold:.1g} is expected to do"
-    return (
-        f"||inv(L) A inv(L.T) - I||_F is known to be at most {gap:.1e}, and no more than {LARGEST_GAP:g} says anything; {remedy}"
-    )
+    """The reason why nothing is certified, and what to try."""
+    why = f"||inv(L) A inv(L.T) - I||_F is known to be at most {gap:.1e}, and no more than {LARGEST_GAP:g} says anything"
+    if threshold is None:
+        return f"{why}; give the matrix that was factored, or add a nugget to its diagonal"
+    advice = "leave it out, or scale rows of very different size to a diagonal of ones first"
+    return f"{why}; give precision_threshold={threshold:.1g}, {advice}"
 
 
 class Scales:
@@ -197,10 +198,7 @@ class Scales:
 
     def scaled(self, x: Vectors, *, inverse: bool = False) -> Vectors:
         """``S x``, or ``inv(S) x``, of the columns of x."""
-        powers = -self.powers if inverse else self.powers
-        if len(powers) and (powers == powers[0]).all():  # of scalars it takes a tenth
-            return x if powers[0] == 0 else x * 2.0 ** float(powers[0])
-        return np.ldexp(x, powers[:, None])
+        return np.ldexp(x, (-self.powers if inverse else self.powers)[:, None])
 
     def weighted(self, squares: Vectors) -> float:
         """At least ``sum_i squares_i ||A_i||**2``, in units of rows."""
@@ -214,7 +212,7 @@ def _deviations(count: float, failure: float) -> float:
 
 
 class Visit(NamedTuple):
-    """What one visit of L and A gives for ``W = inv(L.T) Z``."""
+    """Products of one visit of L and A for ``W = inv(L.T) Z``."""
 
     z: Vectors  #: As drawn
     w: Vectors  #: As solved
@@ -234,12 +232,12 @@ class Gap:
     variances: Vectors  #: Diagonal of ``inv(L L.T)`` at most, in units of rows
     unit: float  #: What one rounding after the other does to a solve, beside one of its size
     scales: Scales
-    threshold: float | None  #: One that is expected to certify, where this does not
+    threshold: float | None  #: One that would certify if the bound fell with it, where this does not
     failure: float  #: Probability that an answer is wrong
 
     @property
     def is_enough(self) -> bool:
-        """Whether anything is certified."""
+        """True where anything is certified."""
         return self.bound <= LARGEST_GAP
 
     def logdet(self, diagonal: Vectors, seconds: float) -> CertifiedValue:
@@ -312,7 +310,7 @@ def _sums(visit: Visit, scales: Scales) -> _Sums:
 
 
 def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None, failure: float = FAILURE) -> Gap:
-    """What the products of one visit say of G; ``bound_of_factor`` is ``||A - L L.T||_F / ||A||_F`` at most, where known."""
+    """The gap that the products of one visit show; ``bound_of_factor`` is ``||A - L L.T||_F / ||A||_F`` at most, where known."""
     m, n = visit.z.shape[1], scales.grid.n
     s, unit = m // 2, scales.unit
     with np.errstate(all="ignore"):
@@ -370,7 +368,7 @@ class Refined(NamedTuple):
 
 
 def _residual_error(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors]:
-    """What rounding changes at most of ``x.T r``, of ``inv(L) r``, and of ``inv(L) r`` beside its norm, for each column."""
+    """The most that rounding changes of ``x.T r``, of ``inv(L) r``, and of ``inv(L) r`` beside its norm, for each column."""
     scales, n = gap.scales, gap.scales.grid.n
     deviations = _deviations(4.0 * n * max(1, found.x.shape[1]), gap.failure)
     weights = np.square(found.x)

@@ -103,7 +103,7 @@ def check_solves(device: str, kind: str, shape: tuple[int, int, int], folder: Pa
 def check_what_is_left(
     solver: object, store: AbstractStore, l_dense: NDArray[np.float64], b: NDArray[np.float64], *, transposed: bool
 ) -> None:
-    """What a solve leaves of right-hand sides comes with it, as far as rounding off the diagonal lets it."""
+    """A solve tells what it leaves of right-hand sides, as far as rounding off the diagonal lets it."""
     x, left = b.copy(), np.full_like(b, np.nan)
     solve(solver, store, x, transposed=(transposed,), run=Pass(""), left=left)
     system = (l_dense.T if transposed else l_dense).astype(np.longdouble)

@@ -18,6 +18,7 @@ from ooc_chol.dense.matrix_norms import STREAMS, MeasuredTiles, measure_tiles
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.memory.sources import AbstractSource
+from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.precision.certified import FAILURE
 from ooc_chol.precision.certified_answers import (
     CertifiedAnswers,
@@ -41,7 +42,7 @@ _HOST = ("host:0",)
 
 
 class AbstractCertifiedFactor(AbstractSummedFactor):
-    """What a factor certifies; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
+    """Answers of a factor with intervals; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
 
     def certify(self, b: ArrayLike | None = None, *, a: Any = None, confidence: float = 1.0 - FAILURE) -> CertifiedAnswers:
         """Certify the log-determinant of A, and with right-hand sides their quadratic forms and solutions, in one visit.
@@ -209,7 +210,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
 
     def _room_for(self, source: AbstractSource) -> tuple[tuple[str, ...], int]:
         """The devices of L's plan where they can have A, else the host; and columns that their budget holds beside tiles."""
-        can_be_there = source.bytes_per_entry > 0 or getattr(source, "is_made_on_cuda", False)
+        can_be_there = source.bytes_per_entry > 0 or (isinstance(source, FunctionSource) and source.is_made_on_cuda)
         if self.report is None or not can_be_there or not self._place.is_on_devices:
             return _HOST, self.n + 2 * PROBES
         left = self.plan.budgets[0].budget_bytes - STREAMS * slot_bytes_of(self._grid_of_a)
@@ -218,7 +219,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
     def _refined_once(
         self, scales: Scales, b: NDArray[np.float64], x: NDArray[np.float64], product: NDArray[np.float64]
     ) -> Refined:
-        """What a step of refinement takes."""
+        """Residuals, and what a step of refinement adds."""
         r = b - product
         v = np.asarray(self.half_solve(r))
         step = np.asarray(self.half_solve(v, transposed=True))

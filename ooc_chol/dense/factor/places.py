@@ -40,7 +40,7 @@ class AbstractPlace(ABC):
 
     @property
     def is_on_devices(self) -> bool:
-        """Whether GPUs of this process made L and answer for it."""
+        """True where GPUs of this process made L and answer for it."""
         return False
 
     def distributed(self, title: str, b: Any, transposed: Sequence[bool], *, flips: bool, passes: Passes) -> Any:
@@ -131,7 +131,7 @@ class LocalPlace(AbstractPlace):
 
     @property
     def is_on_devices(self) -> bool:
-        """Whether there is a solver."""
+        """True where there is a solver."""
         return self.solver is not None
 
     @property
@@ -153,14 +153,12 @@ class LocalPlace(AbstractPlace):
 
     def solve(self, store: AbstractStore, x: NDArray[Any], *, transposed: Sequence[bool], run: Pass) -> None:
         """On the GPUs where so many columns are for them."""
-        on_device = self.solver is not None and self.solver.takes(store, x.shape[1])
-        solve(self._solver(on_device=on_device), store, x, transposed=transposed, run=run)
+        solve(self._solver_for(store, x), store, x, transposed=transposed, run=run)
 
     def checked_solve(self, store: AbstractStore, x: NDArray[Any], run: Pass) -> NDArray[Any]:
         """Block by block, as each is solved for."""
         left = np.empty_like(x)
-        on_device = self.solver is not None and self.solver.takes(store, x.shape[1])
-        solve(self._solver(on_device=on_device), store, x, transposed=(True,), run=run, left=left)
+        solve(self._solver_for(store, x), store, x, transposed=(True,), run=run, left=left)
         return left
 
     def goes_there_and_back(self, store: AbstractStore, columns: int) -> bool:
@@ -207,6 +205,10 @@ class LocalPlace(AbstractPlace):
         """On the GPUs, where the matrix can be made there."""
         solver = self._solver(on_device=matrix.is_made_on_cuda)
         return half_solve_sums(solver, store, matrix, columns, vectors=vectors, width=width, run=run)
+
+    def _solver_for(self, store: AbstractStore, x: NDArray[Any]) -> AbstractSolver:
+        """The GPUs, where so many columns are for them; else the host."""
+        return self._solver(on_device=self.solver is not None and self.solver.takes(store, x.shape[1]))
 
     def _solver(self, *, on_device: bool = True) -> AbstractSolver:
         """The GPUs, where there are some and this may be there; else the host."""

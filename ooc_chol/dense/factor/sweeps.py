@@ -26,7 +26,7 @@ class PanelSums(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What a call needs beside columns: arrays that it keeps where it runs, others that it copies to and from, sums, checks."""
+    """Needs of a call beside columns: arrays that it keeps where it runs, others that it copies to and from, sums, checks."""
 
     arrays: tuple[NDArray[Any], ...] = ()
     locked: tuple[NDArray[Any], ...] = ()

@@ -58,7 +58,7 @@ def test_the_log_likelihood_of_long_double_is_in_the_interval(threshold, mean, r
     found = log_likelihood(observations, model, reml=reml, settings=settings, certified=True)
     low, high = found.interval
     assert low - ROOM <= exact(model, observations, reml=reml) <= high + ROOM
-    assert high - low < (1e-6 if threshold is None else 5.0)
+    assert high - low < {None: 1e-6, 1e-8: 1e-6, 1e-5: 1e-4, 1e-3: 0.1}[threshold]
     plain = log_likelihood(observations, model, reml=reml, settings=settings)
     assert plain.interval is None and plain.loglik == found.loglik
 
@@ -73,12 +73,11 @@ def test_the_unit_of_values_is_the_intervals(scale):
     np.testing.assert_allclose(found.interval, np.array(plain.interval) + shift, rtol=1e-9)
 
 
-def test_nothing_is_certified_of_a_factor_that_is_too_far():
-    model, observations = Matern(1.0, 0.5, 2.5, 1e-9), example(6, mean="zero")
-    settings = FactorSettings(precision_threshold=1e-3, strict=False, objective="bytes", tile_size=32, devices="host:0")
-    found = log_likelihood(observations, model, settings=settings, certified=True)
-    low, high = found.interval
-    assert low <= found.loglik <= high
+def test_nothing_is_certified_of_a_matrix_that_is_nearly_singular():
+    rng = np.random.default_rng(6)
+    observations = make_observations(rng.uniform(size=(120, 2)), rng.normal(size=120), mean="zero")
+    found = log_likelihood(observations, Matern(1.0, 2.0, 2.5, 1e-13), certified=True)
+    assert found.interval == (-np.inf, np.inf) and np.isfinite(found.loglik)
 
 
 def test_the_command_prints_the_interval(tmp_path, capsys):

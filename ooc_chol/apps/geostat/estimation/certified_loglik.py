@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom, estimate_mean, restriction
+from ooc_chol.apps.geostat.estimation.mean import Whitened, degrees_of_freedom, restriction
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 
 #: Unit roundoff of float64, and by how much numbers of the mean's few columns may be off beside their own size.
@@ -19,21 +19,23 @@ _NOTHING = -math.inf, math.inf
 
 
 def loglik_interval(
-    factor: oc.CholeskyFactor, observations: Observations, variance: float | None, *, reml: bool
+    factor: oc.CholeskyFactor, observations: Observations, mean: Whitened, variance: float | None, *, reml: bool
 ) -> tuple[float, float]:
     """Interval of the log-likelihood of exact arithmetic, in the unit of the observations; infinite where nothing is certified.
 
-    ``factor`` is of their correlation matrix R, the observations in its order; a variance of None is profiled out. Residuals are
-    taken as FP64 has them.
+    ``factor`` is of their correlation matrix R, the observations in its order, ``mean`` what it makes of them; a variance of None
+    is profiled out. Residuals are taken as FP64 has them.
 
     For residuals ``e = z - X b`` of any coefficients b the sum of squares that is left by the best ones is
     ``e' inv(R) e - s' inv(S) s`` with ``s = X' inv(R) e`` and ``S = X' inv(R) X``; s is small for those of the factor, and its
     bound is that of the solution ``inv(R) e``.
     """
-    near = replace(value_unit(observations), exponent=0).observations(observations)
-    design, p = near.design, near.design.shape[1]
-    mean = estimate_mean(factor.half_solve(np.column_stack([near.values, design])), near)
-    residual = near.values - design @ mean.coefficients
+    unit = replace(value_unit(observations), exponent=0)
+    near = unit.observations(observations)
+    design, p, coefficients = near.design, near.design.shape[1], mean.coefficients.copy()
+    if p:
+        coefficients[0] -= unit.shift
+    residual = near.values - design @ coefficients
     answers = factor.certify(np.column_stack([residual, design]))
     logdet, (of_residual, *of_design), solution = answers.logdet, answers.quadratic, answers.solution
     assert solution is not None

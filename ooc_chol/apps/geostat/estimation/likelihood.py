@@ -149,7 +149,7 @@ def log_likelihood(
     with evaluated(data, correlation_of(model), variance=variance, reml=reml, settings=settings, progress=progress) as found:
         likelihood = found.likelihood
         if certified:
-            interval = loglik_interval(found.factor, found.observations, variance, reml=reml)
+            interval = loglik_interval(found.factor, found.observations, found.whitened, variance, reml=reml)
             likelihood = replace(likelihood, interval=interval, seconds=time.perf_counter() - start)
         return likelihood_back(likelihood, unit, data, model)
 

@@ -117,7 +117,7 @@ def _certified(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", oc.PrecisionWarning)
             with evaluated(observations, space.correlation(point), variance=variance, reml=reml, settings=settings) as found:
-                lower, upper = loglik_interval(found.factor, found.observations, variance, reml=reml)
+                lower, upper = loglik_interval(found.factor, found.observations, found.whitened, variance, reml=reml)
     except STEP_ERRORS:
         return check
     return replace(check, lower=lower, upper=upper) if math.isfinite(upper - lower) else check

@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _interval_line(interval: tuple[float, float] | None) -> str:
-    """What ``--certified`` asks for; nothing without it."""
+    """The line that ``--certified`` asks for; nothing without it."""
     if interval is None:
         return ""
     if not np.isfinite(interval).all():

@@ -36,6 +36,7 @@ from ooc_chol.interfaces import (
     Tile,
     TileFunction,
 )
+from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.team import ThreadTeam
 
 _runtime = cp.cuda.runtime
@@ -151,15 +152,16 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     def captured(self, stream: AbstractStream, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Capture a graph, which takes the thread that enqueues some microseconds, however many kernels it has."""
         cupy_stream = cuda_stream(stream).stream
-        # Of this thread alone: another one may page-lock memory meanwhile, which a capture of all threads would forbid.
-        cupy_stream.begin_capture(_runtime.streamCaptureModeThreadLocal)
-        try:
-            enqueue()
-        except BaseException:
-            with suppress(*driver_errors()):  # it is void, and the first error is the one to tell
-                cupy_stream.end_capture()
-            raise
-        graph = cupy_stream.end_capture()
+        with collector_off():  # what it collects may free device memory, which voids a capture
+            # Of this thread alone: another one may page-lock memory meanwhile, which a capture of all threads would forbid.
+            cupy_stream.begin_capture(_runtime.streamCaptureModeThreadLocal)
+            try:
+                enqueue()
+            except BaseException:
+                with suppress(*driver_errors()):  # it is void, and the first error is the one to tell
+                    cupy_stream.end_capture()
+                raise
+            graph = cupy_stream.end_capture()
         return partial(graph.launch, cupy_stream)
 
     def copy_in(self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile) -> None:
@@ -186,6 +188,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self, stream: AbstractStream, tier: AbstractTier, index: BlockIndex, tile: Tile, fmt: PrecisionFormat
     ) -> None:
         storage, nbytes = self._storage(index, fmt, tile), fmt.stored_bytes(tile.size)
+        if (address := self._here(tier, index)) is not None:
+            storage.widen(stream, address, fmt, tile)
+            return
         buffer = self._narrow.of(stream, nbytes)
         # The copy and the kernel, and all later uses of the buffer, are in the order of this stream.
         self._copy_bytes_in(stream, tier, index, buffer, nbytes)
@@ -233,6 +238,9 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self, stream: AbstractStream, tile: Tile, tier: AbstractTier, index: BlockIndex, fmt: PrecisionFormat
     ) -> None:
         storage, nbytes, cupy_stream = self._storage(index, fmt, tile), fmt.stored_bytes(tile.size), cuda_stream(stream).stream
+        if (address := self._here(tier, index)) is not None:
+            storage.encode(stream, tile, fmt, address)
+            return
         buffer = self._narrow.of(stream, nbytes)
         if (address := self._on_device(tier, index)) is not None:
             storage.encode(stream, tile, fmt, buffer)
@@ -334,6 +342,11 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         if block.device != self.name:
             allow_peer(device_number(block.device), self._device.id)
         return block.address
+
+    def _here(self, tier: AbstractTier, index: BlockIndex) -> int | None:
+        """Address of the bytes of block ``index`` in this GPU's own memory."""
+        block = tier.on_device(index)
+        return block.address if block is not None and block.device == self.name else None
 
     def _view_in_place(self, tier: AbstractTier, index: BlockIndex, dtype: np.dtype[Any]) -> NDArray[Any] | None:
         """Block ``index`` if an asynchronous copy can read or write it in place: rows of adjacent entries, page-locked."""

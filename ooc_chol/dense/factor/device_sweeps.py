@@ -74,13 +74,19 @@ class _Room(NamedTuple):
 
 @final
 class _Tiles(AbstractScanned[TileIndex]):
-    """Tiles of L in slots of an arena: first those in transit, behind them those that are kept, by their ranks."""
+    """Tiles of L where they lie on the device, else in slots of an arena: in transit, behind these kept ones by their ranks."""
 
     def __init__(
         self, device: TileDevice, store: AbstractStore, arena: AbstractArena, ranks: Mapping[TileIndex, int] | None
     ) -> None:
         self._device, self._store, self._arena, self._ranks = device, store, arena, ranks
         self._n_held = arena.n_slots - IN_TRANSIT
+        self._in_place: dict[TileIndex, Tile | None] = {}
+
+    def in_place(self, key: TileIndex) -> Tile | None:
+        if key not in self._in_place:
+            self._in_place[key] = self._store.tile_on(self._device.name, key)
+        return self._in_place[key]
 
     def _rank(self, index: TileIndex) -> int:
         n_tiles = self._store.grid.n_tiles
@@ -162,6 +168,8 @@ class DeviceSweeps(AbstractTeamSweeps):
             raise BudgetError(f"right-hand sides on {self._device.name}", fixed, self._budget_bytes, advice)
         nbytes = slot_bytes_of(grid, self._store.fmt)
         wanted = grid.n_tiles if self._ranks is None else len(self._ranks)
+        if self._store.formats is None and self._store.devices == (self._device.name,):
+            wanted = 0  # all are there
         n_held = min(wanted, (self._budget_bytes - fixed) // nbytes)
         arena = self._device.allocate(IN_TRANSIT + n_held, nbytes, grid.nb, specs, narrow_bytes=narrow)
         self._track.resident_bytes = arena.n_slots * nbytes + sum(spec.nbytes for spec in specs)

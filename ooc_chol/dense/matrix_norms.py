@@ -32,6 +32,7 @@ _OVER = object()
 class MeasuredTiles:
     """What was measured of some tiles of A; nothing, that is zero, of the others."""
 
+    grid: TileGrid
     tiles: NDArray[np.float64]  #: Frobenius norm of each packed tile
     diagonal: NDArray[np.float64]  #: The diagonal of A
     sample: NDArray[np.float64] | None  #: Entries of a sample's rows and columns, where one was taken
@@ -151,7 +152,7 @@ def measure_tiles(
             found = None if vectors is None else _summed([forms[number] for number in sorted(forms)])
         sample = None if step is None else _joined(grid, step, surveys, shares)
     form, product = (None, found) if probes is None else (found, None)
-    return MeasuredTiles(norms, diagonal, sample, form, time.perf_counter() - min(began), product)
+    return MeasuredTiles(grid, norms, diagonal, sample, form, time.perf_counter() - min(began), product)
 
 
 def _summed(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -32,9 +32,10 @@ from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64
 from ooc_chol.precision.certified import FAILURE, MOST_CHECKS, safety_factor
-from ooc_chol.precision.norms import lower_matrix
+from ooc_chol.precision.norms import MANY_ENTRIES, lower_matrix
 from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.team import map_in_threads
 
 Vectors = NDArray[np.float64]
 
@@ -292,7 +293,8 @@ def _sums(visit: Visit, scales: Scales) -> _Sums:
             sides, missed = by_halves(np.square(z)), by_halves(np.square(left))
             return _Sums(gram, variance, squares.sum(axis=0), of_w[:, 0], of_w.sum(axis=1), largest, sides, missed)
 
-    parts = [part(grid.span(i)) for i in range(grid.nt)]
+    spans = [grid.span(i) for i in range(grid.nt)]
+    parts = map_in_threads(part, spans) if visit.z.size >= MANY_ENTRIES else [part(span) for span in spans]
     gram = np.zeros((m, m), np.longdouble)
     for each in parts:
         gram += each.gram  # with more bits where the machine has them

@@ -34,7 +34,7 @@ PROBES = 64
 #: Seed of their entries: a call's bound, and what is done about it, is the same each time.
 _SEED = 20241116
 #: Rows that are drawn together, each such block from a stream of its own, and entries from which on several threads draw.
-_DRAWN_ROWS, _MANY_ENTRIES = 4096, 1 << 20
+_DRAWN_ROWS, MANY_ENTRIES = 4096, 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ class Probes:
             drawn = source.standard_normal((skipped + len(rows), 2 * PROBES), dtype=np.float32)
             np.ldexp(drawn[skipped:], power // 2, out=out, dtype=np.float64)
 
-        if vectors.size < _MANY_ENTRIES:
+        if vectors.size < MANY_ENTRIES:
             for piece in pieces:
                 draw(piece)
         else:

@@ -204,7 +204,7 @@ def test_vectors_in_groups_see_the_same(monkeypatch):
     a, b = matern(120, 0.5, 0.1, 1e-3), np.random.default_rng(9).standard_normal((120, 3))
     with oc.cholesky(a, 1e-4, tile_size=32, **OPTIONS) as factor:
         expected = factor.certify(b)
-        monkeypatch.setattr(type(factor), "_room_for", lambda factor, source: (("host:0",), 50))
+        monkeypatch.setattr(type(factor), "_room_for", lambda factor, source, grid: (("host:0",), 50))
         found = factor.certify(b)
     assert found.logdet.gap == pytest.approx(expected.logdet.gap, rel=1e-9)
     np.testing.assert_allclose(found.solution.x, expected.solution.x, rtol=1e-12)

@@ -137,7 +137,7 @@ def joined_norms(
                 columns[place.column] = part.form + columns[place.column] if place.column in columns else part.form
     with np.errstate(over="ignore", invalid="ignore"):
         form: NDArray[np.float64] | None = np.sum(list(columns.values()), axis=0) if columns else None
-    measured = MeasuredTiles(tiles, diagonal, sample, form, seconds)
+    measured = MeasuredTiles(grid, tiles, diagonal, sample, form, seconds)
     return norms_of(grid, measured, step=asked.step, probes=probes)
 
 

@@ -35,8 +35,10 @@ from ooc_chol.precision.certified_answers import (
 from ooc_chol.precision.norms import PROBES, Probes
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
-#: Tiles of the pass over A where those of L are larger.
-_LARGEST_TILE = 2048
+#: Tiles of the pass over A: on the host where those of L are larger, and on GPUs, where each costs a thread 150 microseconds.
+_LARGEST_ON_HOST, _ON_GPUS = 2048, 4096
+#: Orders of such tiles from which on two streams have enough of them.
+_ENOUGH_TILES = 8
 #: Where A is multiplied for a factor that no GPU of this process made.
 _HOST = ("host:0",)
 
@@ -105,7 +107,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
             solved, left = self._checked(np.concatenate([z, half], axis=1))
             measured = self._multiplied_by(source, solved)
         assert measured.product is not None
-        grid, m = self._grid_of_a, z.shape[1]
+        grid, m = measured.grid, z.shape[1]
         w, x = solved[:, :m], solved[:, m:]
         scales = Scales(grid, measured.tiles, measured.diagonal)
         visit = Visit(z, w, left[:, :m], measured.product[:, :m])
@@ -168,10 +170,16 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
         forms = np.square(np.abs(y)).sum(axis=0)
         return float(forms) if y.ndim == 1 else forms
 
-    @property
-    def _grid_of_a(self) -> TileGrid:
+    def _can_be_on_gpus(self, source: AbstractSource) -> bool:
+        """True where the GPUs that made L can have A."""
+        can_be_there = source.bytes_per_entry > 0 or (isinstance(source, FunctionSource) and source.is_made_on_cuda)
+        return self.report is not None and can_be_there and self._place.is_on_devices
+
+    def _grid_of_a(self, source: AbstractSource) -> TileGrid:
         """How A is cut for its product with vectors."""
-        return TileGrid(self.n, min(self.grid.nb, _LARGEST_TILE))
+        if self._can_be_on_gpus(source) and self.n >= _ENOUGH_TILES * _ON_GPUS:
+            return TileGrid(self.n, _ON_GPUS)
+        return TileGrid(self.n, min(self.grid.nb, _LARGEST_ON_HOST))
 
     @property
     def _known_bound(self) -> float | None:
@@ -191,8 +199,9 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
 
     def _multiplied_by(self, source: AbstractSource, factor: NDArray[np.float64]) -> MeasuredTiles:
         """``A @ factor`` and the norms of A's tiles, on the GPUs that made L or on the host."""
-        grid, tier = self._grid_of_a, SourceTier(source, self._grid_of_a)
-        names, width, products = *self._room_for(source), list[NDArray[np.float64]]()
+        grid = self._grid_of_a(source)
+        tier, products = SourceTier(source, grid), list[NDArray[np.float64]]()
+        names, width = self._room_for(source, grid)
         for start in range(0, factor.shape[1], width):
             columns = np.ascontiguousarray(factor[:, start : start + width])
             with self._passes.running("product with A", columns.shape[1]) as run, opened_for_a_pass(names, grid) as devices:
@@ -208,12 +217,11 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
             check_finite(grid, TileIndex(i, j), tile)
         return measured
 
-    def _room_for(self, source: AbstractSource) -> tuple[tuple[str, ...], int]:
+    def _room_for(self, source: AbstractSource, grid: TileGrid) -> tuple[tuple[str, ...], int]:
         """The devices of L's plan where they can have A, else the host; and columns that their budget holds beside tiles."""
-        can_be_there = source.bytes_per_entry > 0 or (isinstance(source, FunctionSource) and source.is_made_on_cuda)
-        if self.report is None or not can_be_there or not self._place.is_on_devices:
+        if not self._can_be_on_gpus(source):
             return _HOST, self.n + 2 * PROBES
-        left = self.plan.budgets[0].budget_bytes - STREAMS * slot_bytes_of(self._grid_of_a)
+        left = self.plan.budgets[0].budget_bytes - STREAMS * slot_bytes_of(grid)
         return self.plan.devices, max(1, left // (8 * (1 + STREAMS) * self.n))
 
     def _refined_once(

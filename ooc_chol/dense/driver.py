@@ -150,10 +150,11 @@ def cholesky(
         file only with ``replace_store=True``, and the file of ``a`` never. A run that fails or is interrupted removes the partial
         file; what a killed one leaves there, the next replaces. A name that ends in ``.zarr``, or a URL, is that of a Zarr group,
         of which nothing is replaced unasked, and what is no factor never. ``"device"`` keeps L on the GPUs that make it, which
-        then answer solves, products and determinants; it counts against ``memory_budget``. None keeps L in host memory, and for
-        an A in a GPU's memory on the GPU where L is at most half of the budget. A :class:`HostMemory` is memory that one
-        factorization after the other uses. For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds
-        when the factor is closed: a next call that needs as much or half as much takes it over, else a thread frees it.
+        then answer solves, products and determinants; it counts against ``memory_budget``. None does so for an A that lies or is
+        made in GPUs' memory, where L is at most half of the budget, and else keeps L in host memory: the report says where it is.
+        A :class:`HostMemory` is memory that one factorization after the other uses. For a GPU host memory is page-locked while
+        the run goes on, and kept for 2 seconds when the factor is closed: a next call that needs as much or half as much takes it
+        over, else a thread frees it.
     checkpoint : path, bool or None
         File for L as ``store``, whose unfinished form is kept when the run fails, is interrupted or killed: the same call goes on
         from it, to the same bits, also with another budget, policy or number of devices. True keeps that of ``store``. What the

@@ -244,6 +244,11 @@ class FactorReport:
     def __str__(self) -> str:
         return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
 
+    def _kept_text(self) -> str:
+        """The GPUs on which L is, in words."""
+        where = ", ".join(self.plan.devices)
+        return f"; L, {format_bytes(self.plan.stored_bytes)} more, stays on {where}" if self.plan.kept_bytes else ""
+
     def _lines(self) -> list[tuple[str, str]]:
         """The lines of the printed report."""
         plan = self.plan
@@ -255,7 +260,7 @@ class FactorReport:
             ("bytes", "; ".join(map(self._link_text, Link))),
             *self._file_lines(),
             ("bounds", plan.bounds_text()),
-            ("memory", f"peak {peak} of tiles on a device, budget {budget}"),
+            ("memory", f"peak {peak} of tiles on a device, budget {budget}{self._kept_text()}"),
             ("exposed", f"{100 * self.exposed_copy_share:.1f} % of the time a compute stream waited for a copy"),
             *self._resumed_lines(),
             *self._locking_lines(),

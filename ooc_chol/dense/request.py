@@ -22,13 +22,14 @@ from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
+from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.memory.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Where L goes: a file, memory that many factors take in turn, ``"device"`` for the GPUs that make it, or None for host memory,
-#: and for the GPUs where A lies there and both fit.
+#: and for the GPUs where A lies or is made there and both fit.
 Place: TypeAlias = str | os.PathLike[str] | HostMemory | None
 #: The word for the GPUs' own memory; a file of that name is ``"./device"``.
 ON_DEVICE = "device"
@@ -117,14 +118,19 @@ class Request:
         return replace(problem, keeps_on_device=keeps_on_device, in_file=not is_in_memory)
 
     def _keeps_on_device(self, problem: Problem) -> bool:
-        """Whether L stays on the GPUs: where that is asked for, and where A lies on one of them and L is no more than half."""
+        """Tell whether L stays on the GPUs: asked to, or where A lies or is made there and L is at most half of the budget."""
         if self.store == ON_DEVICE:
             return True
-        if self.store is not None or problem.home is None or self.overwrite:
+        if not _leaves_open(self.store) or self.overwrite or self.options.policy != FactorOptions.policy:
+            return False
+        is_made_there = isinstance(self.source, FunctionSource) and self.source.is_made_on_cuda
+        if problem.home is None and not is_made_there:
             return False
         names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices, must_exist=False)
         if device_kind(names[0]).is_in_host_memory:
             return False
+        if is_made_there and self.plan is not None:
+            return self.plan.kept_bytes > 0
         kept, free = kept_bytes(problem.n, len(names), problem.fmt), budget_of(self.options, names)
         if self.options.memory_budget is None and kept <= SURELY_FREE:
             return True
@@ -140,6 +146,11 @@ def check_kind_of_store(store: object) -> None:
     """Refuse what is no place for L."""
     if not (store is None or isinstance(store, str | os.PathLike | HostMemory)):
         raise TypeError(f"store is a {type(store).__name__}; give the path of a file, or a HostMemory")
+
+
+def _leaves_open(store: Place) -> bool:
+    """True where nobody asked for L in a place of its own."""
+    return store is None or (isinstance(store, HostMemory) and store.is_spare)
 
 
 def is_memory(store: Place) -> bool:
@@ -224,7 +235,7 @@ def options_of_plan(plan: Plan, options: FactorOptions) -> FactorOptions:
         options,
         tile_size=plan.grid.nb,
         devices=plan.devices,
-        memory_budget=plan.budgets[0].budget_bytes,
+        memory_budget=plan.memory_budget,
         policy=plan.policy.name,
         objective=plan.objective,
         fp64="native" if plan.moduli is None else "residue",

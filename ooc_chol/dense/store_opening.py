@@ -132,7 +132,7 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
 
 def check_host_budget(plan: Plan, place: Place, options: FactorOptions) -> None:
     """Raise ``BudgetError`` where the L of ``plan`` stays in host memory and is more than ``options`` allow."""
-    if not is_memory(place) or place == ON_DEVICE:
+    if plan.kept_bytes or not is_memory(place) or place == ON_DEVICE:
         return
     formats = None if plan.precision is None else plan.precision.formats
     _check_bytes(TileLayout(plan.grid, formats=formats, fmt=plan.fmt).end, options, arenas=_host_arena_bytes(plan))

@@ -26,6 +26,11 @@ class HostMemory:
     closed. It is allocated by the first factorization, in huge pages where the system has them, and anew by one that needs
     more.
 
+    Parameters
+    ----------
+    spare : bool
+        Let an L that would stay on GPUs without a ``store`` stay there; the memory holds those that do not.
+
     Raises
     ------
     ValueError
@@ -52,7 +57,8 @@ class HostMemory:
     2.7726
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, spare: bool = False) -> None:
+        self.is_spare = spare
         #: The allocation, while there is one.
         self._held: list[MemoryBlock] = []
         self._user: weakref.ref[object] | None = None

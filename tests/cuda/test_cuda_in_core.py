@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import nullcontext
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import ooc_chol as oc
+from ooc_chol.apps import geostat
 from tests.host.matrices import FAMILIES, check_factor
+from tests.host.scans import NoKernels
+from tests.inside.hardware import open_device
+from tests.inside.runtime import device_for_a_pass
 
 pytestmark = pytest.mark.cuda
 
@@ -137,6 +145,98 @@ def test_tiles_stay_on_the_gpu_with_the_same_bits(n, nb, fp64):
         assert np.allclose(host.matmul(b), device.matmul(b))
         assert np.array_equal(host.rows(range(3, 100), 60), device.rows(range(3, 100), 60))
         assert np.allclose(host.inverse_diagonal(), device.inverse_diagonal())
+
+
+def covariances(n):
+    sites = np.random.default_rng(1).uniform(size=(n, 2))
+    return geostat.covariance_source(geostat.Matern(1.0, 0.05, 0.5, 1e-3), sites)
+
+
+@pytest.mark.parametrize("fp64", ["native", "residue"])
+@pytest.mark.parametrize("threshold", [None, 1e-5])
+def test_l_of_a_matrix_made_on_the_gpu_stays_there(fp64, threshold):
+    n, source = 1500, covariances(1500)
+    options = {"tile_size": 256, "devices": "cuda:0", "fp64": fp64, "memory_budget": "400 MiB"}
+    y = np.random.default_rng(0).standard_normal((n, 40))
+    with (
+        oc.cholesky(source, threshold, store=oc.HostMemory(), **options) as host,
+        oc.cholesky(source, threshold, **options) as device,
+    ):
+        assert "device" in repr(device) and "memory" in repr(host)
+        assert device.report.plan.kept_bytes > 0 == host.report.plan.kept_bytes
+        assert "stays on cuda:0" in str(device.report) and "stays on" not in str(host.report)
+        assert host.formats == device.formats and np.array_equal(np.asarray(host), np.asarray(device))
+        assert np.allclose(host.half_solve(y), device.half_solve(y), rtol=1e-9)
+        assert np.allclose(host.half_solve(y, transposed=True), device.half_solve(y, transposed=True), rtol=1e-9)
+        both = [factor.half_solves(y[:, :3], y) for factor in (host, device)]
+        assert all(np.allclose(*pair, rtol=1e-9) for pair in zip(*both, strict=True))
+        assert device.logdet() == host.logdet()
+        mine, theirs = device.certify(y), host.certify(y)
+        assert mine.logdet.gap == pytest.approx(theirs.logdet.gap, rel=1e-2)
+        assert mine.logdet.lower <= theirs.logdet.value <= mine.logdet.upper
+
+
+def test_solves_copy_no_tile_that_lies_on_the_gpu():
+    options = {"tile_size": 256, "devices": "cuda:0", "memory_budget": "400 MiB", "trace": True}
+    with oc.cholesky(covariances(1500), **options) as factor:
+        factor.half_solve(np.ones((1500, 40)))
+        records = factor.report.passes.records
+        assert records and not [record for record in records if record.kind == "fetch"]
+
+
+@pytest.mark.multigpu
+def test_l_of_a_matrix_made_on_two_gpus_stays_there():
+    source, y = covariances(1500), np.random.default_rng(0).standard_normal((1500, 40))
+    options = {"tile_size": 128, "devices": ["cuda:0", "cuda:1"], "memory_budget": "400 MiB"}
+    with oc.cholesky(source, store=oc.HostMemory(), **options) as host, oc.cholesky(source, **options) as device:
+        assert "device" in repr(device) and np.array_equal(np.asarray(host), np.asarray(device))
+        assert np.allclose(host.solve(y), device.solve(y), rtol=1e-6)
+
+
+def test_fits_keep_l_on_the_gpu():
+    sites = np.random.default_rng(3).uniform(size=(1200, 2))
+    observations = geostat.make_observations(sites, np.sin(9 * sites[:, 0]) + sites[:, 1])
+    for threshold in (None, 1e-5):
+        settings = geostat.FactorSettings(devices="cuda:0", tile_size=256, memory_budget="400 MiB", precision_threshold=threshold)
+        with geostat.KeptFactor() as kept:
+            here = replace(settings, kept=kept)
+            result = geostat.fit(observations, smoothness=1.5, settings=here)
+            found = geostat.predict(observations, result.model, [[0.5, 0.5]], settings=here)
+            assert kept.memory.nbytes == 0
+        host = replace(settings, memory=oc.HostMemory())
+        assert geostat.fit(observations, smoothness=1.5, settings=host).loglik == pytest.approx(result.loglik, abs=1e-4)
+        beside = geostat.predict(observations, result.model, [[0.5, 0.5]], settings=host)
+        assert found.mean == pytest.approx(beside.mean, rel=1e-4)
+
+
+def test_garbage_waits_for_the_end_of_a_capture():
+    import cupy as cp
+
+    from tests.inside.hardware import cuda_stream
+
+    class Knot:
+        pass
+
+    before = gc.get_threshold()
+    with device_for_a_pass(lambda: open_device("cuda:0", NoKernels()), nullcontext()) as device:
+        stream, target = device.create_stream("captured"), cp.zeros(4)
+        knot = Knot()
+        knot.itself, knot.memory = knot, cp.cuda.Memory(1 << 20)  # what frees it may not run while a stream is captured
+        del knot
+        gc.set_threshold(1, 1, 1)
+        try:
+
+            def enqueue():
+                made = [[number] for number in range(1000)]
+                with cuda_stream(stream).stream:
+                    target.fill(len(made))
+
+            launch = device.captured(stream, enqueue)
+        finally:
+            gc.set_threshold(*before)
+        launch()
+        stream.synchronize()
+        assert target.get().tolist() == [1000.0] * 4
 
 
 def test_mixed_precision_stays_on_the_gpu():

@@ -44,7 +44,7 @@ class FactorSettings(oc.FactorOptions):
     replace_store : bool
         Let ``store`` replace whatever file has its name.
     memory : ooc_chol.HostMemory, optional
-        Memory that holds one factor after the other, where there is no ``store``.
+        Memory that holds one factor after the other, where there is no ``store``; by default L stays on GPUs where it fits there.
     kept : KeptFactor, optional
         Where the last factor stays open, so that the next call for the same matrix does not factor it again; in its memory, and
         not together with a ``store``.
@@ -162,7 +162,7 @@ class FactorSettings(oc.FactorOptions):
             plan = self.plan(n)
         except oc.BudgetError as error:
             return error
-        if n <= _SURELY_FITS:
+        if n <= _SURELY_FITS or plan.kept_bytes:
             return None
         free, what, advice = _room_of(self, plan)
         return None if plan.stored_bytes <= free else oc.BudgetError(what, plan.stored_bytes, max(0, free), advice)
@@ -224,7 +224,7 @@ class FactorSettings(oc.FactorOptions):
             how["plan"] = self.planned
         elif self.planned is not None and self.precision_threshold is not None:
             # the budget, too: what is free by now may be less by some megabytes, and would ask for another plan
-            how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.budgets[0].budget_bytes}
+            how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.memory_budget}
         elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
         how |= {"replace_store": self.replace_store, **self._where}

@@ -74,7 +74,7 @@ class KeptFactor(AbstractContextManager["KeptFactor"]):
     """
 
     def __init__(self) -> None:
-        self.memory = oc.HostMemory()
+        self.memory = oc.HostMemory(spare=True)
         self.reused = 0  #: How often a factor was taken again
         self._key: FactorKey | None = None
         self._factor: oc.CholeskyFactor | None = None

@@ -461,6 +461,7 @@ def _plan_of(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pan
         window=request.problem.window,
         probe_arrays=request.probe_arrays,
         fmt=request.problem.fmt,
+        kept_bytes=request.problem.kept_on(len(request.devices)),
         asked=precision_asked(request.options),
     )
     return plan if not request.problem.in_file else with_file_tier(plan, request.problem, request.options, request.host_budget)

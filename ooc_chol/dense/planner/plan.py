@@ -103,6 +103,8 @@ class Plan:
         certificate follows. None where there is no room for them, and the certificate reads L.
     fmt : PrecisionFormat
         Format of what is stored and computed: FP64, or that of the ``dtype`` that was asked for.
+    kept_bytes : int
+        Bytes beside the budget that an L which stays on the GPUs takes of each at most; 0 where it goes elsewhere.
     in_file : bool
         Whether L goes to a file.
     host_tiles : frozenset of tuple of int
@@ -135,6 +137,7 @@ class Plan:
     half_share: float = 0.0
     probe_arrays: tuple[ArraySpec, ...] = ()
     fmt: PrecisionFormat = FP64
+    kept_bytes: int = 0
     in_file: bool = False
     host_tiles: frozenset[tuple[int, int]] = frozenset()
     staging_bytes: int = 0
@@ -300,6 +303,11 @@ class Plan:
         )
 
     @property
+    def memory_budget(self) -> int:
+        """The ``memory_budget`` that gives this plan: its budget, and what L takes of each GPU on which it stays."""
+        return self.budgets[0].budget_bytes + self.kept_bytes
+
+    @property
     def layout(self) -> AbstractMemoryLayout:
         """How the memory of each device is divided into slots."""
         return self.programs[0].layout
@@ -395,6 +403,7 @@ class Plan:
             "precision_threshold": None if self.precision is None else self.precision.threshold,
             "dtype": self.fmt.dtype.name,
             "formats": {self.fmt.name: self.made.n_tiles} if self.precision is None else self.precision.counts,
+            **({"kept_bytes": self.kept_bytes} if self.kept_bytes else {}),
             **({} if self.window is None else {"window": [[span.start, span.stop] for span in self.window]}),
         }
 
@@ -441,7 +450,7 @@ class Plan:
             ("moves", self._moves_text()),
             *tier_lines(self),
             ("bounds", self.bounds_text()),
-            ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} in its store"),
+            ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} {self._where_text()}"),
             ("seconds", self._seconds_text()),
         ]
 
@@ -454,6 +463,12 @@ class Plan:
         assert self.precision is not None
         heading, *rows = str(self.precision).splitlines()
         return "\n".join([heading, *(f"{'':13}{row}" for row in rows)])
+
+    def _where_text(self) -> str:
+        """Where L goes, in words."""
+        if not self.kept_bytes:
+            return "in its store"
+        return f"more, and stays on {'it' if len(self.devices) == 1 else 'them'}"
 
     def _how(self) -> str:
         """How products are computed or tiles move, in words for the title of the page."""

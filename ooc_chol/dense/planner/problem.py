@@ -70,6 +70,13 @@ class Problem:
         """Bytes of each tile of L on a link and in its store."""
         return tile_bytes_of(grid, self.fmt) if self.precision is None else self.precision.stored_bytes
 
+    def kept_on(self, n_devices: int) -> int:
+        """Most bytes of L that stay on each device; 0 where L goes elsewhere."""
+        if not self.keeps_on_device:
+            return 0
+        kept = kept_bytes(self.n, n_devices, self.fmt)
+        return kept if self.precision is None else min(kept, _kept_in_formats(self.precision, kept, n_devices))
+
     @classmethod
     def of(cls, source: AbstractSource, options: FactorOptions, *, may_be_whole: bool = False) -> Problem:
         """The problem that ``source`` poses."""
@@ -139,9 +146,7 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
         return budget
     if device_kind(names[0]).is_in_host_memory:
         raise ValueError(f"store='device' keeps L on GPUs, but {names[0]} is in host memory: leave store out, L is there then")
-    kept = kept_bytes(problem.n, len(names), problem.fmt)
-    if problem.precision is not None:
-        kept = min(kept, _kept_in_formats(problem.precision, kept, len(names)))
+    kept = problem.kept_on(len(names))
     if kept >= budget:
         advice = "keep L in host memory (store=oc.HostMemory())"
         raise BudgetError(f"memory_budget of {names[0]} for an L that stays there", kept, budget, advice)

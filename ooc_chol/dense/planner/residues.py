@@ -327,6 +327,7 @@ def _plan_of_layout(request: _Request, candidates: _Candidates, layout: ResidueL
         window=window,
         probe_arrays=request.probe_arrays(grid),
         fmt=problem.fmt,
+        kept_bytes=problem.kept_on(len(devices)),
         asked=precision_asked(request.options),
     )
     return plan if not problem.in_file else with_file_tier(plan, problem, request.options, request.host_budget)

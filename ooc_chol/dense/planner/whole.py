@@ -105,6 +105,7 @@ def make_whole_plan(problem: Problem, options: FactorOptions, name: str, rates_a
         source=problem.source,
         flops_executed=flops,
         fmt=problem.fmt,
+        kept_bytes=problem.kept_on(1),
     )
 
 

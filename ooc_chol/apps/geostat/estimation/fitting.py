@@ -221,7 +221,7 @@ def fit(
     if exact_check != "skip":
         options.settings.try_out()
     refusal = options.refusal(observations)
-    memory = oc.HostMemory()
+    memory = oc.HostMemory(spare=True)
     likelihood = options.likelihood(memory)
     logged = closing(EvaluationLog(_identity(observations, likelihood), log_file, resumed, replace=replace_log))
     with memory, logged as known:

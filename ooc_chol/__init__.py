@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from ooc_chol.outputs import output_folder as output_folder
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
     from ooc_chol.precision.certified_answers import CertifiedAnswers as CertifiedAnswers
+    from ooc_chol.precision.certified_answers import CertifiedSignAndLogdet as CertifiedSignAndLogdet
     from ooc_chol.precision.certified_answers import CertifiedSolution as CertifiedSolution
     from ooc_chol.precision.certified_answers import CertifiedValue as CertifiedValue
     from ooc_chol.precision.triples import Precision as Precision
@@ -206,7 +207,7 @@ _NAMES = {
     "memory.sources": ("from_function",),
     "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
-    "precision.certified_answers": ("CertifiedAnswers", "CertifiedSolution", "CertifiedValue"),
+    "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "precision.triples": ("Precision",),
     "prints": ("brief_repr", "one_line"),
     "room": ("check_room", "guarded_imports"),

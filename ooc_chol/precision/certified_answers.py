@@ -24,7 +24,7 @@ diagonal changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import fsum, inf, isfinite, log, sqrt
+from math import fsum, inf, isfinite, log, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,6 +102,34 @@ class CertifiedValue:
         if isfinite(self.half_width):
             return f"{self.value:.10g}, in [{self.lower:.17g}, {self.upper:.17g}] (off by at most {self.half_width:.1e})"
         return f"{self.value:.10g}, not certified: {_too_far(self.gap, self.sufficient_threshold)}"
+
+
+class CertifiedSignAndLogdet(NamedTuple):
+    """The determinant of A as ``sign * exp(logabsdet)``, as ``numpy.linalg.slogdet`` gives it, and what is known of both.
+
+    Parameters
+    ----------
+    sign : float
+        1 where the gap is below 1, which only a positive definite A can have; NaN where it is not, and the sign is not known.
+    logabsdet : CertifiedValue
+        The natural logarithm of the determinant, with its interval.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import ooc_chol as oc
+    >>> sign, logabsdet = oc.cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).slogdet(certified=True)
+    >>> sign, round(float(logabsdet), 6)
+    (1.0, 2.772589)
+    """
+
+    sign: float
+    logabsdet: CertifiedValue
+
+    @classmethod
+    def of(cls, logdet: CertifiedValue) -> CertifiedSignAndLogdet:
+        """The sign that the gap of a log-determinant leaves."""
+        return cls(1.0 if logdet.gap < 1.0 else nan, logdet)
 
 
 @dataclass(frozen=True, eq=False)

@@ -96,6 +96,18 @@ def test_a_factor_of_another_matrix_certifies_nothing():
         assert np.isinf(wrong.half_width) and wrong.gap > 1.0 and wrong.sufficient_threshold is None
 
 
+@pytest.mark.parametrize(("multiple", "sign"), [(1.0, 1.0), (1.04, 1.0), (1.2, np.nan), (-1.0, np.nan)])
+def test_a_sign_is_told_where_the_gap_leaves_one(multiple, sign):
+    """A gap below 1 is of a positive definite matrix; the logarithm has an interval below one half only."""
+    a = matern(48, 0.5, 0.1, 1e-2)
+    with oc.cholesky(a, tile_size=16, **OPTIONS) as factor:
+        found = factor.slogdet(certified=True, a=multiple * a)
+        assert factor.slogdet() == (1.0, factor.logdet())
+    assert found.logabsdet.gap < 1.0 if sign == 1.0 else found.logabsdet.gap >= 1.0
+    assert np.isfinite(found.logabsdet.half_width) == (multiple == 1.0)
+    np.testing.assert_equal(found.sign, sign)
+
+
 def test_one_wrong_entry_of_l_is_seen():
     """A tile that a store keeps wrong is no rounding error, and no model of one hides it."""
     a = matern(128, 0.5, 0.1, 1e-2)
@@ -130,6 +142,7 @@ def test_shorthands_say_what_certify_says():
     with oc.cholesky(a, 1e-4, tile_size=32, **OPTIONS) as factor:
         answers = factor.certify(b)
         assert factor.logdet(certified=True) == answers.logdet == factor.certify().logdet
+        assert tuple(factor.slogdet(certified=True)) == (1.0, answers.logdet)
         assert factor.certify().quadratic == () and factor.certify().solution is None
         assert factor.quadratic(b, certified=True) == answers.quadratic[0]
         solution = factor.solve(b, certified=True)
@@ -228,7 +241,7 @@ def test_what_is_wrong_is_told():
     for dtype in (np.float32, np.complex128):
         other = oc.cholesky(a.astype(dtype), dtype=dtype, tile_size=16, **OPTIONS)
         with other as factor, pytest.raises(oc.UnsupportedTypeError):
-            factor.logdet(certified=True)
+            factor.slogdet(certified=True)
     with oc.cholesky(a, tile_size=16, **OPTIONS) as factor:
         pass
     with pytest.raises(oc.ClosedError):

@@ -157,6 +157,7 @@ def public_objects(factors):
             oc.CertifiedValue(1.0, float("-inf"), float("inf"), 1e300, 1e-9),
             factors["mixed"].logdet(certified=True),
         ],
+        "CertifiedSignAndLogdet": [factors["mixed"].slogdet(certified=True)],
         "CertifiedSolution": [factors["mixed"].solve(np.ones(N), certified=True)],
         "AsymmetryWarning": [oc.AsymmetryWarning(HOSTILE * 9)],
         "BatchFactor": [oc.cholesky(np.stack([exponential(N)] * 3))],

@@ -124,21 +124,6 @@ class AbstractFactor(AbstractTriangular):
         upper = trans not in (0, "N")
         return self._solved("half solve", b, (upper,), conjugated=trans in (1, "T"), overwrite_b=overwrite_b)
 
-    def slogdet(self) -> SignAndLogdet:
-        """Sign and logarithm of the determinant of A, as ``numpy.linalg.slogdet(A)``.
-
-        Returns
-        -------
-        SignAndLogdet
-            ``sign``, which is 1, and ``logabsdet``, as :meth:`logdet`.
-
-        Raises
-        ------
-        TierError
-            L cannot be read, or the factor is closed.
-        """
-        return SignAndLogdet(1.0, self.logdet())
-
     def sample(
         self,
         size: int | Sequence[int] | None = None,

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from ooc_chol import blas_buffers
 from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
-from ooc_chol.dense.factor.habits import AbstractFactor
+from ooc_chol.dense.factor.habits import AbstractFactor, SignAndLogdet
 from ooc_chol.dense.factor.picture import factor_picture
 from ooc_chol.dense.factor.places import AbstractPlace, LocalPlace
 from ooc_chol.dense.factor.reading import stream_tiles
@@ -30,7 +30,7 @@ from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.drawing import notebook_html
 from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FORMATS, FP64
-from ooc_chol.precision.certified_answers import CertifiedAnswers, CertifiedValue
+from ooc_chol.precision.certified_answers import CertifiedAnswers, CertifiedSignAndLogdet, CertifiedValue
 from ooc_chol.runtime.forks import refuse_in_child
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.tiling import TileGrid
@@ -188,6 +188,37 @@ class AbstractStoredFactor(AbstractFactor):
         if certified:
             return self.certify(a=a).logdet
         return 2.0 * math.fsum(np.log(self.diagonal().astype(np.float64, copy=False)))
+
+    @overload
+    def slogdet(self, *, certified: Literal[False] = False, a: Any = None) -> SignAndLogdet: ...
+
+    @overload
+    def slogdet(self, *, certified: Literal[True], a: Any = None) -> CertifiedSignAndLogdet: ...
+
+    def slogdet(self, *, certified: bool = False, a: Any = None) -> SignAndLogdet | CertifiedSignAndLogdet:
+        """Sign and logarithm of the determinant of A, as ``numpy.linalg.slogdet(A)``.
+
+        Parameters
+        ----------
+        certified : bool
+            Give the sign where it is certain, and the interval of the logarithm.
+        a : array, path, object, optional
+            The matrix for that, as for :meth:`certify`, which says what an interval costs.
+
+        Returns
+        -------
+        SignAndLogdet or CertifiedSignAndLogdet
+            ``sign``, which is 1, and ``logabsdet``, as :meth:`logdet`; with ``certified`` the sign is NaN where the factor is so
+            far from A that A may have another.
+
+        Raises
+        ------
+        TierError
+            L cannot be read, or the factor is closed; with ``certified`` also what :meth:`certify` raises.
+        """
+        if certified:
+            return CertifiedSignAndLogdet.of(self.logdet(certified=True, a=a))
+        return SignAndLogdet(1.0, self.logdet())
 
     @abstractmethod
     def certify(self, b: ArrayLike | None = None, *, a: Any = None, confidence: float = ...) -> CertifiedAnswers:

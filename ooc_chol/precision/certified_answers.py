@@ -154,6 +154,8 @@ class CertifiedSolution:
         Probability that all bounds hold, over the choice of random vectors.
     seconds : float
         Seconds that the answer took.
+    rounding : float
+        The most that rounding changes of ``inv(L) b``, beside its norm: for bounds of what is computed from such solutions.
     """
 
     x: Vectors
@@ -164,6 +166,7 @@ class CertifiedSolution:
     sufficient_threshold: float | None = None
     confidence: float = 1.0 - FAILURE
     seconds: float = 0.0
+    rounding: float = 0.0
 
     __repr__ = brief_repr
 
@@ -429,8 +432,11 @@ def quadratic_forms(gap: Gap, found: Refined, seconds: float) -> tuple[Certified
     return tuple(answers)
 
 
-def solutions(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors, Vectors]:
-    """Refined solutions in units of rows; norms of their errors at most, and of themselves; what entries are off at most."""
+def solutions(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors, Vectors, float]:
+    """Refined solutions in units of rows; norms of their errors at most, and of themselves; what entries are off at most.
+
+    And what rounding changes of a solution with L, beside its norm.
+    """
     with np.errstate(all="ignore"):
         x = found.x + found.step
         _, of_solved, by_solve = _residual_error(gap, found)
@@ -444,4 +450,4 @@ def solutions(gap: Gap, found: Refined) -> tuple[Vectors, Vectors, Vectors, Vect
         widths = np.sqrt(gap.variances / (1.0 - g))[:, None] * errors if gap.is_enough else None
     if widths is None:
         widths = np.full(x.shape, inf)
-    return x, errors, energies, widths
+    return x, errors, energies, widths, float(by_solve.max(initial=0.0))

@@ -247,12 +247,9 @@ def _nothing(b: ArrayLike | None, x: NDArray[np.float64], shape: tuple[int, ...]
 
 def _solution_of(gap: Gap, found: Refined, shape: tuple[int, ...], seconds: float) -> CertifiedSolution:
     """Refined solutions in the units and the shape of right-hand sides."""
-    x, errors, norms, widths = solutions(gap, found)
+    x, errors, norms, widths, rounding = solutions(gap, found)
     scales = gap.scales
     with np.errstate(over="ignore", invalid="ignore"):
         x, widths = scales.scaled(x, inverse=True).reshape(shape), scales.scaled(widths, inverse=True).reshape(shape)
-    if len(shape) == 1:
-        return CertifiedSolution(
-            x, float(errors[0]), float(norms[0]), widths, gap.bound, gap.threshold, 1.0 - gap.failure, seconds
-        )
-    return CertifiedSolution(x, errors, norms, widths, gap.bound, gap.threshold, 1.0 - gap.failure, seconds)
+    error, norm = (float(errors[0]), float(norms[0])) if len(shape) == 1 else (errors, norms)
+    return CertifiedSolution(x, error, norm, widths, gap.bound, gap.threshold, 1.0 - gap.failure, seconds, rounding)

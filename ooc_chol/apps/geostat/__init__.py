@@ -132,6 +132,7 @@ from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe
 from ooc_chol.apps.geostat.kriging.outputs import to_xarray as to_xarray
 from ooc_chol.apps.geostat.kriging.outputs import write_predictions as write_predictions
+from ooc_chol.apps.geostat.kriging.prediction import HalfWidths as HalfWidths
 from ooc_chol.apps.geostat.kriging.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.kriging.prediction import Prediction as Prediction
 from ooc_chol.apps.geostat.kriging.prediction import kriging as kriging

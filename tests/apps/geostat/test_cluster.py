@@ -68,6 +68,8 @@ def test_gradient_and_prediction_are_those_of_one_machine(two_workers, one_blas_
     assert np.allclose(predicted.variance, expected.variance, rtol=1e-8)
     with geostat.kriging(data, model, settings=there) as kriged:
         assert np.allclose(kriged.predict(sites, variance=False).mean, expected.mean, rtol=1e-10)
+        certified = kriged.predict(sites, certified=True)
+    assert np.allclose(certified.mean, expected.mean, rtol=1e-10) and certified.half_width.is_certified
 
 
 @pytest.mark.parametrize("threshold", [None, 1e-6])

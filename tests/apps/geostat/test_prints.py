@@ -89,6 +89,7 @@ def objects(observations, result, tmp_path_factory):
             "GneitingMatern": [geostat.GneitingMatern(*THIRDS, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3)],
             "GreatCircle": [geostat.GreatCircle(geostat.Matern(*THIRDS, 0.5))],
             "Grid": [geostat.grid_over((0, 0), (1, 1), (500, 400))],
+            "HalfWidths": [kriged.predict(sites, covariates=np.ones((5, 3)), certified=True).half_width],
             "HeldOutScores": [geostat.score(prediction, np.zeros(5), observations.values)],
             "Inference": [geostat.infer(observations, model), geostat.infer(observations, model, probes=8)],
             "Kriging": [kriged],

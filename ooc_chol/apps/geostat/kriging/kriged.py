@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.mean import Whitened, whiten
+from ooc_chol.apps.geostat.kriging.certified_kriging import AtSites, CertifiedMean, certified_mean, half_widths
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target, check_target, new_errors
 
 #: Mean known; constant, estimated; of other columns, estimated.
@@ -85,6 +86,7 @@ class Kriging:
         target: Target = "observation",
         error_variances: ArrayLike | None = None,
         variance: bool = True,
+        certified: bool = False,
         batch_bytes: int | None = None,
     ) -> Prediction:
         """Predict at new sites.
@@ -103,6 +105,9 @@ class Kriging:
             has the nugget alone, even where the observations have known errors: those say nothing of another measurement.
         variance : bool
             False for means alone, which take ``2 n`` flops per site and no solve: the variances of the result are NaN.
+        certified : bool
+            Refine the means, and give the most that means and variances are off from those of exact arithmetic, whatever the
+            precision of the factor (``half_width``). The covariance function and its values are taken as they are.
         batch_bytes : int, optional
             Memory for the covariances of one batch of sites; when not given 256 MiB, or on a GPU its memory budget.
 
@@ -119,17 +124,27 @@ class Kriging:
 
         Notes
         -----
-        Cost ``n**2`` flops per site, and one reading of the factor per batch.
+        Cost ``n**2`` flops per site, and one reading of the factor per batch. Half-widths take once what
+        :meth:`ooc_chol.CholeskyFactor.certify` takes, and at each site the covariances a second time: :doc:`/certified`.
         """
         check_target(target)
         places, design = self.check(sites, covariates)
         errors = new_errors(error_variances, len(places), target)
-        if not variance:
-            return Prediction(self._mean(places, design), np.full(len(places), np.nan), target)
-        mean, variances, lagrange = self._predicted(places, design, batch_bytes)
-        if target == "observation":
-            variances += self.model.nugget + errors
-        return Prediction(mean, variances, target, lagrange)
+        beside = self.model.nugget + errors if target == "observation" else 0.0
+        known = self._certified_mean if certified else None
+        refined = known if known is not None and known.is_certified else None
+        if variance:
+            sums = self._sums(places, batch_bytes)
+            mean, of_field, lagrange = self._predicted(places, design, sums)
+            variances = of_field + beside
+        else:
+            sums, lagrange, variances = None, None, np.full(len(places), np.nan)
+        if sums is None or refined is not None:
+            mean = self._mean(places, design, refined)
+        if known is None:
+            return Prediction(mean, variances, target, lagrange)
+        at = AtSites(design, self._own(places), sums, self.model.variance, beside, variances)
+        return Prediction(mean, variances, target, lagrange, half_widths(known, at))
 
     def predict_batches(
         self,
@@ -137,6 +152,7 @@ class Kriging:
         *,
         covariates: Iterable[ArrayLike] | None = None,
         target: Target = "observation",
+        certified: bool = False,
         batch_bytes: int | None = None,
     ) -> Iterator[Prediction]:
         """Predict some sites after others, so that neither sites nor predictions need to be in memory together.
@@ -149,6 +165,8 @@ class Kriging:
             The covariates of the mean there, batch by batch.
         target : {"observation", "field"}
             New observations, whose variance includes the nugget, or the smooth field underneath.
+        certified : bool
+            Give half-widths, too, as :meth:`predict` does.
         batch_bytes : int, optional
             Memory for one batch of sites, as for :meth:`predict`.
 
@@ -169,7 +187,8 @@ class Kriging:
         """
         check_target(target)
         pairs = zip(batches, itertools.repeat(None)) if covariates is None else zip(batches, covariates, strict=True)
-        return (self.predict(sites, covariates=columns, target=target, batch_bytes=batch_bytes) for sites, columns in pairs)
+        options: dict[str, Any] = {"target": target, "certified": certified, "batch_bytes": batch_bytes}
+        return (self.predict(sites, covariates=columns, **options) for sites, columns in pairs)
 
     def predict_mean(self, sites: ArrayLike, *, covariates: ArrayLike | None = None) -> NDArray[np.float64]:
         """The kriging mean alone: two solves with the factor in all, and none per site.
@@ -198,20 +217,24 @@ class Kriging:
         """
         return self._mean(*self.check(sites, covariates))
 
-    def _mean(self, places: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _mean(
+        self, places: NDArray[np.float64], design: NDArray[np.float64], refined: CertifiedMean | None = None
+    ) -> NDArray[np.float64]:
         """The mean at sites that were checked."""
         unit, n = self.model.with_values(variance=1.0, nugget=0.0), self.observations.n
         joint = covariance_source(unit, np.concatenate([self.observations.coordinates, places]))
-        plan = self.factor.report.plan
+        plan = self.factor.plan
         is_here = isinstance(plan, oc.Plan)  # that of a cluster has no devices of this process
         products = oc.symm(
             joint,
-            self.dual,
+            self.dual if refined is None else refined.dual,
             rows=range(n, n + len(places)),
             columns=range(n),
             devices=plan.devices if is_here else None,
             memory_budget=plan.budgets[0].budget_bytes if is_here else None,
         )
+        if refined is not None:
+            return refined.shift + (design @ refined.coefficients + products)
         return design @ self.coefficients + products
 
     def weights(
@@ -286,21 +309,33 @@ class Kriging:
         step = max(1, batch_bytes // (3 * 8 * self.observations.n))
         return (slice(start, start + step) for start in range(0, m, step))
 
-    def _predicted(
-        self, sites: NDArray[np.float64], design: NDArray[np.float64], batch_bytes: int | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and variance of the smooth field, and the Lagrange terms."""
+    @cached_property
+    def _certified_mean(self) -> CertifiedMean:
+        """What is certified of the mean and of :attr:`dual`; computed once, for a matrix that does not change."""
+        return certified_mean(self.factor, self.observations, self.model, self.whitened)
+
+    def _own(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Variances of the field without data, over that of the model."""
+        return self.model.site_variances(sites) / self.model.variance
+
+    def _sums(self, sites: NDArray[np.float64], batch_bytes: int | None) -> oc.HalfSolveSums:
+        """Squares of ``v = inv(L) r(sites)``, and products with the data and the mean's columns."""
         white, n = self.whitened, self.observations.n
         # R with a border: correlations of the field at the observations with that at the sites, without nugget
         places = np.concatenate([self.observations.coordinates, sites])
         joint = covariance_source(self.model.with_values(variance=1.0, nugget=0.0), places)
-        # sums over v = inv(L) r(sites)
-        sums = self.factor.half_solve_sums(
+        return self.factor.half_solve_sums(
             joint,
             range(n, n + len(sites)),
             np.column_stack([white.residual, white.design]),
             width=None if batch_bytes is None else max(1, batch_bytes // (8 * n)),
         )
+
+    def _predicted(
+        self, sites: NDArray[np.float64], design: NDArray[np.float64], sums: oc.HalfSolveSums
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and variance of the smooth field, and the Lagrange terms."""
+        white = self.whitened
         # x0' b + r' inv(R) (z - X b)
         mean = design @ white.coefficients + sums.products[:, 0]
         # x0 - X' inv(R) r for the estimated columns, and its length in the metric of inv(X' inv(R) X)
@@ -308,8 +343,7 @@ class Kriging:
         trend = solve_triangular(white.root, (unknown - sums.products[:, 1:]).T, trans="T")
         # x0' inv(X' inv(R) X) (x0 - X' inv(R) r)
         lagrange = np.einsum("ij,ij->j", solve_triangular(white.root, unknown.T, trans="T"), trend)
-        own = self.model.site_variances(sites) / self.model.variance
-        unexplained = np.maximum(own - sums.squares, 0.0)
+        unexplained = np.maximum(self._own(sites) - sums.squares, 0.0)
         variance = self.model.variance * (unexplained + np.einsum("ij,ij->j", trend, trend))
         return mean, variance, self.model.variance * lagrange
 

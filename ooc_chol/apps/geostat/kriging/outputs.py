@@ -64,6 +64,7 @@ class Predicted:
         spec, found = self.spec, self.prediction
         unit = spec.value_unit
         words = {"prediction": "mean", "standard_error": "standard error"}
+        words |= {f"{name}_half_width": f"{word} at most off in exact arithmetic" for name, word in words.items()}
         columns = {
             name: Column(values, f"kriging {words[name]} of {spec.value_name}", unit) for name, values in found.columns.items()
         }

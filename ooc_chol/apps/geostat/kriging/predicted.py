@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,6 +14,52 @@ from ooc_chol.apps.geostat.data.observations import as_error_variances
 
 #: What is predicted: a new observation (its own error included) or the smooth field underneath.
 Target = Literal["observation", "field"]
+
+
+@dataclass(frozen=True, eq=False)
+class HalfWidths:
+    """The most that kriging means and variances are off from those of exact arithmetic, at each site.
+
+    Parameters
+    ----------
+    mean : (m,) array
+        Of the means, in the unit of the values; infinite where the factor is too far from the matrix to certify anything.
+    variance : (m,) array
+        Of the variances, of which one below zero counts as zero; NaN where only means were predicted.
+    gap : float
+        Bound of ``||inv(L) R inv(L.T) - I||_F`` of the correlation matrix R, which no more than 0.5 certifies anything.
+    sufficient_threshold : float or None
+        A ``precision_threshold`` that would certify if the gap fell with it; None where this factor does, or none is known.
+    confidence : float
+        Probability that all of them hold, over the choice of random vectors.
+    """
+
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+    gap: float
+    sufficient_threshold: float | None
+    confidence: float
+
+    __repr__ = oc.brief_repr
+
+    @property
+    def is_certified(self) -> bool:
+        """True where anything is certified."""
+        return bool(np.isfinite(self.mean).all())
+
+    def take(self, indices: NDArray[np.intp]) -> HalfWidths:
+        """Those at ``indices``, a ``(k,)`` array, in that order."""
+        return replace(self, mean=self.mean[indices], variance=self.variance[indices])
+
+    def __str__(self) -> str:
+        if not self.is_certified:
+            advice = "a nugget, or columns of the mean that are less alike"
+            if self.sufficient_threshold is not None:
+                advice = f"a precision threshold of {self.sufficient_threshold:.1g}"
+            return f"nothing is certified: the factor is too far from the matrix (gap {self.gap:.1e}); try {advice}"
+        means = f"means are off by at most {self.mean.max(initial=0.0):.1e}"
+        variances = "" if np.isnan(self.variance).any() else f", variances by at most {self.variance.max(initial=0.0):.1e}"
+        return f"{means}{variances}, whatever the precision of the factor (gap {self.gap:.1e})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +78,15 @@ class Prediction:
     lagrange : (m,) array or None
         The Lagrange term of unbiasedness, variance of the prediction less its covariance with what is predicted, which lognormal
         kriging needs; zero where the mean is known, None where it was not computed.
+    half_width : HalfWidths or None
+        How far mean and variance can be from those of exact arithmetic, where that was asked for.
     """
 
     mean: NDArray[np.float64]
     variance: NDArray[np.float64]
     target: Target
     lagrange: NDArray[np.float64] | None = None
+    half_width: HalfWidths | None = None
 
     __repr__ = oc.brief_repr
 
@@ -52,15 +101,28 @@ class Prediction:
         return np.sqrt(self.variance)
 
     @property
+    def standard_error_half_width(self) -> NDArray[np.float64]:
+        """The most that the standard error is off, shape ``(m,)``: by as much as :attr:`half_width` leaves of the variance."""
+        if self.half_width is None:
+            raise ValueError("nothing was certified: predict with certified=True")
+        ends = [np.maximum(self.variance + sign * self.half_width.variance, 0.0) for sign in (-1.0, 1.0)]
+        return np.asarray(np.max([np.abs(np.sqrt(end) - self.standard_error) for end in ends], axis=0))
+
+    @property
     def columns(self) -> dict[str, NDArray[np.float64]]:
-        """``prediction`` and, where variances were computed, ``standard_error``."""
-        errors = {"standard_error": self.standard_error} if self.has_variance else {}
-        return {"prediction": self.mean, **errors}
+        """``prediction`` and, where variances were computed, ``standard_error``; the half-widths of both where certified."""
+        columns = {"prediction": self.mean, **({"standard_error": self.standard_error} if self.has_variance else {})}
+        if self.half_width is not None:
+            columns["prediction_half_width"] = self.half_width.mean
+            if self.has_variance:
+                columns["standard_error_half_width"] = self.standard_error_half_width
+        return columns
 
     def take(self, indices: NDArray[np.intp]) -> Prediction:
         """The predictions at ``indices``, an ``(k,)`` array, in that order."""
         lagrange = None if self.lagrange is None else self.lagrange[indices]
-        return Prediction(self.mean[indices], self.variance[indices], self.target, lagrange)
+        half_width = None if self.half_width is None else self.half_width.take(indices)
+        return Prediction(self.mean[indices], self.variance[indices], self.target, lagrange, half_width)
 
     def quantile(self, probability: ArrayLike) -> NDArray[np.float64]:
         """Quantiles of the Gaussian predictive distribution.

@@ -14,6 +14,7 @@ from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES as BATCH_BYTES
 from ooc_chol.apps.geostat.kriging.kriged import Kriging as Kriging
+from ooc_chol.apps.geostat.kriging.predicted import HalfWidths as HalfWidths
 from ooc_chol.apps.geostat.kriging.predicted import Prediction as Prediction
 from ooc_chol.apps.geostat.kriging.predicted import Target as Target
 
@@ -84,6 +85,7 @@ def predict(
     error_variances: ArrayLike | None = None,
     coefficients: ArrayLike | None = None,
     settings: FactorSettings | None = None,
+    certified: bool = False,
 ) -> Prediction:
     """Kriging mean and variance at new sites, in one call.
 
@@ -105,6 +107,8 @@ def predict(
         Known coefficients of the mean, see :func:`kriging`.
     settings : FactorSettings, optional
         Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
+    certified : bool
+        Give the most that means and variances are off, too, whatever the precision of the factor; see :meth:`Kriging.predict`.
 
     Returns
     -------
@@ -119,4 +123,4 @@ def predict(
         The correlation matrix is not positive definite in floating point.
     """
     with kriging(observations, model, coefficients=coefficients, settings=settings) as kriged:
-        return kriged.predict(sites, covariates=covariates, target=target, error_variances=error_variances)
+        return kriged.predict(sites, covariates=covariates, target=target, error_variances=error_variances, certified=certified)

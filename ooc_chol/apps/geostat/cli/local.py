@@ -48,6 +48,12 @@ def add_method(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--neighbours", type=int, metavar="M", help=f"observations from which each site is predicted (default: {words})"
     )
+    parser.add_argument(
+        "--certified",
+        action="store_true",
+        help="add columns with the most that means and standard errors are off from those of exact arithmetic, whatever the "
+        "precision of the factor; with the factor of all data",
+    )
     parser.add_argument("--no-variance", action="store_true", help="predict means alone, which takes far less time")
     parser.add_argument(
         "--no-check", action="store_true", help="do not compare predictions from neighbours with more exact ones at some sites"
@@ -60,6 +66,11 @@ def check_method(options: argparse.Namespace, *, only_exact: bool, needs_varianc
         raise ValueError("--method exact predicts from all observations: leave out --neighbours, or take --method vecchia")
     if only_exact and (options.neighbours is not None or options.method not in (None, "exact") or options.no_variance):
         raise ValueError("means over blocks are predicted exactly only: leave out --method, --neighbours and --no-variance")
+    if options.certified and (only_exact or options.neighbours is not None or options.method not in (None, "exact")):
+        raise ValueError(
+            "only predictions at sites from all data are certified: leave out --certified, or --block, --component, --neighbours "
+            "and --method"
+        )
     if needs_variance and options.no_variance:
         raise ValueError(
             "quantiles, probabilities and the original scale of transformed values need variances: leave out --no-variance"
@@ -80,7 +91,10 @@ def predicted_as_asked(
                 target=new.target,
                 error_variances=new.error_variances,
                 variance=not options.no_variance,
+                certified=options.certified,
             )
+        if prediction.half_width is not None:
+            print(prediction.half_width)
         return prediction, {"method": method, "neighbours": None, "check": None}
     say_data(dataset)
     if reason is not None:
@@ -119,8 +133,8 @@ def _from_neighbours(found: LocalKriging, new: NewSites, options: argparse.Names
 
 def _method(options: argparse.Namespace, n: int, saved: SavedFit, settings: FactorSettings) -> tuple[Any, str | None]:
     """How to predict, and why so where nobody asked for it."""
-    if options.method is not None:
-        return options.method, None
+    if options.method is not None or options.certified:
+        return options.method or "exact", None
     if options.neighbours is not None:
         return "vecchia", None
     if saved.by_vecchia and n > _EXACT_AFTER_VECCHIA:

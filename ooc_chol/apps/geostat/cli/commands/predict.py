@@ -123,6 +123,8 @@ def run(options: argparse.Namespace) -> int:
         _check_component(scale, options)
     is_distribution = bool(options.quantiles or options.exceed or options.level is not None or scale.transform is not None)
     check_method(options, only_exact=options.block is not None or part is not None, needs_variance=is_distribution)
+    if options.certified and scale.transform is not None:
+        raise ValueError("of values on the original scale nothing is certified: ask for --scale fitted, or leave out --certified")
     if options.block is not None:
         _check_block(saved.spec, scale, options)
     spec, sites_path = _predict_inputs(saved.spec, options)
@@ -157,6 +159,7 @@ def run(options: argparse.Namespace) -> int:
         what = f"structure {options.component}"
     target = options.target if part is None else "component"
     options.answer = {"output": options.output, "n": len(positions), "target": target, "held_out": None, **how}
+    options.answer |= _half_widths(fitted)
     errors_too = " with their standard errors" if "standard_error" in predicted.columns else ""
     options.answer |= {"scale": "fitted" if scale.transform is None else "original", "columns": list(predicted.columns)}
     print(f"{len(positions)} predictions of {what}{scale.words}{errors_too} in {options.output}")
@@ -191,7 +194,8 @@ def _columns(options: argparse.Namespace) -> tuple[str, ...]:
     if options.level is not None and not 0 < options.level < 1:
         raise ValueError(f"--level is {options.level}, but a probability between 0 and 1 is needed")
     ends = ("lower", "upper") if options.level is not None else ()
-    return ("prediction", "standard_error", *ends, *distribution_names(options.quantiles, options.exceed))
+    certified = ("prediction_half_width", "standard_error_half_width") if options.certified else ()
+    return ("prediction", "standard_error", *certified, *ends, *distribution_names(options.quantiles, options.exceed))
 
 
 def _sites(dataset: Dataset, path: str | None, options: argparse.Namespace) -> tuple[Table, Area | None]:
@@ -234,6 +238,17 @@ def _block_means(kriged: Kriging, spec: DataSpec, middles: NDArray[np.float64], 
     points = blocks.points.reshape(-1, middles.shape[1])
     terms = spec.design(with_rasters(spec, Table("blocks", dict(zip(spec.axes, points.T, strict=True)), 0)))
     return predict_block_means(kriged, blocks, covariates=terms.reshape(blocks.size, -1, terms.shape[1]))
+
+
+def _half_widths(prediction: Prediction) -> dict[str, object]:
+    """The largest of each half-width, and the gap, where ``--certified`` asked for them; none where nothing is certified."""
+    found = prediction.half_width
+    if found is None:
+        return {"gap": None, "half_widths": None}
+    if not found.is_certified:
+        return {"gap": found.gap if np.isfinite(found.gap) else None, "half_widths": None}
+    columns = {name: column for name, column in prediction.columns.items() if name.endswith("_half_width")}
+    return {"gap": found.gap, "half_widths": {name: float(column.max(initial=0.0)) for name, column in columns.items()}}
 
 
 def _check_distribution(quantiles: tuple[float, ...], thresholds: tuple[float, ...]) -> None:

@@ -83,6 +83,15 @@ def test_the_error_is_of_the_size_of_the_interval(threshold):
         assert quadratic.half_width < 0.5 * answers.logdet.gap * quadratic.value + 1e-8
 
 
+@pytest.mark.parametrize("shape", thorough((0.5, 0.026), (0.5, 0.21), (1.5, 0.1)))
+@pytest.mark.parametrize("threshold", [None, 1e-3, 1e-5, 1e-8])
+def test_larger_orders(shape, threshold):
+    a = matern(1500, *shape, 1e-4)
+    with oc.cholesky(a, threshold, tile_size=128, **OPTIONS) as factor:
+        logdet = check(a, factor, np.random.default_rng(3)).logdet
+        assert logdet.gap > 0.5 or logdet.half_width < 3.0 * logdet.gap
+
+
 def test_a_factor_of_another_matrix_certifies_nothing():
     """The interval is of the matrix that is given, whatever L is."""
     a, rng = matern(120, 0.5, 0.1, 1e-3), np.random.default_rng(2)

@@ -75,6 +75,7 @@ NAMES = {
     "ooc_chol.apps.geostat.variography.pairs": ("drawn_origins", "near_pairs"),
 }
 MODULES = {
+    "certified_search": "ooc_chol.apps.geostat.estimation.certified_search",
     "commands": "ooc_chol.apps.geostat.cli.commands",
     "covariances": "ooc_chol.apps.geostat.covariances",
     "demo": "ooc_chol.apps.geostat.cli.commands.demo",
@@ -92,6 +93,7 @@ MODULES = {
     "pairs": "ooc_chol.apps.geostat.variography.pairs",
     "precision": "ooc_chol.apps.geostat.estimation.precision",
     "results": "ooc_chol.apps.geostat.results",
+    "scoring": "ooc_chol.apps.geostat.estimation.scoring",
     "search": "ooc_chol.apps.geostat.cli.search",
     "simulation": "ooc_chol.apps.geostat.kriging.simulation",
     "smoothness_choice": "ooc_chol.apps.geostat.estimation.smoothness_choice",

@@ -35,7 +35,7 @@ _SURELY_FITS = 2_000
 class FactorSettings(oc.FactorOptions):
     """How every factorization of a fit or prediction runs: the options of ``ooc_chol.FactorOptions``, and where factors go.
 
-    With a ``precision_threshold`` a fit judges its estimate in FP64.
+    With a ``precision_threshold`` a fit certifies its log-likelihood, and goes on at smaller ones where it is not known closely.
 
     Parameters
     ----------
@@ -97,7 +97,24 @@ class FactorSettings(oc.FactorOptions):
         FactorSettings
             These themselves where they have no threshold.
         """
-        return self if self.precision_threshold is None else replace(self, precision_threshold=None, moduli=None, planned=None)
+        return self.at_threshold(None)
+
+    def at_threshold(self, threshold: float | None) -> FactorSettings:
+        """These settings with another threshold, and with as many moduli as that takes.
+
+        Parameters
+        ----------
+        threshold : float or None
+            Share of the norm of the matrix by which rounding may change it; None for FP64.
+
+        Returns
+        -------
+        FactorSettings
+            These themselves where that is their threshold.
+        """
+        if threshold == self.precision_threshold:
+            return self
+        return replace(self, precision_threshold=threshold, moduli=None, planned=None)
 
     def reusing(self, plan: oc.Plan) -> FactorSettings:
         """These settings with a plan that they gave, so that factorizations of the same order are not planned again.

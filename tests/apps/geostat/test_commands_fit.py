@@ -182,6 +182,10 @@ def test_mixed_precision_is_judged(data, capsys):
     words = ["--value", "zinc", "--method", "fisher", "--precision-threshold", "1e-4", "--tile-size", "16"]
     assert fit(data, *words) == 0
     told = capsys.readouterr().out
+    assert "FP64 would give the same log-likelihood to " in told and "that of exact arithmetic is between -" in told
+    assert "less that in FP64" not in told
+    assert fit(data, *words, "--exact-check", "score") == 0
+    told = capsys.readouterr().out
     assert "loglik in mixed precision less that in FP64: " in told and "standard errors away: range " in told
 
 

@@ -341,10 +341,10 @@ def test_wrong_logs_are_refused(field, tmp_path):
 # mixed precision
 
 
-def test_a_fit_in_mixed_precision_is_judged_in_fp64():
+def test_a_fit_in_mixed_precision_is_judged_in_fp64_where_that_is_asked_for():
     observations = simulate(Matern(2.0, 0.02, 0.5, 0.2), 400, seed=21)
     settings = FactorSettings(tile_size=50, precision_threshold=1e-4)
-    mixed = fit(observations, smoothness=0.5, method="fisher", settings=settings)
+    mixed = fit(observations, smoothness=0.5, method="fisher", exact_check="score", settings=settings)
     plain = fit(observations, smoothness=0.5, method="fisher", tolerance=1e-4)
     check = mixed.precision
     assert check is not None and plain.precision is None
@@ -422,7 +422,8 @@ def test_a_fit_goes_on_after_escalations(threshold, is_handed_on, monkeypatch):
 def test_a_fit_of_a_matrix_near_to_singular_is_as_far_from_fp64_as_its_check_says():
     observations = simulate(Matern(1.0, 0.1, 2.5, 1e-9), 200, seed=3)
     options = {"smoothness": 2.5, "nugget": 1e-9, "method": "fisher"}
-    mixed = fit(observations, **options, settings=FactorSettings(precision_threshold=1e-2, tile_size=32))
+    settings = FactorSettings(precision_threshold=1e-2, tile_size=32)
+    mixed = fit(observations, **options, exact_check="score", settings=settings)
     plain, check = fit(observations, **options), mixed.precision
     assert mixed.converged and check.shift_in_errors < 1.0
     assert plain.loglik - mixed.loglik == pytest.approx(0.5 * check.shift_in_errors**2, rel=0.2, abs=1e-2)

@@ -153,7 +153,7 @@ def test_a_check_in_fp64_that_has_no_memory_leaves_the_estimate():
     settings = FactorSettings(tile_size=32, precision_threshold=1e-2, host_budget=ENOUGH_FOR_MIXED)
     with pytest.raises(oc.BudgetError):
         fit(OBSERVATIONS, smoothness=0.5, settings=FactorSettings(tile_size=32, host_budget=ENOUGH_FOR_MIXED))
-    result = fit(OBSERVATIONS, smoothness=0.5, method="cobyqa", settings=settings)
+    result = fit(OBSERVATIONS, smoothness=0.5, method="cobyqa", exact_check="score", settings=settings)
     assert result.loglik == result.precision.loglik_mixed and result.precision.loglik is None
     assert "host memory for L" in result.precision.problem
     assert any("are those in mixed precision" in text and "host memory for L" in text for text in result.warnings)
@@ -167,8 +167,8 @@ def test_a_check_in_fp64_that_has_no_memory_leaves_the_estimate():
 def test_the_command_tells_of_a_check_in_fp64_that_was_not_made(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(precision, "scoring_step", fail)
     model = tmp_path / "model.json"
-    assert fit_words(data, "--precision-threshold", "1e-4", "--tile-size", 16, "--output", model) == 0
-    assert "how far the estimate in FP64 is was not judged: host memory for L" in capsys.readouterr().out
+    assert fit_words(data, "--precision-threshold", "1e-4", "--tile-size", 16, "--exact-check", "score", "--output", model) == 0
+    assert "how far the estimate in FP64 is could not be computed: host memory for L" in capsys.readouterr().out
     assert read_result(model).n == N
 
 

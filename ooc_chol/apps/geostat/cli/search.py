@@ -83,8 +83,8 @@ def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exact-check",
         choices=("value", "score", "skip"),
-        default="value",
-        help="with --method vecchia: one exact log-likelihood at the estimate (default), with its gradient, or none",
+        help="with --method vecchia or --precision-threshold: one log-likelihood in FP64 at the estimate, with its gradient too, "
+        "or none (default: value with vecchia, skip with a threshold, where an interval tells)",
     )
 
 

@@ -16,6 +16,7 @@ from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
 from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.covariances.planar import directional_range
 from ooc_chol.apps.geostat.covariances.reach import reach
+from ooc_chol.apps.geostat.estimation.certified_loglik import bound_text
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
@@ -154,25 +155,37 @@ def _elsewhere(model: Matern) -> tuple[str, ...]:
 
 def _stationarity_line(test: StationarityTest) -> str:
     """The likelihood ratio against the stationary model."""
+    ends = test.statistic_interval
+    known = "" if ends is None else f" (in mixed precision: between {ends[0]:.4g} and {ends[1]:.4g})"
     return (
         f"  stationary   loglik {test.loglik:.6f} without slopes: likelihood ratio {test.statistic:.2f} on {test.degrees} "
-        f"degree{'s' if test.degrees > 1 else ''} of freedom, p {test.p_value:.2g}"
+        f"degree{'s' if test.degrees > 1 else ''} of freedom, p {test.p_value:.2g}{known}"
     )
 
 
 def _precision_lines(check: PrecisionCheck) -> list[str]:
-    """What mixed precision changed of an estimate."""
-    if check.loglik_error is None:
-        lines = [f"  precision    loglik in mixed precision, not judged in FP64: {check.problem}"]
-        if check.lower is None or check.upper is None:
-            return lines
-        return [*lines, f"               that of exact arithmetic is between {check.lower:.6f} and {check.upper:.6f}"]
-    lines = [f"  precision    loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}"]
+    """What mixed precision may have changed of an estimate, and what it did."""
+    lines = [f"  precision    {_certified_text(check)}"]
+    if len(check.thresholds) > 1:
+        used = ", then ".join("in FP64" if each is None else f"at {each:.3g}" for each in check.thresholds)
+        lines.append(f"               searched {used}, where the log-likelihood was not known closely before")
+    if check.loglik_error is not None:
+        lines.append(f"               loglik in mixed precision less that in FP64: {check.loglik_error:+.3g}")
     if check.shift is None or check.shift_in_errors is None:
-        return [*lines, f"               how far the estimate in FP64 is was not judged: {check.problem}"]
+        return lines
     shifts = ", ".join(f"{name} {100 * shift:+.2g} %" for name, shift in check.shift.items())
     away = f"the estimate in FP64 is {check.shift_in_errors:.2g} standard errors away"
     return [*lines, f"               {away}: {shifts or 'nothing to shift'}"]
+
+
+def _certified_text(check: PrecisionCheck) -> str:
+    """What the factor certifies of the log-likelihood."""
+    if check.most_off is None:
+        return f"nothing is certified of the log-likelihood in mixed precision: {check.problem}"
+    return (
+        f"FP64 would give the same log-likelihood to {bound_text(check.most_off)}; that of exact arithmetic is between "
+        f"{check.lower:.6f} and {check.upper:.6f}"
+    )
 
 
 def _vecchia_lines(check: VecchiaCheck) -> list[str]:

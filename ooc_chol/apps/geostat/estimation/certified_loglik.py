@@ -18,6 +18,24 @@ _U, _SMALL = 2.0**-53, 1e-9
 _NOTHING = -math.inf, math.inf
 
 
+def most_off(loglik: float, interval: tuple[float, float] | None) -> float:
+    """The most that a log-likelihood is off that of exact arithmetic; infinite where nothing is known."""
+    return math.inf if interval is None else max(interval[1] - loglik, loglik - interval[0])
+
+
+def bound_text(most: float) -> str:
+    """A bound to one digit, rounded up."""
+    if not 0.0 < most < math.inf:
+        return f"{most:g}"
+    unit = 10.0 ** math.floor(math.log10(most))
+    return f"{math.ceil(most / unit) * unit:.1g}"
+
+
+def gain_interval(larger: tuple[float, float] | None, smaller: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Where the difference of two log-likelihoods lies that are known by their intervals; None where one is not."""
+    return None if larger is None or smaller is None else (larger[0] - smaller[1], larger[1] - smaller[0])
+
+
 def loglik_interval(
     factor: oc.CholeskyFactor, observations: Observations, mean: Whitened, variance: float | None, *, reml: bool
 ) -> tuple[float, float]:

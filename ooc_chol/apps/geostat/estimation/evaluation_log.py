@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO, final
@@ -202,6 +203,8 @@ def _content(known: Known) -> dict[str, Any]:
         return {"loglik": None}
     content = {name: value for name, value in vars(known.likelihood).items() if name not in ("model", "seconds", "interval")}
     content |= {"variance": known.likelihood.model.variance, "gradient": known.gradient}
+    if known.likelihood.interval is not None:
+        content["interval"] = [end if math.isfinite(end) else None for end in known.likelihood.interval]
     content |= {"information": known.information, "gradient_error": known.gradient_error}
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in content.items()}
 
@@ -221,10 +224,19 @@ def _known(line: Mapping[str, Any], space: SearchSpace[Any], point: NDArray[np.f
         logdet=_number(line["logdet"]),
         seconds=_number(line["seconds"]),
         reml=bool(line["reml"]),
+        interval=_interval(line.get("interval")),
     )
     shapes = {"gradient": (k,), "information": (k, k), "gradient_error": (k,)}
     arrays = (None if line[name] is None else _array(line[name], shape) for name, shape in shapes.items())
     return Known(likelihood, *arrays)
+
+
+def _interval(value: Any) -> tuple[float, float] | None:
+    """An interval of a line, whose ends are null where nothing was certified; older logs have none."""
+    if value is None:
+        return None
+    lower, upper = value
+    return (-math.inf, math.inf) if lower is None and upper is None else (_number(lower), _number(upper))
 
 
 def _number(value: object) -> float:

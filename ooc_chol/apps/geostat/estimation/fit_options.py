@@ -40,7 +40,7 @@ class FitOptions:
     max_evaluations: int
     neighbours: int
     starts: Starts
-    exact_check: ExactCheck
+    exact_check: ExactCheck | None
     settings: FactorSettings
 
     def check(self, observations: Observations) -> None:
@@ -65,14 +65,25 @@ class FitOptions:
             raise ValueError(
                 "starts is 'subset', which is for fits without covariance; there are 'auto', 'template' and 'vecchia'"
             )
-        if method != "vecchia" and exact_check != "value":
-            raise ValueError(f"exact_check is {exact_check!r}, but {method} is exact; it is for method 'vecchia'")
+        is_exact = method != "vecchia" and self.settings.precision_threshold is None
+        if is_exact and exact_check not in (None, "value"):
+            raise ValueError(
+                f"exact_check is {exact_check!r}, but {method} is exact; it is for method 'vecchia' and for precision_threshold"
+            )
         if method == "vecchia" and self.settings.precision_threshold is not None:
-            raise ValueError("Vecchia's approximation runs in FP64, and its exact check must: leave precision_threshold out")
+            raise ValueError(
+                "Vecchia's approximation runs in FP64, and its exact check must: leave precision_threshold out, or search "
+                "exactly from where the approximation is largest (starts='vecchia', without method)"
+            )
 
     def search_method(self, observations: Observations) -> Method:
         """How the maximum is searched for."""
         return checked_method(self.method)
+
+    @property
+    def factors(self) -> bool:
+        """Whether any matrix is factored."""
+        return checked_method(self.method) != "vecchia" or self.vecchia.exact_check != "skip"
 
     def spaces(self, observations: Observations) -> list[SearchSpace[Any]]:
         """A space for each search: one for each smoothness that is tried, or that of the covariance function."""
@@ -91,7 +102,7 @@ class FitOptions:
     def refusal(self, observations: Observations) -> oc.BudgetError | None:
         """Why the exact check of an approximate estimate cannot run, if so; raises where the search itself cannot."""
         is_approximate = self.search_method(observations) == "vecchia"
-        if is_approximate and self.exact_check == "skip":
+        if not self.factors:
             return None
         refusal = self.settings.refusal(observations.n)
         if refusal is not None and not is_approximate:
@@ -112,7 +123,9 @@ class FitOptions:
     @property
     def vecchia(self) -> VecchiaOptions:
         """What is done with Vecchia's approximation."""
-        return VecchiaOptions(self.neighbours, self.starts, self.exact_check)
+        # an interval takes the place of FP64's value
+        usual: ExactCheck = "value" if self.settings.precision_threshold is None else "skip"
+        return VecchiaOptions(self.neighbours, self.starts, usual if self.exact_check is None else self.exact_check)
 
 
 def checked_method(method: Method | None) -> Method:

@@ -47,6 +47,8 @@ class SmoothnessTrial:
         most.
     gain, errors : float or None
         These two as numbers, in units of the log-likelihood and in standard errors; None of a search without derivatives.
+    interval : (float, float) or None
+        Where the log-likelihood of exact arithmetic lies, in mixed precision; None in FP64, and where nothing is certified.
     """
 
     smoothness: float | None
@@ -59,6 +61,7 @@ class SmoothnessTrial:
     message: str
     gain: float | None = None
     errors: float | None = None
+    interval: tuple[float, float] | None = None
 
     __repr__ = oc.brief_repr
 
@@ -72,7 +75,8 @@ class FitResult(Generic[Model]):
     model : AbstractCovariance
         Covariance function, variance and nugget in squared units of the values.
     loglik : float
-        Log-likelihood at the estimate: with ``method="vecchia"`` the exact one, unless that was not computed (``vecchia``).
+        Log-likelihood at the estimate: with ``method="vecchia"`` the exact one, unless that was not computed (``vecchia``); with
+        a ``precision_threshold`` that of mixed precision, unless FP64's was asked for (``precision``).
     n : int
         Number of observations.
     mean_columns : tuple of str
@@ -103,7 +107,7 @@ class FitResult(Generic[Model]):
     reused : int
         Evaluations that came from the log of an earlier run.
     precision : PrecisionCheck or None
-        What mixed precision changed; None for a fit in FP64.
+        What mixed precision may have changed; None for a fit in FP64.
     vecchia : VecchiaCheck or None
         How far Vecchia's approximation is from exact; None for an exact fit.
     start : {"template", "subset", "vecchia", "variogram", "log"}
@@ -190,6 +194,22 @@ class FitResult(Generic[Model]):
         n = self.n - (len(self.coefficients) if self.reml else 0)
         return self.parameters * math.log(n) - 2.0 * self.loglik
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where the log-likelihood of exact arithmetic lies, of a fit in mixed precision; None in FP64, and if unknown."""
+        check = self.precision
+        return None if check is None or check.lower is None or check.upper is None else (check.lower, check.upper)
+
+    @property
+    def aic_interval(self) -> tuple[float, float] | None:
+        """Where :attr:`aic` of exact arithmetic lies, as :attr:`interval`."""
+        return _criterion_interval(self.aic, self.loglik, self.interval)
+
+    @property
+    def bic_interval(self) -> tuple[float, float] | None:
+        """Where :attr:`bic` of exact arithmetic lies, as :attr:`interval`."""
+        return _criterion_interval(self.bic, self.loglik, self.interval)
+
     def to_dict(self) -> dict[str, Any]:
         """The result as plain data for JSON; the schema is in ``docs/geostat.md``."""
         return {
@@ -202,6 +222,9 @@ class FitResult(Generic[Model]):
             "loglik": self.loglik,
             "aic": self.aic,
             "bic": self.bic,
+            "interval": self.interval,
+            "aic_interval": self.aic_interval,
+            "bic_interval": self.bic_interval,
             "n": self.n,
             "method": self.method,
             "reml": self.reml,
@@ -220,3 +243,8 @@ class FitResult(Generic[Model]):
             "trials": [vars(trial) for trial in self.trials],
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],
         }
+
+
+def _criterion_interval(value: float, loglik: float, interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The interval of a criterion of which twice the log-likelihood is taken off."""
+    return None if interval is None else (value - 2.0 * (interval[1] - loglik), value - 2.0 * (interval[0] - loglik))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic
 
 import numpy as np
@@ -11,20 +13,22 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.certified_search import NEAR_RADIUS, Stages, in_stages, is_near_end
 from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.gradient import has_exact_gradient
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
-from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions, Objective
+from ooc_chol.apps.geostat.estimation.objective import AbstractEvaluationMemory, LikelihoodOptions, Objective
 from ooc_chol.apps.geostat.estimation.optimizers import DERIVATIVE_FREE, Method, search_from
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, SearchSpace
-from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
+from ooc_chol.apps.geostat.estimation.search_end import SearchEnd, SearchLimits
 from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 from ooc_chol.apps.geostat.estimation.variogram_start import variogram_start
 from ooc_chol.apps.geostat.estimation.vecchia import graph_of
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
 from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, approximate_maximum, approximate_start
+from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Trust-region radius of the first steps on the subset, where the start is rough.
 _SUBSET_RADIUS = 1.0
@@ -41,6 +45,8 @@ class Outcome(Generic[Model]):
     likelihood: Likelihood  #: The largest value
     point: NDArray[np.float64]  #: (k,) coordinates of it in ``space``
     space: SearchSpace[Model]
+    thresholds: tuple[float | None, ...] = ()  #: Of the searches that led there, each on from the one before; None for FP64
+    problem: str | None = None  #: Why the value is not known closely, in mixed precision
 
 
 @dataclass(eq=False)
@@ -59,6 +65,10 @@ class Search:
     reused: int = 0
     start: str = "subset"  #: Where the last search came from
 
+    def __post_init__(self) -> None:
+        #: The threshold of the first search, None for FP64
+        self.asked = self.options.settings.precision_threshold
+
     def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> Outcome[Model]:
         """Find a start, then search with all observations."""
         return self.maximise_from(space, self._begin(space, given))
@@ -68,7 +78,7 @@ class Search:
         if self.method in DERIVATIVE_FREE:
             start = space.raised(start)
         if self.method == "vecchia":
-            objective, end = approximate_maximum(
+            found = approximate_maximum(
                 self.observations,
                 space,
                 start,
@@ -78,16 +88,15 @@ class Search:
                 progress=self.progress,
                 memory=self.memory,
             )
+            stages = Stages((found[0],), found[1])
         else:
-            expected = self._information_graph(space, start)
-            objective = Objective(self.observations, space, self.options, self.progress, self.memory, expected=expected)
-            end = search_from(objective, start, self.method, self.limits)
-            self.options = objective.options
-        if self.method in (*DERIVATIVE_FREE, "lbfgs"):  # scoring goes to the floor itself
-            self._try_floor(objective)
-        self.evaluations += objective.evaluations
-        self.reused += objective.reused
-        likelihood, point = objective.best, objective.best_point
+            exactly = partial(self._exactly, space, self._information_graph(space, start))
+            stages = in_stages(exactly, self.options.settings, start, n=self.observations.n, progress=self.progress)
+            self.options = stages.last.options
+        evaluations = [evaluation for objective in stages.objectives for evaluation in objective.evaluations]
+        self.evaluations += evaluations
+        self.reused += sum(objective.reused for objective in stages.objectives)
+        likelihood, point, end = stages.last.best, stages.last.best_point, stages.end
         assert likelihood is not None and point is not None, "search_from raises when no matrix is positive definite"
         correlation = space.correlation(point)
         trial = SmoothnessTrial(
@@ -95,14 +104,41 @@ class Search:
             loglik=likelihood.loglik,
             range=correlation.values.get("range"),
             nugget_ratio=correlation.nugget,
-            evaluations=len(objective.evaluations),
-            not_positive_definite=objective.not_positive_definite,
+            evaluations=len(evaluations),
+            not_positive_definite=sum(objective.not_positive_definite for objective in stages.objectives),
             converged=end.converged,
             message=end.message,
             gain=end.gain,
             errors=end.errors,
+            interval=None if likelihood.interval is None or likelihood.interval[0] == -math.inf else likelihood.interval,
         )
-        return Outcome(trial, likelihood, point, space)
+        return Outcome(trial, likelihood, point, space, stages.thresholds, stages.problem)
+
+    def _exactly(
+        self, space: SearchSpace[Any], expected: Conditioning | None, settings: FactorSettings, start: NDArray[np.float64]
+    ) -> tuple[Objective, SearchEnd]:
+        """Search on the exact likelihood with some settings."""
+        threshold, method, limits = settings.precision_threshold, self.method, self.limits
+        objective = Objective(
+            self.observations,
+            space,
+            replace(self.options, settings=settings),
+            self.progress,
+            self._memory_at(threshold),
+            expected=expected,
+            may_end=partial(is_near_end, limits, space) if self.asked is not None else None,
+        )
+        if threshold != self.asked:
+            limits = replace(limits, radius=NEAR_RADIUS)
+        assert method != "vecchia", "that is not exact"
+        end = search_from(objective, start, method, limits)
+        if method != "fisher":  # scoring goes to the floor itself
+            self._try_floor(objective)
+        return objective, end
+
+    def _memory_at(self, threshold: float | None) -> AbstractEvaluationMemory:
+        """Where evaluations at a threshold are kept: those at the one that was asked for are the fit's own."""
+        return self.memory if threshold == self.asked else self.memory.section(f"threshold {threshold!r}")
 
     def _information_graph(self, space: SearchSpace[Any], start: NDArray[np.float64]) -> Conditioning | None:
         """Neighbours by which GPUs tell the information of a large fit in milliseconds; None where probes or exact sums do.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
-from ooc_chol.apps.geostat.estimation.fit_result import FitResult
+from ooc_chol.apps.geostat.estimation.fit_result import FitResult, SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import VARIANCE
 from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit
@@ -28,7 +28,7 @@ class FitUnit:
             loglik=self._loglik(found.loglik),
             coefficients=self.unit.coefficients_back(found.coefficients, found.mean_columns),
             coefficient_covariance=self.unit.covariance_back(found.coefficient_covariance),
-            trials=tuple(self._logliks(trial, "loglik") for trial in found.trials),
+            trials=tuple(map(self._trial, found.trials)),
             evaluations=tuple(map(self.evaluation, found.evaluations)),
             precision=self._logliks(found.precision, "loglik", "loglik_mixed", "lower", "upper"),
             vecchia=self._logliks(found.vecchia, "loglik", "loglik_exact"),
@@ -45,6 +45,12 @@ class FitUnit:
     def told(self, on_estimate: Callable[[FitResult[Any]], None] | None) -> Callable[[FitResult[Any]], None] | None:
         """A function that is called with results, called with them in the unit of the values."""
         return None if on_estimate is None else lambda found: on_estimate(self.result(found))
+
+    def _trial(self, found: SmoothnessTrial) -> SmoothnessTrial:
+        """A trial in the unit of the values."""
+        ends = found.interval
+        interval = None if ends is None else (self._loglik(ends[0]), self._loglik(ends[1]))
+        return replace(found, loglik=self._loglik(found.loglik), interval=interval)
 
     def _loglik(self, loglik: float) -> float:
         return self.unit.loglik_back(loglik, self.freedom)
@@ -73,6 +79,10 @@ class ProgressInUnit(AbstractFitProgress):
     def evaluation_finished(self, evaluation: Evaluation) -> None:
         """Hand on the evaluation in the unit of the values."""
         self._progress.evaluation_finished(self._unit.evaluation(evaluation))
+
+    def remarked(self, text: str) -> None:
+        """Hand it on."""
+        self._progress.remarked(text)
 
     def close(self) -> None:
         """Hand it on."""

@@ -25,11 +25,11 @@ from ooc_chol.apps.geostat.estimation.gradient import TraceSums
 from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
 from ooc_chol.apps.geostat.estimation.optimizers import Method
-from ooc_chol.apps.geostat.estimation.precision import check_precision
+from ooc_chol.apps.geostat.estimation.precision import certified_check, checked_in_fp64
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
 from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
-from ooc_chol.apps.geostat.estimation.smoothness_choice import Chosen, choose_smoothness
+from ooc_chol.apps.geostat.estimation.smoothness_choice import Chosen, choose_smoothness, overlap_text
 from ooc_chol.apps.geostat.estimation.stationary_search import stationary_search
 from ooc_chol.apps.geostat.estimation.structure_check import structure_warning
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
@@ -60,7 +60,7 @@ def fit(
     max_evaluations: int = 200,
     neighbours: int = NEIGHBOURS,
     starts: Starts = "auto",
-    exact_check: ExactCheck = "value",
+    exact_check: ExactCheck | None = None,
     settings: FactorSettings | None = None,
     progress: AbstractFitProgress | None = None,
     log: str | os.PathLike[str] | None = None,
@@ -110,9 +110,10 @@ def fit(
         sites (``"subset"``); where Vecchia's approximation is largest (``"vecchia"``), to a tenth of a standard error and on up
         to 20,000 of the conditional densities; or that for 5,000 observations or more, else one of the former. Of a Matérn model
         ``"variogram"``: the least-squares fit of its semivariogram.
-    exact_check : {"value", "score", "skip"}
-        With ``method="vecchia"``: one exact log-likelihood at the estimate; with its gradient too, so that it is told how many
-        standard errors away the exact estimate is; or nothing exact.
+    exact_check : {"value", "score", "skip"}, optional
+        With ``method="vecchia"`` or a ``precision_threshold``: one exact log-likelihood in FP64 at the estimate; with its
+        gradient too, so that it is told how many standard errors away the exact estimate is; or none. When not given, the value
+        with ``"vecchia"``, and none with a threshold, where the interval of the last evaluation says how far off it is.
     settings : FactorSettings, optional
         How every factorization runs: tile size, devices, budgets, store, precision.
     progress : AbstractFitProgress, optional
@@ -218,7 +219,7 @@ def fit(
     given = options.start(spaces[0])
     log_file, resumed = (None if path is None else Path(path) for path in (log, resume))
     _check_files(options.settings, log_file, resumed)
-    if exact_check != "skip":
+    if options.factors:
         options.settings.try_out()
     refusal = options.refusal(observations)
     memory = oc.HostMemory(spare=True)
@@ -311,20 +312,21 @@ def _result(observations: Observations, search: Search, chosen: Chosen, start: f
 
 
 def _judged(result: FitResult[Any], search: Search, chosen: Chosen, refusal: oc.BudgetError | None) -> FitResult[Any]:
-    """The result with its warnings: in mixed precision judged in FP64, of the approximation by the exact likelihood."""
-    best, texts = chosen.best, [chosen.warning]
-    if search.options.settings.precision_threshold is not None:
-        found, precision = check_precision(search.observations, best.space, best.point, search.options, mixed=best.likelihood)
-        texts.append(precision.warning)
-        model = _canonical(best.space.model(best.point, found.model.variance), result.estimated)
-        result = replace(
-            result,
-            model=model,
-            loglik=found.loglik,
-            coefficients=found.coefficients,
-            coefficient_covariance=found.coefficient_covariance,
-            precision=precision,
-        )
+    """The result with its warnings: in mixed precision with what is certified, of the approximation by the exact likelihood."""
+    best, texts, exact_check = chosen.best, [chosen.warning], search.vecchia.exact_check
+    if search.asked is not None:
+        precision = certified_check(best.likelihood, search.asked, best.thresholds, best.problem)
+        if exact_check != "skip":
+            where, has_score = (best.space, best.point), exact_check == "score"
+            found, precision = checked_in_fp64(precision, search.observations, where, search.options, has_score=has_score)
+            if found is not None:
+                model = _canonical(best.space.model(best.point, found.model.variance), result.estimated)
+                spread = found.coefficient_covariance
+                result = replace(
+                    result, model=model, loglik=found.loglik, coefficients=found.coefficients, coefficient_covariance=spread
+                )
+        result = replace(result, precision=precision)
+        texts += [precision.warning, overlap_text(chosen.outcomes)]
     texts.append(search.memory.problem)
     if search.method == "vecchia":
         check = check_vecchia(

@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, final
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.errors import STEP_ERRORS
+from ooc_chol.apps.geostat.estimation.certified_loglik import loglik_interval, most_off
 from ooc_chol.apps.geostat.estimation.gradient import PROBES, LikelihoodGradient, TraceSums, assembled, has_exact_gradient, score
-from ooc_chol.apps.geostat.estimation.likelihood import Likelihood, correlation_of, evaluated
+from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Likelihood, correlation_of, evaluated
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
 from ooc_chol.apps.geostat.estimation.vecchia import approximated
@@ -31,7 +33,7 @@ _INFORMATION_LIMIT = 600
 
 @contextmanager
 def _small_pivots_allowed() -> Iterator[None]:
-    """Without a word of pivots that rounding changes: a search passes such models, and its estimate is judged in FP64."""
+    """Without a word of pivots that rounding changes: a search passes such models, and the interval at its end tells."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", oc.PrecisionWarning)
         yield
@@ -62,10 +64,22 @@ class Known:
         """The value; minus infinity where the matrix is not positive definite."""
         return -math.inf if self.likelihood is None else self.likelihood.loglik
 
-    def suffices(self, gradient: bool, information: bool) -> bool:
+    @property
+    def hidden(self) -> float:
+        """The most that the value is off where its interval is known: smaller differences tell nothing."""
+        interval = None if self.likelihood is None else self.likelihood.interval
+        return 0.0 if interval is None else most_off(self.loglik, interval)
+
+    def suffices(self, gradient: bool, information: bool, certified: bool = False) -> bool:
         """Whether nothing that is wanted is missing."""
         has_all = (self.gradient is not None or not gradient) and (self.information is not None or not information)
-        return self.likelihood is None or has_all
+        return self.likelihood is None or (has_all and (self.likelihood.interval is not None or not certified))
+
+    def besides(self, before: Known | None) -> Known:
+        """What is known now, with the derivatives that an earlier evaluation at the same point had."""
+        if before is None or self.likelihood is None or self.gradient is not None:
+            return self
+        return replace(before, likelihood=self.likelihood)
 
 
 class AbstractEvaluationMemory(ABC):
@@ -103,6 +117,8 @@ class Objective:
     memory: AbstractEvaluationMemory = field(default_factory=NoMemory)  #: Evaluations of an earlier run, and where these are kept
     graph: Conditioning | None = None  #: Neighbours with which Vecchia's approximation takes the place of the exact value
     expected: Conditioning | None = None  #: Neighbours with which it tells the information of exact values, in place of probes
+    #: Where a search may end, so that the open factor certifies the value; nowhere when not given
+    may_end: Callable[[NDArray[np.float64], Known], bool] | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
     reused: int = 0
     best: Likelihood | None = None
@@ -131,15 +147,32 @@ class Objective:
         """Number of evaluations whose matrix was not positive definite."""
         return sum(not math.isfinite(evaluation.loglik) for evaluation in self.evaluations)
 
-    def _recall_or_evaluate(self, point: NDArray[np.float64], gradient: bool, information: bool) -> Known:
+    def settle(self, point: NDArray[np.float64]) -> None:
+        """Take a point that was evaluated for the best, whatever other values say."""
+        self.best, self.best_point = self._known[point.tobytes()].likelihood, point
+
+    def certify_best(self) -> None:
+        """Have the interval of the best value: by one more factorization where no evaluation has it."""
+        assert self.best_point is not None, "there is a best point"
+        known = self._known[self.best_point.tobytes()]
+        if not known.suffices(False, False, certified=True):
+            known = self._recall_or_evaluate(self.best_point, False, False, certified=True)
+            if known.likelihood is None:
+                assert self.last_error is not None
+                raise self.last_error
+            self._known[self.best_point.tobytes()], self.best = known, known.likelihood
+
+    def _recall_or_evaluate(
+        self, point: NDArray[np.float64], gradient: bool, information: bool, certified: bool = False
+    ) -> Known:
         correlation = self.space.correlation(point)
         self.progress.evaluation_started(correlation)
         start = time.perf_counter()
         known = self.memory.find(self.space, point)
-        if known is not None and known.suffices(gradient, information):
+        if known is not None and known.suffices(gradient, information, certified):
             self.reused += 1
         else:
-            known = self._evaluate(correlation, self.space.variance(point), gradient, information)
+            known = self._evaluate(point, gradient, information, certified).besides(known)
             self.memory.keep(self.space, point, known, time.perf_counter() - start)
         if known.likelihood is not None and (self.best is None or known.loglik > self.best.loglik):
             self.best, self.best_point = known.likelihood, point
@@ -152,9 +185,9 @@ class Objective:
         return known
 
     @_small_pivots_allowed()
-    def _evaluate(self, correlation: AbstractCovariance, variance: float | None, gradient: bool, information: bool) -> Known:
+    def _evaluate(self, point: NDArray[np.float64], gradient: bool, information: bool, certified: bool) -> Known:
         """One factorization, and what follows from it."""
-        options = self.options
+        options, correlation, variance = self.options, self.space.correlation(point), self.space.variance(point)
         try:
             if self.graph is not None:
                 return self._approximate(self.graph, correlation, variance, gradient or information)
@@ -170,7 +203,7 @@ class Objective:
                 # all evaluations factor matrices of one order: the first plan serves them all
                 self.options = replace(options, settings=options.settings.reusing(found.factor.report.plan))
                 if not (gradient or information):
-                    return Known(found.likelihood)
+                    return Known(self._certified(found, variance) if certified else found.likelihood)
                 is_told = self.expected is not None and found.probed is not None
                 full = score(
                     found,
@@ -184,10 +217,21 @@ class Objective:
                     full = replace(full, information=self._expected_information(full.likelihood.model))
                 slope, expected = profiled(self.space, full)
                 error = np.abs(self.space.jacobian(full.likelihood.model)[: len(slope)]) @ full.standard_error
-                return Known(found.likelihood, slope, expected, error)
+                known = Known(found.likelihood, slope, expected, error)
+                if self.may_end is None or expected is None or not self.may_end(point, known):
+                    return known
+                try:
+                    return replace(known, likelihood=self._certified(found, variance))
+                except STEP_ERRORS:
+                    return known  # who needs the interval asks again, and hears why there is none
         except oc.NotPositiveDefiniteError as error:
             self.last_error = error
             return Known(None)
+
+    def _certified(self, found: Evaluated, variance: float | None) -> Likelihood:
+        """The value with its interval, by the open factor."""
+        interval = loglik_interval(found.factor, found.observations, found.whitened, variance, reml=self.options.reml)
+        return replace(found.likelihood, interval=interval)
 
     def _expected_information(self, model: AbstractCovariance) -> NDArray[np.float64] | None:
         """The information of Vecchia's approximation, which has no Monte-Carlo error and takes no reading of L."""

@@ -103,6 +103,15 @@ class AbstractFitProgress(ABC):
             Point, log-likelihood and seconds.
         """
 
+    def remarked(self, text: str) -> None:  # noqa: B027  # subclasses from before there were remarks go on without them
+        """Hear a remark on how the search goes on, and do nothing about it unless a subclass does.
+
+        Parameters
+        ----------
+        text : str
+            A sentence without its full stop.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Leave the terminal tidy; a second call does nothing."""
@@ -154,6 +163,12 @@ class LineProgress(AbstractFitProgress):
         self._waiting = f"evaluation {self._count}: {where}: {value}, best {self._best:.3f}, {evaluation.seconds:.2f} s"
         if time.perf_counter() - self._told >= self._every_seconds and self._count % _every(self._count) == 0:
             self._tell()
+
+    def remarked(self, text: str) -> None:
+        """Write it, behind the line of the last evaluation."""
+        self._tell()
+        self._waiting = text
+        self._tell()
 
     def close(self) -> None:
         """Write the line of the last evaluation, unless that was done."""
@@ -226,6 +241,10 @@ class TerminalProgress(AbstractFitProgress):
         self._best = max(self._best, evaluation.loglik)
         self._spent += evaluation.seconds
         self._bar.set_postfix_str(f"{self._spent / self._count:.2f} s each", refresh=True)
+
+    def remarked(self, text: str) -> None:
+        """Write it above the line."""
+        self._bar.write(text, file=self._bar.fp)
 
     def close(self) -> None:
         """Clear the line."""

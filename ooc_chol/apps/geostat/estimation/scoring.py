@@ -14,6 +14,7 @@ from ooc_chol.apps.geostat.estimation.search_end import (
     NOISE_AT_END,
     ROUNDING,
     USED_UP,
+    WIDEST,
     SearchEnd,
     SearchLimits,
     converged_by,
@@ -42,7 +43,8 @@ def fisher_scoring(objective: Objective, point: NDArray[np.float64], limits: Sea
 
     The likelihood of data is often half or twice as curved as expected, so that plain scoring approaches the maximum by halves or
     jumps over it; the curvature that the last steps have shown takes the place of that expected. The trust region is an ellipsoid
-    of the information: its radius counts standard errors.
+    of the information: its radius counts standard errors. Where values are not known closely enough to judge a step, what the
+    next one promises does.
     """
     first, radius = len(objective.evaluations) - 1, math.inf
     known = objective.at(point, gradient=True, information=True)
@@ -53,6 +55,8 @@ def fisher_scoring(objective: Objective, point: NDArray[np.float64], limits: Sea
             return converged_by(step)
         if step.gain <= step.noise or is_noise(objective, point, known):
             return ended_in_noise(step)
+        if step.gain <= known.hidden and known.hidden > WIDEST:
+            return ended_in_rounding(step)
         for _ in range(_MOST_TRIALS):
             if len(objective.evaluations) - first >= limits.max_evaluations:
                 return stopped_before(step, USED_UP)
@@ -60,12 +64,16 @@ def fisher_scoring(objective: Objective, point: NDArray[np.float64], limits: Sea
             trial = _inside(objective, point + tried.move)
             found = objective.at(trial, gradient=True, information=True)
             share = (found.loglik - known.loglik) / tried.gain
+            if tried.gain <= known.hidden and found.gradient is not None:
+                share = 1.0 - scoring_step(objective.space, trial, found, changes).gain / tried.gain
             radius = _next_radius(radius, tried, share)
             if share > _LEAST_SHARE:
                 break
         else:
             return _stuck(objective, point, known, step)
         changes.append(_change((point, trial), known, found))
+        if tried.gain <= known.hidden:
+            objective.settle(trial)
         point, known = trial, found
 
 
@@ -100,6 +108,6 @@ def _stuck(objective: Objective, point: NDArray[np.float64], known: Known, step:
     if is_noise(objective, point, known, errors=NOISE_AT_END):
         return ended_in_noise(step)
     threshold = objective.options.settings.precision_threshold or 0.0
-    if step.gain <= max(1e3 * ROUNDING * abs(known.loglik), threshold * objective.observations.n):
+    if step.gain <= max(1e3 * ROUNDING * abs(known.loglik), threshold * objective.observations.n, known.hidden):
         return ended_in_rounding(step)
     return stopped_before(step, "no step along the score raises the log-likelihood any more")

@@ -20,6 +20,10 @@ ROUNDING = 1e-13
 #: Log-likelihood that a fit leaves to be gained unless told otherwise: the maximum is within ten times this.
 TOLERANCE = 1e-5
 
+#: A log-likelihood in mixed precision that is known no closer than this is searched for with more digits: it changes an AIC by a
+#: tenth.
+WIDEST = 0.05
+
 USED_UP = "the evaluations allowed are used up"
 
 

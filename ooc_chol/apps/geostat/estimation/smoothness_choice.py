@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
+from ooc_chol.apps.geostat.estimation.certified_loglik import gain_interval
 from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
 from ooc_chol.apps.geostat.estimation.fit_search import Outcome, Search
 from ooc_chol.apps.geostat.estimation.smoothness_check import sampled_comparison
@@ -42,6 +44,22 @@ def choose_smoothness(search: Search, options: FitOptions, chosen: Chosen) -> Ch
     return Chosen(chosen.outcomes, best, found, rejection_text(found, search.observations.n))
 
 
+def overlap_text(outcomes: Sequence[Outcome[Any]]) -> str | None:
+    """Say that mixed precision does not tell which of several smoothnesses is best; None where it does."""
+    kept = [outcome.trial for outcome in outcomes if "smoothness" not in outcome.space.names]
+    best = max(kept, key=lambda trial: trial.loglik, default=None)
+    if best is None or best.interval is None:
+        return None
+    near = [trial for trial in kept if trial is best or (trial.interval is not None and trial.interval[1] > best.interval[0])]
+    if len(near) < 2:
+        return None
+    names = " and ".join(f"{trial.smoothness:g}" for trial in near)
+    return (
+        f"which of smoothness {names} has the larger likelihood is not told in mixed precision, as their intervals overlap; a "
+        "smaller precision_threshold may tell"
+    )
+
+
 def _with_estimated(search: Search, options: FitOptions, chosen: Chosen, model: Matern) -> Chosen:
     """Search over the smoothness, too, from the best of a few, and take that where it rejects the best."""
     best = chosen.best
@@ -49,5 +67,6 @@ def _with_estimated(search: Search, options: FitOptions, chosen: Chosen, model: 
     found = search.maximise_from(space, space.point(model))
     correlation = space.correlation(found.point)
     gain = found.likelihood.loglik - best.likelihood.loglik
-    comparison = compared(model.smoothness, correlation.smoothness, gain, choose=True)
+    interval = gain_interval(found.trial.interval, best.trial.interval)
+    comparison = compared(model.smoothness, correlation.smoothness, gain, choose=True, interval=interval)
     return Chosen((*chosen.outcomes, found), found if comparison.taken == "estimated" else best, comparison)

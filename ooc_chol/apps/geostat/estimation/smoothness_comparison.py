@@ -45,6 +45,8 @@ class SmoothnessComparison:
         Which of the two the model of the fit has.
     densities : int or None
         The likelihoods are Vecchia's of so many conditional densities, a sample; None where they are those of the fit.
+    gain_interval : (float, float) or None
+        Where the gain of exact arithmetic lies, of likelihoods in mixed precision; None in FP64, and where one is not certified.
     """
 
     kept: float
@@ -53,6 +55,7 @@ class SmoothnessComparison:
     p_value: float
     taken: Literal["kept", "estimated"]
     densities: int | None = None
+    gain_interval: tuple[float, float] | None = None
 
     __repr__ = oc.brief_repr
 
@@ -62,6 +65,12 @@ class SmoothnessComparison:
         return self.p_value < REJECTED
 
     @property
+    def is_close(self) -> bool:
+        """Whether other values within the intervals of the likelihoods would be judged otherwise."""
+        ends = self.gain_interval
+        return ends is not None and len({_p_value(end) < REJECTED for end in (*ends, self.gain)}) > 1
+
+    @property
     def aic_difference(self) -> float:
         """Akaike's criterion with the estimated one less that with the kept one: negative where estimating is worth it."""
         return 2.0 - 2.0 * self.gain
@@ -69,6 +78,9 @@ class SmoothnessComparison:
     def __str__(self) -> str:
         """What was compared, with which outcome."""
         ratio = f"{self.gain:.3g} more log-likelihood (p {self.p_value:.2g}, AIC {self.aic_difference:+.3g})"
+        if self.is_close and self.gain_interval is not None:
+            low, high = self.gain_interval
+            ratio += f", known to be {low:.3g} to {high:.3g} in mixed precision, which may decide otherwise,"
         if self.taken == "estimated":
             return f"estimated, with {ratio} than the best of {_FEW}, {self.kept:g}, which that rejects; {ADVICE}"
         return f"{self.kept:g}, the best of {_FEW}, is kept: the estimate {self.estimated:.4g} has only {ratio}"
@@ -77,14 +89,25 @@ class SmoothnessComparison:
 _FEW = f"{', '.join(f'{nu:g}' for nu in SMOOTHNESS[:-1])} and {SMOOTHNESS[-1]:g}"
 
 
+def _p_value(gain: float) -> float:
+    """The probability of a larger gain if the kept smoothness is right."""
+    return float(chdtrc(1, 2.0 * max(0.0, gain)))
+
+
 def compared(
-    kept: float, estimated: float, gain: float, *, densities: int | None = None, choose: bool = False
+    kept: float,
+    estimated: float,
+    gain: float,
+    *,
+    densities: int | None = None,
+    choose: bool = False,
+    interval: tuple[float, float] | None = None,
 ) -> SmoothnessComparison:
     """The comparison with its p-value; with ``choose`` the estimated one is taken where the kept one is rejected."""
     gain = max(0.0, gain)
-    p_value = float(chdtrc(1, 2.0 * gain))
+    p_value = _p_value(gain)
     taken: Literal["kept", "estimated"] = "estimated" if choose and p_value < REJECTED else "kept"
-    return SmoothnessComparison(kept, estimated, gain, p_value, taken, densities)
+    return SmoothnessComparison(kept, estimated, gain, p_value, taken, densities, interval)
 
 
 def rejection_text(found: SmoothnessComparison, n: int) -> str | None:

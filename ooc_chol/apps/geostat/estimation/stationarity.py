@@ -24,6 +24,9 @@ class StationarityTest:
         Number of slopes that were estimated.
     p_value : float
         Probability of a larger statistic if all of them are zero, chi-square with so many degrees of freedom.
+    statistic_interval : (float, float) or None
+        Where the statistic of exact arithmetic lies, of likelihoods in mixed precision; None in FP64, and where one is not
+        certified.
     """
 
     loglik: float
@@ -32,6 +35,7 @@ class StationarityTest:
     statistic: float
     degrees: int
     p_value: float
+    statistic_interval: tuple[float, float] | None = None
 
     __repr__ = oc.brief_repr
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtrc
 
 from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
+from ooc_chol.apps.geostat.estimation.certified_loglik import gain_interval
 from ooc_chol.apps.geostat.estimation.fit_search import Outcome, Search
 from ooc_chol.apps.geostat.estimation.search import SearchSpace
 from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest
@@ -28,7 +29,9 @@ class StationarySearch:
         loglik, model = self.outcome.trial.loglik, self.outcome.space.correlation(self.outcome.point)
         statistic = max(0.0, 2.0 * (best.trial.loglik - loglik))
         p_value = float(chdtrc(self.degrees, statistic))
-        return StationarityTest(loglik, model.range, model.smoothness, statistic, self.degrees, p_value)
+        ends = gain_interval(best.trial.interval, self.outcome.trial.interval)
+        known = None if ends is None else (2.0 * ends[0], 2.0 * ends[1])
+        return StationarityTest(loglik, model.range, model.smoothness, statistic, self.degrees, p_value, known)
 
 
 def stationary_search(search: Search, space: SearchSpace[Any], given: NDArray[np.float64] | None) -> StationarySearch | None:

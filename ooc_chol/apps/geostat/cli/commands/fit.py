@@ -83,7 +83,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write estimates here; predict reads them")
     parser.add_argument("--plot", type=Path, metavar="MAP.png", help="draw observed, predicted and standard error")
     add_fit_options(parser)
-    add_settings(parser, judged="the estimate is judged in FP64")
+    add_settings(parser, judged="the log-likelihood is certified")
 
 
 def run(options: argparse.Namespace) -> int:

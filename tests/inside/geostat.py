@@ -101,6 +101,7 @@ MODULES = {
     "validation_module": "ooc_chol.apps.geostat.kriging.validation",
     "vecchia_check": "ooc_chol.apps.geostat.estimation.vecchia_check",
     "vecchia_cuda": "ooc_chol.apps.geostat.estimation.vecchia_cuda",
+    "vecchia_neighbours": "ooc_chol.apps.geostat.estimation.vecchia_neighbours",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

@@ -97,6 +97,7 @@ from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest as St
 from ooc_chol.apps.geostat.estimation.templates import starting_model as starting_model
 from ooc_chol.apps.geostat.estimation.vecchia import vecchia_log_likelihood as vecchia_log_likelihood
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck as VecchiaCheck
+from ooc_chol.apps.geostat.estimation.vecchia_start import VecchiaStart as VecchiaStart
 from ooc_chol.apps.geostat.factorization import FactorSettings as FactorSettings
 from ooc_chol.apps.geostat.kept_factor import KeptFactor as KeptFactor
 from ooc_chol.apps.geostat.kriging.block_means import Blocks as Blocks

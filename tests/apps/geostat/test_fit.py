@@ -191,7 +191,7 @@ def test_result_goes_through_json():
     assert len(content["evaluations"]) == content["trials"][0]["evaluations"] == len(result.evaluations)
     assert set(content) == {
         "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "vecchia",
-        "start", "comparison", "stationary", "converged", "end", "interval", "aic_interval", "bic_interval",
+        "start", "vecchia_start", "comparison", "stationary", "converged", "end", "interval", "aic_interval", "bic_interval",
         "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
     }  # fmt: skip
 

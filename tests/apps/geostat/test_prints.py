@@ -135,6 +135,7 @@ def objects(observations, result, tmp_path_factory):
             "Variogram": [variogram, replace(variogram, notes=(HOSTILE * 9,) * 9)],
             "VariogramMap": [geostat.variogram_map(observations)],
             "VecchiaCheck": [geostat.VecchiaCheck(30, 1 / 3, problem=HOSTILE * 9)],
+            "VecchiaStart": [geostat.VecchiaStart(30, 20_000, 1 / 3, 1e-9 / 3)],
         }
 
 

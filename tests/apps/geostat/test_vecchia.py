@@ -30,6 +30,7 @@ from tests.inside.geostat import (
     correlation_of,
     family_space,
     nearest_earlier,
+    vecchia_neighbours,
 )
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
@@ -227,6 +228,34 @@ def test_large_data_start_from_the_approximation_by_themselves():
     assert VecchiaOptions().improve(large)
     assert not VecchiaOptions().improve(large.take(np.arange(LARGE - 1)))
     assert not VecchiaOptions(starts="template").improve(large)
+
+
+@pytest.mark.parametrize("method", ["fisher", "lbfgs"])
+def test_an_exact_fit_tells_how_far_its_approximate_start_was(method):
+    truth, start, sites, _, seed, _ = CASES["power"]
+    observations = simulate(truth, sites, 120, seed)
+    options = {"covariance": start, "starts": "vecchia", "neighbours": 5, "method": method}
+    result = fit(observations, **options)
+    found = result.vecchia_start
+    assert (found.neighbours, found.densities) == (5, 120) and found.errors > 0.0
+    assert found.gain == pytest.approx(result.loglik - result.evaluations[0].loglik, abs=1e-9)
+    # half of the square where the likelihood is quadratic and as curved as expected; data may be twice as curved
+    assert found.gain < 2 * found.errors**2
+    assert json.loads(json.dumps(result.to_dict()))["vecchia_start"]["errors"] == found.errors
+    exactly = fit(observations, **{**options, "neighbours": 119})
+    assert exactly.vecchia_start.errors < 0.2 and "of log-likelihood below" in str(found)
+    assert fit(observations, covariance=start, method=method).vecchia_start is None
+
+
+@pytest.mark.parametrize("smoothness", ["best", 0.5])
+def test_neighbours_are_looked_for_once_in_an_isotropic_fit(smoothness, monkeypatch):
+    looked, search = [], vecchia_neighbours.nearest_earlier
+    monkeypatch.setattr(vecchia_neighbours, "nearest_earlier", lambda *words: looked.append(words) or search(*words))
+    observations = simulate(CASES["power"][0], CASES["power"][2], 120, 3)
+    fit(observations, smoothness=smoothness, starts="vecchia")
+    assert len(looked) == 1
+    fit(observations, smoothness=smoothness, method="vecchia")
+    assert len(looked) == 5  # the mirror images of the map, too
 
 
 def test_a_sample_of_the_densities_has_all_scales():

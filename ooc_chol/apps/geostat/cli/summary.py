@@ -60,6 +60,8 @@ def details_text(result: FitResult[Any]) -> str:
     kind = "restricted likelihood" if result.reml else "likelihood"
     reused = f", {result.reused} evaluations from the log" if result.reused else ""
     lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
+    if result.vecchia_start is not None:
+        lines.append(f"  start        {result.vecchia_start}")
     if result.stationary is not None:
         lines.append(_stationarity_line(result.stationary))
     if result.precision is not None:

@@ -8,7 +8,7 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.search_end import SearchLimits
 from ooc_chol.apps.geostat.estimation.subset import without_mean
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning, conditioning
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning, LastGraph
 
 #: Conditional densities that are looked at: a search on them takes a fraction of a second.
 _DENSITIES = 1_000
@@ -26,8 +26,8 @@ class DensitySample:
     densities: int  #: How many
 
 
-def density_sample(observations: Observations, model: AbstractCovariance, neighbours: int) -> DensitySample:
+def density_sample(observations: Observations, model: AbstractCovariance, neighbours: int, last: LastGraph) -> DensitySample:
     """The densities that models are compared on, with neighbours as the model compares distances."""
-    graph = conditioning(model.comparable_sites(observations.coordinates), neighbours).sampled(_DENSITIES)
+    graph = last.of(model.comparable_sites(observations.coordinates), neighbours).sampled(_DENSITIES)
     data = observations if observations.n <= _DENSITIES else without_mean(observations)
     return DensitySample(data, graph, min(_DENSITIES, observations.n))

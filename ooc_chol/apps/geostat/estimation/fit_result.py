@@ -19,6 +19,7 @@ from ooc_chol.apps.geostat.estimation.search import Model
 from ooc_chol.apps.geostat.estimation.smoothness_comparison import SmoothnessComparison
 from ooc_chol.apps.geostat.estimation.stationarity import StationarityTest
 from ooc_chol.apps.geostat.estimation.vecchia_check import VecchiaCheck
+from ooc_chol.apps.geostat.estimation.vecchia_start import VecchiaStart
 
 #: Standard errors of half a 95 % interval.
 _NORMAL_95 = 1.959964
@@ -120,6 +121,8 @@ class FitResult(Generic[Model]):
         Of a :class:`NonstationaryMatern`: its likelihood ratio against the same model without slopes.
     end : str
         Why the search that found the estimate ended, as ``message`` of its trial.
+    vecchia_start : VecchiaStart or None
+        How far the estimate is from where Vecchia's approximation is largest, of an exact search with derivatives from there.
     """
 
     model: Model
@@ -144,6 +147,7 @@ class FitResult(Generic[Model]):
     comparison: SmoothnessComparison | None = None
     stationary: StationarityTest | None = None
     end: str = ""
+    vecchia_start: VecchiaStart | None = None
 
     def __repr__(self) -> str:
         facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
@@ -233,6 +237,7 @@ class FitResult(Generic[Model]):
             "precision": None if self.precision is None else self.precision.to_dict(),
             "vecchia": None if self.vecchia is None else self.vecchia.to_dict(),
             "start": self.start,
+            "vecchia_start": None if self.vecchia_start is None else vars(self.vecchia_start),
             "comparison": None if self.comparison is None else vars(self.comparison),
             "stationary": None if self.stationary is None else self.stationary.to_dict(),
             "converged": self.converged,

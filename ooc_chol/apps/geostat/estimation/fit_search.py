@@ -27,7 +27,13 @@ from ooc_chol.apps.geostat.estimation.subset import neighbourhoods
 from ooc_chol.apps.geostat.estimation.variogram_start import variogram_start
 from ooc_chol.apps.geostat.estimation.vecchia import graph_of
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
-from ooc_chol.apps.geostat.estimation.vecchia_search import VecchiaOptions, approximate_maximum, approximate_start
+from ooc_chol.apps.geostat.estimation.vecchia_search import (
+    VecchiaOptions,
+    approximate_maximum,
+    approximate_start,
+    start_densities,
+)
+from ooc_chol.apps.geostat.estimation.vecchia_start import VecchiaStart
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Trust-region radius of the first steps on the subset, where the start is rough.
@@ -47,6 +53,7 @@ class Outcome(Generic[Model]):
     space: SearchSpace[Model]
     thresholds: tuple[float | None, ...] = ()  #: Of the searches that led there, each on from the one before; None for FP64
     problem: str | None = None  #: Why the value is not known closely, in mixed precision
+    vecchia_start: VecchiaStart | None = None  #: How far it is from where the approximation is largest, if it came from there
 
 
 @dataclass(eq=False)
@@ -71,10 +78,11 @@ class Search:
 
     def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> Outcome[Model]:
         """Find a start, then search with all observations."""
-        return self.maximise_from(space, self._begin(space, given))
+        start = self._begin(space, given)
+        return self.maximise_from(space, start, is_vecchia=self.vecchia.improve(self.observations) and self.start != "variogram")
 
-    def maximise_from(self, space: SearchSpace[Model], start: NDArray[np.float64]) -> Outcome[Model]:
-        """Search with all observations from a point."""
+    def maximise_from(self, space: SearchSpace[Model], start: NDArray[np.float64], *, is_vecchia: bool = False) -> Outcome[Model]:
+        """Search with all observations from a point, which may be one where Vecchia's approximation is largest."""
         if self.method in DERIVATIVE_FREE:
             start = space.raised(start)
         if self.method == "vecchia":
@@ -112,7 +120,21 @@ class Search:
             errors=end.errors,
             interval=None if likelihood.interval is None or likelihood.interval[0] == -math.inf else likelihood.interval,
         )
-        return Outcome(trial, likelihood, point, space, stages.thresholds, stages.problem)
+        away = self._away(stages, start, point) if is_vecchia else None
+        return Outcome(trial, likelihood, point, space, stages.thresholds, stages.problem, away)
+
+    def _away(self, stages: Stages, start: NDArray[np.float64], point: NDArray[np.float64]) -> VecchiaStart | None:
+        """How far an exact estimate is from its start by the approximation; None where no derivatives tell."""
+        first, last = (objective.known(where) for objective, where in ((stages.objectives[0], start), (stages.last, point)))
+        if self.method not in ("fisher", "lbfgs") or first is None or last is None or first.likelihood is None:
+            return None
+        information = first.information if last.information is None else last.information
+        if information is None:
+            return None
+        move = point - start
+        densities = start_densities(self.observations.n, self.options.settings)
+        errors = math.sqrt(max(0.0, float(move @ information @ move)))
+        return VecchiaStart(self.vecchia.neighbours, densities, last.loglik - first.loglik, errors)
 
     def _exactly(
         self, space: SearchSpace[Any], expected: Conditioning | None, settings: FactorSettings, start: NDArray[np.float64]
@@ -148,7 +170,7 @@ class Search:
         by_probes = not has_exact_gradient(self.options.trace_sums, self.observations.n) and not self.options.reml
         if not by_probes or self.method != "fisher" or not oc.cuda_names(self.options.settings.here["devices"]):
             return None
-        return graph_of(self.observations, space.correlation(start), self.vecchia.neighbours)
+        return graph_of(self.observations, space.correlation(start), self.vecchia.neighbours, last=self.options.graph)
 
     def _begin(self, space: SearchSpace[Any], given: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Where the search starts: as the log of an earlier run says, by the approximation, as given, or by the subset."""

@@ -108,8 +108,9 @@ def fit(
     starts : {"auto", "template", "subset", "vecchia", "variogram"}
         Where searches start: at the values of ``covariance`` (``"template"``) or at the best point on five neighbourhoods of 100
         sites (``"subset"``); where Vecchia's approximation is largest (``"vecchia"``), to a tenth of a standard error and on up
-        to 20,000 of the conditional densities; or that for 5,000 observations or more, else one of the former. Of a Matérn model
-        ``"variogram"``: the least-squares fit of its semivariogram.
+        to 20,000 of the conditional densities (all on GPUs), of which ``vecchia_start`` tells how far it was; or that for 5,000
+        observations or more, else one of the former. Of a Matérn model ``"variogram"``: the least-squares fit of its
+        semivariogram.
     exact_check : {"value", "score", "skip"}, optional
         With ``method="vecchia"`` or a ``precision_threshold``: one exact log-likelihood in FP64 at the estimate; with its
         gradient too, so that it is told how many standard errors away the exact estimate is; or none. When not given, the value
@@ -308,6 +309,7 @@ def _result(observations: Observations, search: Search, chosen: Chosen, start: f
         start=search.start,
         comparison=chosen.comparison,
         end=best.trial.message,
+        vecchia_start=best.vecchia_start,
     )
 
 

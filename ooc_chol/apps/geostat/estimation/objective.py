@@ -24,7 +24,7 @@ from ooc_chol.apps.geostat.estimation.likelihood import Evaluated, Likelihood, c
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, Evaluation
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, VARIANCE, SearchSpace
 from ooc_chol.apps.geostat.estimation.vecchia import approximated
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning, LastGraph
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Order up to which a search takes the exact information, which costs ``n**3``: it only shapes the steps, for which probes do.
@@ -48,6 +48,9 @@ class LikelihoodOptions:
     trace_sums: TraceSums = "auto"  #: Exact gradients, or estimates by random probes
     probes: int = PROBES  #: How many probes, and the seed of their signs: the same in every evaluation
     seed: int = 0
+    graph: LastGraph = field(
+        default_factory=LastGraph, compare=False, repr=False
+    )  #: Of Vecchia's approximation, kept for the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +144,10 @@ class Objective:
         if known is None or not known.suffices(gradient, information):
             known = self._known[name] = self._recall_or_evaluate(np.array(point, dtype=np.float64), gradient, information)
         return known
+
+    def known(self, point: NDArray[np.float64]) -> Known | None:
+        """What was evaluated at a point, if anything was."""
+        return self._known.get(np.asarray(point, dtype=np.float64).tobytes())
 
     @property
     def not_positive_definite(self) -> int:

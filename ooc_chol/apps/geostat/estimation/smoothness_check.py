@@ -23,7 +23,7 @@ def sampled_comparison(
     observations: Observations, model: Matern, options: LikelihoodOptions, *, nugget: Nugget, neighbours: int
 ) -> SmoothnessComparison:
     """Compare the smoothness of a model with one that is estimated, both with range and nugget of their own on the sample."""
-    sample = density_sample(observations, model, neighbours)
+    sample = density_sample(observations, model, neighbours, options.graph)
     kept, free = (
         Objective(sample.data, search_space(observations, nugget, nu), options, SilentProgress(), graph=sample.graph)
         for nu in (model.smoothness, None)

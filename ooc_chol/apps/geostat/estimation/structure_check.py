@@ -54,7 +54,7 @@ def _compared(
     """Gain of the sum over the best of its structures alone, estimated anew, parameters that saves, and densities looked at."""
     # of data with known errors the variance is searched for: its value is where the search for one structure starts
     model = space.model(point, space.variance(point) or 1.0)
-    sample = density_sample(observations, model, neighbours)
+    sample = density_sample(observations, model, neighbours, options.graph)
 
     def best(single: AbstractCovariance) -> tuple[float, int]:
         own = family_space(observations, single, "free" if space.nugget is None else space.nugget)

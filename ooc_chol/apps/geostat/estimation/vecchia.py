@@ -18,7 +18,7 @@ from ooc_chol.apps.geostat.estimation.scores import Sums
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 from ooc_chol.apps.geostat.estimation.vecchia_cuda import parts_on_cuda
 from ooc_chol.apps.geostat.estimation.vecchia_host import parts_on_host
-from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, Conditioning, conditioning
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, Conditioning, LastGraph
 from ooc_chol.apps.geostat.estimation.vecchia_sums import Array, VecchiaParts, VecchiaProblem, sums_of
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -86,13 +86,23 @@ def vecchia_log_likelihood(
     return likelihood_back(found, unit, data, model)
 
 
-def graph_of(observations: Observations, model: AbstractCovariance, neighbours: int, signs: Array | None = None) -> Conditioning:
-    """The order of some observations and their neighbours, nearest by a model; with ``signs`` of a mirror image of the map."""
+def graph_of(
+    observations: Observations,
+    model: AbstractCovariance,
+    neighbours: int,
+    *,
+    signs: Array | None = None,
+    last: LastGraph | None = None,
+) -> Conditioning:
+    """The order of some observations and their neighbours, nearest by a model; with ``signs`` of a mirror image of the map.
+
+    ``last`` is where the graph is looked for, and kept.
+    """
     marks = np.column_stack([observations.values, observations.design])
     sites = model.comparable_sites(observations.coordinates)
     if signs is not None:
         sites = np.column_stack([sites[:, : len(signs)] * signs, sites[:, len(signs) :]])
-    return conditioning(sites, neighbours, marks)
+    return (last or LastGraph()).of(sites, neighbours, marks)
 
 
 @dataclass(frozen=True, eq=False)

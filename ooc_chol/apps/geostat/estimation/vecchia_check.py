@@ -85,7 +85,7 @@ def check_vecchia(
 ) -> VecchiaCheck:
     """Evaluate the approximation and, unless skipped or known to have no room, the exact likelihood at an estimate."""
     values = mirrored_log_likelihoods(
-        observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings
+        observations, model, neighbours=vecchia.neighbours, reml=options.reml, settings=options.settings, last=options.graph
     )
     check = VecchiaCheck(vecchia.neighbours, values[0], spread=max(values) - min(values))
     if vecchia.exact_check == "skip":

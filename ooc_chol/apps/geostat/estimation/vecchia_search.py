@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -20,6 +21,7 @@ from ooc_chol.apps.geostat.estimation.search_end import SearchEnd, SearchLimits
 from ooc_chol.apps.geostat.estimation.subset import without_mean
 from ooc_chol.apps.geostat.estimation.vecchia import graph_of
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import NEIGHBOURS, check_neighbours, compare_otherwise
+from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: ``"template"``: at the values of ``covariance``; ``"subset"``: five neighbourhoods, exactly; ``"vecchia"``: improved by the
 #: approximation; ``"auto"``: that for many observations, else one of the other two.
@@ -75,14 +77,14 @@ def approximate_start(
 ) -> tuple[_Point, int]:
     """Where the approximation is largest, to a tenth of a standard error.
 
-    First with 1,000 of the conditional densities, then with up to 20,000; all observations can be neighbours. A sample keeps
-    what a part of the sites does not: near neighbours and far ones.
+    First with 1,000 of the conditional densities, then with up to 20,000, or on GPUs all; all observations can be neighbours. A
+    sample keeps what a part of the sites does not: near neighbours and far ones.
     """
     evaluations: list[Evaluation] = []
     point = given
-    for count in (_FIRST_TARGETS,) if is_rough else (_FIRST_TARGETS, _MOST_TARGETS):
+    for count in (_FIRST_TARGETS,) if is_rough else (_FIRST_TARGETS, start_densities(observations.n, options.settings)):
         scaled_by = space.template if point is None else space.correlation(point)
-        graph = graph_of(observations, scaled_by, neighbours).sampled(count)
+        graph = graph_of(observations, scaled_by, neighbours, last=options.graph).sampled(count)
         # a covariate may be constant in a sample
         data = observations if count >= observations.n else without_mean(observations)
         objective = Objective(data, space, options, SilentProgress(), evaluations=evaluations, graph=graph)
@@ -92,6 +94,11 @@ def approximate_start(
         point = objective.best_point
     assert point is not None, "search_from raises when no matrix is positive definite"
     return point, len(evaluations)
+
+
+def start_densities(n: int, settings: FactorSettings) -> int:
+    """Conditional densities that a start is found with: all where GPUs compute them, for they take milliseconds there."""
+    return n if oc.cuda_names(settings.here["devices"]) else min(n, _MOST_TARGETS)
 
 
 def approximate_maximum(
@@ -112,7 +119,7 @@ def approximate_maximum(
     evaluations: list[Evaluation] = []
     point, reused, scaled_by = start, 0, space.correlation(start)
     for last in (False,) * (_ROUNDS - 1) + (True,):
-        graph = graph_of(observations, scaled_by, neighbours)
+        graph = graph_of(observations, scaled_by, neighbours, last=options.graph)
         section = memory.section(f"vecchia, {neighbours} neighbours of whole places by {scaled_by!r}")
         objective = Objective(observations, space, options, progress, section, graph, evaluations=evaluations, reused=reused)
         left = replace(limits, max_evaluations=max(1, limits.max_evaluations - len(evaluations)))

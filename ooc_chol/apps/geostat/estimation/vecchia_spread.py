@@ -10,6 +10,7 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.vecchia import approximated, graph_of
+from ooc_chol.apps.geostat.estimation.vecchia_neighbours import LastGraph
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
 #: Axes that are mirrored.
@@ -23,6 +24,7 @@ def mirrored_log_likelihoods(
     neighbours: int,
     reml: bool = False,
     settings: FactorSettings | None = None,
+    last: LastGraph | None = None,
 ) -> list[float]:
     """Approximate log-likelihoods of the map, and of its mirror images at the first two axes and at one of them.
 
@@ -38,6 +40,8 @@ def mirrored_log_likelihoods(
         Whether to take the restricted likelihood.
     settings : FactorSettings, optional
         Devices and memory budget.
+    last : LastGraph, optional
+        Where the graph of the map itself may be.
 
     Returns
     -------
@@ -50,7 +54,7 @@ def mirrored_log_likelihoods(
         approximated(
             observations,
             correlation_of(model),
-            graph_of(observations, model, neighbours, np.array(signs)),
+            graph_of(observations, model, neighbours, signs=np.array(signs), last=last),
             variance=model.variance,
             reml=reml,
             settings=settings,

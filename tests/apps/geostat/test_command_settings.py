@@ -91,7 +91,9 @@ def test_every_option_reaches_the_factorization(folder, monkeypatch, command, na
 def test_every_option_reaches_the_plan(folder, monkeypatch, command, name):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(oc, "plan", take)
-    assert taken(command, WORDS[name][0]) == asked(command, name)
+    # in brief nothing is planned in mixed precision, which would measure a matrix that is not the one
+    in_full = ["--verbose"] * (command != "demo")
+    assert taken(command, [*WORDS[name][0], *in_full]) == asked(command, name)
 
 
 def test_exageostats_word_is_the_order_of_a_tile(folder, monkeypatch):

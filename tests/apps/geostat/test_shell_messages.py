@@ -28,6 +28,7 @@ FIT = ["geostat", "fit", "data.csv", "--x", "x", "--y", "y", "--value", "v", "--
     ("words", "told"),
     [
         ([], "each factorization: of order 120, as one tile of 0.115 MB on host:0"),
+        (["--precision-threshold", "1e-6"], "each factorization: of order 120, at most 0.115 MB on host:0, at threshold 1e-06"),
         (["--tile-size", "40"], "each factorization: of order 120, in 6 tiles of order 40, 0.0768 MB on host:0"),
     ],
 )

@@ -41,6 +41,9 @@ def say_data(dataset: Dataset) -> None:
 def say_beforehand(dataset: Dataset, settings: FactorSettings, *, in_full: bool = False) -> None:
     """Print what was read, and the plan of a factorization: on a line, unless in full."""
     say_data(dataset)
+    if not in_full and settings.client is None and settings.precision_threshold is not None:
+        print(_mixed_line(dataset.observations.n, settings), flush=True)
+        return
     plan = settings.plan(dataset.observations.n)
     if settings.client is not None and (words := remark(dataset.observations.n)) is not None:
         note(words)
@@ -48,12 +51,24 @@ def say_beforehand(dataset: Dataset, settings: FactorSettings, *, in_full: bool 
     print(plan if in_full or settings.client is not None else plan_line(plan), flush=True)
 
 
+def _mixed_line(n: int, settings: FactorSettings) -> str:
+    """What is known of factorizations in mixed precision before there is a matrix: a plan would measure one that is not it."""
+    try:
+        plan = settings.in_fp64().plan(n)
+    except oc.BudgetError:  # in fewer bytes there may be room
+        return f"each factorization: of order {n}, at threshold {settings.precision_threshold:g}"
+    devices = ", ".join(plan.devices)
+    return f"each factorization: of order {n}, at most {_size(plan)} on {devices}, at threshold {settings.precision_threshold:g}"
+
+
+def _size(plan: oc.Plan) -> str:
+    """Bytes of the factor."""
+    return f"{plan.stored_bytes / 1e6:.3g} MB" if plan.stored_bytes < 1e9 else f"{plan.stored_bytes / 1e9:.3g} GB"
+
+
 def plan_line(plan: oc.Plan) -> str:
     """Order, tiles, bytes, devices and, where rates are known, seconds of each factorization."""
-    nt, size = (
-        plan.grid.nt,
-        f"{plan.stored_bytes / 1e6:.3g} MB" if plan.stored_bytes < 1e9 else f"{plan.stored_bytes / 1e9:.3g} GB",
-    )
+    nt, size = plan.grid.nt, _size(plan)
     tiles = f"as one tile of {size}" if nt == 1 else f"in {nt * (nt + 1) // 2} tiles of order {plan.grid.nb}, {size}"
     seconds = "" if plan.seconds is None or nt == 1 else f", {plan.seconds:.3g} s predicted"
     return f"each factorization: of order {plan.grid.n}, {tiles} on {', '.join(plan.devices)}{seconds}"

@@ -254,18 +254,23 @@ def _read(text: Iterator[str], source: str, names: list[str], optional: Sequence
     numbers, words = ([name for name in wanted if (name in texts) == is_text] for is_text in (False, True))
     needed = len([name for name in numbers if name in names])
     remembered = Remembered(text)
-    reader = csv.reader(remembered, delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(remembered if words else text, delimiter=delimiter, skipinitialspace=True)
+    is_plain, where_numbers = bool(numbers) and not words, [places[name] for name in numbers]
     rows: list[list[float]] = []
     told: list[list[str]] = []
     lines: list[int] = []
     dropped, quoted = 0, [False] * len(header)
     for cells in reader:
+        if is_plain and (plain := _plain_row(cells, where_numbers)) is not None:
+            rows.append(plain)
+            lines.append(reader.line_num + 1)
+            continue
         if any(cell.strip() for cell in cells):
             if words and reader.line_num <= _LOOKED_AT:
                 marks = quoted_cells(remembered.take(), delimiter)
                 quoted = [a or b for a, b in zip(quoted, marks, strict=True)] if len(marks) == len(quoted) else quoted
             where = f"{source} line {reader.line_num + 1}"
-            row = _parse(cells, [places[name] for name in numbers], numbers, where)
+            row = _parse(cells, where_numbers, numbers, where)
             word = _words(cells, [places[name] for name in words], words, where)
             complete = not any(math.isnan(number) for number in row[:needed]) and all(word)
             rows += [row] * complete
@@ -294,6 +299,15 @@ def _place(name: str, header: list[str], source: str) -> int:
         problem = "has no column" if name not in header else "has more than one column"
         raise MissingColumnError(source, problem, name, header)
     return header.index(name)
+
+
+def _plain_row(cells: list[str], places: list[int]) -> list[float] | None:
+    """Numbers of one row that has all of them, as almost all have; None of one that needs a closer look."""
+    try:
+        row = [float(cells[place]) for place in places]
+    except (ValueError, IndexError):
+        return None
+    return row if math.isfinite(sum(row)) else None
 
 
 def _parse(cells: list[str], places: list[int], names: list[str], where: str) -> list[float]:

@@ -27,7 +27,7 @@ _GROWTH = 1.25
 _SPARE = 8
 
 #: Rows whose neighbours one thread looks for, and distances that it has at once.
-_ROWS = 4096
+_ROWS = 1024
 _DISTANCES = 1 << 18
 
 #: So many times as many sites as neighbours are asked for at most to find the earliest of those that are as near.

@@ -85,6 +85,7 @@ MODULES = {
     "fit": "ooc_chol.apps.geostat.cli.commands.fit",
     "fit_options": "ooc_chol.apps.geostat.estimation.fit_options",
     "fitting": "ooc_chol.apps.geostat.estimation.fitting",
+    "inference": "ooc_chol.apps.geostat.estimation.inference",
     "io": "ooc_chol.apps.geostat.data.io",
     "local": "ooc_chol.apps.geostat.cli.local",
     "local_module": "ooc_chol.apps.geostat.kriging.local",

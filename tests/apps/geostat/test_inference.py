@@ -15,6 +15,7 @@ from ooc_chol.apps.geostat import Matern, make_observations, microergodic
 from tests.apps.geostat.few_tiles import fit, infer, likelihood_ratios, log_likelihood_gradient, profile_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import MONTE_CARLO_ERRORS, TWO_ROUTES
+from tests.inside.geostat import inference
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -40,6 +41,34 @@ def test_standard_errors_are_those_of_the_inverse_information(field, reml):
         assert value.lower * value.upper == pytest.approx(value.value**2)
         assert math.log(value.upper / value.value) == pytest.approx(quantile * value.standard_error / value.value)
     assert found.probes == 0 and found.relative_error == 0.0
+
+
+@pytest.mark.parametrize("reml", [False, True])
+@pytest.mark.parametrize("threshold", [1e-1, 1e-3, 1e-6])
+@pytest.mark.parametrize("model", [Matern(2.0, 0.05, 0.5, 0.2), Matern(1.0, 0.2, 1.5, 1e-4)], ids=["rough", "smooth"])
+def test_standard_errors_in_mixed_precision_are_off_by_what_is_certified(field, model, threshold, reml):
+    exact = geostat.infer(field, model, reml=reml)
+    settings = geostat.FactorSettings(precision_threshold=threshold, tile_size=30)
+    mixed = geostat.infer(field, model, reml=reml, settings=settings)
+    assert exact.most_off is None and 0.0 < mixed.most_off <= 0.05
+    for name, value in exact.parameters.items():
+        assert mixed.parameters[name].standard_error == pytest.approx(value.standard_error, rel=mixed.most_off + TWO_ROUTES)
+    assert "in mixed precision, off by at most" in str(mixed) and mixed.to_dict()["most_off"] == mixed.most_off
+
+
+def test_standard_errors_that_a_factor_does_not_certify_are_those_of_fp64_and_that_is_said(field, monkeypatch):
+    monkeypatch.setattr(inference, "_MOST_OFF", 1e-9)
+    model, settings = Matern(2.0, 0.05, 0.5, 0.2), geostat.FactorSettings(precision_threshold=1e-3, tile_size=30)
+    found, exact = geostat.infer(field, model, settings=settings), geostat.infer(field, model, settings=settings.in_fp64())
+    assert found.most_off is None and found.parameters == exact.parameters
+    assert any("these are FP64's" in text for text in found.warnings)
+
+
+def test_standard_errors_take_the_factor_that_a_fit_in_mixed_precision_ended_with(field):
+    with geostat.KeptFactor() as kept:
+        settings = geostat.FactorSettings(precision_threshold=1e-4, tile_size=30, kept=kept)
+        model = geostat.fit(field, smoothness=0.5, starts="variogram", settings=settings).model
+        assert geostat.infer(field, model, settings=settings).most_off < 0.05 and kept.reused == 1
 
 
 def test_parameters_that_are_known_make_the_others_better_known(field):

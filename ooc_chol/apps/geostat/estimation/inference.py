@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -19,8 +21,9 @@ from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.nested import Nested, effective_range
 from ooc_chol.apps.geostat.covariances.reach import reach
 from ooc_chol.apps.geostat.data.observations import Observations
+from ooc_chol.apps.geostat.estimation.certified_loglik import bound_text
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
-from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, score
+from ooc_chol.apps.geostat.estimation.gradient import INFORMATION_LIMIT, PROBES, LikelihoodGradient, TraceSums, score
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, evaluated
 from ooc_chol.apps.geostat.estimation.value_unit import value_unit
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -28,6 +31,9 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 #: Standard deviation of a combination of logarithms, of powers of length one, above which the likelihood counts as flat along it:
 #: a 95 % interval of a factor of 19 up and down.
 FLAT_DEVIATION = 1.5
+
+#: Standard errors in mixed precision that may be off by more than this share of them are computed in FP64.
+_MOST_OFF = 0.05
 
 #: Step in the logarithm of a parameter for the derivative of a function of the model.
 _STEP = 1e-4
@@ -92,6 +98,9 @@ class Inference:
         ``effective_range_across``, along and across the main axis.
     structures : mapping of str to Estimated
         Of nested structures the variance and the effective range of each: ``variance_1``, ``effective_range_1`` and so on.
+    most_off : float or None
+        Share of themselves by which the standard errors are off those of exact arithmetic at most, as the factor in mixed
+        precision certifies; None where they are FP64's.
     """
 
     names: tuple[str, ...]
@@ -106,6 +115,7 @@ class Inference:
     warnings: tuple[str, ...]
     ellipse: Mapping[str, Estimated] = field(default_factory=dict)
     structures: Mapping[str, Estimated] = field(default_factory=dict)
+    most_off: float | None = None
 
     __repr__ = oc.brief_repr
 
@@ -135,7 +145,8 @@ class Inference:
     def _title(self) -> str:
         """What the numbers are, and how the information was found."""
         how = f"{self.probes} probes, relative error {self.relative_error:.1g}" if self.probes else "exact"
-        return f"standard errors and {100 * self.level:g} % intervals (expected information, {how})"
+        known = "" if self.most_off is None else f"; in mixed precision, off by at most {bound_text(100 * self.most_off)} %"
+        return f"standard errors and {100 * self.level:g} % intervals (expected information, {how}{known})"
 
     def _rows(self, units: Mapping[str, str]) -> list[Row]:
         """The parameters, and what follows from them."""
@@ -163,6 +174,7 @@ class Inference:
             "level": self.level,
             "probes": self.probes,
             "relative_error": self.relative_error,
+            "most_off": self.most_off,
             "warnings": list(self.warnings),
         }
 
@@ -194,7 +206,8 @@ def infer(
     probes : int, optional
         Estimate the information with so many random probes; when not given, only above 3,000 observations, with 256.
     settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization, which is in FP64 whatever they say.
+        Tile size, devices, memory budgets and store of the factorization. With a ``precision_threshold`` its factor certifies the
+        standard errors (``most_off``); one that leaves more than 5 % of them open is replaced by one in FP64, with a warning.
 
     Returns
     -------
@@ -209,6 +222,10 @@ def infer(
 
     Notes
     -----
+    With ``A = L (I + G) L.T`` of the correlation matrix A, ``||G||_F <= g``, the information lies between that of ``L L.T`` over
+    ``(1 + g)**2`` and over ``(1 - g)**2``: ``tr(P D P D)`` grows with the semidefinite P. So each standard error is off by at
+    most the share g of itself.
+
     One factorization, and ``(2 + 3 k) n**3`` flops or, with probes, ``(2 + 3 k) n**2`` for each. The intervals are those of
     large samples; where the likelihood is not quadratic in the logarithms, see :func:`ooc_chol.apps.geostat.profile_likelihood`.
     """
@@ -217,19 +234,29 @@ def infer(
     names = checked_names(model, estimated)
     shape = tuple(name for name in names if name not in ("variance", "nugget"))
     count = probes if probes is not None else (0 if observations.n <= INFORMATION_LIMIT else 4 * PROBES)
-    plain = (settings or FactorSettings()).in_fp64()
+    how = settings or FactorSettings()
     along = (max(count, 2), 0) if count else None
     unit = value_unit(observations)
     data, scaled = unit.observations(observations), unit.model(model)
-    with evaluated(data, correlation_of(scaled), variance=scaled.variance, reml=reml, settings=plain, probes=along) as found:
-        derived = score(
-            found,
-            shape,
-            trace_sums="probes" if count else "exact",
-            information=max(1, observations.n),
-            probes=max(count, 2),
-        )
-    assert derived.information is not None and derived.information_error is not None
+
+    def derived_by(how: FactorSettings) -> tuple[LikelihoodGradient | None, float | None]:
+        """The information, and what share of a standard error is open; None for the first where that is too much."""
+        with (
+            _certified_pivots(how.precision_threshold is not None),
+            evaluated(data, correlation_of(scaled), variance=scaled.variance, reml=reml, settings=how, probes=along) as found,
+        ):
+            gap = None if how.precision_threshold is None else found.factor.logdet(certified=True).gap
+            if gap is not None and not gap <= _MOST_OFF:
+                return None, gap
+            sums: TraceSums = "probes" if count else "exact"
+            return score(found, shape, trace_sums=sums, information=max(1, observations.n), probes=max(count, 2)), gap
+
+    notes: tuple[str, ...] = ()
+    derived, most_off = derived_by(how)
+    if derived is None:
+        notes = (f"in mixed precision standard errors are known to {100 * (most_off or 0.0):.2g} % only: these are FP64's",)
+        derived, most_off = derived_by(how.in_fp64())
+    assert derived is not None and derived.information is not None and derived.information_error is not None
     # by logarithms of those parameters that were estimated, or by themselves
     kept = [derived.names.index(name) for name in names]
     linear = _linear(model, observations)
@@ -237,7 +264,17 @@ def infer(
     scale = np.outer(values, values)
     information = derived.information[np.ix_(kept, kept)] * scale
     errors = derived.information_error[np.ix_(kept, kept)] * scale
-    return _inference(_Estimate(model, names, linear), information, level, count, _relative(errors, information))
+    found = _inference(_Estimate(model, names, linear), information, level, count, _relative(errors, information))
+    return replace(found, most_off=most_off, warnings=(*notes, *found.warnings))
+
+
+@contextmanager
+def _certified_pivots(is_certified: bool) -> Iterator[None]:
+    """Without a word of pivots that rounding changes, where the factor certifies what follows."""
+    with warnings.catch_warnings():
+        if is_certified:
+            warnings.simplefilter("ignore", oc.PrecisionWarning)
+        yield
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,8 @@ def run(options: argparse.Namespace) -> int:
         print(details_text(result), flush=True)
         print(transform_lines(dataset, result, power), end="", flush=True)
         options.power = power
-        return _after_fit(dataset, result, options, settings)
+        used = () if result.precision is None else result.precision.thresholds
+        return _after_fit(dataset, result, options, settings.at_threshold(used[-1]) if used else settings)
 
 
 @contextmanager

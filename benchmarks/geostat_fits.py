@@ -172,8 +172,9 @@ def _precision(content: dict[str, Any]) -> str:
     check = content["fit"]["precision"]
     if check is None:
         return "FP64"
-    error = check["loglik_error"]
-    judged = "not judged in FP64" if error is None else f"log-likelihood off by {error:.1g}"
+    error, most = check["loglik_error"], check.get("most_off")
+    judged = "not judged in FP64" if most is None else f"log-likelihood known to {most:.1g}"
+    judged = judged if error is None else f"log-likelihood off by {error:.1g}"
     return f"mixed, {check['threshold']:g}: {judged}"
 
 

@@ -18,7 +18,7 @@ class VecchiaStart:
     densities : int
         Conditional densities that the start was found with.
     gain : float
-        Exact log-likelihood of the estimate less that of the start.
+        Exact log-likelihood of the estimate less that of the start; in mixed precision the difference may be rounding.
     errors : float
         Distance of the two in standard errors, by the information at the estimate.
     """
@@ -34,5 +34,5 @@ class VecchiaStart:
         """What an estimate by the approximation alone would have missed."""
         return (
             f"Vecchia's approximation ({self.densities} densities, {self.neighbours} neighbours) is largest {self.errors:.2g} "
-            f"standard errors from the exact estimate, {self.gain:.2g} of log-likelihood below"
+            f"standard errors from the exact estimate, {max(0.0, self.gain):.2g} of log-likelihood below"
         )

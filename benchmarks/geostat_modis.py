@@ -25,7 +25,7 @@ from typing import Any
 import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.estimation.progress import progress_for
-from ooc_chol.apps.geostat.trial import TRIALS, HeldOut, Trial, read_modis, run_trial
+from benchmarks.competition.trial import TRIALS, HeldOut, Trial, read_modis, run_trial
 from ooc_chol.bench.results import commit, machine, write_json
 
 RESULTS = Path(__file__).resolve().parent / "results/geostat"

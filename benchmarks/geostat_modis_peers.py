@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
-from ooc_chol.apps.geostat.trial import HeldOut, read_modis
+from benchmarks.competition.trial import HeldOut, read_modis
 from ooc_chol.bench.results import commit, machine, write_json
 
 RESULTS = Path(__file__).resolve().parent / "results/geostat"

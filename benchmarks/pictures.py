@@ -1,20 +1,16 @@
 """Pictures of the result files and of recorded traces: those in docs/pictures, or the streams of another trace.
 
-    python benchmarks/pictures.py                                  draw all into docs/pictures
-    python benchmarks/pictures.py --trace FILE [--device cuda:1]   draw streams.png of this trace alone
-
-Needs Matplotlib (``pip install '.[plots]'``). *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other
-libraries, measured in the same process. *predictions*: the plan's seconds over the measured ones. *streams*: how busy each
-stream of a device was over the run, by kind of operation. *overview*: rates of the link and of the arithmetic over one run,
-measured and predicted. *mixed*: seconds of a call over the threshold, beside FP64's (``mixed_families.py``). *certified*: errors
-of log-determinants and their half-widths (``certified_families.py``).
+``--trace FILE --device cuda:1`` draws ``streams.png`` of this trace alone. Needs Matplotlib (``pip install '.[plots]'``).
+*rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other libraries, measured in the same process.
+*predictions*: the plan's seconds over the measured ones. *streams*: how busy each stream of a device was over the run, by kind
+of operation. *overview*: rates of the link and of the arithmetic over one run, measured and predicted. *mixed*: seconds of a
+call over the threshold, beside FP64's (``mixed_families.py``). *certified*: errors of log-determinants and their half-widths
+(``certified_families.py``).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -22,12 +18,9 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+from benchmarks import table, timelines
+from benchmarks.running import RESULTS, ROOT, Options, Parser
 
-import table
-import timelines
-
-ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs/pictures"
 #: Trace and device of each picture of streams in the documents.
 STREAMS = {
@@ -270,14 +263,13 @@ def _save(figure: Any, path: Path) -> None:
     print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
-def main() -> None:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(results=RESULTS, trace=Path, device=timelines.DEVICE, output=PICTURES)
+
+
+def run(options: Options) -> None:
     """Draw all pictures."""
-    parser = argparse.ArgumentParser(description="Pictures of the result files and of recorded traces.")
-    parser.add_argument("--results", type=Path, default=table.RESULTS, help="folder of the result files")
-    parser.add_argument("--trace", type=Path, help="draw only the streams of this trace, compressed with gzip or not")
-    parser.add_argument("--device", default=timelines.DEVICE, help="device in that trace (default: cuda:0)")
-    parser.add_argument("--output", type=Path, default=PICTURES, help="folder of the pictures (default: docs/pictures)")
-    options = parser.parse_args()
     if options.trace is not None:
         draw_streams(timelines.read_run(options.trace, options.device), options.output / "streams.png")
         return
@@ -292,7 +284,3 @@ def main() -> None:
     draw_overview(timelines.read_run(ROOT / f"traces/{OVERVIEW}.pftrace.gz"), first, options.output / "overview.png")
     for name, (trace, device) in STREAMS.items():
         draw_streams(timelines.read_run(ROOT / f"traces/{trace}.pftrace.gz", device), options.output / name)
-
-
-if __name__ == "__main__":
-    main()

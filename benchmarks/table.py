@@ -1,16 +1,12 @@
 """Markdown tables of the result files.
 
-    python benchmarks/table.py                                           print them
-    python benchmarks/table.py --update README.md docs/measurements.md   rewrite them in these documents
-
-A document holds a place for them between ``<!-- results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes
-only the tables named: ``short``, ``wall``, ``gpu``, ``predicted``, ``policies``, ``peers``, ``host`` or
-``passes``.
+``--update README.md docs/measurements.md`` rewrites them in these documents. A document holds a place for them between ``<!--
+results -->`` and ``<!-- /results -->``; ``<!-- results gpu host -->`` takes only the tables named: ``short``, ``wall``,
+``gpu``, ``predicted``, ``policies``, ``peers``, ``host`` or ``passes``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -19,13 +15,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from ooc_chol.bench.call_table import NOTE as WALL_NOTE
-from ooc_chol.bench.call_table import call_columns, call_lines
-from ooc_chol.bench.paper_tables import with_paper_tables
-from ooc_chol.bench.pass_table import NOTE as PASS_NOTE
-from ooc_chol.bench.pass_table import pass_columns, pass_lines
-
-RESULTS = Path(__file__).resolve().parent / "results"
+from benchmarks.call_table import NOTE as WALL_NOTE
+from benchmarks.call_table import call_columns, call_lines
+from benchmarks.paper.tables import with_paper_tables
+from benchmarks.pass_table import NOTE as PASS_NOTE
+from benchmarks.pass_table import pass_columns, pass_lines
+from benchmarks.running import RESULTS, Options, Parser, link_from, markdown
 
 Result: TypeAlias = dict[str, Any]
 #: Heading of a column, and the text of its cell for one result.
@@ -152,16 +147,10 @@ def update(document: Path, folder: Path = RESULTS) -> bool:
     return new != old
 
 
-def link_from(document: Path, folder: Path = RESULTS) -> str:
-    """``folder`` as a link in ``document``."""
-    return Path(os.path.relpath(folder, document.resolve().parent)).as_posix()
-
-
 def _table(results: Iterable[Result], columns: Sequence[Column], note: str) -> str:
     """One table and its note; empty without results."""
     rows = [[cell(result) for _, cell in columns] for result in results]
-    lines = [[heading for heading, _ in columns], ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + f"\n\n{note}" if rows else ""
+    return markdown([heading for heading, _ in columns], *rows) + f"\n\n{note}" if rows else ""
 
 
 def _setting(result: Result) -> tuple[Any, ...]:
@@ -387,22 +376,17 @@ _HOST: list[Column] = [
 ]
 
 
-def main() -> None:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(results=RESULTS)
+    parser.add_argument("--update", dest="documents", type=Path, nargs="+", default=[], metavar="FILE")
+
+
+def run(options: Options) -> None:
     """Print the tables, or rewrite them in documents."""
-    parser = argparse.ArgumentParser(description="Markdown tables of the result files.")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result files (default: benchmarks/results)")
-    parser.add_argument("--update", type=Path, nargs="+", metavar="FILE", help="rewrite the tables in these documents")
-    options = parser.parse_args()
-    for document in options.update or []:
-        try:
-            print(f"{document}: {'updated' if update(document, options.results) else 'up to date'}")
-        except ValueError as error:
-            parser.error(f"{document}: {error}")
-    if not options.update:
+    for document in options.documents:
+        print(f"{document}: {'updated' if update(document, options.results) else 'up to date'}")
+    if not options.documents:
         link = os.path.relpath(options.results)
         made = tables(load(options.results), link, load_calls(options.results), load_passes(options.results))
         print("\n\n".join(made.values()))
-
-
-if __name__ == "__main__":
-    main()

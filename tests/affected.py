@@ -20,7 +20,11 @@ from pathlib import Path
 from tests.inside import entries_of
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Packages whose files reach what they import.
+PACKAGES = ("benchmarks", "ooc_chol", "tests")
 
+#: This file, in whose tables names stand.
+OWN = "tests/affected.py"
 #: Names in files as of the last call.
 KEPT = ROOT / ".pytest_cache" / "names.json"
 #: What a file reaches by names that are made at run time: patterns of files, as ``fnmatch`` has them.
@@ -40,7 +44,9 @@ UNSEEN: dict[str, tuple[str, ...]] = {
     "tests/apps/geostat/test_*_cuda.py": ("ooc_chol/apps/geostat/*.cu",),
     "tests/host/test_bench_paper.py": ("ooc_chol/*.cu",),
     # tests that read the package
-    "tests/host/test_docs.py": ("ooc_chol/*",),
+    "tests/host/test_docs.py": ("ooc_chol/*", "benchmarks/*.py"),
+    "tests/host/test_readme.py": ("benchmarks/*.py",),
+    "tests/apps/geostat/test_documents.py": ("benchmarks/*.py",),
     "tests/plan/test_repository.py": ("*",),
 }
 #: What runs a command by its words, and the commands that tests of a folder run; those of an application run its own.
@@ -91,11 +97,11 @@ def edges() -> Mapping[str, frozenset[str]]:
 
 @cache
 def sources() -> Mapping[str, list[str]]:
-    """Files of package and tests, and the names in them; those of files that have not changed are kept in ``KEPT``."""
+    """Files of package, benchmarks and tests, and the names in them; of files that have not changed they are in ``KEPT``."""
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {}
     found, own = {}, Path(__file__).read_text(encoding="utf-8")
     for file in tracked():
-        if file.endswith(".py") and file.startswith(("ooc_chol/", "tests/")):
+        if file.endswith(".py") and file.split("/")[0] in PACKAGES:
             text = (ROOT / file).read_text(encoding="utf-8")
             digest = hashlib.sha256((own + text).encode()).hexdigest()
             found[file] = (
@@ -133,7 +139,7 @@ def _names_in(file: str, text: str) -> Iterator[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node.value.startswith("ooc_chol.") and not file.startswith("tests/inside/"):
                 yield node.value.partition(":")[0]  # a name to patch, or a row of a table
-            elif (first := node.value.partition("/")[0]) in READ and file.startswith("tests/"):
+            elif (first := node.value.partition("/")[0]) in READ and file.startswith("tests/") and file != OWN:
                 yield f"{first}/"
 
 
@@ -159,7 +165,7 @@ def _unseen(file: str) -> Iterator[str]:
 def _module(name: str) -> Iterator[str]:
     """Files that importing a module runs, but for the one of the package, which imports nothing."""
     parts = name.split(".")
-    if parts[0] not in ("ooc_chol", "tests"):
+    if parts[0] not in PACKAGES:
         return
     for length in range(2, len(parts) + 1):
         path = "/".join(parts[:length])

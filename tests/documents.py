@@ -13,6 +13,7 @@ from unittest import mock
 
 import numpy as np
 
+from benchmarks import running
 from tests.inside.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,6 +90,8 @@ def run_command(line: str, *, is_run: bool) -> None:
         program, words = "ooc-chol", words[2:]
     if program == "ooc-chol":
         assert (main(words) if is_run else parse(words)) == 0, line
+    elif [program, *words[:2]] == ["python", "-m", "benchmarks"]:
+        assert (running.main(words[2:]) == 0) if is_run else running.parsed(words[2:]), line
     elif program == "make":
         targets = set(re.findall(r"^([\w-]+):", read(ROOT / "Makefile"), flags=re.MULTILINE))
         assert set(words) <= targets, line

@@ -1,4 +1,4 @@
-"""``ooc-chol bench``: rates, links, one case, suites of cases, the paper's figures."""
+"""``ooc-chol bench``: rates, links, one case, suites of cases, imputation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ooc_chol.bench.case import ENGINES, PEERS, SOURCES, Fp64Case, Peer
 from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.imputation import add_imputation
 from ooc_chol.bench.links import describe, run_links
-from ooc_chol.bench.paper_commands import add_paper_commands
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
 from ooc_chol.config import format_bytes, parse_devices
 from ooc_chol.dense.options import count
@@ -37,16 +36,14 @@ _TILE_SIZE = {"cuda": 4096, "host": 512}
 _RATE_TILE_SIZES = {"cuda": (4096, 2048), "host": (16, 64, 256, 1024, 2048)}
 
 
-def add_commands(bench: argparse.ArgumentParser) -> argparse._SubParsersAction[argparse.ArgumentParser]:
-    """Add what ``bench`` measures to its parser; what applications measure can be added to what is returned."""
+def add_commands(bench: argparse.ArgumentParser) -> None:
+    """Add what ``bench`` measures to its parser."""
     what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
     _add_rates(what)
     _add_links(what)
     _add_fp64(what)
     _add_suite(what)
-    add_paper_commands(what)
     add_imputation(what)
-    return what
 
 
 def _add_rates(what: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -140,17 +140,7 @@ def _svds(parser: argparse.ArgumentParser) -> None:
 def _bench(parser: argparse.ArgumentParser) -> None:
     from ooc_chol.bench.commands import add_commands
 
-    text = "the comparison of spatial methods by Heaton et al. (2019), on its data or a simulated twin"
-    heaton = add_commands(parser).add_parser("heaton", help=text)
-    assert isinstance(heaton, CommandParser), "parsers below a command are of its class"
-    heaton.when_named(_heaton)
-
-
-def _heaton(parser: argparse.ArgumentParser) -> None:
-    with oc.guarded_imports():
-        from ooc_chol.apps.geostat.cli.heaton import add_options
-
-    add_options(parser)
+    add_commands(parser)
 
 
 def _geostat(parser: argparse.ArgumentParser) -> None:

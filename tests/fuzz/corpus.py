@@ -15,9 +15,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
+from benchmarks.call_table import call_columns, call_lines
+from benchmarks.paper.tables import documented
 from tests.fuzz import attacks, tables
 from tests.fuzz.mutations import BLIND, TEXT, Mutator, json_changed, json_lines_changed
-from tests.inside.bench import call_columns, call_lines, documented
 from tests.inside.dense import rates_problem
 from tests.inside.kernels import machine_identity
 

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, save_npz
 
 import ooc_chol as oc
+from benchmarks.competition.data import read_competition
 from ooc_chol.apps import geostat, imputation, spectral
 from ooc_chol.apps.geostat import DataSpec, load_dataset
 from tests.fuzz import attacks, places, tables
@@ -33,7 +34,7 @@ from tests.fuzz.verdicts import unwanted, where
 from tests.fuzz.worker import limit_memory
 from tests.inside.cli import main, make_parser
 from tests.inside.dense import verify
-from tests.inside.geostat import read_competition, results, write_json
+from tests.inside.geostat import results, write_json
 from tests.inside.spectral import read_image
 
 #: Seconds for one case, in which nothing is computed that takes a tenth of one on an idle machine.

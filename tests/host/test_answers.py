@@ -18,7 +18,6 @@ from tests.products import thorough
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
-SMALL = "--n 128 --tile-size 32 --devices host:0 --repeats 1 --no-warm-up --ranges 0.1 --thresholds 1e-4"
 #: A small run of every command, and a word that its answer has.
 RUNS = {
     "plan": ("plan --n 500", "flops"),
@@ -43,16 +42,11 @@ RUNS = {
         "bench imputation --case c --size 12x3x3 --degree 3 --rank 1 --shares 0.8 --n-lambdas 2 --devices host:0 --no-peer",
         "runs",
     ),
-    "bench heaton": ("bench heaton --twin 15,12 --models half-constant --method exact", "models"),
-    "bench paper-ablation": (f"bench paper-ablation {SMALL} --memory-budget 99kB --policies v3 planned", "runs"),
-    "bench paper-kl": (f"bench paper-kl {SMALL}", "runs"),
-    "bench paper-mxp": (f"bench paper-mxp {SMALL}", "runs"),
     "geostat fit": ("geostat fit --example jacksboro:40 --smoothness 0.5 --max-evaluations 6 --standard-errors", "fit"),
     "geostat predict": ("geostat predict model.json --grid 3,3 --output p.csv", "target"),
     "geostat simulate": ("geostat simulate model.json --grid 3,3 --output d.csv", "draws"),
     "geostat cv": ("geostat cv model.json", "scores"),
     "geostat variogram": ("geostat variogram --example jacksboro:40", "semivariance"),
-    "geostat synth": ("geostat synth --n 20 --theta 1,0.1,0.5 --output s.csv", "model"),
     "geostat loglik": ("geostat loglik --model model.json", "loglik"),
     "geostat convert": ("geostat convert model.json", "sklearn"),
     "geostat plot": ("geostat plot profile model.json --points 3 --from 1 --to 20 --output m.png", "loglik"),
@@ -69,7 +63,7 @@ ELSEWHERE = {"bench links", "trace view"}
 #: Words that only have commands below them.
 GROUPS = ("", "bench", "geostat", "impute", "sparse", "spectral", "trace")
 #: Commands that take longest: whether they are quiet, as all others are by the same means, is looked at with ``--thorough``.
-LONG = {"geostat demo", "spectral demo", "impute demo", "geostat fit", "bench heaton", "bench paper-mxp", "bench paper-ablation"}
+LONG = {"geostat demo", "spectral demo", "impute demo", "geostat fit"}
 LONG |= {"bench rates", "geostat variogram", "geostat plot"}
 
 

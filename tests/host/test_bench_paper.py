@@ -1,4 +1,4 @@
-"""``ooc-chol bench paper-*`` on small problems, the measures of the likelihood beside dense NumPy, the covariance's table."""
+"""The paper's figures on small problems, the measures of the likelihood beside dense NumPy, the covariance's table."""
 
 from __future__ import annotations
 
@@ -14,22 +14,13 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
-from tests.inside.bench import (
-    CUDA_CODE,
-    CovarianceProblem,
-    KlReference,
-    MaternTable,
-    exact_kl,
-    log_likelihood,
-    matern,
-    measured_error,
-    paper,
-    paper_tables,
-    sampled_kl,
-)
-from tests.inside.bench import paper_kl as paper_measure
-from tests.inside.bench import paper_kl_module as paper_kl
-from tests.inside.cli import main
+from benchmarks.paper import figures as paper
+from benchmarks.paper import likelihoods as paper_kl
+from benchmarks.paper import tables as paper_tables
+from benchmarks.paper.likelihoods import KlReference, exact_kl, log_likelihood, measured_error, sampled_kl
+from benchmarks.paper.likelihoods import paper_kl as paper_measure
+from benchmarks.running import main
+from tests.inside.bench import CUDA_CODE, CovarianceProblem, MaternTable, matern
 from tests.plan.result_fields import FIELDS
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -44,7 +35,7 @@ TABLE_ERROR = 5e-14
 
 def bench(tmp_path, what, *words) -> tuple[int, dict]:
     """Exit status of a command and what it wrote."""
-    status = main(["bench", what, "--devices", "host:0", "--case", "small", "--output", str(tmp_path), "--no-warm-up", *words])
+    status = main([what, "--devices", "host:0", "--name", "small", "--output", str(tmp_path), "--no-warm-up", *words])
     return status, json.loads((tmp_path / "small.json").read_text(encoding="utf-8"))
 
 
@@ -181,7 +172,7 @@ def test_mxp_runs_fp64_once_where_it_is_there_for_log_determinants(tmp_path):
 
 
 def test_mxp_without_fp64_and_with_warm_up(tmp_path):
-    words = ["bench", "paper-mxp", "--devices", "host:0", "--case", "small", "--output", str(tmp_path), "--n", "256"]
+    words = ["paper-mxp", "--devices", "host:0", "--name", "small", "--output", str(tmp_path), "--n", "256"]
     words += ["--tile-size", "32", "--thresholds", "1e-6", "--fp64", "none", "--ranges", "0.1", "--repeats", "1"]
     assert main(words) == 0
     (run,) = json.loads((tmp_path / "small.json").read_text(encoding="utf-8"))["runs"]
@@ -209,7 +200,7 @@ def test_a_configuration_that_fails_costs_only_itself(tmp_path, capsys):
     ],
 )
 def test_what_makes_no_sense_is_refused(words, told, tmp_path, capsys):
-    assert main(["bench", *words, "--output", str(tmp_path)]) == 2
+    assert main([*words, "--output", str(tmp_path)]) == 2
     assert told in capsys.readouterr().err
 
 
@@ -311,7 +302,7 @@ def test_the_document_shows_the_files():
     text = "".join((FILES.parents[2] / "docs" / page).read_text(encoding="utf-8") for page in pages)
     for name in paper_tables.DOCUMENTED:
         place = f"<!-- {name} -->\n{paper_tables.documented(name, FILES)}\n<!-- /{name} -->"
-        assert place in text, "run: python benchmarks/table.py --update docs/measurements.md"
+        assert place in text, "run: python -m benchmarks table --update docs/measurements.md"
     kl = file_runs("host-kl-4096", "host-kl-8192")
     exact = [run for run in kl if run["kl_method"] == "exact" and run["precision_threshold"]]
     shares = [100 * run["measured_error"] / run["precision_threshold"] for run in exact]

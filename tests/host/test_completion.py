@@ -34,7 +34,7 @@ def completed(script, *words):
     ("words", "offered"),
     [
         (["pl"], ["plan"]),
-        (["bench", "paper-"], ["paper-ablation", "paper-kl", "paper-mxp"]),
+        (["bench", "s"], ["suite"]),
         (["plan", "--fp64", ""], ["auto", "native", "residue"]),
         (["factor", "a.npy", "--poli"], ["--policy"]),
         (["geostat", "fit", "--nu"], ["--nugget"]),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import ooc_chol as oc
+from benchmarks import running
 from ooc_chol import diff, tracing
 from ooc_chol.apps import geostat, imputation, spectral
 from tests.documents import ROOT, blocks, is_shown, pages, parse, read, run_command, run_document
@@ -158,6 +159,18 @@ def test_commands_in_running_text_are_read_by_their_parsers(capsys):
                 main([*shlex.split(text.removesuffix("--help")), "--help"])
 
 
+def test_benchmarks_in_running_text_are_cases_with_these_options(capsys):
+    named = {text for page in pages() for text in re.findall(r"`python -m benchmarks ([^`]+)`", read(page))}
+    whole = sorted(text for text in named if not re.search(r"\.\.\.|\||\b(?:CASE|NAME|N)\b", text))
+    assert len(whole) > 5
+    for text in whole:
+        if "--" in text:
+            assert running.parsed(shlex.split(text)), text
+        else:
+            with pytest.raises(SystemExit, match=r"^0$"):
+                running.parsed([*shlex.split(text), "--help"])
+
+
 # the checks themselves
 
 
@@ -181,7 +194,7 @@ def test_a_line_that_was_not_printed_is_found_out():
         "ooc-chol bench rates --device",
         "make no-such-target",
         "python3 -m pip install '.[no-such-extra]'",
-        "python benchmarks/table.py --no-such-option",
+        "python -m benchmarks table --no-such-option",
         "rm -r /",
     ],
 )

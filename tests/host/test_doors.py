@@ -20,7 +20,6 @@ pytestmark = pytest.mark.host
 #: Arguments of commands that are no entry of the table, each with the entry by which it is held.
 HELD_BY_OTHERS = {
     ("trace", "view", "file"): "trace summary {}",  # it serves the file until it is ended
-    ("bench", "heaton", "data"): "read_competition heaton.csv",  # it fits models for minutes
     ("bench", "imputation", "--edges"): "edge_list",
 }
 

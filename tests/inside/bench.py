@@ -3,15 +3,12 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.bench.call_table": ("call_columns", "call_lines"),
     "ooc_chol.bench.case": ("ENGINES", "Fp64Case", "HOST_SHARE", "Peer"),
     "ooc_chol.bench.cuda.copy_rates": ("measure_links",),
     "ooc_chol.bench.fp64": ("Session", "run_case"),
     "ooc_chol.bench.imputation": ("edges_of", "errors_of"),
     "ooc_chol.bench.links": ("describe", "run_links"),
     "ooc_chol.bench.meters": ("memory_of_process",),
-    "ooc_chol.bench.paper_kl": ("KlReference", "exact_kl", "log_likelihood", "measured_error", "paper_kl", "sampled_kl"),
-    "ooc_chol.bench.paper_tables": ("documented", "placed", "with_paper_tables"),
     "ooc_chol.bench.peers": ("MG_BLOCKS", "measure_peer"),
     "ooc_chol.bench.problem": ("CUDA_CODE", "CovarianceProblem", "MaternTable", "matern"),
     "ooc_chol.bench.results": ("Measured", "engine_of", "write_json"),
@@ -21,9 +18,6 @@ MODULES = {
     "devices": "ooc_chol.bench.cuda.devices",
     "fp64": "ooc_chol.bench.fp64",
     "meters": "ooc_chol.bench.meters",
-    "paper": "ooc_chol.bench.paper",
-    "paper_kl_module": "ooc_chol.bench.paper_kl",
-    "paper_tables": "ooc_chol.bench.paper_tables",
     "peers": "ooc_chol.bench.peers",
     "product_rates": "ooc_chol.bench.cuda.product_rates",
     "suites": "ooc_chol.bench.suites",

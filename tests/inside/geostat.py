@@ -5,7 +5,6 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.apps.geostat.cli.commands": ("add_commands",),
     "ooc_chol.apps.geostat.cli.commands.demo": ("demo_settings",),
-    "ooc_chol.apps.geostat.competition": ("TWIN_MODEL", "make_twin", "read_competition"),
     "ooc_chol.apps.geostat.convert": ("packages_for",),
     "ooc_chol.apps.geostat.convert_isotropic": ("PACKAGES",),
     "ooc_chol.apps.geostat.covariances.azimuth": ("angle_of", "azimuth_of", "read_values", "typed_values"),
@@ -70,8 +69,6 @@ NAMES = {
     "ooc_chol.apps.geostat.pictures.plots_checks": ("profile_interval",),
     "ooc_chol.apps.geostat.pictures.terrain_picture": ("TerrainPicture", "terrain_figure"),
     "ooc_chol.apps.geostat.results": ("read_result", "result_content"),
-    "ooc_chol.apps.geostat.synth": ("glibc_rand", "lapack_normals"),
-    "ooc_chol.apps.geostat.trial": ("HeldOut", "Trial", "read_modis", "run_trial"),
     "ooc_chol.apps.geostat.variography.pairs": ("drawn_origins", "near_pairs"),
 }
 MODULES = {

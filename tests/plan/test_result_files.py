@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from tests.inside.bench import placed, with_paper_tables
+from benchmarks import pictures, table, timelines
+from benchmarks.paper.tables import with_paper_tables
+from benchmarks.running import replaced
 from tests.plan.result_fields import CALL_FIELDS, CALL_LINE_FIELDS, ENGINE_FIELDS, FIELDS, GPU_FIELDS
 from tests.tolerances import FACTOR_ENTRY_C
 
@@ -29,18 +29,6 @@ LIBRARY_BYTES = 256 << 20
 PAGE_TABLE_SHARE = 8 / 4096
 #: Its page tables for the memory of other GPUs, from which it may copy: seen 64 MB for 330 GiB of three others.
 PEER_TABLE_SHARE = 2.0**-12
-
-
-def script(name: str):
-    """A script of ``benchmarks/``, which is no package, as a module."""
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / f"benchmarks/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look their annotations up
-    spec.loader.exec_module(module)
-    return module
-
-
-table, timelines, pictures = script("table"), script("timelines"), script("pictures")
 
 
 @pytest.fixture(params=FILES, ids=lambda path: path.stem)
@@ -161,23 +149,23 @@ def test_documents_show_the_tables_of_the_files():
         text = path.read_text(encoding="utf-8")
         made = table.tables(table.load(), table.link_from(path), table.load_calls(), table.load_passes())
         up_to_date = table.updated(text, made)
-        assert text == up_to_date, f"run: python benchmarks/table.py --update {path.relative_to(ROOT)}"
+        assert text == up_to_date, f"run: python -m benchmarks table --update {path.relative_to(ROOT)}"
 
 
 def test_documents_show_the_tables_of_the_traces(runs):
     for name, made in timelines.made_tables(runs).items():
         text = timelines.DOCUMENTS[name].read_text(encoding="utf-8")
-        assert text == placed(text, name, made), "run: python benchmarks/timelines.py --update"
+        assert text == replaced(text, name, made), "run: python -m benchmarks timelines --update"
 
 
 def test_a_document_without_a_place_for_a_table_is_refused():
-    assert placed("a\n<!-- kernels -->\nold\n<!-- /kernels -->\nb\n", "kernels", "new").splitlines()[2] == "new"
-    with pytest.raises(ValueError, match="no place"):
-        placed("<!-- kernels -->\n<!-- /kernels -->\n", "streams", "new")
+    assert replaced("a\n<!-- kernels -->\nold\n<!-- /kernels -->\nb\n", "kernels", "new").splitlines()[2] == "new"
+    with pytest.raises(ValueError, match="0 places"):
+        replaced("<!-- kernels -->\n<!-- /kernels -->\n", "streams", "new")
 
 
 def test_a_place_for_a_table_of_the_paper_that_is_not_closed_is_refused():
-    with pytest.raises(ValueError, match="no place between <!-- kl --> and <!-- /kl -->"):
+    with pytest.raises(ValueError, match="0 places between <!-- kl --> and <!-- /kl -->"):
         with_paper_tables("<!-- kl -->\nnever closed\n", ROOT / "benchmarks/results/paper")
 
 

@@ -49,6 +49,8 @@ def test_a_command_without_a_store_is_not_told_to_use_it():
 def matrix(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", np.eye(300))
+    sites = np.random.default_rng(0).uniform(size=(900, 3))
+    np.savetxt("d.csv", sites, delimiter=",", header="x,y,value", comments="")
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def matrix(tmp_path, monkeypatch):
         (["factor", "a.npy", "--store", "L", "--tile-size", "-3"], "--tile-size"),
         (["factor", "a.npy", "--store", "a.npy"], "--store"),
         (
-            ["geostat", "synth", "--n", "900", "--theta", "1,0.1,0.5", "--output", "s.csv", "--host-budget", "9 kB"],
+            ["geostat", "loglik", "d.csv", "--theta", "1,0.1,0.5", "--host-budget", "9 kB"],
             "--store PATH",
         ),
     ],

@@ -161,9 +161,6 @@ from ooc_chol.apps.geostat.pictures.variogram import model_variogram as model_va
 from ooc_chol.apps.geostat.pictures.variogram import variogram_envelope as variogram_envelope
 from ooc_chol.apps.geostat.pictures.variogram_pictures import directions_figure as directions_figure
 from ooc_chol.apps.geostat.pictures.variogram_pictures import variogram_map_figure as variogram_map_figure
-from ooc_chol.apps.geostat.synth import Synthetic as Synthetic
-from ooc_chol.apps.geostat.synth import synthesize as synthesize
-from ooc_chol.apps.geostat.synth import synthetic_sites as synthetic_sites
 from ooc_chol.apps.geostat.variography.empirical import Variogram as Variogram
 from ooc_chol.apps.geostat.variography.empirical import directional_variograms as directional_variograms
 from ooc_chol.apps.geostat.variography.empirical import empirical_variogram as empirical_variogram

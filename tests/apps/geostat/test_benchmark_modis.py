@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.competition.trial import HeldOut, Trial, read_modis, run_trial
 from ooc_chol.apps.geostat import Matern
 from tests.apps.geostat.fields import simulate
-from tests.inside.geostat import HeldOut, Trial, read_modis, run_trial
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "benchmarks/geostat_modis.py"

@@ -25,7 +25,6 @@ COMMANDS = {
     "simulate": "simulate model.json --grid 3,3 --box 0,0,1,1 --output d.csv",
     "simulate given data": "simulate model.json --grid 3,3 --conditional --output d.csv",
     "cv": "cv model.json",
-    "synth": "synth --n 20 --theta 1,0.1,0.5 --output s.csv",
     "loglik": "loglik data.csv --theta 1,0.1,0.5",
     "plot map": "plot map model.json --output m.png",
     "plot residuals": "plot residuals model.json --output m.png",
@@ -99,7 +98,7 @@ def test_every_option_reaches_the_plan(folder, monkeypatch, command, name):
 def test_exageostats_word_is_the_order_of_a_tile(folder, monkeypatch):
     monkeypatch.setattr(oc, "cholesky", take)
     with pytest.raises(TakenError) as caught:
-        main(["geostat", "synth", "--N", "20", "--ttheta", "1:0.1:0.5", "--output", str(folder / "s.csv"), "--DTS", "16"])
+        main(["geostat", "loglik", str(folder / "data.csv"), "--THETA", "1:0.1:0.5", "--DTS", "16"])
     assert caught.value.args[0]["tile_size"] == 16
 
 

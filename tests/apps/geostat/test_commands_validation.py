@@ -7,6 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from benchmarks.running import main as bench
+from benchmarks.synth import synthesize
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Matern
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed
@@ -61,10 +63,10 @@ SYNTH = [
 @pytest.mark.parametrize("words", SYNTH)
 def test_synth_in_its_own_and_in_exageostats_words(tmp_path, capsys, words):
     path = tmp_path / "data.csv"
-    assert main(["geostat", "synth", *words, "--output", str(path)]) == 0
+    assert bench(["synth", *words, "--output", str(path)]) == 0
     assert "16 observations of variance 1, range 0.1, smoothness 0.5, nugget 0" in capsys.readouterr().out
     table = io.read_table(path, ("x", "y", "value"))
-    sample = geostat.synthesize(Matern(1.0, 0.1, 0.5), 16)
+    sample = synthesize(Matern(1.0, 0.1, 0.5), 16)
     assert np.array_equal(table.stack(("x", "y")), sample.coordinates)
     np.testing.assert_allclose(table.columns["value"], sample.values, rtol=TWO_ROUTES)
 
@@ -97,8 +99,8 @@ def test_synth_in_three_dimensions_with_nugget(tmp_path, capsys):
     path = tmp_path / "data.csv"
     words = ["--n", "30", "--theta", "2,0.3,1.5,0.1", "--dimension", "3D", "--seed", "7"]
     kernel = ["--kernel", "univariate_matern_nuggets_stationary"]
-    assert main(["geostat", "synth", *words, *kernel, "--output", str(path)]) == 0
-    sample = geostat.synthesize(Matern(2.0, 0.3, 1.5, 0.1), 30, seed=7, dimension=3)
+    assert bench(["synth", *words, *kernel, "--output", str(path)]) == 0
+    sample = synthesize(Matern(2.0, 0.3, 1.5, 0.1), 30, seed=7, dimension=3)
     assert np.array_equal(io.read_table(path, ("x", "y", "z")).stack(("x", "y", "z")), sample.coordinates)
     assert main(["geostat", "loglik", str(path), "--z", "z", "--theta", "2,0.3,1.5,0.1", "--mean", "zero"]) == 0
     told = capsys.readouterr().out
@@ -184,12 +186,6 @@ def test_the_example_needs_no_data(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["synth", "--n", "9", "--theta", "1,0.1,0.5", "--seed", "5000", "--output", "OUT"], "seed is 5000"),
-        (["synth", "--n", "9", "--theta", "1,0.1,0.5", "--output", "no/where.csv"], "there is no folder"),
-        (
-            ["synth", "--n", "9", "--theta", "1,.1,.5", "--kernel", "univariate_matern_nuggets_stationary", "--output", "OUT"],
-            "has 4 parameters, but the nugget of --theta is 0",
-        ),
         (["loglik", "DATA", "--theta", "1,0.1,0.5"], "has no column 'x'"),
         (["loglik", "--theta", "1,0.1,0.5"], "which data? give DATA.csv"),
         (["cv", "MODEL", "DATA", "--folds", "1"], "1 folds of 60"),
@@ -212,6 +208,25 @@ def test_mistakes_are_said_on_one_line(fitted, tmp_path, capsys, words, message)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--theta", "1,0.1,0.5", "--seed", "5000", "--output", "OUT"], "seed is 5000"),
+        (["--theta", "1,0.1,0.5", "--output", "no/where.csv"], "there is no folder"),
+        (
+            ["--theta", "1,.1,.5", "--kernel", "univariate_matern_nuggets_stationary", "--output", "OUT"],
+            "has 4 parameters, but the nugget of --theta is 0",
+        ),
+    ],
+)
+def test_mistakes_of_the_generator_are_said_on_one_line(tmp_path, capsys, words, message):
+    out = tmp_path / "out.csv"
+    assert bench(["synth", "--n", "9", *(str(out) if word == "OUT" else word for word in words)]) == 2
+    told = capsys.readouterr().err
+    assert message in told and len(told.splitlines()) == 1
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
         (["--theta", "1,0.1"], "is not variance,range,smoothness[,nugget]"),
         (["--theta", "1,-0.1,0.5"], "range is -0.1"),
         (["--theta", "1,b,0.5"], "is not a list of numbers"),
@@ -226,14 +241,13 @@ def test_mistakes_are_said_on_one_line(fitted, tmp_path, capsys, words, message)
 )
 def test_words_that_mean_nothing_here_are_refused_by_name(tmp_path, capsys, words, message):
     with pytest.raises(SystemExit) as ended:
-        main(["geostat", "synth", "--n", "9", "--output", str(tmp_path / "out.csv"), *words])
+        bench(["synth", "--n", "9", "--output", str(tmp_path / "out.csv"), *words])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
 
 
 def test_help_tells_every_option(capsys):
     for action, options in {
-        "synth": ("--n", "--theta", "--ttheta", "--seed", "--kernel", "--dts", "--dimension", "--output"),
         "simulate": ("--sites", "--grid", "--box", "--conditional", "--draws", "--seed", "--jitter", "--output"),
         "cv": ("--dts", "--folds", "--how", "--seed", "--level", "--output"),
         "loglik": ("--theta", "--mean", "--covariates", "--tile-size"),

@@ -1,4 +1,4 @@
-"""The comparison of Heaton et al. (2019): its file, its twin, and the command that runs it."""
+"""The comparison of Heaton et al. (2019): its file, its twin, and the case that runs it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
+from benchmarks.competition.data import TWIN_MODEL, make_twin, read_competition
+from benchmarks.running import main
 from ooc_chol.apps import geostat
-from tests.inside.cli import main
-from tests.inside.geostat import TWIN_MODEL, make_twin, read_competition
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -60,10 +60,10 @@ def test_the_smallest_twin_has_ten_pixels_along_each_side():
             make_twin(shape)
 
 
-def test_the_command_fits_predicts_and_scores(file, tmp_path, capsys):
+def test_the_case_fits_predicts_and_scores(file, tmp_path, capsys):
     path, twin = file
     out, picture = tmp_path / "heaton.json", tmp_path / "heaton.png"
-    words = ["bench", "heaton", str(path), "--models", "half-constant,half-linear", "--method", "exact"]
+    words = ["heaton", str(path), "--models", "half-constant,half-linear", "--method", "exact"]
     assert main([*words, "--output", str(out), "--picture", str(picture)]) == 0
     told = capsys.readouterr().out
     content = json.loads(out.read_text())
@@ -76,9 +76,9 @@ def test_the_command_fits_predicts_and_scores(file, tmp_path, capsys):
     assert f"{scores['mae']:8.3f}{scores['rmse']:8.3f}{scores['crps']:8.3f}" in told
     assert picture.read_bytes()[:4] == b"\x89PNG" and content["machine"]["cores"] >= 1
     # a result is replaced, a file that is none is not
-    assert main(["bench", "heaton", "--twin", "20,15", "--models", "half-constant", "--output", str(out)]) == 0
+    assert main(["heaton", "--twin", "20,15", "--models", "half-constant", "--output", str(out)]) == 0
     (tmp_path / "mine.json").write_text("{}")
-    assert main(["bench", "heaton", "--twin", "20,15", "--output", str(tmp_path / "mine.json")]) == 2
+    assert main(["heaton", "--twin", "20,15", "--output", str(tmp_path / "mine.json")]) == 2
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_the_command_fits_predicts_and_scores(file, tmp_path, capsys):
 )
 def test_mistakes_are_named(file, capsys, words, told):
     words = [str(file[0]) if word == "DATA" else word for word in words]
-    assert main(["bench", "heaton", *words]) == 2
+    assert main(["heaton", *words]) == 2
     assert told in capsys.readouterr().err
 
 

@@ -23,7 +23,6 @@ TABLES = {
     "predict": ["predict", "no.json", "no.csv", "no-sites.csv"],
     "simulate": ["simulate", "no.json", "--sites", "no.csv"],
     "cv": ["cv", "no.json", "no.csv"],
-    "synth": ["synth", "--n", "9", "--theta", "1,0.1,0.5", "--seed", "5000"],
 }
 FIT = ["fit", "no.csv", "--x", "x", "--y", "y", "--value", "v"]
 PLOT = ["plot", "profile", "no.json", "no.csv"]

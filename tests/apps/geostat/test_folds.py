@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial import cKDTree
 
+from benchmarks.synth import synthesize
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import (
     Matern,
@@ -135,7 +136,7 @@ def test_mistakes_are_named():
 
 
 def test_models_are_compared_on_the_same_folds():
-    sample = geostat.synthesize(Matern(2.0, 0.1, 0.5, 0.2), 400)
+    sample = synthesize(Matern(2.0, 0.1, 0.5, 0.2), 400)
     observations = sample.observations()
     chosen = folds(observations, how="kmeans")
     models = {"wrong": Matern(2.0, 0.01, 0.5, 0.2), "right": sample.model, "smooth": Matern(2.0, 0.1, 2.5, 0.2)}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+from benchmarks.running import main as bench
 from ooc_chol.apps.geostat import (
     Column,
     DataSpec,
@@ -153,7 +154,7 @@ def fitted(tmp_path_factory) -> Path:
     """A folder with data and a fitted model."""
     folder = tmp_path_factory.mktemp("fitted")
     words = ["--theta", "1,0.2,0.5,0.1", "--seed", "3"]
-    assert main(["geostat", "synth", "--n", "60", *words, "--output", str(folder / "data.gpkg")]) == 0
+    assert bench(["synth", "--n", "60", *words, "--output", str(folder / "data.gpkg")]) == 0
     fit = ["fit", str(folder / "data.gpkg"), "--value", "value", "--smoothness", "0.5", "--max-evaluations", "9"]
     assert main(["geostat", *fit, "--output", str(folder / "model.json")]) == 0
     return folder

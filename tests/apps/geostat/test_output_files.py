@@ -156,7 +156,7 @@ def test_two_outputs_are_two_files(folder, capsys, command, first, second, name)
 
 # what is there already
 
-SYNTH = ["synth", "--n", "9", "--theta", "1,0.1,0.5"]
+DRAWS = ["simulate", "model.json", "--sites", "sites.csv"]
 FEW = ["--parameter", "range", "--points", "3", "--from", "0.1", "--to", "2"]
 
 #: Words before the name of the output, and whether a file of its own kind is replaced unasked.
@@ -164,11 +164,10 @@ WRITERS: dict[str, tuple[list[str], str, bool]] = {
     "result": ([*FIT, "--output"], "out.json", True),
     "log": ([*FIT, "--log"], "out.jsonl", False),
     "map of a fit": ([*FIT, "--plot"], "out.png", True),
-    "store": ([*SYNTH, "--output", "made.csv", "--store"], "L", False),
+    "store": ([*DRAWS, "--output", "made.csv", "--store"], "L", False),
     "predictions": (["predict", "model.json", "data.csv", "sites.csv", "--output"], "out.csv", False),
     "predictions in NetCDF": (["predict", "model.json", "data.csv", "sites.csv", "--output"], "out.nc", False),
-    "synthetic data": ([*SYNTH, "--output"], "out.csv", False),
-    "draws": (["simulate", "model.json", "--sites", "sites.csv", "--output"], "out.csv", False),
+    "draws": ([*DRAWS, "--output"], "out.csv", False),
     "cross-validation": (["cv", "model.json", "data.csv", "--output"], "out.csv", False),
     "variogram": (["plot", "variogram", "model.json", "--simulations", "0", "--output"], "out.svg", True),
     "residuals": (["plot", "residuals", "model.json", "--output"], "out.pdf", True),
@@ -210,11 +209,11 @@ def test_a_store_that_exists_is_never_taken_for_our_own(folder, capsys):
     """A factor is removed after use, so that one which is there already may not become it unasked."""
     oc.cholesky(np.eye(5), store="L").close()
     with unharmed(folder):
-        assert shell(*SYNTH, "--output", "made.csv", "--store", "L") == 2
+        assert shell(*DRAWS, "--output", "made.csv", "--store", "L") == 2
     err = capsys.readouterr().err
     assert "L exists already and what is kept there is removed at the end; " in err and "--force" in err
     with unharmed(folder), pytest.raises(oc.OutputError, match=r"removed at the end.*replace_store=True"):
-        geostat.synthesize(geostat.Matern(1, 0.1, 0.5, 0), 9, settings=geostat.FactorSettings(store="L"))
+        geostat.simulate(geostat.Matern(1, 0.1, 0.5, 0), np.eye(9), settings=geostat.FactorSettings(store="L"))
 
 
 def test_a_file_that_appears_before_the_factor_is_left_alone(folder, monkeypatch):
@@ -226,13 +225,13 @@ def test_a_file_that_appears_before_the_factor_is_left_alone(folder, monkeypatch
 
     monkeypatch.setattr(oc, "cholesky", cholesky)
     with pytest.raises(oc.OutputError, match="exists already"):
-        geostat.synthesize(geostat.Matern(1, 0.1, 0.5, 0), 9, settings=geostat.FactorSettings(store=Path("L")))
+        geostat.simulate(geostat.Matern(1, 0.1, 0.5, 0), np.eye(9), settings=geostat.FactorSettings(store=Path("L")))
     assert Path("L").read_text() == STRANGER
 
 
 def test_the_file_behind_a_link_is_removed_after_use_and_not_the_link(folder):
     Path("link").symlink_to("disk")
-    geostat.synthesize(geostat.Matern(1, 0.1, 0.5, 0), 9, settings=geostat.FactorSettings(store=Path("link")))
+    geostat.simulate(geostat.Matern(1, 0.1, 0.5, 0), np.eye(9), settings=geostat.FactorSettings(store=Path("link")))
     assert Path("link").is_symlink() and not Path("disk").exists()
 
 

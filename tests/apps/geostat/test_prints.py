@@ -127,7 +127,6 @@ def objects(observations, result, tmp_path_factory):
                 geostat.fit(geostat.make_observations(observations.coordinates, observations.values)).comparison,
                 geostat.SmoothnessComparison(1 / 3, 1 / 3, 1e9 / 3, 0.0, "estimated", 1000),
             ],
-            "Synthetic": [geostat.Synthetic(sites, np.zeros(5), model, 0)],
             "Terrain": [terrain],
             "Transform": [geostat.box_cox(1 / 3)],
             "TransformError": [geostat.TransformError(HOSTILE * 9)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.synth import glibc_rand, synthesize
 from ooc_chol.apps.geostat import (
     Matern,
     fit,
@@ -13,10 +14,8 @@ from ooc_chol.apps.geostat import (
     log_likelihood_gradient,
     make_observations,
     predict,
-    synthesize,
 )
 from tests.apps.geostat.geostat_tolerances import ESTIMATE_ERRORS, FIVE_POINTS, TWO_ROUTES, printed
-from tests.inside.geostat import glibc_rand
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -9,9 +9,9 @@ import pytest
 from scipy.special import gamma, kv
 from scipy.stats import multivariate_normal
 
-from ooc_chol.apps.geostat import FactorSettings, Matern, log_likelihood, synthesize, synthetic_sites
+from benchmarks.synth import glibc_rand, lapack_normals, synthesize, synthetic_sites
+from ooc_chol.apps.geostat import FactorSettings, Matern, log_likelihood
 from tests.apps.geostat.geostat_tolerances import ELEMENTARY, TWO_ROUTES, printed
-from tests.inside.geostat import glibc_rand, lapack_normals
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.synth import synthesize
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import FactorSettings, Matern, cross_validate, fold_labels, leave_one_out, make_observations, predict
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES
@@ -82,7 +83,7 @@ def test_memory_does_not_change_results(monkeypatch, columns):
 
 
 def test_a_right_model_is_told_from_a_wrong_one():
-    sample = geostat.synthesize(Matern(2.0, 0.1, 0.5, 0.2), 400)
+    sample = synthesize(Matern(2.0, 0.1, 0.5, 0.2), 400)
     right = leave_one_out(sample.observations(), sample.model)
     # 400 residuals, nearly independent: their mean square has a standard error of 0.07
     assert abs(np.mean(right.standardized**2) - 1) < 0.25
@@ -93,7 +94,7 @@ def test_a_right_model_is_told_from_a_wrong_one():
 
 def test_the_mean_log_score_is_not_the_likelihood_but_its_first_term():
     # log p(z) = sum of log p(z_i | z_1 .. z_{i-1}): the last term is the last observation's leave-one-out score
-    sample = geostat.synthesize(Matern(2.0, 0.1, 0.5, 0.2), 60)
+    sample = synthesize(Matern(2.0, 0.1, 0.5, 0.2), 60)
     whole = sample.observations()
     last = geostat.log_likelihood(whole, sample.model).loglik
     last -= geostat.log_likelihood(whole.take(np.arange(59)), sample.model).loglik

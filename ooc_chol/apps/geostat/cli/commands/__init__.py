@@ -12,7 +12,6 @@ COMMANDS = {
     "fit": "estimate covariance and mean",
     "predict": "kriging mean and standard error at new sites",
     "demo": "fit real terrain out of core, predict held-out heights, draw and trace",
-    "synth": "generate ExaGeoStat's synthetic data",
     "simulate": "draw from a fitted model, with or without its data",
     "cv": "cross-validate a fitted model: leave one out, or folds",
     "loglik": "log-likelihood of given parameters, or of a fitted model",

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.competition.trial import HeldOut, read_modis
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.data.grids import Grid, grid_over
 from ooc_chol.apps.geostat.data.io import read_table
 from ooc_chol.apps.geostat.kriging.grid_simulation import simulate_grid
 from ooc_chol.apps.geostat.kriging.simulation import simulate
-from ooc_chol.apps.geostat.trial import HeldOut, read_modis
 
 #: Columns of the authors' data frame, as R's ``write.csv`` writes it.
 _PLACES, _TRAINING, _ALL = ("Lon", "Lat"), "MaskTemp", "TrueTemp"
@@ -44,7 +44,7 @@ def read_competition(path: str | os.PathLike[str]) -> HeldOut:
     path : path
         A CSV file with the columns ``Lon``, ``Lat``, ``MaskTemp`` and ``TrueTemp`` of the authors' ``all.sat.temps``
         (``write.csv(all.sat.temps, "temperatures.csv", row.names = FALSE)`` in R; github.com/finnlindgren/heatoncomparison), or a
-        ``.npz`` file as :func:`~ooc_chol.apps.geostat.trial.read_modis` takes it.
+        ``.npz`` file as :func:`~benchmarks.competition.trial.read_modis` takes it.
 
     Returns
     -------

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ooc_chol.bench.read_results import read_result, result_named
+from benchmarks.read_results import read_result, result_named
 
 #: What is measured, by case, in the order of the table.
 CASES = {

@@ -1,17 +1,31 @@
-"""Synthetic data exactly as ExaGeoStat generates them, so that its users can compare figure by figure."""
+"""Synthetic data exactly as ExaGeoStat generates them, so that its users can compare figure by figure.
+
+python -m benchmarks synth --n 2000 --theta 1,0.1,0.5 --output field.csv
+"""
 
 from __future__ import annotations
 
+import argparse
 import math
 import operator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
+from ooc_chol.apps.geostat.cli.cluster import on_cluster
+from ooc_chol.apps.geostat.cli.exageostat import THETA_HELP, add_kernel, check_kernel, theta
+from ooc_chol.apps.geostat.cli.files import check_files
+from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
+from ooc_chol.apps.geostat.cli.parser import SpellingParser
+from ooc_chol.apps.geostat.cli.summary import model_text
 from ooc_chol.apps.geostat.covariances.covariance import Matern
+from ooc_chol.apps.geostat.data.layers import Column, Layer, check_layer, write_layer
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, make_observations
+from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 
 #: Largest seed: LAPACK's ``iseed`` has 12 bits a word.
@@ -236,3 +250,51 @@ def _check(n: int, seed: int) -> tuple[int, int]:
     if not 0 <= seed <= LARGEST_SEED:
         raise ValueError(f"seed is {seed}, but LAPACK's generator takes 0 to {LARGEST_SEED}")
     return n, seed
+
+
+class PARSER(SpellingParser, Parser):
+    """A parser that minds neither case nor dashes, as ExaGeoStat's does not."""
+
+
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument("--n", type=int, required=True, help="number of observations")
+    parser.add_argument("--theta", "--ttheta", "--itheta", "--initial-theta", type=theta, required=True, help=THETA_HELP)
+    parser.add_argument("--seed", type=int, default=0, help="0 to 4095 (default: 0)")
+    parser.add_argument("--dimension", type=_dimension, default=2, metavar="2D|3D", help="unit square or unit cube (default: 2D)")
+    add_kernel(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="DATA.csv",
+        help="write x, y (and z in three dimensions) and value here; .nc, .gpkg or .parquet too",
+    )
+    add_settings(parser)
+
+
+def run(options: Options) -> int:
+    """Generate sites and values, and write them."""
+    return on_cluster(_written)(options) or 0
+
+
+def _written(options: argparse.Namespace) -> int:
+    check_layer(options.output, "synthetic data")
+    check_kernel(options.kernel, options.theta)
+    check_files(options, [], [oc.Output("--output", options.output)])
+    sample = synthesize(
+        options.theta, options.n, seed=options.seed, dimension=options.dimension, settings=factor_settings(options)
+    )
+    spec = DataSpec("csv", "", tuple("xyz"[: options.dimension]), "value")
+    title = f"synthetic data of seed {options.seed}"
+    layer = Layer(spec, sample.coordinates, {"value": Column(sample.values)}, title)
+    write_layer(options.output, layer, replace=options.force)
+    print(f"{options.n} observations of {model_text(options.theta)} in {options.output}, of seed {options.seed}")
+    return 0
+
+
+def _dimension(text: str) -> int:
+    dimensions = {"2d": 2, "2": 2, "3d": 3, "3": 3}
+    if text.lower() not in dimensions:
+        raise argparse.ArgumentTypeError(f"{text!r} is not 2D or 3D (space-time data are not generated here)")
+    return dimensions[text.lower()]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ooc_chol.bench.read_results import read_result, result_named
+from benchmarks.read_results import read_result, result_named
 from ooc_chol.config import format_bytes
 
 NOTE = """\

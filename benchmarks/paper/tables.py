@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ooc_chol.bench.read_results import read_result, result_named
+from benchmarks.read_results import read_result, result_named
+from benchmarks.running import markdown, replaced
 from ooc_chol.formats import FORMATS
 
 #: Tiles of a format are shown by the bytes of an entry.
@@ -117,7 +117,7 @@ def mxp_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
         )
         for run in runs
     ]  # fmt: skip
-    return _markdown(heading, rows)
+    return markdown(heading, *rows)
 
 
 def mxp_gpu_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
@@ -138,7 +138,7 @@ def mxp_gpu_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
         row += [f"{run['dgemm_tflops']['after']:.1f}", f"{moved['fetch'] / 1e9:.0f} + {moved['write'] / 1e9:.0f}", _tiles(run)]
         row += [str(run["moduli"]), f"{100 * run['half_share']:.0f} %"]
         rows.append([*row, _error(run), _short(run.get("logdet_error"))])
-    return _markdown(heading, rows)
+    return markdown(heading, *rows)
 
 
 #: Tables for documents by the name of their place there: how each is made, and of which result files.
@@ -164,22 +164,8 @@ def with_paper_tables(text: str, folder: Path) -> str:
     """``text`` with the tables of the paper's figures, from the result files in ``folder``, where it has places for them."""
     for name in DOCUMENTED:
         if f"<!-- {name} -->" in text:
-            text = placed(text, name, documented(name, folder))
+            text = replaced(text, name, documented(name, folder))
     return text
-
-
-def placed(text: str, name: str, table: str) -> str:
-    """``text`` with ``table`` between the marks of ``name``.
-
-    Raises
-    ------
-    ValueError
-        There are no such marks.
-    """
-    place = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- /{name} -->)", flags=re.DOTALL)
-    if not place.search(text):
-        raise ValueError(f"there is no place between <!-- {name} --> and <!-- /{name} -->")
-    return place.sub(lambda _: f"{table}\n", text)
 
 
 def _by_threshold(
@@ -196,11 +182,7 @@ def _by_threshold(
     for matrix, row in found.items():
         beside = [reference[1](row["FP64"])] if reference else []
         rows.append([*matrix, *beside, *(cell(row[name]) if name in row else "" for name in columns)])
-    return _markdown(["n", "nu", "correlation", *([reference[0]] if reference else []), *columns], rows)
-
-
-def _markdown(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(line)} |" for line in (heading, ["---"] * len(heading), *rows))
+    return markdown(["n", "nu", "correlation", *([reference[0]] if reference else []), *columns], *rows)
 
 
 def _short(value: float | None) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ooc_chol.bench.paper_kl import KlReference
-from ooc_chol.bench.paper_runs import ResultFile, Run, Sweep, failed, in_turn, measure
+from benchmarks.paper.likelihoods import KlReference
+from benchmarks.paper.runs import ResultFile, Run, Sweep, failed, in_turn, measure
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.errors import OocCholError
 

@@ -1,4 +1,11 @@
-"""``ooc-chol bench heaton``: the comparison of Heaton et al. (2019), on the user's file or a simulated twin."""
+"""The comparison of spatial methods by Heaton et al. (2019, JABES 24), on its data or a simulated twin.
+
+    python -m benchmarks heaton temperatures.csv --output heaton.json --picture heaton.png
+    python -m benchmarks heaton --twin 100,60 --models half-constant
+
+Fits, predicts and scores held-out temperatures. The data are yours to give (``all.sat.temps`` of
+github.com/finnlindgren/heatoncomparison as CSV), or a twin is simulated.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import ooc_chol as oc
+from benchmarks.competition.data import LATTICE, make_twin, read_competition
+from benchmarks.competition.picture import competition_figure
+from benchmarks.competition.trial import TRIALS, HeldOut, Trial, run_trial
+from benchmarks.running import Options, Parser
+from ooc_chol.apps.geostat.cli.cluster import on_cluster
 from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings, seed
-from ooc_chol.apps.geostat.competition import LATTICE, make_twin, read_competition
 from ooc_chol.apps.geostat.data.endings import RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import json_files, write_json
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
-from ooc_chol.apps.geostat.pictures.competition_picture import competition_figure
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture, save_figure
-from ooc_chol.apps.geostat.trial import TRIALS, HeldOut, Trial, run_trial
 
-#: Shown below the help of the command.
-EXAMPLES = (
-    "ooc-chol bench heaton temperatures.csv --output heaton.json --picture heaton.png",
-    "ooc-chol bench heaton --twin 100,60 --models half-constant",
-)
-
+#: Of the files; those written by the command of old are replaced as well.
 _FORMAT = "ooc-chol bench heaton"
 RESULTS = json_files(_FORMAT)
 
@@ -34,13 +38,8 @@ RESULTS = json_files(_FORMAT)
 _SCORES = {"MAE": "mae", "RMSE": "rmse", "CRPS": "crps", "INT": "interval_score", "CVG": "coverage"}
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command to its parser."""
-    parser.description = (
-        "Fits, predicts and scores held-out temperatures as the comparison of Heaton et al. (2019, JABES 24) does. The data are "
-        "yours to give (all.sat.temps of github.com/finnlindgren/heatoncomparison as CSV), or a twin is simulated."
-    )
-    parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in EXAMPLES)])
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
     parser.add_argument("data", nargs="?", metavar="DATA", help="CSV with Lon, Lat, MaskTemp and TrueTemp, or modis.npz")
     parser.add_argument(
         "--twin",
@@ -65,12 +64,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="RESULT.json", help="write everything here")
     parser.add_argument("--picture", type=Path, metavar="FILE.png", help="draw observed, predicted and error of the first model")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
     add_settings(parser)
-    parser.set_defaults(run=run)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Options) -> int:
     """Run the models one after the other; the file is written after each, so that none is lost."""
+    return on_cluster(_compared)(options) or 0
+
+
+def _compared(options: argparse.Namespace) -> int:
     models = _checked_models(options)
     outputs = [oc.Output("--output", options.output, RESULTS), oc.Output("--picture", options.picture, PICTURES)]
     check_files(options, [("DATA", options.data)], outputs)
@@ -95,13 +98,12 @@ def run(options: argparse.Namespace) -> int:
         print(_row(result), flush=True)
         if options.output is not None:
             write_json(options.output, content, kind=RESULTS, replace=options.force or len(found) > 1)
-    options.answer = content
     if options.picture is not None:
         _draw(options, data, found[0], Trial.named(models[0], method=options.method))
     return 0
 
 
-def _checked_models(options: argparse.Namespace) -> list[str]:
+def _checked_models(options: Options) -> list[str]:
     """The models that are asked for, and either a file or a twin."""
     if (options.data is None) == (options.twin is None):
         raise ValueError("give either DATA (all.sat.temps as CSV, or modis.npz) or --twin")
@@ -112,7 +114,7 @@ def _checked_models(options: argparse.Namespace) -> list[str]:
     return models
 
 
-def _machine(options: argparse.Namespace) -> dict[str, Any]:
+def _machine(options: Options) -> dict[str, Any]:
     """What a reader of the seconds must know."""
     devices = [str(device) for device in oc.devices().devices]
     return {
@@ -138,7 +140,7 @@ def _row(result: dict[str, Any]) -> str:
     return f"{result['model']:16s}{numbers}{seconds['fit']:9.1f}{seconds['all']:9.1f}{result['fit']['loglik']:16.1f}"
 
 
-def _draw(options: argparse.Namespace, data: HeldOut, prediction: Prediction, trial: Trial) -> None:
+def _draw(options: Options, data: HeldOut, prediction: Prediction, trial: Trial) -> None:
     """The picture of one model."""
     known, held_out = (data.sites, data.values), (data.test_sites, data.test_values)
     figure = competition_figure(known, held_out, prediction.mean, title=f"{data.name}: {trial.words}")

@@ -1,0 +1,1 @@
+"""The figures of Ren, Ltaief, Abdulah and Keyes (2024), measured on this machine."""

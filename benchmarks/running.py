@@ -1,0 +1,259 @@
+"""The frame of all benchmarks: which cases there are, the options that they share, the head of a result, and its file.
+
+A case is a module beside this one with a function ``run(options)``, and if it takes options of its own ``options(parser)``. The
+first line of its docstring is its line in the list; the result that ``run`` returns, or writes as it goes, lies in ``FOLDER``. A
+case with ``documented(options)``, tables by their marks, has ``--update`` as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import datetime
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import ooc_chol as oc
+from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.config import parse_devices
+
+HERE = Path(__file__).resolve().parent
+ROOT, RESULTS = HERE.parent, HERE / "results"
+#: What is said of options that several cases take.
+HELP = {
+    "data": "folder of the data",
+    "devices": "names of devices with commas between, or a count",
+    "folder": "folder of large files (default: the system's for temporary ones)",
+    "memory_budget": "memory of each device, such as '16 GiB' (default: what is free)",
+    "n": "order of the matrix, or number of observations",
+    "repeats": "runs that count",
+    "scale": "base-2 logarithm of the number of vertices",
+    "scales": "base-2 logarithms of numbers of vertices",
+    "seed": "seed of random numbers",
+    "threads": "threads on the host",
+    "tile_size": "order of a tile (default: chosen by the planner)",
+}
+#: What a user can mend: shown as one line.
+EXPECTED = (oc.OocCholError, ImportError, OSError, ValueError)
+
+
+class Later:
+    """A module that is imported when it is used: packages of GPUs and of others are not everywhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of a case."""
+
+    def takes(self, **defaults: Any) -> None:
+        """Add an option for each default: ``--tile-size`` for ``tile_size=512``.
+
+        A list is the default of an option that takes several words, a tuple that of some of its own; False is that of a flag. A
+        type stands for an option without a default, None for a text without one.
+        """
+        for name, default in defaults.items():
+            self.add_argument(f"--{name.replace('_', '-')}", help=HELP.get(name, ""), **_typed(name, default))
+
+
+def _typed(name: str, default: Any) -> dict[str, Any]:
+    """Arguments of an option with this default."""
+    if name == "devices":
+        return {"type": parse_devices, "default": default}
+    if default is False:
+        return {"action": "store_true"}
+    if isinstance(default, type):
+        return {"type": default}
+    if isinstance(default, tuple):
+        return {"nargs": "+", "choices": default, "default": list(default)}
+    if isinstance(default, list):
+        return {"nargs": "+", "type": type(default[0]), "default": default}
+    kind = Path if isinstance(default, Path) else type(default)
+    return {"default": default} if default is None else {"type": kind, "default": default}
+
+
+class Options(argparse.Namespace):
+    """What a case was given, and where its result goes."""
+
+    case: str
+    name: str | None
+    output: Path
+
+    @property
+    def device(self) -> str:
+        """The first device."""
+        return str(self.devices[0])
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether GPUs were named."""
+        names = getattr(self, "devices", None)
+        return isinstance(names, tuple) and names[0].startswith("cuda")
+
+    def write(self, content: Mapping[str, Any], name: str | None = None) -> None:
+        """Write what was measured until now behind the head of all results, to the file of this name or of ``--name``."""
+        if file := name or self.name:
+            write_json(head(file, self.on_gpu) | dict(content), self.output / f"{file}.json")
+
+
+@cache
+def _where(on_gpu: bool) -> dict[str, Any]:
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return {"commit": commit(), "date": date, "machine": machine(on_gpu)}
+
+
+def head(case: str, on_gpu: bool = False) -> dict[str, Any]:
+    """What every result begins with: the case, commit, date and machine."""
+    return {"case": case, **_where(on_gpu)}
+
+
+def cases() -> dict[str, str]:
+    """The line of each case, by its name."""
+    found = {}
+    for path in sorted(HERE.glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
+            found[path.stem] = (ast.get_docstring(tree) or "").splitlines()[0]
+    return found
+
+
+def parsed(words: Sequence[str]) -> tuple[Any, Options]:
+    """The module of a case and its options, from its name and the words behind it."""
+    name = words[0].replace("-", "_")
+    if name not in cases():
+        raise ValueError(f"there is no case {words[0]!r}; `python -m benchmarks` lists them")
+    module = importlib.import_module(f"benchmarks.{name}")
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = getattr(module, "PARSER", Parser)(
+        f"python -m benchmarks {words[0]}", description=module.__doc__, formatter_class=shown
+    )
+    if hasattr(module, "FOLDER"):
+        parser.add_argument("--name", help="name of the result file; without one nothing is written")
+        parser.add_argument("--output", type=Path, default=RESULTS / module.FOLDER, help="folder of the result file")
+    if hasattr(module, "documented"):
+        parser.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; make this document's tables anew")
+    if hasattr(module, "options"):
+        module.options(parser)
+    return module, parser.parse_args(words[1:], Options(case=name))
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a case, or list them all; the exit status."""
+    words = sys.argv[1:] if words is None else words
+    if not words or words[0] in ("-h", "--help"):
+        listed = cases()
+        width = max(map(len, listed))
+        print(
+            "usage: python -m benchmarks CASE [options]\n",
+            *(f"{each:{width}}  {line}" for each, line in listed.items()),
+            sep="\n",
+        )
+        return 0
+    names: Collection[str] = ()
+    try:
+        module, options = parsed(words)
+        names = vars(options)
+        if hasattr(module, "documented") and options.update is not None:
+            is_new = updated(options.update, module.documented(options))
+            print(f"{options.update}: {'updated' if is_new else 'up to date'}")
+            return 0
+        found = module.run(options)
+    except EXPECTED as error:
+        print(f"benchmarks: {oc.shell_words(str(error), names)}", file=sys.stderr)
+        return 2
+    if isinstance(found, Mapping):
+        options.write(found)
+        print(options.output / f"{options.name}.json" if options.name else json.dumps(found, indent=1))
+        return 0
+    return found or 0
+
+
+def replaced(text: str, mark: str, table: str) -> str:
+    """A document with a table between ``<!-- mark -->`` and ``<!-- /mark -->``, or ``<!-- end -->``."""
+    place = re.compile(rf"(<!-- {mark} -->\n+).*?(\n*<!-- (?:end|/{mark}) -->)", flags=re.DOTALL)
+    new, count = place.subn(lambda match: match[1] + table.strip("\n") + match[2], text)
+    if count != 1:
+        raise ValueError(f"there are {count} places between <!-- {mark} --> and <!-- /{mark} -->, not one")
+    return new
+
+
+def updated(document: Path, tables: Mapping[str, str]) -> bool:
+    """Write tables between their marks into a document; whether that changed it."""
+    old = new = document.read_text(encoding="utf-8")
+    for mark, table in tables.items():
+        new = replaced(new, mark, table)
+    document.write_text(new, encoding="utf-8")
+    return new != old
+
+
+def link_from(document: Path, folder: Path = RESULTS) -> str:
+    """A folder as a link in a document."""
+    return Path(os.path.relpath(folder, document.resolve().parent)).as_posix()
+
+
+def markdown(*rows: Sequence[object]) -> str:
+    """A table, whose first row is its heading."""
+    lines = (rows[0], ["---"] * len(rows[0]), *rows[1:])
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def seconds_of(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of a call, and what it gives."""
+    began = time.perf_counter()
+    found = call()
+    return time.perf_counter() - began, found
+
+
+def both_seconds(call: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+    """Seconds of a call by the clock and of the processor, and what it gives."""
+    wall, processor = time.perf_counter(), time.process_time()
+    found = call()
+    return {"seconds": time.perf_counter() - wall, "processor_seconds": time.process_time() - processor}, found
+
+
+def event_seconds(
+    run: Callable[[], Any], repeats: int, at_once: int = 1, before: Callable[[], Any] = lambda: None
+) -> list[float]:
+    """Seconds of a call in each repeat by events of the current GPU, behind one that does not count, nor does ``before``."""
+    import cupy as cp
+
+    found = []
+    for _ in range(repeats + 1):
+        before()
+        cp.cuda.Device().synchronize()
+        began, ended = cp.cuda.Event(), cp.cuda.Event()
+        began.record()
+        for _ in range(at_once):
+            run()
+        ended.record()
+        ended.synchronize()
+        found.append(1e-3 * cp.cuda.get_elapsed_time(began, ended) / at_once)
+    return found[1:]
+
+
+def apart(function: Callable[..., Any], *given: Any, seconds: float | None = None, threads: int | None = None) -> dict[str, Any]:
+    """What a function of a case gives for plain data, in a process of its own; why it failed, where it did or took too long."""
+    words = [sys.executable, "-m", "benchmarks.apart", f"{function.__module__}:{function.__name__}", json.dumps(given)]
+    limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS") if threads else ()
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    environment = {**os.environ, **own, **dict.fromkeys(limits, str(threads))}
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False, env=environment)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"not done in {seconds:g} s"}
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1][:300]}
+    return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -1,33 +1,27 @@
 """What the certificate costs: whole calls in mixed precision with it taken beside the run, by a reading of L, and not at all.
 
-    python benchmarks/certificate.py [--n 131072] [--memory-budget "16 GiB"] [--cases weak:1e-5 strong:1e-5 strong:1e-8]
-        [--repeats 2] [--rounds 2] [--devices cuda:0] [--case NAME]
-
-The three ways take turns, each with one call before those that count, so that its plan is there. A run without a certificate
-is not to be had otherwise: this script takes the measuring out, and nobody should use such a factor. Each case prints a JSON line
-a way, and with --case all lines go to ``benchmarks/results/certificate/NAME.json``.
+The three ways take turns, each with one call before those that count, so that its plan is there. A run without a certificate is
+not to be had otherwise: this script takes the measuring out, and nobody should use such a factor. Each case prints a JSON line
+a way.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.dense import mixed
 from ooc_chol.dense.planner import problem as planning
 from ooc_chol.dense.planner.kept_plans import KEPT_PLANS
 from ooc_chol.precision.certified import CertifiedBound
 
-RESULTS = Path(__file__).parent / "results" / "certificate"
+FOLDER = "certificate"
 #: Ranges of correlation at order 163,840, in the unit square; they shrink with the distance of neighbours.
 RANGES = {"weak": 0.02627, "strong": 0.210158}
 WAYS = ("beside the run", "by a reading of L", "none")
@@ -44,7 +38,7 @@ class Way:
         if self._name != "beside the run":
             planning.PROBES_PART = 1 << 40
         if self._name == "none":
-            mixed._norms_and_form = lambda ground, grid, samples: ground.norms(grid, samples=samples, probes=None)
+            mixed._norms_and_form = lambda ground, grid, *_: ground.norms(grid, probes=None)
             mixed._certify = lambda ground, result, norms: CertifiedBound(0.0, 0.0, 0)
 
     def __exit__(self, *_: object) -> None:
@@ -86,28 +80,17 @@ def measured(
     return lines
 
 
-def main() -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=131072)
-    parser.add_argument("--memory-budget", default="16 GiB")
-    parser.add_argument("--cases", nargs="+", default=["weak:1e-5", "strong:1e-5", "strong:1e-8"])
-    parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--devices", default="cuda:0")
-    parser.add_argument("--case", help="name of the result file")
-    given = parser.parse_args()
-    options = {"devices": given.devices.split(","), "memory_budget": given.memory_budget}
-    on_gpu = given.devices.startswith("cuda")
-    host = {"case": given.case, "commit": commit(), "machine": machine(with_gpus=on_gpu), "memory_budget": given.memory_budget}
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(devices="cuda:0", memory_budget="16 GiB", n=131072, repeats=2, rounds=2)
+    parser.takes(cases=["weak:1e-5", "strong:1e-5", "strong:1e-8"])
+
+
+def run(options: Options) -> None:
+    """Measure every case."""
+    how = {"devices": options.devices, "memory_budget": options.memory_budget}
     lines: list[dict[str, Any]] = []
-    for case in given.cases:
+    for case in options.cases:
         correlation, threshold = case.split(":")
-        lines += measured(given.n, correlation, float(threshold), options, given.repeats, given.rounds)
-        if given.case:
-            date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            write_json({**host, "date": date, "lines": lines}, RESULTS / f"{given.case}.json")
-
-
-if __name__ == "__main__":
-    main()
+        lines += measured(options.n, correlation, float(threshold), how, options.repeats, options.rounds)
+        options.write({"memory_budget": options.memory_budget, "lines": lines})

@@ -1,28 +1,28 @@
 """Costs of intervals: a certified log-determinant and quadratic form beside the factorization, and how narrow they are.
 
-    python benchmarks/certified_answers.py --name h100-65536 --n 65536 --budget "8 GiB" --thresholds 1e-5
+    python -m benchmarks certified_answers --name h100-65536 --memory-budget "8 GiB"
 
-writes ``results/certified/NAME.json``: for FP64 and each threshold the wall clock of whole calls of ``cholesky``, of ``certify``
-with one right-hand side and of ``logdet(certified=True)``, each twice a factor; seconds of all passes of the last four; the gap,
-and the half-widths. The matrix is the exponential covariance of a jittered grid in Morton order, made on the GPU.
+For FP64 and each threshold the wall clock of whole calls of ``cholesky``, of ``certify`` with one right-hand side and of
+``logdet(certified=True)``, each twice a factor; seconds of all passes of the last four; the gap, and the half-widths. The
+matrix is the exponential covariance of a jittered grid in Morton order, made on the GPU.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mixed_families import dgemm_tflops
 
 import ooc_chol as oc
+from benchmarks.mixed_families import dgemm_tflops
+from benchmarks.running import Options, Parser
 from ooc_chol.bench.problem import CovarianceProblem
 
-RESULTS = Path(__file__).resolve().parent / "results" / "certified"
+FOLDER = "certified"
+#: Figures of a threshold that are printed.
+SHOWN = ("engine", "certify_over_factor", "logdet_over_factor", "gap", "logdet_half_width", "log_likelihood_half_width")
 
 
 def measured(a: Any, b: np.ndarray, threshold: float | None, calls: int, options: dict[str, Any]) -> dict[str, Any]:
@@ -64,42 +64,24 @@ def measured(a: Any, b: np.ndarray, threshold: float | None, calls: int, options
     }
 
 
-def main() -> None:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(devices="cuda:0", memory_budget=None, n=65536, range=[0.02627, 0.078809, 0.210158], thresholds=[1e-5], calls=2)
+    parser.takes(store=None)
+
+
+def run(options: Options) -> None:
     """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--n", type=int, default=65536)
-    parser.add_argument("--range", type=float, nargs="+", default=[0.02627, 0.078809, 0.210158])
-    parser.add_argument("--budget", default=None)
-    parser.add_argument("--thresholds", type=float, nargs="*", default=[1e-5])
-    parser.add_argument("--calls", type=int, default=2)
-    parser.add_argument("--devices", default="cuda:0")
-    parser.add_argument("--store", default=None)
-    given = parser.parse_args()
-    options = {"memory_budget": given.budget, "devices": given.devices, "store": given.store}
-    dgemm = dgemm_tflops() if given.devices.startswith("cuda") else None
-    found: dict[str, Any] = {"n": given.n, "budget": given.budget, "store": given.store, "devices": given.devices}
-    found |= {"dgemm_tflops": dgemm, "ranges": {}}
-    b = np.random.default_rng(0).standard_normal(given.n)
-    for correlation_range in given.range:
-        problem = CovarianceProblem(given.n, correlation_range)
-        cuda = problem.cuda_tile() if given.devices.startswith("cuda") else None
-        a = oc.from_function(given.n, problem.host_tile, cuda=cuda)
+    how = {"memory_budget": options.memory_budget, "devices": options.devices, "store": options.store}
+    dgemm = dgemm_tflops() if options.on_gpu else None
+    found: dict[str, Any] = {"n": options.n, "budget": options.memory_budget, "store": options.store}
+    found |= {"devices": list(options.devices), "dgemm_tflops": dgemm, "ranges": {}}
+    b = np.random.default_rng(0).standard_normal(options.n)
+    for correlation_range in options.range:
+        problem = CovarianceProblem(options.n, correlation_range)
+        a = oc.from_function(options.n, problem.host_tile, cuda=problem.cuda_tile() if options.on_gpu else None)
         rows = found["ranges"][str(correlation_range)] = {}
-        for threshold in (None, *given.thresholds):
-            rows[str(threshold)] = row = measured(a, b, threshold, given.calls, options)
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            (RESULTS / f"{given.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            shown = (
-                "engine",
-                "certify_over_factor",
-                "logdet_over_factor",
-                "gap",
-                "logdet_half_width",
-                "log_likelihood_half_width",
-            )
-            print(correlation_range, threshold, {key: row[key] for key in shown}, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        for threshold in (None, *options.thresholds):
+            rows[str(threshold)] = row = measured(a, b, threshold, options.calls, how)
+            options.write(found)
+            print(correlation_range, threshold, {key: row[key] for key in SHOWN}, flush=True)

@@ -1,29 +1,23 @@
 """True errors of log-determinants beside their certified half-widths, for fifteen families of matrices, on the host.
 
-    python benchmarks/certified_families.py
-
-writes ``results/certified/families.json``: for each family and threshold the error of ``L.logdet()`` as it is, of the certified
+For each family and threshold the error of ``L.logdet()`` as it is, of the certified
 value, the half-width and the gap, with the truth in long double. Orders are 400 in tiles of 32; the fewest bytes within a
 threshold are asked for, so that mixed precision runs.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
 from tests.host.structured import STRUCTURED
 from tests.long_double import truth_of
 
-RESULT = Path(__file__).parent / "results" / "certified" / "families.json"
+FOLDER = "certified"
 N, NB, THRESHOLDS = 400, 32, (1e-3, 1e-6)
 
 
@@ -45,16 +39,16 @@ def measured(name: str, threshold: float) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure all, and write the file."""
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="families")
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure all."""
     warnings.simplefilter("ignore")
     found: dict[str, Any] = {"n": N, "tile_size": NB, "families": {}}
     for name in STRUCTURED:
         found["families"][name] = {f"{threshold:g}": measured(name, threshold) for threshold in THRESHOLDS}
         print(name, found["families"][name], flush=True)
-    RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+    return found

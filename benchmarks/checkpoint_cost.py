@@ -1,27 +1,21 @@
 """What a checkpoint costs: one matrix in a file factored into a file, with and without, in turn.
 
-    python benchmarks/checkpoint_cost.py [--n 8000] [--repeats 3] [--budget "256 MiB"] [--folder DIR] [--output FILE]
-
 Seconds of the whole call and of the processor, the least of each of the repeats: on a machine with other work the latter is the
-steadier of the two. Prints one JSON object.
+steadier of the two.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
-import resource
-import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine
+from benchmarks.running import Options, Parser, both_seconds
+
+FOLDER = "checkpoints"
 
 
 def write_matrix(path: Path, n: int) -> None:
@@ -35,57 +29,29 @@ def write_matrix(path: Path, n: int) -> None:
     target.flush()
 
 
-def processor_seconds() -> float:
-    """Seconds of all cores that the process took until now, in its own code and in the system's."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def timed(matrix: Path, folder: Path, budget: str, is_kept: bool) -> dict[str, float]:
     """One factorization."""
     path = folder / "L"
-    wall, processor = time.perf_counter(), processor_seconds()
-    oc.cholesky(matrix, store=path, checkpoint=is_kept, memory_budget=budget, devices="host:0", lower=True).close()
-    found = {"wall_seconds": time.perf_counter() - wall, "processor_seconds": processor_seconds() - processor}
+    how = {"store": path, "checkpoint": is_kept, "memory_budget": budget, "devices": "host:0"}
+    found, _ = both_seconds(lambda: oc.cholesky(matrix, **how, lower=True).close())
     path.unlink()
-    return found
+    return {"wall_seconds": found["seconds"], "processor_seconds": found["processor_seconds"]}
 
 
-def main() -> int:
-    """Measure, and tell."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, default=8000)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--budget", default="256 MiB")
-    parser.add_argument("--folder", type=Path, help="where the files go (default: the system's folder for such files)")
-    parser.add_argument("--output", type=Path, help="write the result here; by default it is printed")
-    arguments = parser.parse_args()
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(n=8000, repeats=3, memory_budget="256 MiB", folder=Path)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure."""
     runs: dict[str, list[dict[str, float]]] = {"store": [], "checkpoint": []}
-    with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
+    with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
-        write_matrix(folder / "a.npy", arguments.n)
-        for _ in range(arguments.repeats):
+        write_matrix(folder / "a.npy", options.n)
+        for _ in range(options.repeats):
             for kind, each in runs.items():
-                each.append(timed(folder / "a.npy", folder, arguments.budget, kind == "checkpoint"))
+                each.append(timed(folder / "a.npy", folder, options.memory_budget, kind == "checkpoint"))
     least: dict[str, Any] = {kind: {what: min(run[what] for run in each) for what in each[0]} for kind, each in runs.items()}
-    result = {
-        "case": "checkpoint cost",
-        "commit": commit(),
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(with_gpus=False),
-        "n": arguments.n,
-        "budget": arguments.budget,
-        "runs": runs,
-        "least": least,
-        "cost": {what: least["checkpoint"][what] / least["store"][what] - 1.0 for what in least["store"]},
-    }
-    text = json.dumps(result, indent=1) + "\n"
-    if arguments.output is None:
-        print(text, end="")
-    else:
-        arguments.output.write_text(text, encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    cost = {what: least["checkpoint"][what] / least["store"][what] - 1.0 for what in least["store"]}
+    return {"n": options.n, "budget": options.memory_budget, "runs": runs, "least": least, "cost": cost}

@@ -1,18 +1,13 @@
 """A factorization on a cluster of processes of this machine: ours, Dask's own, SciPy's, and one process of ours.
 
-    python benchmarks/cluster.py [--n 8192 16384] [--workers 2] [--repeats 5] [--tile-size 512] [--ways ours zarr one dask scipy]
-        [--parts 8 16 32] [--touch "8 GB"] [--case NAME]
-
-All take the same matrix, an exponential covariance on a line made by a function; Dask's own and SciPy's get it as an array, made
-before the clock runs, SciPy's in a process of its own. Dask's own takes chunks of an n-th by several n, of which the quickest
-counts. Ways take turns. Each prints a JSON line, and with --case all go to ``benchmarks/results/cluster/NAME.json``: seconds of
-whole calls (median and range), GFLOP/s as ``n**3 / 3 / seconds``, and of ours tasks and bytes beside the plan's.
+All take the same matrix, an exponential covariance on a line made by a function; Dask's own and SciPy's get it as an array,
+made before the clock runs, SciPy's in a process of its own. Dask's own takes chunks of an n-th by several n, of which the
+quickest counts. Ways take turns. A line has seconds of whole calls (median and range), GFLOP/s as ``n**3 / 3 / seconds``, and
+of ours tasks and bytes beside the plan's.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import faulthandler
 import json
 import math
@@ -21,8 +16,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -31,10 +24,10 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser, apart, seconds_of
 from ooc_chol.config import parse_bytes
 
-RESULTS = Path(__file__).parent / "results" / "cluster"
+FOLDER = "cluster"
 WAYS = ("ours", "zarr", "one", "dask", "scipy")
 
 
@@ -64,13 +57,6 @@ def _chunk(n: int, block_info: Any = None) -> np.ndarray:
 def touch(nbytes: int) -> None:
     """Let a process fill so much memory and end: a virtual machine takes long to get back what it has given away."""
     subprocess.run([sys.executable, "-c", f"bytearray({nbytes})[::4096] = b'1' * len(range(0, {nbytes}, 4096))"], check=True)
-
-
-def timed(call: Callable[[], Any]) -> tuple[float, dict[str, Any]]:
-    """Seconds of a call, and what it tells."""
-    began = time.perf_counter()
-    told = call()
-    return time.perf_counter() - began, told or {}
 
 
 class Runs:
@@ -110,27 +96,25 @@ class Runs:
             chunks = da.core.normalize_chunks(chunk, (self.n, self.n))
             ahead = da.map_blocks(partial(_chunk, self.n), chunks=chunks, dtype=np.float64, meta=np.empty((0, 0))).persist()
             wait(ahead)
-            taken[parts], _ = timed(lambda ahead=ahead: wait(da.linalg.cholesky(ahead, lower=True).persist()) and None)
+            taken[parts], _ = seconds_of(lambda ahead=ahead: wait(da.linalg.cholesky(ahead, lower=True).persist()) and None)
             del ahead
         return {"seconds": min(taken.values()), "by_parts": taken}
 
     def scipy(self) -> dict[str, Any]:
         """LAPACK in a process of its own, which OpenBLAS 0.3.30 on two threads has ended at orders from 16,000 on."""
-        ran = subprocess.run([sys.executable, __file__, "--lapack", str(self.n)], capture_output=True, text=True, check=False)
-        if ran.returncode:
-            return {"seconds": math.nan, "failed": ran.stderr.strip().splitlines()[0]}
-        return {"seconds": float(ran.stdout)}
+        return {"seconds": math.nan} | apart(lapack, self.n)
 
 
-def lapack(n: int) -> float:
+def lapack(n: int) -> dict[str, float]:
     """Seconds of a warm call."""
     from scipy.linalg import cholesky
 
     a = np.empty((n, n))
     exponential(n, range(n), range(n), a, None)
+    faulthandler.enable()
     cholesky(a[:500, :500], lower=True, check_finite=False)
-    seconds, _ = timed(lambda: {"first": float(cholesky(a, lower=True, check_finite=False)[0, 0])})
-    return seconds
+    seconds, _ = seconds_of(lambda: {"first": float(cholesky(a, lower=True, check_finite=False)[0, 0])})
+    return {"seconds": seconds}
 
 
 def line(n: int, way: str, seconds: list[float], told: dict[str, Any]) -> dict[str, Any]:
@@ -142,62 +126,33 @@ def line(n: int, way: str, seconds: list[float], told: dict[str, Any]) -> dict[s
     return {**figures, "gflops": n**3 / 3 / median / 1e9, **{name: each for name, each in told.items() if name != "seconds"}}
 
 
-def main() -> None:
-    """Run all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, nargs="+", default=[8192, 16384])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--tile-size", type=int, default=512)
-    parser.add_argument("--memory-budget", default="1 GB")
-    parser.add_argument("--memory-limit", default="auto")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(n=[8192, 16384], workers=2, repeats=5, tile_size=512, memory_budget="1 GB", memory_limit="auto", ways=WAYS)
     parser.add_argument("--parts", type=int, nargs="+", default=[8, 16, 32], help="chunks along each axis of Dask's own")
     parser.add_argument("--touch", help="memory that a process fills and frees before each run (default: none)")
-    parser.add_argument("--case")
-    parser.add_argument("--lapack", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.lapack:
-        faulthandler.enable()
-        print(lapack(asked.lapack))
-        return
+
+
+def run(options: Options) -> None:
+    """Run all."""
     from distributed import Client, LocalCluster
 
-    lines = []
-    cluster = LocalCluster(
-        n_workers=asked.workers,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        memory_limit=asked.memory_limit,
-        security=True,
-    )
-    with cluster, Client(cluster) as client:
-        for n in asked.n:
-            runs = Runs(n, client, {"tile_size": asked.tile_size, "memory_budget": asked.memory_budget}, asked.parts)
-            seconds: dict[str, list[float]] = {way: [] for way in asked.ways}
+    lines: list[dict[str, Any]] = []
+    of_workers = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "memory_limit": options.memory_limit}
+    with LocalCluster(n_workers=options.workers, security=True, **of_workers) as cluster, Client(cluster) as client:
+        for n in options.n:
+            how = {"tile_size": options.tile_size, "memory_budget": options.memory_budget}
+            runs = Runs(n, client, how, options.parts)
+            seconds: dict[str, list[float]] = {way: [] for way in options.ways}
             told: dict[str, dict[str, Any]] = {}
-            for repeat in range(asked.repeats + 1):
-                for way in asked.ways:
-                    if asked.touch:
-                        touch(parse_bytes(asked.touch, "touch"))
-                    taken, told[way] = timed(getattr(runs, way))
+            for repeat in range(options.repeats + 1):
+                for way in options.ways:
+                    if options.touch:
+                        touch(parse_bytes(options.touch, "touch"))
+                    taken, told[way] = seconds_of(getattr(runs, way))
                     if repeat:  # the first imports and plans
                         seconds[way].append(told[way].get("seconds", taken))
-            lines += [line(n, way, seconds[way], told[way]) for way in asked.ways]
-            for each in lines[-len(asked.ways) :]:
+            lines += [line(n, way, seconds[way], told[way]) for way in options.ways]
+            for each in lines[-len(options.ways) :]:
                 print(json.dumps(each), flush=True)
-    if asked.case:
-        when = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        head = {
-            "case": asked.case,
-            "commit": commit(),
-            "machine": machine(with_gpus=False),
-            "when": when,
-            "workers": asked.workers,
-            "touched_before": asked.touch,
-        }
-        write_json({**head, "lines": lines}, RESULTS / f"{asked.case}.json")
-
-
-if __name__ == "__main__":
-    main()
+    options.write({"workers": options.workers, "touched_before": options.touch, "lines": lines})

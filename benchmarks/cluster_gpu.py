@@ -1,42 +1,34 @@
 """A factorization by workers with GPUs of this machine, beside one process on them: workers that share one, or one for each.
 
-    python benchmarks/cluster_gpu.py [--n 65536] [--tile-size 2048] [--device cuda:0] [--workers 1 2] [--engines native residue]
-        [--repeats 2] [--memory-budget "40 GB"] [--memory-limit auto] [--seconds 280] [--case NAME] [--folder DIR]
-    python benchmarks/cluster_gpu.py --device cuda:0,cuda:1 [--workers 2] ...
-
 All take the same matrix, an exponential covariance on a line that is made on the GPU. With several devices one process has all
-of them, and workers, a process each, are dealt out over them as ``oc.open_cluster("local")`` does it: each sees one GPU. All have
-the same memory on each device: workers of one an even part of it. L stays in the workers' memory, or that of the process. Before
-the runs that count each way has one of a small matrix, and one of the large one. With several devices, and if time is left, one
-run of one process on the first of them alone comes last, for its bits.
+of them, and workers, a process each, are dealt out over them as ``oc.open_cluster("local")`` does it: each sees one GPU. All
+have the same memory on each device: workers of one an even part of it. L stays in the workers' memory, or that of the process.
+Before the runs that count each way has one of a small matrix, and one of the large one. With several devices, and if time is
+left, one run of one process on the first of them alone comes last, for its bits.
 
-Every way prints JSON lines, and with --case all lines until then are in ``DIR/NAME.json``, by default in
-``benchmarks/results/cluster``: seconds of whole calls, TFLOP/s as ``n**3 / 3 / seconds``, of workers tasks, bytes and seconds
-beside the plan's, the rates that this goes by, and the seconds of one process over theirs; whether the diagonal of L has the bits
-of the first way, and the most memory of each device that was taken. Ways share --seconds: one that has had its part ends with the
-runs that it has, two at least, and none begins that would end later; a run that has begun is not cut short.
+Every way prints JSON lines: seconds of whole calls, TFLOP/s as ``n**3 / 3 / seconds``, of workers tasks, bytes and seconds
+beside the plan's, the rates that this goes by, and the seconds of one process over theirs; whether the diagonal of L has the
+bits of the first way, and the most memory of each device that was taken. Ways share --seconds: one that has had its part ends
+with the runs that it has, two at least, and none begins that would end later; a run that has begun is not cut short.
 
-``--device host:0,host:1`` tries it all without a GPU, at a small --n.
+``--devices host:0,host:1`` tries it all without a GPU, at a small --n.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-import datetime
 import json
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser
 from ooc_chol.config import parse_bytes
 from ooc_chol.dense.cluster.facts import Sharing
 from ooc_chol.dense.cluster.plan import ClusterPlan
@@ -46,7 +38,7 @@ from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
 from ooc_chol.tasks.tiling import TileGrid
 
-RESULTS = Path(__file__).parent / "results" / "cluster"
+FOLDER = "cluster"
 #: Distance at which covariances have fallen to 1/e, in places of the line, and what is added at distance 0.
 RANGE, NUGGET = 2000.0, 0.01
 CODE = r"""
@@ -130,16 +122,15 @@ def told_by_plan(plan: ClusterPlan) -> dict[str, Any]:
 class Lines:
     """What was measured until now, which is in the file after each line."""
 
-    def __init__(self, head: Mapping[str, Any], path: Path | None) -> None:
-        self._head, self._path = dict(head), path
-        self._lines: list[dict[str, Any]] = []
+    def __init__(self, options: Options) -> None:
+        self._options, self._lines = options, list[dict[str, Any]]()
 
     def add(self, line: dict[str, Any]) -> None:
         """Print a line, and write all."""
         print(json.dumps(line), flush=True)
         self._lines.append(line)
-        if self._path is not None:
-            write_json({**self._head, "lines": self._lines}, self._path)
+        about = {"devices": list(self._options.devices), "budget_of_a_device": self._options.memory_budget}
+        self._options.write(about | {"lines": self._lines})
 
 
 class Way(NamedTuple):
@@ -155,7 +146,7 @@ class Way(NamedTuple):
 class Bench:
     """The ways, on one matrix."""
 
-    def __init__(self, asked: argparse.Namespace, lines: Lines) -> None:
+    def __init__(self, asked: Options, lines: Lines) -> None:
         self.asked, self.lines = asked, lines
         self.ends = time.perf_counter() + asked.seconds
         self.ways_left = len(asked.engines) * (1 + len(asked.workers))
@@ -168,7 +159,7 @@ class Bench:
         asked, client = self.asked, way.client
         budget = parse_bytes(asked.memory_budget, "--memory-budget") // way.on_each
         options = {"tile_size": asked.tile_size, "devices": way.devices, "fp64": engine, "memory_budget": budget, "lower": True}
-        with most_taken(asked.device) as taken:
+        with most_taken(asked.devices) as taken:
             began = time.perf_counter()
             with oc.cholesky(source(n), client=client, **options) as factor:
                 seconds = time.perf_counter() - began
@@ -209,9 +200,9 @@ class Bench:
 
     def on_one_device(self, engine: str) -> None:
         """One run on the first device alone, for its bits."""
-        way = Way("one process on one device", self.asked.device[:1])
+        way = Way("one process on one device", self.asked.devices[:1])
         name = {"n": self.asked.n, "way": way.name, "engine": engine, "workers": 0}
-        if not self.has_time(engine, 0, self.ends, len(self.asked.device)):
+        if not self.has_time(engine, 0, self.ends, len(self.asked.devices)):
             self.lines.add({**name, "failed": "no time"})
             return
         try:
@@ -250,19 +241,19 @@ class Bench:
 
     def empty_run(self) -> None:
         """What planning, opening and closing of the device take for a block that has hardly any flops."""
-        options = FactorOptions(devices=self.asked.device[0], fp64="native", tile_size=self.asked.tile_size)
+        options = FactorOptions(devices=self.asked.devices[0], fp64="native", tile_size=self.asked.tile_size)
         speed = speed_here(options, TileGrid(self.asked.n, self.asked.tile_size), FP64, Sharing(1))
         self.lines.add({"way": "a task without flops", "seconds": None if speed is None else speed.run_seconds})
 
 
 @contextmanager
-def client_of(asked: argparse.Namespace, count: int) -> Iterator[Any]:
+def client_of(asked: Options, count: int) -> Iterator[Any]:
     """A client of so many workers: of one device, or each of one of several, which it alone sees."""
     import psutil
     from distributed import Client, LocalCluster
 
     with ExitStack() as opened:
-        if len(asked.device) > 1:
+        if len(asked.devices) > 1:
             client = opened.enter_context(oc.open_cluster(f"local:{count}"))
         else:
             cluster = LocalCluster(
@@ -278,69 +269,50 @@ def client_of(asked: argparse.Namespace, count: int) -> Iterator[Any]:
         yield client
 
 
-def way_of(asked: argparse.Namespace, count: int, client: Any) -> Way:
+def way_of(asked: Options, count: int, client: Any) -> Way:
     """The way of so many workers."""
-    devices = len(asked.device)
-    seen = asked.device if devices == 1 else (f"{device_kind(asked.device[0]).name}:0",)
+    devices = len(asked.devices)
+    seen = asked.devices if devices == 1 else (f"{device_kind(asked.devices[0]).name}:0",)
     return Way(f"{count} worker{'s' * (count > 1)}", seen, count, count // devices, client)
 
 
-def asked_for(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments, where they go together."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--n", type=int, default=65536)
-    parser.add_argument("--tile-size", type=int, default=2048)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(n=65536, tile_size=2048, engines=("native", "residue"), repeats=2, devices="cuda:0")
     parser.add_argument(
-        "--workers", type=int, nargs="+", help="numbers of workers (default: 1 2, or one for each of several devices)"
+        "--workers", type=int, nargs="+", help="numbers of them (default: 1 2, or one for each of several devices)"
     )
-    parser.add_argument("--engines", nargs="+", choices=("native", "residue"), default=["native", "residue"])
-    parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--memory-budget", default="40 GB", help="of each device, for all workers on it together")
     parser.add_argument("--memory-limit", default="auto", help="of each worker's process, on one device (default: an even part)")
     parser.add_argument("--seconds", type=float, default=280.0, help="after which nothing is begun")
-    parser.add_argument(
-        "--device", default="cuda:0", help="one, or with commas all that one process takes: the first of their kind"
-    )
-    parser.add_argument("--case")
-    parser.add_argument("--folder", type=Path, default=RESULTS)
-    asked = parser.parse_args(arguments)
-    asked.device = resolve_devices(asked.device)
-    count, kind = len(asked.device), device_kind(asked.device[0]).name
-    asked.workers = asked.workers or ([1, 2] if count == 1 else [count])
+
+
+def check(options: Options) -> None:
+    """Refuse options that do not go together."""
+    options.devices = resolve_devices(options.devices)
+    count, kind = len(options.devices), device_kind(options.device).name
+    options.workers = options.workers or ([1, 2] if count == 1 else [count])
     if count == 1:
-        return asked
-    if asked.device != tuple(f"{kind}:{number}" for number in range(count)):
-        parser.error(f"several devices are {kind}:0 and those that follow; for other GPUs set CUDA_VISIBLE_DEVICES")
-    if wrong := [each for each in asked.workers if each < 1 or each % count]:
-        parser.error(f"{wrong[0]} workers cannot be dealt out evenly over {count} devices")
-    if asked.memory_limit != "auto":
-        parser.error("workers of several devices have even parts of the machine's memory: leave --memory-limit out")
-    return asked
+        return
+    if options.devices != tuple(f"{kind}:{number}" for number in range(count)):
+        raise ValueError(f"several devices are {kind}:0 and those that follow; for other GPUs set CUDA_VISIBLE_DEVICES")
+    if wrong := [each for each in options.workers if each < 1 or each % count]:
+        raise ValueError(f"{wrong[0]} workers cannot be dealt out evenly over {count} devices")
+    if options.memory_limit != "auto":
+        raise ValueError("workers of several devices have even parts of the machine's memory: leave --memory-limit out")
 
 
-def main() -> None:
+def run(options: Options) -> None:
     """Run all."""
-    asked = asked_for()
-    head = {
-        "case": asked.case,
-        "commit": commit(),
-        "machine": machine(with_gpus=asked.device[0].startswith("cuda:")),
-        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "devices": list(asked.device),
-        "budget_of_a_device": asked.memory_budget,
-    }
-    bench = Bench(asked, Lines(head, asked.folder / f"{asked.case}.json" if asked.case else None))
+    check(options)
+    bench = Bench(options, Lines(options))
     bench.empty_run()
-    for engine in asked.engines:
-        bench.way(engine, Way("one process", asked.device))
-    for count in asked.workers:
-        with client_of(asked, count) as client:
-            for engine in asked.engines:
-                bench.way(engine, way_of(asked, count, client))
-    if len(asked.device) > 1:
-        for engine in asked.engines:
+    for engine in options.engines:
+        bench.way(engine, Way("one process", options.devices))
+    for count in options.workers:
+        with client_of(options, count) as client:
+            for engine in options.engines:
+                bench.way(engine, way_of(options, count, client))
+    if len(options.devices) > 1:
+        for engine in options.engines:
             bench.on_one_device(engine)
-
-
-if __name__ == "__main__":
-    main()

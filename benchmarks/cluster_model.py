@@ -1,7 +1,5 @@
 """What a cluster of GPUs is predicted to do: efficiency on three networks, in the order that runs and in a proposed one.
 
-    python benchmarks/cluster_model.py [--draw] [--output FILE] [--picture FILE]
-
 Nothing is run and no cluster is needed: all of it is the model of ``ooc_chol/dense/cluster/``. *Plain* is the order that runs,
 one task for each block, block rows dealt to the workers. *Parts* is what would help and does not run yet: sums of blocks in
 several tasks, of which the early ones need not wait for the last operands, and the blocks of a row dealt to several workers.
@@ -10,12 +8,12 @@ Takes minutes; ``--draw`` only draws what an earlier run wrote.
 
 from __future__ import annotations
 
-import argparse
 import json
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
+from benchmarks.running import ROOT, Options, Parser
 from ooc_chol.dense.cluster.blocks import BlockGrid
 from ooc_chol.dense.cluster.bounds import scheduler_seconds
 from ooc_chol.dense.cluster.model import BlockCosts, ClusterRates, WorkerRates
@@ -24,7 +22,7 @@ from ooc_chol.dense.cluster.plan import ClusterPlan, plan_cluster
 from ooc_chol.dense.cluster.simulation import Case, simulate
 from ooc_chol.tasks.tiling import TileGrid
 
-ROOT = Path(__file__).resolve().parents[1]
+FOLDER = "cluster"
 ORDERS = {"2^17": 2**17, "2^19": 2**19, "2^21": 2**21, "10^7": 10**7}
 GPUS = (1, 2, 4, 8, 16, 64, 256, 1000)
 NETWORKS = (10e9, 25e9, 100e9)
@@ -139,18 +137,15 @@ def draw(result: dict[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
-def main() -> None:
-    """Compute or read the points, and draw them."""
-    parser = argparse.ArgumentParser(description="Predicted efficiency of large clusters.")
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="model")
     parser.add_argument("--draw", action="store_true", help="draw the points of the file, and compute none")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks/results/cluster/model.json", help="file of the points")
-    parser.add_argument("--picture", type=Path, default=ROOT / "docs/pictures/cluster-model.png", help="the picture")
-    options = parser.parse_args()
+    parser.takes(picture=ROOT / "docs/pictures/cluster-model.png")
+
+
+def run(options: Options) -> None:
+    """Compute or read the points, and draw them."""
     if not options.draw:
-        options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(compute(), indent=1) + "\n", encoding="utf-8")
-    draw(json.loads(options.output.read_text(encoding="utf-8")), options.picture)
-
-
-if __name__ == "__main__":
-    main()
+        options.write(compute())
+    draw(json.loads((options.output / f"{options.name}.json").read_text(encoding="utf-8")), options.picture)

@@ -1,9 +1,7 @@
 """Differentiable sparse operations on one GPU, beside torch, cuSPARSE, CuPy and torch-geometric in the same process.
 
-    python benchmarks/diff_gpu.py --name NAME [--cases products panels spgemm gcn solves domains] [--repeats 5]
-
 Each case runs in a process of its own, under a time limit of its own, all of them in less than four minutes, and leaves a file
-``benchmarks/results/diff/NAME-CASE.json``, which is written again after each measurement. What a library cannot do is recorded
+``NAME-CASE.json``, which is written again after each measurement. What a library cannot do is recorded
 with its message. Seconds are those of the device, by its events, of one call out of several that are started together; those of
 solves are of the clock. ``gcn`` needs torch-geometric for its peer, ``solves`` cuDSS, and ``domains`` the example of that name.
 
@@ -17,8 +15,6 @@ solves are of the clock. ``gcn`` needs torch-geometric for its peer, ``solves`` 
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import subprocess
 import sys
 import time
@@ -26,34 +22,28 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
-import cupy as cp
 import numpy as np
-import torch
 
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import ROOT, Later, Options, Parser, apart
 from ooc_chol.diff import functions, primitives
 from ooc_chol.diff.ops import Contract, vjp
 from ooc_chol.diff.pattern import Pattern
-from ooc_chol.diff.torch import CSR, factorize, solve
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "diff"
+FOLDER = "diff"
+cp, torch, sparse = Later("cupy"), Later("torch"), Later("ooc_chol.diff.torch")
 #: Seconds that a case may take, importing included.
 LIMITS = {"products": 65, "panels": 45, "spgemm": 25, "gcn": 30, "solves": 30, "domains": 60}
 #: Calls that are timed together, and bytes of the copy that is the yardstick.
 AT_ONCE, COPY_BYTES = 5, 1 << 31
-CUDA = torch.device("cuda", 0)
+CUDA = "cuda:0"
 
 
 @final
 class Record:
     """What a case has found so far, in its file."""
 
-    def __init__(self, name: str, case: str, repeats: int, **about: Any) -> None:
-        self.path, self.repeats = RESULTS / f"{name}-{case}.json", repeats
-        today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        self.content: dict[str, Any] = {"case": self.path.stem, "commit": commit(), "date": today, "machine": machine(True)}
-        self.content |= {**about, "measured": {}}
+    def __init__(self, options: Any, repeats: int) -> None:
+        self._options, self.repeats, self.content = options, repeats, dict[str, Any](measured={})
 
     def put(self, what: str, found: dict[str, Any]) -> None:
         """Keep what was found under a name, and say it."""
@@ -61,7 +51,7 @@ class Record:
         seconds = found.get("seconds")
         told = f"{1e3 * float(np.median(seconds)):.4g} ms" if seconds else ", ".join(f"{k} {v}" for k, v in found.items())
         print(f"  {what}: {told[:200]}", flush=True)
-        write_json(self.content, self.path)
+        self._options.write(self.content)
 
     def time(self, what: str, run: Callable[[], Any], *, at_once: int = AT_ONCE, **about: Any) -> None:
         """Seconds of the device for one call in each repeat, or why there are none."""
@@ -164,15 +154,15 @@ def products(record: Record, side: int = 4096) -> None:
     record.time("kernel A.T g", lambda: primitives.matmul_transposed(pattern, on_v, on_g))
     record.time("kernel row sums", lambda: primitives.row_sums(pattern, on_v))
     v.requires_grad_(), x.requires_grad_()
-    record.time("forward", lambda: CSR(v.detach(), pattern) @ x.detach())
+    record.time("forward", lambda: sparse.CSR(v.detach(), pattern) @ x.detach())
 
     def both() -> Any:
-        return torch.autograd.grad(CSR(v, pattern) @ x, (v, x), g)
+        return torch.autograd.grad(sparse.CSR(v, pattern) @ x, (v, x), g)
 
     record.time("forward and backward", both)
     theirs = torch_matrix(pattern, v)
     with torch.no_grad():
-        found, wanted = CSR(v, pattern) @ x, theirs @ x
+        found, wanted = sparse.CSR(v, pattern) @ x, theirs @ x
         record.put("difference", {"to torch, relative": largest_difference(found, wanted)})
         record.time("torch CSR forward", lambda: theirs @ x)
         del found, wanted
@@ -193,10 +183,10 @@ def products(record: Record, side: int = 4096) -> None:
 
 def cupy_matrix(pattern: Pattern, values: Any) -> Any:
     """The same matrix as CuPy's."""
-    from cupyx.scipy import sparse
+    from cupyx.scipy.sparse import csr_matrix
 
     places = pattern.place("indices", values), pattern.place("indptr", values)
-    return sparse.csr_matrix((values, *places), shape=pattern.shape)
+    return csr_matrix((values, *places), shape=pattern.shape)
 
 
 def panels(record: Record, side: int = 4096, columns: int = 64) -> None:
@@ -210,10 +200,10 @@ def panels(record: Record, side: int = 4096, columns: int = 64) -> None:
     record.time("kernel sampled", lambda: primitives.sampled(pattern, on_g, on_x))
     record.time("kernel A.T G", lambda: primitives.matmul_transposed(pattern, on_v, on_g))
     v.requires_grad_(), x.requires_grad_()
-    record.time("forward and backward", lambda: torch.autograd.grad(CSR(v, pattern) @ x, (v, x), g), at_once=2)
+    record.time("forward and backward", lambda: torch.autograd.grad(sparse.CSR(v, pattern) @ x, (v, x), g), at_once=2)
     theirs = torch_matrix(pattern, v)
     with torch.no_grad():
-        found, wanted = CSR(v, pattern) @ x, theirs @ x
+        found, wanted = sparse.CSR(v, pattern) @ x, theirs @ x
         record.put("difference", {"to torch, relative": largest_difference(found, wanted)})
         del found, wanted
         record.time("torch CSR forward (cuSPARSE, row-major)", lambda: theirs @ x, at_once=2)
@@ -243,7 +233,7 @@ def spgemm(record: Record, side: int = 1024) -> None:
     g, w = torch.from_dlpack(on_g), v.clone().requires_grad_()
     v.requires_grad_()
     both = "forward and backward"
-    record.time(both, lambda: torch.autograd.grad((CSR(v, pattern) @ CSR(w, pattern)).values, (v, w), g))
+    record.time(both, lambda: torch.autograd.grad((sparse.CSR(v, pattern) @ sparse.CSR(w, pattern)).values, (v, w), g))
     matrix, cotangent = cupy_matrix(pattern, on_v), cupy_matrix(triples.pattern, on_g)
     turned = matrix.T.tocsr()
     record.time("CuPy forward", lambda: matrix @ matrix)
@@ -304,7 +294,7 @@ def gcn(record: Record, n: int = 343_565, edges: int = 2_000_000) -> None:
         weights = [each.clone().requires_grad_() for each in (first, second, *([values] if learned else []))]
 
         def forward(weights: Sequence[torch.Tensor] = weights) -> torch.Tensor:
-            a = CSR(weights[2] if len(weights) == 3 else values, pattern)
+            a = sparse.CSR(weights[2] if len(weights) == 3 else values, pattern)
             return a @ (torch.relu(a @ (x @ weights[0])) @ weights[1])
 
         compare(what, trainer(forward, weights))
@@ -340,15 +330,15 @@ def solves(record: Record, side: int = 1024) -> None:
         worst = 0.0
         for step in range(3):
             values = (v * (1 + 0.01 * step)).requires_grad_()
-            a, right = CSR(values, pattern), b.clone().requires_grad_()
-            taken, factor = clock_seconds(lambda a=a: factorize(a, assume="spd", method="cudss"))
+            a, right = sparse.CSR(values, pattern), b.clone().requires_grad_()
+            taken, factor = clock_seconds(lambda a=a: sparse.factorize(a, assume="spd", method="cudss"))
             factor.close()
             found["factor"].append(taken)
-            taken, x = clock_seconds(lambda a=a, right=right: solve(a, right, assume="spd", method="cudss"))
+            taken, x = clock_seconds(lambda a=a, right=right: sparse.solve(a, right, assume="spd", method="cudss"))
             found["factor and solve"].append(taken)
             taken, _ = clock_seconds(lambda x=x, values=values, right=right: torch.autograd.grad(x.sum(), (values, right)))
             found["gradients"].append(taken)
-            taken, _ = clock_seconds(lambda a=a: solve(a, b + 1, assume="spd", method="cudss"))
+            taken, _ = clock_seconds(lambda a=a: sparse.solve(a, b + 1, assume="spd", method="cudss"))
             found["second solve"].append(taken)
             worst = max(worst, largest_difference(a.detach() @ x.detach(), b))
         return {"all": found, "residual": worst}
@@ -373,26 +363,23 @@ def domains(record: Record, n: int = 65_536) -> None:
 CASES: dict[str, Callable[[Record], None]] = {each.__name__: each for each in (products, panels, spgemm, gcn, solves, domains)}
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", required=True, help="beginning of the names of the result files")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="what is measured; by default everything")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--here", action="store_true", help="in this process, without a time limit")
-    given = parser.parse_args(words)
-    for case in given.cases:
-        if given.here:
-            CASES[case](Record(given.name, case, given.repeats))
-            continue
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="what is measured (default: everything)")
+    parser.takes(repeats=5, devices="cuda:0")
+
+
+def one(case: str, name: str, output: str, repeats: int) -> dict[str, int]:
+    """Measure a case in this process; how many things were measured."""
+    record = Record(Options(name=f"{name}-{case}", output=Path(output), devices=(CUDA,)), repeats)
+    CASES[case](record)
+    return {"measured": len(record.content["measured"])}
+
+
+def run(options: Options) -> None:
+    """Measure each case in a process of its own."""
+    if not options.name:
+        raise ValueError("--name is needed: the beginning of the names of the result files")
+    for case in options.cases:
         print(f"{case}, {LIMITS[case]} s at most", flush=True)
-        again = [sys.executable, __file__, "--name", given.name, "--cases", case, "--repeats", str(given.repeats), "--here"]
-        try:
-            code = subprocess.run(again, timeout=LIMITS[case], check=False).returncode
-            print(f"  {case} ended with {code}" if code else f"  {RESULTS / given.name}-{case}.json", flush=True)
-        except subprocess.TimeoutExpired:
-            print(f"  {case} was stopped after {LIMITS[case]} s; its file has what there was", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        print(" ", apart(one, case, options.name, str(options.output), options.repeats, seconds=LIMITS[case]), flush=True)

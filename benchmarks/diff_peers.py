@@ -1,28 +1,20 @@
 """Differentiable sparse operations beside torch, JAX's BCOO, torch-sla and torchsparsegradutils, on the host.
 
-    python benchmarks/diff_peers.py [--sizes 10000 100000 1000000] [--only ours-torch torch] [--seconds 90] [--memory 12]
-                                    [--output benchmarks/results/diff]
-
 The six operations of Nytko et al. (2022) on Poisson's matrix on a line and on a square, float64, one thread: A x, A X of 16
-columns, A A, A + tril(A), tril(A)^-1 x and A^-1 x. The gradient is that of the sum of squares of the result, in the values of A,
-and in x where there is one. Writes one JSON file. Each peer and operation has a process of its own, with a limit of memory; where
-one cannot, the file has its message. Forward results are compared with SciPy's, gradients with differences of the sum along a
+columns, A A, A + tril(A), tril(A)^-1 x and A^-1 x. The gradient is that of the sum of squares of the result, in the values of
+A, and in x where there is one. Each peer, operation and matrix has a process of its own, with a limit of memory; where one
+cannot, the file has its message. Forward results are compared with SciPy's, gradients with differences of the sum along a
 random direction. Seconds are the least, middle and most of up to five calls after a first one, whose seconds stand beside them:
 what compiles, or makes a structure that is kept, does it there. Values change between calls, so that each solve factors.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import importlib.metadata
-import json
 import resource
-import subprocess
-import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +22,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array, kron, tril
 from scipy.sparse.linalg import spsolve, spsolve_triangular
 
+from benchmarks.running import Options, Parser, apart, versions
+
+FOLDER = "diff"
 OPERATIONS = ("spmv", "spmm", "spgemm", "add", "triangular", "solve")
 COLUMNS = 16
 #: Calls after the first one, and seconds after which no further one is made.
@@ -339,89 +334,45 @@ def message(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def work(peer: str, operation: str, sizes: list[int], memory_gib: int) -> None:
-    """Measure all cases of an operation, and print one line for each when it begins, and one when it ends."""
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="host-peers")
+    parser.takes(sizes=[10_000, 100_000, 1_000_000], only=tuple(PEERS))
+    parser.add_argument("--seconds", type=float, default=90, help="that a process may take")
+    parser.add_argument("--memory", type=int, default=12, help="GiB of address space of a process")
+
+
+def one(peer: str, operation: str, matrix: str, n: int, memory_gib: int) -> dict[str, Any]:
+    """Measure one case in this process."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_gib << 30, memory_gib << 30))
+    warnings.simplefilter("ignore")
     if "jax" in peer:
         import jax
 
         jax.config.update("jax_enable_x64", True)
-    for name, case in cases(operation, sizes):
-        about = {"matrix": name, "n": case.a.shape[0], "nnz": case.a.nnz, "operation": operation, "peer": peer}
-        print(json.dumps(about), flush=True)
-        if operation == "solve" and name == "square" and case.a.shape[0] > MOST_ROWS_OF_SQUARE_SOLVES:
-            print(json.dumps(about | {"left_out": "a factor of this takes minutes and gigabytes"}), flush=True)
-            continue
-        try:
-            facts = measure(peer, case)
-        except _FAILURES as error:
-            facts = {"failed": message(error)}
-        print(json.dumps(about | facts), flush=True)
+    return measure(peer, dict(cases(operation, [n]))[matrix])
 
 
-# the parent
-
-
-def watched(peer: str, operation: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """What a process of its own finds, or how it ended."""
-    command = [sys.executable, "-W", "ignore", __file__, "--work", peer, operation]
-    command += ["--sizes", *map(str, options.sizes), "--memory", str(options.memory)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.seconds)
-        lines, ended = done.stdout.splitlines(), f"the process ended with {done.returncode}: {done.stderr.strip()[:300]}"
-    except subprocess.TimeoutExpired as late:
-        lines, ended = (late.stdout or b"").decode().splitlines(), f"the process was ended after {options.seconds} seconds"
-    rows = [json.loads(line) for line in lines if line.startswith("{")]
-    found = rows[1::2]
-    if len(rows) % 2:
-        found.append(rows[-1] | {"failed": ended})
-    return found or [{"operation": operation, "peer": peer, "failed": ended}]
-
-
-def main() -> None:
+def run(options: Options) -> dict[str, Any]:
     """Measure all peers, one process after the other."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--seconds", type=float, default=90, help="of a peer and an operation, all sizes together")
-    parser.add_argument("--memory", type=int, default=12, help="GiB of address space of a process")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/diff"))
-    parser.add_argument("--work", nargs=2, metavar=("PEER", "OPERATION"), help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.work:
-        work(*options.work, options.sizes, options.memory)
-        return
-    from ooc_chol.bench.results import commit, machine, write_json
-
     rows = []
-    for operation in OPERATIONS:
-        for peer in options.only:
-            if peer == "torch-at" and operation not in ("spmv", "spmm"):
-                continue
-            rows += (found := watched(peer, operation, options))
-            for row in found:
-                print(row, flush=True)
-    versions = {name: _version(name) for name in ("torch", "jax", "torch-sla", "torchsparsegradutils")}
-    content = {
+    for operation, peer in product(OPERATIONS, options.only):
+        if peer == "torch-at" and operation not in ("spmv", "spmm"):
+            continue
+        for name, case in cases(operation, options.sizes):
+            n = case.a.shape[0]
+            row: dict[str, Any] = {"matrix": name, "n": n, "nnz": case.a.nnz, "operation": operation, "peer": peer}
+            if operation == "solve" and name == "square" and n > MOST_ROWS_OF_SQUARE_SOLVES:
+                row["left_out"] = "a factor of this takes minutes and gigabytes"
+            else:
+                row |= apart(one, peer, operation, name, n, options.memory, seconds=options.seconds)
+            rows.append(row)
+            print(row, flush=True)
+    return {
         "case": "diff-host-peers",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
-        "versions": versions,
+        "versions": versions("torch", "jax", "torch-sla", "torchsparsegradutils"),
         "dtype": "float64",
         "columns": COLUMNS,
         "memory_gib": options.memory,
         "rows": rows,
     }
-    print(write_json(content, options.output / "host-peers.json"))
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-if __name__ == "__main__":
-    main()

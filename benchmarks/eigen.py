@@ -1,23 +1,14 @@
 """Largest eigenpairs of R-MAT and uniform graphs, beside SciPy on the host and CuPy on a GPU, with true residuals of all.
 
-    python benchmarks/eigen.py NAME host [--scale 18]
-    python benchmarks/eigen.py NAME file [--scale 18] [--folder DIR]
-    python benchmarks/eigen.py NAME in-core [--scales 22 24 25] [--devices cuda:0]
-    python benchmarks/eigen.py NAME streamed [--scale 27] [--budgets 16GiB 32GiB] [--graphs rmat urand] [--devices cuda:0]
-    python benchmarks/eigen.py NAME two [--scales 25 27]
-
 ``host``: k = 8 and 24 at tol 1e-6, in memory beside SciPy's ``eigsh`` and PRIMME where it is; ``file``: from a file of which an
 eighth is kept, beside the rate of the disk. ``in-core``: the same beside CuPy's ``eigsh`` in float32 and float64, whose vectors
 stay on the GPU, where ours come to the host: ``return_seconds`` is what that takes with CuPy's. ``streamed``: larger than the
 budget, beside the rate of the link. ``two``: one GPU and two. Residuals are ``||A v - w v|| / ||v||`` in float64, made anew
-from what was returned, relative to the largest magnitude. One line is measured after the other, and the file is written after
-each: ``benchmarks/results/eigen/NAME.json``. What fails leaves its error in its line.
+from what was returned, relative to the largest magnitude. What fails leaves its error in its line.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import importlib.metadata
 import os
 import sys
@@ -33,10 +24,10 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser
 from ooc_chol.config import parse_bytes
 
-RESULTS = Path(__file__).parent / "results" / "eigen"
+FOLDER = "eigen"
 TOL = 1e-6
 Line = dict[str, Any]
 
@@ -191,7 +182,7 @@ def product_line(a: oc.BlockCSR, facts: Line, precision: str, columns: int, **wh
     return attempt(facts | {"what": "product", "precision": precision, "columns": columns}, run)
 
 
-def host(options: argparse.Namespace) -> Iterator[Line]:
+def host(options: Options) -> Iterator[Line]:
     """R-MAT on the host, in memory and from a file."""
     scale = options.scale or 18
     with graph("rmat", scale, "host:0") as (a, facts):
@@ -206,7 +197,7 @@ def host(options: argparse.Namespace) -> Iterator[Line]:
                 yield attempt(line, primmes(a, k, "float64", maxBlockSize=block))
 
 
-def from_file(options: argparse.Namespace) -> Iterator[Line]:
+def from_file(options: Options) -> Iterator[Line]:
     """R-MAT on the host from a file, seven eighths of which are read in every pass."""
     scale, k = options.scale or 18, 8
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -226,7 +217,7 @@ def from_file(options: argparse.Namespace) -> Iterator[Line]:
             )
 
 
-def in_core(options: argparse.Namespace) -> Iterator[Line]:
+def in_core(options: Options) -> Iterator[Line]:
     """In one GPU's memory, beside CuPy."""
     for scale in options.scales or (22, 24, 25):
         with graph("rmat", scale, options.devices, order=options.order) as (a, facts):
@@ -242,7 +233,7 @@ def in_core(options: argparse.Namespace) -> Iterator[Line]:
                     yield attempt(facts | {"what": "cupy", "k": k, "precision": dtype}, cupys(a, k, dtype))
 
 
-def streamed(options: argparse.Namespace) -> Iterator[Line]:
+def streamed(options: Options) -> Iterator[Line]:
     """Larger than the budget."""
     for kind in options.graphs:
         with graph(kind, options.scale or 27, options.devices, order=options.order) as (a, facts):
@@ -269,7 +260,7 @@ def paper(a: oc.BlockCSR, k: int, **where: Any) -> Callable[[], Line]:
     return run
 
 
-def two(options: argparse.Namespace) -> Iterator[Line]:
+def two(options: Options) -> Iterator[Line]:
     """One GPU and two: in core, and streamed the paper's K steps, whose passes are those of a run that converges."""
     for scale in options.scales or (25, 27):
         with graph("rmat", scale, "cuda", order=options.order) as (a, facts):
@@ -286,41 +277,29 @@ def two(options: argparse.Namespace) -> Iterator[Line]:
 CASES = {"host": host, "file": from_file, "in-core": in_core, "streamed": streamed, "two": two}
 
 
-def main() -> None:
-    """Measure, and write the result after every line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("case", choices=CASES)
-    parser.add_argument("--scale", type=int)
-    parser.add_argument("--scales", type=int, nargs="+")
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument("what", choices=CASES)
+    parser.takes(scale=int, scales=[22, 24, 25], graphs=("rmat", "urand"), devices="cuda:0", scipy=False, folder=Path)
+    parser.set_defaults(scales=None)
     parser.add_argument("--k", type=int, nargs="+", default=[8, 24], help="pairs, in core")
-    parser.add_argument("--graphs", nargs="+", choices=("rmat", "urand"), default=["rmat", "urand"])
     budgets = "of each GPU; of 'two' that of one, and that of each of two, which have half of the basis (default: 16 and 32 GiB)"
     parser.add_argument("--budgets", nargs="+", default=["16 GiB", "32 GiB"], help=budgets)
-    parser.add_argument("--devices", default="cuda:0")
     parser.add_argument("--order", choices=("degree",), help="numbers of an R-MAT graph's vertices, for all solvers")
     parser.add_argument("--precisions", nargs="+", choices=("FFF", "FDF", "DDD"), default=["FDF", "DDD"], help="ours, in core")
     parser.add_argument("--no-peers", dest="peers", action="store_false")
-    parser.add_argument("--scipy", action="store_true", help="SciPy's eigsh on the host too, in core")
-    parser.add_argument("--folder", type=Path, help="where a packed graph is written (default: the system's temporary folder)")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
+
+
+def run(options: Options) -> None:
+    """Measure, and write the result after every line."""
+    if options.what in ("host", "file"):
+        options.devices = ("host:0",)
     lines: list[Line] = []
-    content = {
-        "case": f"eigen-{options.name}",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-    }
-    content |= {"machine": machine(options.case not in ("host", "file")), "what": options.case, "tol": TOL}
-    for line in CASES[options.case](options):
+    for line in CASES[options.what](options):
         lines.append(line)
         told = {name: line.get(name) for name in ("graph", "what", "k", "precision", "block", "columns", "devices", "budget")}
         told |= {name: line[name] for name in ("seconds", "processor_seconds", "residual", "error") if name in line}
         print(
             {name: value for name, value in told.items() if value is not None}, line.get("report", {}).get("passes"), flush=True
         )
-        write_json(content | {"lines": lines}, options.output / f"{options.name}.json")
-
-
-if __name__ == "__main__":
-    main()
+        options.write({"case": f"eigen-{options.name}", "what": options.what, "tol": TOL, "lines": lines})

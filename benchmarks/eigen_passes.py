@@ -1,19 +1,13 @@
 """Seconds of a pass of ``eigsh`` as planned and as they were, for each width of panels, and what a checkpoint costs.
 
-    python benchmarks/eigen_passes.py NAME --scale 22 --budgets all 2GiB --devices cuda:0
-    python benchmarks/eigen_passes.py NAME --scale 16 --precision DDD --devices host:0
-
-First ``ooc-chol bench rates --passes``, without which nothing is predicted. The matrix is R-MAT of GAP's parameters, packed once.
-For each budget and each width: what the plan predicts of a pass (link, product, orthogonalization), what the report says of it,
-passes, and bytes planned and executed; then the width that the plan would have taken beside the fastest. A run without a
-checkpoint and one with it, resumed half-way, end with the same bits or the script fails. The result is
-``benchmarks/results/sparse/NAME.json``.
+First ``ooc-chol bench rates --passes``, without which nothing is predicted. The matrix is R-MAT of GAP's parameters, packed
+once. For each budget and each width: what the plan predicts of a pass (link, product, orthogonalization), what the report says
+of it, passes, and bytes planned and executed; then the width that the plan would have taken beside the fastest. A run without a
+checkpoint and one with it, resumed half-way, end with the same bits or the script fails.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import sys
 import tempfile
 import time
@@ -24,15 +18,15 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser
 
-RESULTS = Path(__file__).parent / "results" / "sparse"
+FOLDER = "sparse"
 BLOCKS = (8, 4, 2, 1)
 #: Passes after which a run is ended, to be gone on from.
 ENDED_AFTER = 20
 
 
-def measured(a: oc.BlockCSR, block: int, budget: str | None, options: argparse.Namespace) -> dict[str, Any]:
+def measured(a: oc.BlockCSR, block: int, budget: str | None, options: Options) -> dict[str, Any]:
     """One run, and what its plan said of it."""
     common: dict[str, Any] = {"which": "LM", "precision": options.precision, "block": block, "ncv": options.ncv}
     common |= {"devices": options.devices, "memory_budget": budget}
@@ -63,7 +57,7 @@ def measured(a: oc.BlockCSR, block: int, budget: str | None, options: argparse.N
     }
 
 
-def resumed(a: oc.BlockCSR, options: argparse.Namespace) -> dict[str, Any]:
+def resumed(a: oc.BlockCSR, options: Options) -> dict[str, Any]:
     """A run that is ended and gone on from, beside one that is not."""
     common: dict[str, Any] = {
         "precision": options.precision,
@@ -104,28 +98,15 @@ def told(run: dict[str, Any]) -> str:
     return text
 
 
-def main() -> None:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(scale=16, k=24, ncv=int, tol=1e-6, precision="FDF", budgets=["all"], devices="host:0")
+
+
+def run(options: Options) -> dict[str, Any]:
     """Run all settings."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("--scale", type=int, default=16)
-    parser.add_argument("--k", type=int, default=24)
-    parser.add_argument("--ncv", type=int)
-    parser.add_argument("--tol", type=float, default=1e-6)
-    parser.add_argument("--precision", default="FDF")
-    parser.add_argument("--budgets", nargs="+", default=["all"])
-    parser.add_argument("--devices", default="host:0")
-    options = parser.parse_args()
     runs = []
     with oc.block_csr(oc.rmat(options.scale)) as a:
-        result: dict[str, Any] = {
-            "case": f"eigsh passes {options.name}",
-            "scale": options.scale,
-            "k": options.k,
-            "precision": options.precision,
-        }
-        result |= {"entries": a.nnz, "commit": commit(), "machine": machine(options.devices.startswith("cuda"))}
-        result |= {"when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "runs": runs}
         for budget in (None if each == "all" else each for each in options.budgets):
             print(f"budget {budget or 'all'}")
             for block in BLOCKS:
@@ -138,10 +119,5 @@ def main() -> None:
             fastest = min(there, key=lambda run: run["seconds"]["total"])["block"]
             print(f"  the plan takes b = {plan.block}, the fastest was {fastest}")
             runs.append({"budget": budget, "planned_block": plan.block, "fastest_block": fastest, "error": ""})
-        result["checkpoint"] = resumed(a, options)
-        print(f"checkpoint: {result['checkpoint']}")
-    write_json(result, RESULTS / f"{options.name}.json")
-
-
-if __name__ == "__main__":
-    main()
+        facts = {"case": f"eigsh passes {options.name}", "scale": options.scale, "k": options.k, "precision": options.precision}
+        return facts | {"entries": a.nnz, "runs": runs, "checkpoint": resumed(a, options)}

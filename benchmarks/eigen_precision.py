@@ -1,43 +1,36 @@
 """Precision against time and error of eigenpairs, as Figures 2 to 4 of Sgherzi, Parravicini and Santambrogio (2022) have them.
 
-    python benchmarks/eigen_precision.py NAME [--scale 16] [--side 60] [--devices host:0] [--repeats 3]
-                                              [--update docs/eigenpairs.md]
-
 Two matrices: the adjacency of an R-MAT graph of ``2**scale`` vertices, and the Laplacian of a grid of ``side`` times ``side``
 points with random edge weights. In each precision
 
 - *converged*: block Lanczos with thick restarts runs for 250 passes, several times what 8 pairs take: the floors of a precision;
 - *paper*: K = 8, 16 and 24 single steps for K pairs, with each reorthogonalization.
 
-Errors are ``||A v - w v|| / ||v||``, in float64, relative to the largest magnitude of an eigenvalue. One JSON file,
-``benchmarks/results/eigen/precision-NAME.json``; ``--update`` writes its tables into a page.
+Errors are ``||A v - w v|| / ||v||``, in float64, relative to the largest magnitude of an eigenvalue. The file is
+``precision-NAME.json``; ``--update`` writes its tables into a page.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser, markdown
 from ooc_chol.eigen.lanczos import Lanczos
 from ooc_chol.eigen.problem import problem_of
 from ooc_chol.eigen.wanted import Wanted
 
-RESULTS = Path(__file__).parent / "results" / "eigen"
+FOLDER = "eigen"
 PAIRS, STEPS, NCV, BLOCK = 8, (8, 16, 24), 104, 8
 #: Below any floor, so that the run goes on for so many passes, several times what they take to converge.
 NO_TOL, FLOOR_PASSES = 1e-17, 250
-MARK, END = "<!-- precision {} -->\n", "<!-- end -->"
 
 
 def matrices(stack: ExitStack, scale: int, side: int) -> Iterator[tuple[str, oc.Operator, str]]:
@@ -95,7 +88,7 @@ def paper(operator: oc.Operator, precision: oc.Precision, how: str, k: int, devi
     }
 
 
-def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure(options: Options) -> list[dict[str, Any]]:
     """All lines of the result."""
     lines: list[dict[str, Any]] = []
     with ExitStack() as stack:
@@ -115,65 +108,33 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def tables(lines: list[dict[str, Any]]) -> dict[str, str]:
     """The tables of a page, by name."""
-    head = "| matrix | precision | best of 8 | worst of 8 | passes | seconds |\n|---|---|---|---|---|---|\n"
-    rows = [
-        f"| {line['matrix']} | {line['precision']} | {line['best']:.1e} | {line['worst']:.1e} | {line['passes']} | "
-        f"{min(line['seconds']):.2g} |"
-        for line in lines
-        if line["mode"] == "converged"
-    ]
-    found = {"converged": head + "\n".join(rows) + "\n"}
-    head = (
-        "| matrix | precision | reorthogonalization | best of 24 | median | worst | largest cosine | mean angle | seconds |\n"
-        "|---|---|---|---|---|---|---|---|---|\n"
-    )
-    rows = [
-        f"| {line['matrix']} | {line['precision']} | {line['reorthogonalize']} | {line['best']:.1e} | {line['median']:.1e} | "
-        f"{line['worst']:.1e} | {line['deviation']:.1e} | {line['mean_angle_degrees']:.2f}° | {min(line['seconds']):.2g} |"
-        for line in lines
-        if line["mode"] == "paper" and line["k"] == STEPS[-1]
-    ]
-    return found | {"paper": head + "\n".join(rows) + "\n"}
+    converged: list[list[object]] = [["matrix", "precision", "best of 8", "worst of 8", "passes", "seconds"]]
+    head = "matrix, precision, reorthogonalization, best of 24, median, worst, largest cosine, mean angle, seconds"
+    paper: list[list[object]] = [head.split(", ")]
+    for line in lines:
+        first, seconds = [line["matrix"], line["precision"]], f"{min(line['seconds']):.2g}"
+        if line["mode"] == "converged":
+            converged.append([*first, *(f"{line[name]:.1e}" for name in ("best", "worst")), line["passes"], seconds])
+        elif line["k"] == STEPS[-1]:
+            errors = [f"{line[name]:.1e}" for name in ("best", "median", "worst", "deviation")]
+            paper.append([*first, line["reorthogonalize"], *errors, f"{line['mean_angle_degrees']:.2f}°", seconds])
+    return {"converged": markdown(*converged), "paper": markdown(*paper)}
 
 
-def updated(page: str, lines: list[dict[str, Any]]) -> str:
-    """A page with its tables made anew, between their marks."""
-    for name, table in tables(lines).items():
-        before, _, rest = page.partition(MARK.format(name))
-        if not rest:
-            raise ValueError(f"the page has no line {MARK.format(name).strip()}")
-        page = before + MARK.format(name) + "\n" + table + "\n" + rest[rest.index(END) :]
-    return page
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(scale=16, side=60, devices="host:0", repeats=3)
 
 
-def main() -> None:
-    """Measure, write the result, and update a page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("--scale", type=int, default=16)
-    parser.add_argument("--side", type=int, default=60)
-    parser.add_argument("--devices", default="host:0")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--update", type=Path)
-    parser.add_argument("--only-update", action="store_true", help="tables of the file that is there")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    path = options.output / f"precision-{options.name}.json"
-    if not options.only_update:
-        content = {
-            "case": f"eigen-precision-{options.name}",
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(options.devices.startswith("cuda")),
-            "devices": options.devices,
-            "lines": measure(options),
-        }
-        print(write_json(content, path))
-    lines = json.loads(path.read_text(encoding="utf-8"))["lines"]
+def documented(options: Options) -> dict[str, str]:
+    """The tables of a page by their marks, from the result file."""
+    lines = json.loads((options.output / f"precision-{options.name}.json").read_text(encoding="utf-8"))["lines"]
+    return {f"precision {name}": table for name, table in tables(lines).items()}
+
+
+def run(options: Options) -> None:
+    """Measure, and print the tables."""
+    lines = measure(options)
+    content = {"case": f"eigen-precision-{options.name}", "devices": ",".join(options.devices), "lines": lines}
+    options.write(content, f"precision-{options.name}" if options.name else None)
     print("\n".join(tables(lines).values()))
-    if options.update is not None:
-        options.update.write_text(updated(options.update.read_text(encoding="utf-8"), lines), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,9 +1,6 @@
 """What a user waits for in a new process: importing, the first factorization, the second one.
 
-    python benchmarks/first_call.py [--n 1000] [--repeats 5] [--output FILE]
-    python benchmarks/first_call.py --devices cuda:0 --n 16384
-
-Writes JSON lines: one about the machine, then one for each process. A process imports NumPy, then ooc_chol, and factors a matrix
+A process imports NumPy, then ooc_chol, and factors a matrix
 twice: a NumPy array on the host and, with --devices, a CuPy array and a device function there. It does so with warm caches on
 disk, which the first process of each case fills and is not counted, and with cold ones: no bytecode of Python's modules, no
 kernels of CuPy and the driver, no rates. Pages of files stay in the system's cache in both.
@@ -11,16 +8,19 @@ kernels of CuPy and the driver, no rates. Pages of files stay in the system's ca
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # a process that is measured imports what it measures and no more
+    from benchmarks.running import Options, Parser
+
+FOLDER = "wall"
 
 #: Cases by name, and whether they need a GPU.
 CASES = {"numpy-array": False, "cupy-array": True, "device-function": True}
@@ -98,12 +98,12 @@ def measure(case: str, n: int, devices: str) -> dict[str, Any]:
 
 def in_a_new_process(case: str, n: int, devices: str, environment: Mapping[str, str]) -> dict[str, Any]:
     """What :func:`measure` finds there, and the seconds of the whole process."""
-    command = [sys.executable, __file__, "--measure", case, "--n", str(n), "--devices", devices]
-    seconds, done = timed(
-        lambda: subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
-    )
+    from benchmarks.running import environment_apart, words_apart
+
+    words, own = words_apart(measure, case, n, devices), {**environment_apart(), **environment}
+    seconds, done = timed(lambda: subprocess.run(words, env=own, capture_output=True, text=True, check=False))
     if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr}")
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
     return {**json.loads(done.stdout), "process_seconds": seconds}
 
 
@@ -124,31 +124,18 @@ def caches_in(folder: Path) -> dict[str, str]:
     return {name: str(folder / name.lower()) for name in CACHES} | {"PYTHONDONTWRITEBYTECODE": ""}
 
 
-def main() -> None:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(n=1000, devices=None, repeats=5)
+
+
+def run(options: Options) -> dict[str, Any]:
     """Measure every case, each process after the other."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=1000, help="order of the matrix (default: 1000)")
-    parser.add_argument(
-        "--devices", default="", help="GPU on which a CuPy array and a device function are factored, such as cuda:0"
-    )
-    parser.add_argument("--repeats", type=int, default=5, help="processes of each case and state of the caches (default: 5)")
-    parser.add_argument("--output", type=Path, help="file for the lines (default: the standard output)")
-    parser.add_argument("--measure", choices=CASES, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.measure:
-        print(json.dumps(measure(options.measure, options.n, options.devices)))
-        return
-    from ooc_chol.bench.results import commit, machine
-
-    target = options.output.open("w", encoding="utf-8") if options.output else sys.stdout
-    print(json.dumps({"commit": commit(), "machine": machine(bool(options.devices)), "n": options.n}), file=target, flush=True)
+    lines = []
     for case, needs_gpu in CASES.items():
-        if needs_gpu and not options.devices:
-            continue
-        devices = options.devices if needs_gpu else "host:0"
-        for found in runs(case, options.n, devices, options.repeats):
-            print(json.dumps({"case": case, "devices": devices, "n": options.n, **found}), file=target, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        if not needs_gpu or options.devices:
+            devices = options.device if needs_gpu else "host:0"
+            for found in runs(case, options.n, devices, options.repeats):
+                lines.append({"case": case, "devices": devices, "n": options.n, **found})
+                print(json.dumps(lines[-1]), flush=True)
+    return {"n": options.n, "lines": lines}

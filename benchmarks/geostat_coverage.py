@@ -1,26 +1,22 @@
 """Do 95 % intervals hold what they promise: fits of simulated data sets, and how often their intervals hold the truth.
 
-    python benchmarks/geostat_coverage.py [--sets 200] [--n 500] [--range 0.07] [--processes 1] [--suffix NAME] [--output DIR]
-
-Sites are new in each set, on a jittered grid of the unit square; the field is Matérn with an estimated constant mean and nugget.
-Smoothness is fixed in the first case and estimated in the second. Writes a JSON file, with every estimate.
+Sites are new in each set, on a jittered grid of the unit square; the field is Matérn with an estimated constant mean and
+nugget. Smoothness is fixed in the first case and estimated in the second. The file has every estimate.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.running import Options, Parser
 from ooc_chol.apps import geostat
-from ooc_chol.bench.results import commit, machine, write_json
 
+FOLDER = "geostat"
 SMOOTHNESS = 1.5
 LEVEL = 0.95
 #: Smoothness of the fit in each case.
@@ -68,28 +64,17 @@ def estimate(true: geostat.Matern, n: int, smoothness: Any, seed: int) -> dict[s
     return record
 
 
-def main() -> None:
-    """Run both cases and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sets", type=int, default=200)
-    parser.add_argument("--n", type=int, default=500)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="coverage")
+    parser.takes(sets=200, n=500, processes=1)
     parser.add_argument("--range", type=float, default=0.07, help="in sides of the square")
-    parser.add_argument("--processes", type=int, default=1)
-    parser.add_argument("--suffix", default="")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/geostat"))
-    options = parser.parse_args()
+
+
+def run(options: Options) -> None:
+    """Run both cases and write the file."""
     true = truth_with(options.range)
-    content: dict[str, Any] = {
-        "case": "coverage",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
-        "n": options.n,
-        "sets": options.sets,
-        "level": LEVEL,
-        "truth": vars(true),
-        "cases": {},
-    }
+    content: dict[str, Any] = {"n": options.n, "sets": options.sets, "level": LEVEL, "truth": vars(true), "cases": {}}
     for name, smoothness in CASES.items():
         began = time.perf_counter()
         with ProcessPoolExecutor(options.processes) as pool:
@@ -99,8 +84,4 @@ def main() -> None:
         seconds = time.perf_counter() - began
         content["cases"][name] = {"coverage": coverage, "seconds": seconds, "runs": runs}
         print(f"smoothness {name}: " + ", ".join(f"{key} {share:.3f}" for key, share in coverage.items()), f"({seconds:.0f} s)")
-        write_json(content, options.output / f"coverage{options.suffix}.json")
-
-
-if __name__ == "__main__":
-    main()
+        options.write(content)

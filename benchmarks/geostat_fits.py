@@ -1,9 +1,5 @@
 """Whole data sets fitted exactly, with standard errors and held-out values: a JSON file for each.
 
-    python benchmarks/geostat_fits.py jason3|kaust|jacksboro --data FOLDER [--n N] [--held-out 0.1] [--method fisher]
-        [--devices D] [--memory-budget "16 GiB"] [--precision-threshold 1e-5] [--store FILE] [--suffix NAME] [--output DIR]
-    python benchmarks/geostat_fits.py --update docs/geostat.md      rewrite the table there from the result files
-
 `jason3`: wind speed along satellite tracks, chordal distances. `kaust`: a simulated set whose truth is known. Both are files of
 the shared data. `jacksboro`: the elevation model that comes with Matplotlib, any number of its 138,632 heights. The file has
 every evaluation, the estimates with their errors, what the last factorization moved, and the resident memory's peak.
@@ -11,11 +7,7 @@ every evaluation, the estimates with their errors, what the last factorization m
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
-import os
-import re
 import resource
 import sys
 import time
@@ -27,16 +19,14 @@ from typing import Any
 
 import numpy as np
 
-import ooc_chol as oc
+from benchmarks.running import Options, Parser, link_from, markdown
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.data.dataset import example_spec, load_dataset
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.estimation.progress import progress_for
 from ooc_chol.bench.ceilings import dgemm_tflops
-from ooc_chol.bench.results import commit, machine, write_json
 
-RESULTS = Path(__file__).resolve().parent / "results/geostat"
-_PLACE = re.compile(r"<!-- geostat fits -->.*?<!-- /geostat fits -->", re.DOTALL)
+FOLDER = "geostat"
 _PARAMETERS = ("range", "smoothness", "variance", "nugget")
 _HEADINGS = ("data", "n", "machine", "budget", "precision", "fit", "evaluations", "standard errors", *_PARAMETERS)
 
@@ -76,7 +66,7 @@ CASES: dict[str, Callable[[Path | None, int | None], Case]] = {"jason3": jason3,
 
 def _read(folder: Path | None, name: str, columns: tuple[str, ...]) -> Table:
     if folder is None:
-        raise SystemExit(f"--data FOLDER is needed: the folder that holds {name}")
+        raise ValueError(f"--data FOLDER is needed: the folder that holds {name}")
     return geostat.read_table(folder / name, columns)
 
 
@@ -87,9 +77,9 @@ def _thinned(observations: geostat.Observations, n: int | None) -> geostat.Obser
     return observations.take(np.sort(np.random.default_rng(0).permutation(observations.n)[:n]))
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def measured(options: Options) -> dict[str, Any]:
     """Fit, infer, predict."""
-    case = CASES[options.case](options.data, options.n)
+    case = CASES[options.what](options.data, options.n)
     total, rng = case.observations.n, np.random.default_rng(0)
     held, kept = np.split(rng.permutation(total), [round(options.held_out * total)])
     observations = case.observations.take(np.sort(kept))
@@ -139,12 +129,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 def table(folder: Path, link: str) -> str:
     """The result files as a table, one row each; ``link`` is the folder as the document sees it."""
-    lines = [_HEADINGS, ("---",) * len(_HEADINGS)]
+    lines = [_HEADINGS]
     for case in CASES:
         for path in sorted(folder.glob(f"{case}*.json")):
             content = json.loads(path.read_text(encoding="utf-8"))
             lines.append(_row(content, f"[{content['case']}]({link}/{path.name})"))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(*lines)
 
 
 def _row(content: dict[str, Any], name: str) -> tuple[str, ...]:
@@ -191,57 +181,28 @@ def _estimate(estimate: dict[str, Any] | None, unit: str) -> str:
     return f"{estimate['value']:.4g} ± {estimate['standard_error']:.2g} {unit}".rstrip()
 
 
-def update(document: Path) -> bool:
-    """Rewrite the table of ``document``; whether it changed."""
-    old = document.read_text(encoding="utf-8")
-    if not _PLACE.search(old):
-        raise SystemExit(f"{document} has no place between <!-- geostat fits --> and <!-- /geostat fits -->")
-    link = Path(os.path.relpath(RESULTS, document.resolve().parent)).as_posix()
-    new = _PLACE.sub(lambda _: f"<!-- geostat fits -->\n{table(RESULTS, link)}\n<!-- /geostat fits -->", old)
-    document.write_text(new, encoding="utf-8")
-    return new != old
-
-
-def main() -> None:
-    """Run one case and write its file, or rewrite the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("case", choices=CASES, nargs="?")
-    parser.add_argument("--update", type=Path, metavar="DOCUMENT")
-    parser.add_argument("--data", type=Path, metavar="FOLDER")
-    parser.add_argument("--n", type=int)
-    parser.add_argument("--held-out", type=float, default=0.0, metavar="SHARE")
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument("what", choices=CASES, nargs="?")
+    parser.takes(data=Path, n=int, held_out=0.0, devices=None, memory_budget=None, method=None, store=Path)
     parser.add_argument("--smoothness", default="free", type=lambda text: text if text in ("free", "best") else float(text))
-    parser.add_argument("--method")
-    parser.add_argument("--devices")
-    parser.add_argument("--memory-budget")
     parser.add_argument("--precision-threshold", type=float, help="of the fit's search; the rest is in FP64")
-    parser.add_argument("--store", type=Path)
-    parser.add_argument("--suffix", default="")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
-    if options.update is not None:
-        print(f"{options.update}: {'updated' if update(options.update) else 'up to date'}")
-        return
-    if options.case is None:
-        parser.error("give a case, or --update DOCUMENT")
-    on_gpu = str(oc.devices()).find("cuda:") >= 0 if options.devices is None else options.devices.startswith("cuda")
-    content = {
-        "case": options.case,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(on_gpu),
-        "memory_budget": options.memory_budget,
-        "method": options.method,
-        "precision_threshold": options.precision_threshold,
-        **run(options),
-    }
-    path = write_json(content, options.output / f"{options.case}{options.suffix}.json")
-    seconds, parameters = content["seconds"], content["inference"]["estimates"]
-    for name, each in parameters.items():
+
+
+def documented(options: Options) -> dict[str, str]:
+    """The table of a page by its mark, from the result files."""
+    return {"geostat fits": table(options.output, link_from(options.update, options.output))}
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Run one case."""
+    if options.what is None:
+        raise ValueError(f"which data? There are {', '.join(CASES)}; or give --update DOCUMENT")
+    options.name = options.name or options.what
+    about = {name: getattr(options, name) for name in ("memory_budget", "method", "precision_threshold")}
+    content = {"case": options.what, **about, **measured(options)}
+    for name, each in content["inference"]["estimates"].items():
         print(f"{name}: {each['value']:.6g} +- {each['standard_error']:.2g}")
     print({name: content[name] for name in ("standard_errors_from_truth", "held_out") if name in content})
-    print(f"{path}: {', '.join(f'{name} {value:.1f} s' for name, value in seconds.items())}")
-
-
-if __name__ == "__main__":
-    main()
+    print(", ".join(f"{name} {value:.1f} s" for name, value in content["seconds"].items()))
+    return content

@@ -1,7 +1,4 @@
-"""How fast covariance matrices are made on a device, and which share of a likelihood that is: one JSON file.
-
-    python benchmarks/geostat_generation.py [--devices cuda:0] [--n 100000] [--memory-budget "16 GiB"] [--repeats 5]
-        [--suffix NAME] [--output benchmarks/results/geostat]
+"""How fast covariance matrices are made on a device, and which share of a likelihood that is.
 
 Rates are of tiles of 4096 beside the diagonal and far from it, sites in Morton order, the device otherwise idle. The share is
 that of all generated tiles, alone, in the seconds of a log-likelihood whose plan is there: factorization, solves, determinant.
@@ -9,11 +6,8 @@ that of all generated tiles, alone, in the seconds of a log-likelihood whose pla
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import time
 from contextlib import closing
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.covariances.covariance import covariance_source, derivative_source
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.likelihood import evaluated
 from ooc_chol.bench.ceilings import dgemm_tflops
-from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.dense.rates.timing import elapsed
 from ooc_chol.kernels.registry import open_tile_device
 
+FOLDER = "geostat"
 _TILE = 4096
 #: Sites of the tiles whose rate is measured.
 _SITES = 40_960
@@ -81,7 +76,7 @@ def rates(name: str, repeats: int) -> dict[str, Any]:
     return found
 
 
-def share(options: argparse.Namespace, rate: float) -> dict[str, Any]:
+def share(options: Options, rate: float) -> dict[str, Any]:
     """What generation is of a likelihood of order ``n``, Matérn of general smoothness."""
     model = geostat.Matern(1.0, 0.1, 1.3, 0.01)
     places = sites(options.n)
@@ -112,30 +107,15 @@ def share(options: argparse.Namespace, rate: float) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--devices", default="host:0")
-    parser.add_argument("--n", type=int, default=100_000)
-    parser.add_argument("--memory-budget")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--suffix", default="")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/geostat"))
-    options = parser.parse_args()
-    found = rates(options.devices, options.repeats)
-    content = {
-        "case": "generation",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(options.devices.startswith("cuda")),
-        "tile_size": _TILE,
-        "memory_budget": options.memory_budget,
-        "rates": found,
-        "likelihood": share(options, min(found["Matern nu=1.3"]["entries_per_second"].values())),
-    }
-    path = write_json(content, options.output / f"generation{options.suffix}.json")
-    print(f"generation is {100 * content['likelihood']['share']:.2f} % of a log-likelihood of order {options.n}; {path}")
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(devices="host:0", n=100_000, memory_budget=None, repeats=5)
 
 
-if __name__ == "__main__":
-    main()
+def run(options: Options) -> dict[str, Any]:
+    """Measure rates, and the share of a likelihood."""
+    found = rates(options.device, options.repeats)
+    of_likelihood = share(options, min(found["Matern nu=1.3"]["entries_per_second"].values()))
+    print(f"generation is {100 * of_likelihood['share']:.2f} % of a log-likelihood of order {options.n}")
+    about = {"case": "generation", "tile_size": _TILE, "memory_budget": options.memory_budget}
+    return about | {"rates": found, "likelihood": of_likelihood}

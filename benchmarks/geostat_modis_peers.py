@@ -1,16 +1,11 @@
 """The same temperatures by other packages: whole fits and predictions of MODIS beside those of `geostat_modis.py`.
 
-    python benchmarks/geostat_modis_peers.py --data FOLDER [--peers GPBoost] [--threads 2] [--neighbours 30]
-        [--n N] [--test N] [--output DIR]
-
 `FOLDER` holds `modis.npz`. Peers: `pip install '.[peers]'`. Exponential covariance, constant mean, Vecchia's approximation with
 as many neighbours as ours, each package's own optimizer and prediction; sites in degrees, values less their mean.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import importlib.metadata
 import os
 import time
@@ -21,16 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.competition.trial import HeldOut, read_modis
+from benchmarks.running import Options, Parser
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
-from benchmarks.competition.trial import HeldOut, read_modis
-from ooc_chol.bench.results import commit, machine, write_json
 
-RESULTS = Path(__file__).resolve().parent / "results/geostat"
+FOLDER = "geostat"
 Array = NDArray[np.float64]
 
 
-def gpboost(data: HeldOut, options: argparse.Namespace) -> dict[str, Any]:
+def gpboost(data: HeldOut, options: Options) -> dict[str, Any]:
     """GPBoost's Vecchia approximation, fit and prediction."""
     import gpboost as package
 
@@ -60,26 +55,22 @@ def gpboost(data: HeldOut, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-PEERS: dict[str, Callable[[HeldOut, argparse.Namespace], dict[str, Any]]] = {"GPBoost": gpboost}
+PEERS: dict[str, Callable[[HeldOut, Options], dict[str, Any]]] = {"GPBoost": gpboost}
 
 
-def main() -> None:
-    """Run the peers that are asked for, and write the file after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", required=True)
-    parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--neighbours", type=int, default=30)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="modis-peers-host")
+    parser.takes(data=Path, peers=tuple(PEERS), threads=2, neighbours=30)
     parser.add_argument("--n", type=int, help="values to fit, at random")
     parser.add_argument("--test", type=int, help="values to predict, at random")
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
+
+
+def run(options: Options) -> None:
+    """Run the peers that are asked for, and write the file after each."""
     data = read_modis(options.data / "modis.npz").thinned(options.n, options.test)
     content: dict[str, Any] = {
         "case": "modis-peers",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(with_gpus=False),
         "load_average": os.getloadavg()[0],
         "threads": options.threads,
         "data": data.name,
@@ -89,9 +80,5 @@ def main() -> None:
     }
     for name in options.peers:
         content["peers"][name] = PEERS[name](data, options)
-        write_json(content, options.output / "modis-peers-host.json")
+        options.write(content)
         print(name, content["peers"][name]["scores"], content["peers"][name]["seconds"], flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,14 @@
-"""Nested structures on MODIS land-surface temperatures (Heaton et al. 2019): likelihoods of one structure and of two, and scores.
+"""Nested structures on MODIS land-surface temperatures (Heaton et al. 2019): likelihoods and scores of one and of two.
 
-    python benchmarks/geostat_nested.py DATA [--windows 3] [--side 30] [--sparse 1000] [--regions 8] [--output FOLDER]
-
-DATA is the folder with modis.npz: indices of pixels and digital numbers, temperature = 0.02 dn - 273.15 degrees C. A subsample of
-the training pixels, some full windows and pixels at random, is fitted exactly: an exponential covariance, a Matérn covariance, a
-sum of a Matérn and an exponential one, and a sum of two Matérn ones. With each estimate the test pixels of some regions of 70 x
-70 pixels with large gaps are predicted from all training pixels of their region; scores are told apart by the distance to these.
-Writes a JSON file.
+DATA is the folder with modis.npz: indices of pixels and digital numbers, temperature = 0.02 dn - 273.15 degrees C. A subsample
+of the training pixels, some full windows and pixels at random, is fitted exactly: an exponential covariance, a Matérn
+covariance, a sum of a Matérn and an exponential one, and a sum of two Matérn ones. With each estimate the test pixels of some
+regions of 70 x 70 pixels with large gaps are predicted from all training pixels of their region; scores are told apart by the
+distance to these.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
+from benchmarks.running import Options, Parser
 from ooc_chol.apps import geostat
-from ooc_chol.bench.results import commit, machine, write_json
 
+FOLDER = "geostat"
 #: Side of a region in pixels, least numbers of its training and test pixels, seed, and where a gap counts as near, in pixels.
 REGION, LEAST, SEED, NEAR = 70, 1000, 1, 3.0
 
@@ -103,26 +100,19 @@ def _scores(found: dict[str, _Array], rows: NDArray[np.bool_]) -> dict[str, floa
     return dict(vars(geostat.score(geostat.Prediction(mean, error**2, "observation"), value, value)))
 
 
-def main() -> None:
-    """Fit, predict, and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="nested")
     parser.add_argument("data", type=Path)
-    for name, default in {"windows": 3, "side": 30, "sparse": 1000, "regions": 8}.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/geostat"))
-    options = parser.parse_args()
+    parser.takes(windows=3, side=30, sparse=1000, regions=8)
+
+
+def run(options: Options) -> None:
+    """Fit, predict, and write the file."""
     data = Modis(options.data)
     observations = data.subsample(options.windows, options.side, options.sparse)
     corners = data.regions(options.regions)
-    content: dict[str, Any] = {
-        "case": "nested",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
-        "n": observations.n,
-        "regions": [list(corner) for corner in corners],
-        "fits": {},
-    }
+    content: dict[str, Any] = {"n": observations.n, "regions": [list(corner) for corner in corners], "fits": {}}
     for name, result in fits(observations).items():
         found = scores(predicted(data, result.model, corners))
         content["fits"][name] = {
@@ -135,8 +125,4 @@ def main() -> None:
             "scores": found,
         }
         print(f"{result}\n  {found}", flush=True)
-        write_json(content, options.output / "nested.json")
-
-
-if __name__ == "__main__":
-    main()
+        options.write(content)

@@ -1,19 +1,13 @@
 """Fits of the same data by this package, GPBoost, GPyTorch and scikit-learn: seconds, likelihoods, predictions.
 
-    python benchmarks/geostat_peers.py --data DIR [--cases meuse ...] [--peers GPBoost ...] [--repeats 3] [--note TEXT]
-    python benchmarks/geostat_peers.py --update docs/geostat.md      rewrite the table there from the result file
-
-``DIR`` holds ``meuse.csv`` and the KAUST competition's ``XYZ_10K_15_0017526_23_1.csv``; the terrain comes with Matplotlib. Peers:
-``pip install '.[peers]'``. A tenth of the data is held out. All fit sites in a box of side 1 and values of mean 0 and
+``DIR`` holds ``meuse.csv`` and the KAUST competition's ``XYZ_10K_15_0017526_23_1.csv``; the terrain comes with Matplotlib.
+Peers: ``pip install '.[peers]'``. A tenth of the data is held out. All fit sites in a box of side 1 and values of mean 0 and
 deviation 1; estimates, likelihoods (ours, exact, at everybody's estimates) and scores are in the units of the data. Every
 package runs in a process of its own with the same number of threads; repeats go round, one fit of each in turn.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import importlib.metadata
 import json
 import os
 import platform
@@ -28,13 +22,14 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from geostat_peers_fits import PEERS, Array, Fitted
 
 import ooc_chol as oc
+from benchmarks.geostat_peers_fits import PEERS, Array, Fitted
+from benchmarks.running import Options, Parser, environment_apart, markdown, versions, words_apart
 from ooc_chol.apps import geostat
-from ooc_chol.bench.results import commit, write_json
+from ooc_chol.bench.results import commit
 
-RESULT = Path(__file__).resolve().parent / "results/geostat/peers.json"
+FOLDER = "geostat"
 KAUST = "XYZ_10K_15_0017526_23_1.csv"
 #: Values in the fit before the first that is timed, which loads what is loaded lazily.
 WARM_UP = 40
@@ -43,7 +38,6 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "gpboost", "gpytorch", "torch")
 QUIET_CORES = 0.1
 #: What is known of every repeat; the last is how many cores others used meanwhile.
 REPEATED = ("seconds", "cpu_seconds", "others_cores")
-_PLACE = re.compile(r"(<!-- geostat peers -->\n).*?(<!-- /geostat peers -->)", flags=re.DOTALL)
 
 
 def meuse(folder: Path) -> tuple[Array, Array]:
@@ -157,9 +151,10 @@ class Quiet:
                 return
 
 
-def worker(case: Case, name: str, folder: Path, threads: int) -> None:
+def worker(of: str, name: str, folder: str, threads: int) -> None:
     """Fit whenever a line comes in; the answer is a line of JSON."""
-    task, answers = Task.of(case, folder), os.fdopen(os.dup(1), "w")
+    case = CASES[of]
+    task, answers = Task.of(case, Path(folder)), os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a package prints is no answer
     peer = PEERS[name]
     peer.fit(task.sites[:WARM_UP], task.values[:WARM_UP], case.smoothness, threads)
@@ -174,13 +169,11 @@ def worker(case: Case, name: str, folder: Path, threads: int) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def start(name: str, case: str, options: argparse.Namespace) -> subprocess.Popen[str]:
+def start(name: str, case: str, options: Options) -> subprocess.Popen[str]:
     """A worker's process."""
-    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(options.threads))
-    words = [sys.executable, __file__, "--data", str(options.data), "--threads", str(options.threads), "--worker", case, name]
-    return subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **limits}
-    )
+    words, pipes = words_apart(worker, case, name, str(options.data), options.threads), ("stdin", "stdout", "stderr")
+    environment = environment_apart(options.threads)
+    return subprocess.Popen(words, **dict.fromkeys(pipes, subprocess.PIPE), text=True, env=environment)
 
 
 def ask(process: subprocess.Popen[str], line: str | None) -> dict[str, Any]:
@@ -191,7 +184,7 @@ def ask(process: subprocess.Popen[str], line: str | None) -> dict[str, Any]:
     return json.loads(answer) if answer else {"error": process.stderr.read().strip().splitlines()[-1:]}
 
 
-def measure(name: str, peers: list[str], options: argparse.Namespace, quiet: Quiet) -> list[dict[str, Any]]:
+def measure(name: str, peers: list[str], options: Options, quiet: Quiet) -> list[dict[str, Any]]:
     """All repeats of a case, one fit of each package in turn."""
     case = CASES[name]
     task = Task.of(case, options.data)
@@ -224,7 +217,7 @@ def installed(wanted: list[str], must: bool) -> tuple[list[str], list[str]]:
     out = [name for name in wanted if PEERS[name].package and PEERS[name].version is None]
     if out and must:
         packages = " ".join(sorted({str(PEERS[name].package) for name in out}))
-        raise SystemExit(f"{', '.join(out)} cannot be measured: pip install {packages}")
+        raise ValueError(f"{', '.join(out)} cannot be measured: pip install {packages}")
     if out:
         print(f"left out, because not installed: {', '.join(out)}")
     return [name for name in wanted if name not in out], out
@@ -234,7 +227,7 @@ def about() -> dict[str, Any]:
     """Processor, its cores, versions."""
     told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*:\s*(.*)", told)
-    found = {name: version for name in PACKAGES if (version := _version(name))}
+    found = {name: version for name, version in versions(*PACKAGES).items() if version}
     return {
         "cpu": model[1] if model else platform.processor(),
         "cores": os.cpu_count(),
@@ -243,24 +236,16 @@ def about() -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def table(content: Mapping[str, Any]) -> str:
     """Seconds and log-likelihood of everybody, a row for each case."""
     names = list(dict.fromkeys(run["peer"] for run in content["runs"]))
-    lines = [["data", "fitted", "smoothness", "best log-likelihood", *names], ["---"] * (4 + len(names))]
+    lines = [["data", "fitted", "smoothness", "best log-likelihood", *names]]
     for case in dict.fromkeys(run["case"] for run in content["runs"]):
         runs = {run["peer"]: run for run in content["runs"] if run["case"] == case}
         first = next(iter(runs.values()))
         best = max(run["loglik"] for run in runs.values() if run.get("loglik") is not None)
         cells = [_cell(runs[name], best) if name in runs else "" for name in names]
         lines.append([first["data"], f"{first['n']:,}", str(first["smoothness"]), f"{best:.2f}", *cells])
-    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     machine = content["machine"]
     versions = ", ".join(f"{name} {machine[name]}" for name in ("gpboost", "gpytorch", "scikit-learn") if name in machine)
     note = (
@@ -268,7 +253,7 @@ def table(content: Mapping[str, Any]) -> str:
         f"computed by this package, is under the best of the row. {machine['cpu']}, {machine['cores']} cores, "
         f"{content['threads']} threads; {versions}. {content['note']}"
     )
-    return f"{rows}\n\n{note.strip()}\n"
+    return f"{markdown(*lines)}\n\n{note.strip()}\n"
 
 
 def _cell(run: Mapping[str, Any], best: float) -> str:
@@ -279,49 +264,26 @@ def _cell(run: Mapping[str, Any], best: float) -> str:
     return f"{median(seconds):.3g} ({min(seconds):.3g}-{max(seconds):.3g})<br>{under}"
 
 
-def update(document: Path, content: Mapping[str, Any]) -> bool:
-    """Rewrite the table between its marks; whether the document changed."""
-    old = document.read_text(encoding="utf-8")
-    new, count = _PLACE.subn(lambda match: match[1] + table(content) + match[2], old)
-    if not count:
-        raise SystemExit(f"{document}: there is no place between <!-- geostat peers --> and <!-- /geostat peers -->")
-    document.write_text(new, encoding="utf-8")
-    return new != old
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="peers")
+    parser.takes(data=Path, cases=tuple(CASES), repeats=3, threads=2)
+    parser.add_argument("--peers", nargs="+", choices=PEERS)
+    parser.add_argument("--quiet", type=float, default=0.0, help="seconds in all to wait until others leave the processor alone")
+    parser.add_argument("--note", default="", help="what the reader of the file should know of the machine")
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--data", type=Path, help="folder of meuse.csv and the KAUST data")
-    made.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    made.add_argument("--peers", nargs="+", choices=PEERS)
-    made.add_argument("--repeats", type=int, default=3)
-    made.add_argument("--threads", type=int, default=2)
-    made.add_argument("--quiet", type=float, default=0.0, help="seconds in all to wait until others leave the processor alone")
-    made.add_argument("--note", default="", help="what the reader of the file should know of the machine")
-    made.add_argument("--output", type=Path, default=RESULT)
-    made.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; rewrite the table in this document")
-    made.add_argument("--worker", nargs=2, metavar=("CASE", "PEER"), help=argparse.SUPPRESS)
-    return made
+def documented(options: Options) -> dict[str, str]:
+    """The table of a page by its mark, from the result file."""
+    return {"geostat peers": table(json.loads((options.output / f"{options.name}.json").read_text(encoding="utf-8")))}
 
 
-def main() -> None:
-    """Measure and write the file, or rewrite a document's table."""
-    options = parser().parse_args()
-    if options.update:
-        changed = update(options.update, json.loads(options.output.read_text(encoding="utf-8")))
-        print(f"{options.update}: {'updated' if changed else 'up to date'}")
-        return
+def run(options: Options) -> None:
+    """Measure, and write the file after each case."""
     if options.data is None:
-        raise SystemExit("--data DIR is needed: the folder of meuse.csv and the KAUST data")
-    if options.worker:
-        worker(CASES[options.worker[0]], options.worker[1], options.data, options.threads)
-        return
+        raise ValueError("--data DIR is needed: the folder of meuse.csv and the KAUST data")
     peers, left_out = installed(options.peers or list(PEERS), must=options.peers is not None)
     content: dict[str, Any] = {
-        "case": "peers",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": about(),
         "threads": options.threads,
         "repeats": options.repeats,
@@ -335,8 +297,4 @@ def main() -> None:
         free = CASES[name].smoothness is None
         content["runs"] += measure(name, [peer for peer in peers if PEERS[peer].estimates_smoothness or not free], options, quiet)
         content["load_average"].append(os.getloadavg())
-        write_json(content, options.output)
-
-
-if __name__ == "__main__":
-    main()
+        options.write(content)

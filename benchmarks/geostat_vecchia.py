@@ -1,28 +1,25 @@
 """Vecchia's approximation on real and synthetic data: estimates, seconds, gaps to exact, and exact fits from both starts.
 
-    python benchmarks/geostat_vecchia.py DATA [--output benchmarks/results/geostat]
-
 DATA is the folder with jason3.csv (wind speeds along satellite tracks, of R's GpGp) and XYZ_10K_15_0017526_23_1.csv (the KAUST
-competition's of 2021, of R's exageostatR). Whole files are fitted by the approximation; random samples of 2,000 and windows also
-exactly, from the two kinds of starts. Smoothness and nugget are estimated. Writes a JSON file.
+competition's of 2021, of R's exageostatR). Whole files are fitted by the approximation; random samples of 2,000 and windows
+also exactly, from the two kinds of starts. Smoothness and nugget are estimated.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.running import Options, Parser
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.vecchia import approximated
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import conditioning
-from ooc_chol.bench.results import commit, machine, write_json
 
+FOLDER = "geostat"
 #: Observations of a sample, its seed, and repeats of one evaluation.
 SAMPLE, SEED, REPEATS = 2000, 1, 5
 
@@ -91,20 +88,15 @@ def measured(observations: geostat.Observations, *, is_small: bool) -> dict[str,
     return {"n": observations.n, "seconds": seconds, "fits": {name: summary(result) for name, result in fits.items()}}
 
 
-def main() -> None:
-    """Measure every data set and write the file."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="vecchia")
     parser.add_argument("data", type=Path)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/geostat"))
-    options = parser.parse_args()
-    content: dict[str, Any] = {
-        "case": "vecchia",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
-        "neighbours": 30,
-        "sets": {},
-    }
+
+
+def run(options: Options) -> None:
+    """Measure every data set."""
+    content: dict[str, Any] = {"neighbours": 30, "sets": {}}
     for name, observations in data_sets(options.data).items():
         found = measured(observations, is_small=observations.n <= 3000)
         content["sets"][name] = found
@@ -114,8 +106,4 @@ def main() -> None:
                 f"{fit['loglik']:.3f}, {len(fit['evaluations'])} evaluations, {fit['seconds']:.1f} s",
                 flush=True,
             )
-        write_json(content, options.output / "vecchia.json")
-
-
-if __name__ == "__main__":
-    main()
+        options.write(content)

@@ -1,21 +1,14 @@
 """FP64 on the host: n = 8192 in memory and n = 16384 from a file with a 256 MiB budget, beside LAPACK's dpotrf at n = 8192.
 
-    python benchmarks/host_fp64.py [--repeats 5] [--output benchmarks/results]
-
-Writes one JSON file per case. `ooc-chol bench suite host` measures neither from file to file nor in a process of its own, and
-has another matrix, so that these two cases stay a script. The three are run in turn, so that a machine whose speed drifts treats
+A JSON file for each. `ooc-chol bench suite host` measures neither from file to file nor in a process of its own, and has
+another matrix, so that these two cases stay a script. The three are run in turn, so that a machine whose speed drifts treats
 them alike. The file case runs in a child process, which samples its own anonymous memory; the source's pages are dropped from
 the page cache before each repeat.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -26,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser, apart
 from ooc_chol.bench.meters import memory_of_process
-from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.kernels.host.blas import potrf
 
+FOLDER = ""
 IN_MEMORY_N = 8192
 FILE_N = 16384
 FILE_BUDGET = "256 MiB"
@@ -119,10 +113,7 @@ def outcome(factor: oc.CholeskyFactor, wall: float) -> dict[str, Any]:
 
 def child(path: Path, store: Path) -> dict[str, Any]:
     """Run the file case in a process of its own."""
-    words = [sys.executable, __file__, "--child", str(path), str(store)]
-    text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    result: dict[str, Any] = json.loads(text)
-    return result
+    return apart(run_from_file, str(path), str(store), must=True)
 
 
 def measure(repeats: int, folder: Path) -> tuple[list[float], list[dict[str, Any]], list[dict[str, Any]]]:
@@ -150,10 +141,6 @@ def result_file(case: str, runs: list[dict[str, Any]], lapack: list[float]) -> d
     peer = IN_MEMORY_N**3 / 3e12 / float(np.median(lapack))
     tflops = n**3 / 3e12 / float(np.median(seconds))
     return {
-        "case": case,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
         "devices": runs[0]["devices"],
         "n": n,
         "tile_size": runs[0]["tile_size"],
@@ -174,24 +161,16 @@ def result_file(case: str, runs: list[dict[str, Any]], lapack: list[float]) -> d
     }
 
 
-def main() -> None:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(repeats=5, folder=Path)
+
+
+def run(options: Options) -> None:
     """Measure and write the result files."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--folder", type=Path, help="where the 2 GiB matrix and its factor go (default: a temporary folder)")
-    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
-        print(json.dumps(run_from_file(*options.child)))
-        return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         lapack, memory, file = measure(options.repeats, Path(folder))
     for case, runs in (("host-fp64-memory", memory), ("host-fp64-file", file)):
         result = result_file(case, runs, lapack)
-        write_json(result, options.output / f"{case}.json")
+        options.write(result, case)
         print(f"{case}: {result['tflops'] * 1e3:.1f} GFLOP/s, {result['ratio_to_dpotrf']:.3f} of dpotrf at {IN_MEMORY_N}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,22 +1,15 @@
 """Imputation on two GPUs beside one, and of a tensor that passes through a GPU in every step.
 
-    python benchmarks/imputation_gpus.py two NAME [--size 2600x512x512] [--devices cuda:0 cuda:1] [--n-lambdas 20]
-    python benchmarks/imputation_gpus.py out-of-core NAME [--size 16000x512x512] [--components 1024] [--budget "4 GiB"]
-                                         [--devices cuda:0] [--n-lambdas 2]
-
-``two``: the same tensor on the first device and on all; whether the results have the same bits, the ratio of the seconds, and the
-share of exchange. A run of one lambda comes before each, which is not counted. ``out-of-core``: communities of 1,000 vertices,
-whose smoothest eigenvectors are the transform, and a budget that holds little of the tensor: bytes planned and executed, and
-seconds of a step beside those that its bytes take at the rate of the link and its flops at that of a GEMM, both measured here.
-Where there is a GPU, CuPy makes the tensor there, a panel of columns at a time. ``benchmarks/results/imputation/NAME.json``.
+``two``: the same tensor on the first device and on all; whether the results have the same bits, the ratio of the seconds, and
+the share of exchange. A run of one lambda comes before each, which is not counted. ``out-of-core``: communities of 1,000
+vertices, whose smoothest eigenvectors are the transform, and a budget that holds little of the tensor: bytes planned and
+executed, and seconds of a step beside those that its bytes take at the rate of the link and its flops at that of a GEMM, both
+measured here. Where there is a GPU, CuPy makes the tensor there, a panel of columns at a time.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +17,11 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
 from ooc_chol.bench.imputation import random_graph
-from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.tensors.fourier import multiple_spaces, orthogonal
 
-RESULTS = Path(__file__).resolve().parent / "results/imputation"
+FOLDER = "imputation"
 COMMUNITY, RANK, PANEL, SHARE = 1000, 5, 4096, 0.9
 
 
@@ -85,7 +78,9 @@ def link_and_gemm(n: int, count: int) -> dict[str, float]:
     return {"link_bytes_per_second_each_way": size / min(times), "gemm_flops_per_second": max(rates)}
 
 
-def run(x: NDArray[Any], mask: NDArray[np.bool_], fourier: oc.GraphFourier, **options: Any) -> tuple[oc.Imputed, dict[str, Any]]:
+def imputed(
+    x: NDArray[Any], mask: NDArray[np.bool_], fourier: oc.GraphFourier, **options: Any
+) -> tuple[oc.Imputed, dict[str, Any]]:
     """One whole call."""
     began = time.perf_counter()
     found = oc.impute(x, mask, fourier, **options)
@@ -98,18 +93,18 @@ def run(x: NDArray[Any], mask: NDArray[np.bool_], fourier: oc.GraphFourier, **op
     return found, line | {"report": report}
 
 
-def two(options: argparse.Namespace) -> dict[str, Any]:
+def two(options: Options) -> dict[str, Any]:
     """One device and all."""
     n, rows, columns = options.size
-    on_gpu = options.devices[0].startswith("cuda")
+    on_gpu = options.on_gpu
     fourier = oc.GraphFourier(random_graph(n, 10.0, 0), devices=options.devices[0])
     x = tensor_of(fourier, rows, columns, on_gpu)
     mask = oc.random_mask(x.shape, SHARE)
     lines, tensors = [], []
     for devices in (options.devices[:1], options.devices):
         oc.impute(x, mask, fourier, devices=devices, precision="FFF", n_lambdas=1)
-        found, line = run(x, mask, fourier, devices=devices, precision="FFF", n_lambdas=options.n_lambdas)
-        lines.append({"devices": devices} | line)
+        found, line = imputed(x, mask, fourier, devices=devices, precision="FFF", n_lambdas=options.n_lambdas)
+        lines.append({"devices": list(devices)} | line)
         tensors.append(found.tensor)
         del found
     ratio, same = lines[0]["seconds"] / lines[1]["seconds"], bool(np.array_equal(*tensors))
@@ -117,21 +112,21 @@ def two(options: argparse.Namespace) -> dict[str, Any]:
     return {"runs": lines, "ratio": ratio, "same_bits": same}
 
 
-def out_of_core(options: argparse.Namespace) -> dict[str, Any]:
+def out_of_core(options: Options) -> dict[str, Any]:
     """A budget that holds little of the tensor."""
     n, rows, columns = options.size
-    on_gpu = options.devices[0].startswith("cuda")
+    on_gpu = options.on_gpu
     graph = csr_array(block_diag([random_graph(min(n, COMMUNITY), 10.0, seed) for seed in range(-(-n // COMMUNITY))]))[:n, :n]
     began = time.perf_counter()
     fourier = oc.GraphFourier(graph, n_components=options.components, devices=options.devices)
     told: dict[str, Any] = {"fourier_seconds": time.perf_counter() - began}
     began = time.perf_counter()
     x = tensor_of(fourier, rows, columns, on_gpu)
-    told |= {"made_seconds": time.perf_counter() - began, "components": fourier.n_components, "budget": options.budget}
+    told |= {"made_seconds": time.perf_counter() - began, "components": fourier.n_components, "budget": options.memory_budget}
     rates = link_and_gemm(n, fourier.n_components) if on_gpu else {}
     mask = oc.random_mask(x.shape, SHARE)
-    where = {"devices": options.devices, "memory_budget": options.budget, "precision": "FFF"}
-    _, line = run(x, mask, fourier, n_lambdas=options.n_lambdas, **where)
+    where = {"devices": options.devices, "memory_budget": options.memory_budget, "precision": "FFF"}
+    _, line = imputed(x, mask, fourier, n_lambdas=options.n_lambdas, **where)
     plan = oc.plan_impute(x.shape, n_components=fourier.n_components, **where)
     if rates:
         ways = list(plan.step_bytes().values())
@@ -151,27 +146,17 @@ def size_of(text: str) -> tuple[int, int, int]:
     return n, rows, columns
 
 
-def main() -> None:
-    """Measure, and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
     parser.add_argument("what", choices=("two", "out-of-core"))
-    parser.add_argument("name")
     parser.add_argument("--size", type=size_of)
-    parser.add_argument("--components", type=int, default=1024)
-    parser.add_argument("--budget", default="4 GiB")
-    parser.add_argument("--devices", nargs="+")
-    parser.add_argument("--n-lambdas", type=int)
-    parser.add_argument("--output", type=Path, default=RESULTS)
-    options = parser.parse_args()
+    parser.takes(components=1024, memory_budget="4 GiB", devices=None, n_lambdas=int)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure."""
     is_two = options.what == "two"
     options.size = options.size or ((2600, 512, 512) if is_two else (16000, 512, 512))
-    options.devices = options.devices or (["cuda:0", "cuda:1"] if is_two else ["cuda:0"])
+    options.devices = options.devices or (("cuda:0", "cuda:1") if is_two else ("cuda:0",))
     options.n_lambdas = options.n_lambdas or (20 if is_two else 2)
-    about = {"case": options.name, "commit": commit(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
-    about |= {"machine": machine(options.devices[0].startswith("cuda")), "shape": list(options.size)}
-    content = about | (two if is_two else out_of_core)(options)
-    print(write_json(content, options.output / f"{options.name}.json"))
-
-
-if __name__ == "__main__":
-    main()
+    return {"shape": list(options.size), **(two if is_two else out_of_core)(options)}

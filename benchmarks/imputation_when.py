@@ -1,22 +1,16 @@
 """When imputation of whole slices works: errors by share observed, rank, graph, noise, schedule, rule; one result file.
 
-    python benchmarks/imputation_when.py NAME [--seed 0] [--device host:0]
-    python benchmarks/imputation_when.py --update docs/imputation.md
-
 Graphs: 200 places joined with their 8 nearest, 200 vertices any two joined with probability 0.05, a grid of 14 x 14, and a ring
 of 200. Nearly all eigenvalues of the last two are double.
 Slices of 24 x 24, of rank 1, 3 or 6 in the Fourier domain of the graph: in eigenvectors that are turned at random where an
 eigenvalue is multiple, which the solver does not know. Errors are at what was not observed,
-``||found - true|| / ||true||``. ``benchmarks/results/imputation/NAME.json`` has all; ``--update`` rewrites the tables of a
+``||found - true|| / ||true||``. ``--update`` rewrites the tables of a
 page from ``host-when.json``, and one of what ``ooc-chol bench imputation`` left in other files ``host-*.json``.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
-import re
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -27,10 +21,10 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, kronsum
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser, markdown
 from ooc_chol.apps.imputation import cross_validate, neighbour_graph, relative_error
-from ooc_chol.bench.results import commit, machine, write_json
 
-RESULTS = Path(__file__).parent / "results" / "imputation"
+FOLDER = "imputation"
 SIZE = 24
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.9)
 #: The default, and the convex model as the paper has it.
@@ -108,54 +102,35 @@ def beside_a_constant(fourier: oc.GraphFourier, true: Any, mask: Any, device: st
 
 def tables(found: list[dict[str, Any]]) -> dict[str, str]:
     """Markdown of each table, by name."""
-    head = "| graph | rank | " + " | ".join(f"{100 * share:.0f} %" for share in SHARES) + " | 50 % of entries | 80 % of entries |"
-    lines = [head, "|---|---|" + "---|" * (len(SHARES) + 2)]
+    shares = [f"{100 * share:.0f} %" for share in SHARES]
+    lines: list[list[object]] = [["graph", "rank", *shares, "50 % of entries", "80 % of entries"]]
     cases = [each for each in found if each["case"] in ("slice", "entry")]
     for graph, rank in dict.fromkeys((each["graph"], each["rank"]) for each in cases):
         errors = [f"{each['error']:.1e}" for each in cases if (each["graph"], each["rank"]) == (graph, rank)]
-        lines.append(f"| {graph} | {rank} | {' | '.join(errors)} |")
-    schedule = ["| decay | shrinkage | momentum | error | steps |", "|---|---|---|---|---|"]
-    schedule += [
-        f"| {each['decay']:g} | {each.get('shrinkage', 'soft')} | {each['momentum']:g} | {each['error']:.1e} | {each['steps']} |"
-        for each in found
-        if each["case"] == "schedule"
-    ]
-    noise = [
-        "| noise | shrinkage | values of lambda by cross-validation | error | error with all values |",
-        "|---|---|---|---|---|",
-    ]
+        lines.append([graph, rank, *errors])
+    schedule: list[list[object]] = [["decay", "shrinkage", "momentum", "error", "steps"]]
+    noise: list[list[object]] = [["noise", "shrinkage", "values of lambda by cross-validation", "error", "error with all values"]]
     for each in found:
+        if each["case"] == "schedule":
+            facts = [f"{each['decay']:g}", each.get("shrinkage", "soft"), f"{each['momentum']:g}"]
+            schedule.append([*facts, f"{each['error']:.1e}", each["steps"]])
         if each["case"] == "noise":
-            facts = f"{each['noise']:g} | {each.get('rule', 'soft')} | {each['best']}"
-            noise.append(f"| {facts} | {each['error']:.2g} | {each['to_the_end']['error']:.2g} |")
-    return {"observed": "\n".join(lines), "schedule": "\n".join(schedule), "noise": "\n".join(noise)}
+            facts = [f"{each['noise']:g}", each.get("rule", "soft"), each["best"]]
+            noise.append([*facts, f"{each['error']:.2g}", f"{each['to_the_end']['error']:.2g}"])
+    return {"observed": markdown(*lines), "schedule": markdown(*schedule), "noise": markdown(*noise)}
 
 
-def beside() -> str:
+def beside(folder: Path) -> str:
     """Markdown of what ``ooc-chol bench imputation`` measured on the host, beside the paper's errors and steps by NumPy's SVD."""
-    names = (
-        "graph",
-        "truth made in",
-        "observed",
-        "shrinkage",
-        "error",
-        "squared",
-        "paper",
-        "off",
-        "error of the rest",
-        "steps",
-        "seconds",
-        "a step",
-        "a step by NumPy's SVD",
-    )
-    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-    for path in sorted(RESULTS.glob("host-*.json")):
+    names = "graph, truth made in, observed, shrinkage, error, squared, paper, off, error of the rest, steps, seconds, a step"
+    lines = [[*names.split(", "), "a step by NumPy's SVD"]]
+    for path in sorted(folder.glob("host-*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["case"] != "imputation":
             continue
         for run in content["runs"]:
-            lines.append(f"| {' | '.join(cells(path.name, content, run))} |")
-    return "\n".join(lines)
+            lines.append(cells(path.name, content, run))
+    return markdown(*lines)
 
 
 def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
@@ -175,40 +150,21 @@ def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
     return [*found, "" if plain is None else f"{plain:.2g}"]
 
 
-def update(page: Path) -> None:
-    """Rewrite the tables of a page, each between its marks."""
-    text = page.read_text(encoding="utf-8")
-    found = json.loads((RESULTS / "host-when.json").read_text(encoding="utf-8"))["runs"]
-    for name, table in (tables(found) | {"beside": beside()}).items():
-        text, count = re.subn(rf"(<!-- when {name} -->\n\n).*?(\n\n<!-- end -->)", rf"\g<1>{table}\g<2>", text, flags=re.DOTALL)
-        assert count == 1, f"{page} has {count} places for the table {name}"
-    page.write_text(text, encoding="utf-8")
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(seed=0, devices="host:0")
 
 
-def main() -> None:
-    """Run all cases and write the file, or update a page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="host:0")
-    parser.add_argument("--update", type=Path)
-    args = parser.parse_args()
-    if args.update:
-        return update(args.update)
-    if not args.name:
-        parser.error("give the name of the result file")
-    content: dict[str, Any] = {
-        "case": "imputation-when",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-    }
-    content |= {"machine": machine(not args.device.startswith("host")), "size": SIZE, "seed": args.seed, "runs": []}
-    for run in runs(args.seed, args.device):
-        print(run, flush=True)
-        content["runs"].append(run)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    write_json(content, RESULTS / f"{args.name}.json")
+def documented(options: Options) -> dict[str, str]:
+    """The tables of a page by their marks, from ``host-when.json`` and files of ``ooc-chol bench imputation``."""
+    found = json.loads((options.output / "host-when.json").read_text(encoding="utf-8"))["runs"]
+    return {f"when {name}": table for name, table in (tables(found) | {"beside": beside(options.output)}).items()}
 
 
-if __name__ == "__main__":
-    main()
+def run(options: Options) -> dict[str, Any]:
+    """Run all cases."""
+    found = []
+    for each in runs(options.seed, options.device):
+        print(each, flush=True)
+        found.append(each)
+    return {"case": "imputation-when", "size": SIZE, "seed": options.seed, "runs": found}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import cupy as cp
 import numpy as np
-from nvmath.bindings import cublasLt
-from residue_forms import Shape
 
-from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
-from ooc_chol.kernels.cuda.int8 import layout_of
+from benchmarks.residue_forms import Shape
+from benchmarks.running import Later
+
+cp, cublasLt, cuda, int8 = map(Later, ("cupy", "nvmath.bindings.cublasLt", "ooc_chol.kernels.cuda", "ooc_chol.kernels.cuda.int8"))
 
 #: Numbers of cuBLAS.
 TRANSPOSE, NO_TRANSPOSE, R_8I, R_32I, COMPUTE_32I = 1, 0, 3, 10, 72
@@ -35,9 +34,9 @@ class Products:
             cublasLt.matmul_desc_set_attribute(self._operation, attribute, number.ctypes.data, number.nbytes)
         m, n, k = shape.rows, shape.columns, shape.inner
         self._layouts = (
-            layout_of(k, n, k, R_8I, planes=planes, plane_stride=n * k),
-            layout_of(k, m, k, R_8I, planes=planes, plane_stride=m * k),
-            layout_of(n, m, n, R_32I, planes=planes, plane_stride=m * n),
+            int8.layout_of(k, n, k, R_8I, planes=planes, plane_stride=n * k),
+            int8.layout_of(k, m, k, R_8I, planes=planes, plane_stride=m * k),
+            int8.layout_of(n, m, n, R_32I, planes=planes, plane_stride=m * n),
         )
         self._found = self._candidates()
 
@@ -52,7 +51,7 @@ class Products:
             at = [array.data.ptr + p * array.strides[0] for array in (right, left, sums)]
             cublasLt.matmul(
                 self._lt, self._operation, ONE.ctypes.data, at[0], of_right, at[1], of_left, ONE.ctypes.data, at[2], of_sums,
-                at[2], of_sums, algorithm, self._workspace.ptr, CUBLAS_WORKSPACE_BYTES, cp.cuda.get_current_stream().ptr,
+                at[2], of_sums, algorithm, self._workspace.ptr, cuda.CUBLAS_WORKSPACE_BYTES, cp.cuda.get_current_stream().ptr,
             )  # fmt: skip
 
     def describe(self, number: int) -> dict[str, int]:
@@ -77,7 +76,7 @@ class Products:
         """CuBLASLt's choices, its favourite first."""
         preference = cublasLt.matmul_preference_create()
         try:
-            limit = np.array([CUBLAS_WORKSPACE_BYTES], dtype=np.uint64)
+            limit = np.array([cuda.CUBLAS_WORKSPACE_BYTES], dtype=np.uint64)
             attribute = cublasLt.MatmulPreferenceAttribute.MAX_WORKSPACE_BYTES
             cublasLt.matmul_preference_set_attribute(preference, attribute, limit.ctypes.data, limit.nbytes)
             found = np.zeros(_CANDIDATES, dtype=cublasLt.matmul_heuristic_result_dtype)

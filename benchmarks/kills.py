@@ -1,26 +1,18 @@
 """Kill factorizations at random moments, go on from their checkpoints, and compare the bits with those of runs left in peace.
 
-    python benchmarks/kills.py [--kills 220] [--seed 0] [--output benchmarks/results/kills.json]
-
-Every engine has a case. A case is run in peace once; then, again and again, a child factors with a checkpoint and is killed, one
-that goes on is killed again, and the last one ends, with another budget, policy or number of devices, and must give the same
-bits. A child dies in one of three ways: by SIGKILL at a random time; at a random write of its file, of which half is done (a torn
-tile); or at a random write that is not done at all. Prints a line for each case, and writes one JSON file.
+Every engine has a case. A case is run in peace once; then, again and again, a child factors with a checkpoint and is killed,
+one that goes on is killed again, and the last one ends, with another budget, policy or number of devices, and must give the
+same bits. A child dies in one of three ways: by SIGKILL at a random time; at a random write of its file, of which half is done
+(a torn tile); or at a random write that is not done at all. Prints a line for each case.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is there: a process with threads is no good parent
-
-import argparse
-import datetime
 import hashlib
 import json
+import os
 import random
 import signal
-import sys
 import tempfile
 import time
 import traceback
@@ -35,8 +27,9 @@ import numpy.ma  # as reading A imports it
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine
+from benchmarks.running import Options, Parser, apart
 
+FOLDER = "checkpoints"
 N, NB = 480, 48
 #: Most kills before a factorization is left to end.
 MOST_IN_A_ROW = 3
@@ -230,40 +223,28 @@ def kill_all(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     return {"cases": found, "ways": dict(ways)}
 
 
-def main() -> int:
-    """Kill, and tell."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kills", type=int, default=220)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path, help="write the result here; by default it is printed")
-    arguments = parser.parse_args()
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(kills=220, seed=0)
+
+
+def killed(kills: int, seed: int) -> dict[str, Any]:
+    """Kill so often, from a process whose BLAS has one thread: one with threads is no good parent."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        found = kill_all(arguments.kills, arguments.seed, Path(folder))
-    result = {
-        "case": "kills",
-        "commit": commit(),
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(with_gpus=False),
-        "kills": sum(each["kills"] for each in found["cases"].values()),
-        "wrong": sum(len(each["wrong"]) for each in found["cases"].values()),
-        "seconds": round(time.monotonic() - began, 1),
-        **found,
-    }
+        found = kill_all(kills, seed, Path(folder))
+    counts = {"kills": sum(each["kills"] for each in found["cases"].values())}
+    counts["wrong"] = sum(len(each["wrong"]) for each in found["cases"].values())
+    return {**counts, "seconds": round(time.monotonic() - began, 1), **found}
+
+
+def run(options: Options) -> int:
+    """Kill, and tell; status 1 where a factor had other bits."""
+    found = apart(killed, options.kills, options.seed, threads=1, must=True)
     for name, each in found["cases"].items():
         print(
             f"{name}: {each['kills']} kills, {each['resumed']} factors to the same bits, {len(each['wrong'])} wrong",
-            file=sys.stderr,
+            *each["wrong"][:1],
         )
-        for wrong in each["wrong"][:1]:
-            print(wrong, file=sys.stderr)
-    text = json.dumps(result, indent=1) + "\n"
-    if arguments.output is None:
-        print(text, end="")
-    else:
-        arguments.output.write_text(text, encoding="utf-8")
-    return int(result["wrong"] > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    options.write({"case": "kills", **found})
+    return int(found["wrong"] > 0)

@@ -1,28 +1,24 @@
 """Milliseconds of block Lanczos steps on devices: passes, work on panels, and the thread that enqueues, on an R-MAT graph.
 
-    python benchmarks/krylov_space.py [--scale 22] [--device cuda:0] [--budget "20 GiB"] [--small "2800 MB"] [--cycles 3]
-                                      [--output benchmarks/results/sparse]
-
-Writes one JSON file. A cycle grows a basis from one panel to 12 panels of 8 columns, or 96 panels of one, as eigensolvers do
+A cycle grows a basis from one panel to 12 panels of 8 columns, or 96 panels of one, as eigensolvers do
 before they restart; the best cycle counts. With the small budget A is streamed, and the ring is three blocks deep, then six:
 what is brought while vectors are orthogonalized shows in the seconds of a pass.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser
 from ooc_chol.eigen.device_space import DeviceSpace, open_space
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.pack import block_csr
+
+FOLDER = "sparse"
 
 
 class Case(NamedTuple):
@@ -71,7 +67,7 @@ def timed(space: DeviceSpace, what: str, panels: int) -> float:
     return time.perf_counter() - since
 
 
-def measured(a: BlockCSR, case: Case, args: argparse.Namespace) -> dict[str, Any]:
+def measured(a: BlockCSR, case: Case, args: Options) -> dict[str, Any]:
     """One case."""
     with open_space(
         a,
@@ -79,7 +75,7 @@ def measured(a: BlockCSR, case: Case, args: argparse.Namespace) -> dict[str, Any
         capacity=case.panels + 1,
         precision=case.precision,
         devices=args.device,
-        memory_budget=args.small if case.is_streamed else args.budget,
+        memory_budget=args.small if case.is_streamed else args.memory_budget,
         ring_slots=case.ring_slots,
     ) as space:
         space.fill(1)
@@ -96,37 +92,20 @@ def measured(a: BlockCSR, case: Case, args: argparse.Namespace) -> dict[str, Any
         return case._asdict() | facts | space.plan.memory()[share.device] | found
 
 
-def main() -> None:
-    """Measure and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=int, default=22)
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--budget", default="20 GiB")
-    parser.add_argument("--small", default="2800 MB")
-    parser.add_argument("--cycles", type=int, default=3)
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/sparse"))
-    args = parser.parse_args()
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(scale=22, devices="cuda:0", memory_budget="20 GiB", small="2800 MB", cycles=3)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure every case."""
     results = []
-    with block_csr(oc.rmat(args.scale)) as a:
+    with block_csr(oc.rmat(options.scale)) as a:
         for case in CASES:
             try:
-                results.append(measured(a, case, args))
+                results.append(measured(a, case, options))
             except oc.BudgetError as error:
                 results.append(case._asdict() | {"refused": str(error)})
             print(results[-1], flush=True)
-        name = f"krylov-space-{args.scale}"
-        content = {
-            "case": name,
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(args.device.startswith("cuda")),
-            "graph": f"rmat({args.scale})",
-            "entries": a.nnz,
-            "device": args.device,
-            "lines": results,
-        }
-    print(write_json(content, args.output / f"{name}.json"))
-
-
-if __name__ == "__main__":
-    main()
+        about = {"case": f"krylov-space-{options.scale}", "graph": f"rmat({options.scale})", "entries": a.nnz}
+        return about | {"device": options.device, "lines": results}

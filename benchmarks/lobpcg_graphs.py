@@ -1,9 +1,6 @@
 """Lowest eigenpairs of graph Laplacians: LOBPCG and shift-invert, SciPy's lobpcg and eigsh(sigma) beside.
 
-    python benchmarks/lobpcg_graphs.py GRAPH.graph [...] [--k 3] [--tol 1e-7] [--device host:0] [--without jacobi]
-                                       [--output benchmarks/results/sparse]
-
-GRAPH.graph is a connected graph in METIS format, such as those of Walshaw's archive. Writes one JSON file. Preconditioners are
+GRAPH.graph is a connected graph in METIS format, such as those of Walshaw's archive. Preconditioners are
 SuperLU's factor of L + 1e-6 I, an incomplete factor of it, the diagonal, and PyAMG's smoothed aggregation where that is
 installed. Seconds are those of the processor, set-up of the preconditioner included; residuals are relative to the largest
 eigenvalue.
@@ -11,8 +8,6 @@ eigenvalue.
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import importlib.util
 import time
 import warnings
@@ -26,8 +21,9 @@ from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, spilu, splu
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser
 
+FOLDER = "sparse"
 #: What is added to the diagonal, so that there is an inverse.
 SHIFT = 1e-6
 #: Passes after which Jacobi's preconditioner is given up.
@@ -116,16 +112,15 @@ def _quality(a: csr_array, values: NDArray[Any], vectors: NDArray[Any], goal: fl
     return {"absolute_residual": worst, "is_converged": worst <= goal, "eigenvalues": values.tolist()}
 
 
-def main() -> None:
-    """Measure all graphs."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
     parser.add_argument("graphs", nargs="+", type=Path)
-    parser.add_argument("--k", type=int, default=3)
-    parser.add_argument("--tol", type=float, default=1e-7)
-    parser.add_argument("--device", default="host:0")
     parser.add_argument("--without", nargs="*", default=[], help="preconditioners that are left out")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/sparse"))
-    options = parser.parse_args()
+    parser.takes(k=3, tol=1e-7, devices="host:0")
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure all graphs."""
     found: dict[str, Any] = {}
     for path in options.graphs:
         a = laplacian_of(path)
@@ -134,27 +129,10 @@ def main() -> None:
         rows: dict[str, Any] = {"n": a.shape[0], "entries": a.nnz, "largest": largest}
         for name, make in preconditioners(a).items():
             if name not in options.without:
-                rows[name] = {
-                    "ours": ours(a, make, options.k, options.tol, options.device),
-                    "scipy": scipys(a, make, options.k, goal),
-                }
+                own = ours(a, make, options.k, options.tol, options.device)
+                rows[name] = {"ours": own, "scipy": scipys(a, make, options.k, goal)}
                 print(path.name, name, rows[name], flush=True)
         rows["sigma"] = near(a, options.k, options.tol, options.device, goal)
         print(path.name, "sigma", rows["sigma"], flush=True)
         found[path.name.split(".")[0]] = rows
-    name = f"lobpcg-graphs-{options.device.split(':')[0]}"
-    content = {
-        "case": name,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(options.device.startswith("cuda")),
-        "k": options.k,
-        "tol": options.tol,
-        "device": options.device,
-        "graphs": found,
-    }
-    print(write_json(content, options.output / f"{name}.json"))
-
-
-if __name__ == "__main__":
-    main()
+    return {"k": options.k, "tol": options.tol, "device": options.device, "graphs": found}

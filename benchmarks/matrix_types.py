@@ -1,33 +1,26 @@
 """Factors of complex128 and float32 matrices, through residues and in the GPU's own arithmetic, beside cuSOLVER's Xpotrf.
 
-    python benchmarks/matrix_types.py --case NAME [--types complex128 float32] [--engines residue native]
-        [--places host device] [--n N] [--repeats 3] [--devices cuda:0] [any option of a factorization]
-
 The matrix is made by a tile function: an exponential covariance of places on a line, with phases where it is complex. L goes to
-host memory or stays on the device. Each type, engine and place is a result file,
-``benchmarks/results/types/NAME-TYPE-ENGINE-PLACE.json``, written as soon as it is measured: DGEMM before and after, one call
-that is not counted, the repeats, the INT8 products behind residues at the same number of planes, and the sampled residual.
-cuSOLVER factors the same matrix in place, generation apart, once a type. A type's flops are those of real numbers: n**3 / 3, and
-four times as many of complex ones.
+host memory or stays on the device. Each type, engine and place is a result file, ``NAME-TYPE-ENGINE-PLACE.json``, written as
+soon as it is measured: DGEMM before and after, one call that is not counted, the repeats, the INT8 products behind residues at
+the same number of planes, and the sampled residual. cuSOLVER factors the same matrix in place, generation apart, once a type. A
+type's flops are those of real numbers: n**3 / 3, and four times as many of complex ones.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
+import itertools
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
 from ooc_chol.bench.meters import meter_for
-from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.formats import TYPES
 
-RESULTS = Path(__file__).parent / "results" / "types"
+FOLDER = "types"
 #: Orders at which a square of the type takes half of an H200's memory.
 ORDERS = {"complex128": 65536, "float32": 131072, "complex64": 92672, "float64": 92672}
 #: Where L goes, by the word of the command line.
@@ -148,10 +141,6 @@ def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats:
     seconds, last = [run["seconds"] for run in runs], runs[-1]
     metered = [each for each in ("joules", "device_bytes", "clock_mhz") if each in last]
     return {
-        "case": name,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(device.startswith("cuda")),
         "devices": [device],
         "n": n,
         "dtype": dtype,
@@ -184,31 +173,27 @@ def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats:
     }  # fmt: skip
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", required=True, help="beginning of the names of the result files")
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(engines=("residue", "native", "auto"), places=tuple(PLACES), repeats=3)
+    parser.set_defaults(engines=["residue", "native"])
     parser.add_argument("--types", nargs="+", choices=tuple(ORDERS), default=["complex128", "float32"])
-    parser.add_argument("--engines", nargs="+", choices=("residue", "native", "auto"), default=["residue", "native"])
-    parser.add_argument("--places", nargs="+", choices=tuple(PLACES), default=list(PLACES))
     parser.add_argument("--n", type=int, help="order of every matrix; by default half of an H200's memory as a square")
-    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--peer-repeats", type=int, default=2, help="calls of cuSOLVER; 0 leaves it out")
     oc.FactorOptions.add_arguments(parser, without=("dtype", "fp64"))
-    given = parser.parse_args(words)
-    asked, defaults = oc.FactorOptions.from_arguments(given).keywords(), oc.FactorOptions().keywords()
-    options = {name: value for name, value in asked.items() if value != defaults[name]}
-    device = options["devices"] = (options.get("devices") or ["cuda:0"])[0]
-    for dtype in given.types:
-        n = given.n or ORDERS[dtype]
-        beside = peers(n, dtype, device, given.peer_repeats) if given.peer_repeats else []
+
+
+def run(options: Options) -> None:
+    """Measure every type, engine and place, a file each."""
+    asked, defaults = oc.FactorOptions.from_arguments(options).keywords(), oc.FactorOptions().keywords()
+    chosen = {name: value for name, value in asked.items() if value != defaults[name]}
+    device = chosen["devices"] = (chosen.get("devices") or ["cuda:0"])[0]
+    options.devices = (device,)
+    for dtype in options.types:
+        n = options.n or ORDERS[dtype]
+        beside = peers(n, dtype, device, options.peer_repeats) if options.peer_repeats else []
         print(f"{dtype}, n = {n}: {beside}", flush=True)
-        for engine in given.engines:
-            for place in given.places:
-                name = f"{given.case}-{dtype}-{engine}-{place}"
-                content = measured(name, n, dtype, engine, place, repeats=given.repeats, options=dict(options))
-                print(write_json(content | {"peers": beside}, RESULTS / f"{name}.json"), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        for engine, place in itertools.product(options.engines, options.places):
+            name = f"{options.name or 'types'}-{dtype}-{engine}-{place}"
+            content = measured(name, n, dtype, engine, place, repeats=options.repeats, options=dict(chosen))
+            options.write(content | {"peers": beside}, name)

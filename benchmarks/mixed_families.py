@@ -1,30 +1,28 @@
 """Mixed precision beside FP64 over covariances that no test has: whole calls, first and second, and what was decided.
 
-    python benchmarks/mixed_families.py --name h100-65536 --n 65536 --budget "8 GiB" --thresholds 1e-3 1e-5 1e-8 1e-11 1e-13
+    python -m benchmarks mixed_families --name h100-65536 --n 65536 --thresholds 1e-3 1e-5 1e-8
 
-writes ``results/mixed_families/NAME.json``, after each threshold: per family and threshold the wall clock of each call, its ratio
-to FP64's in the same run (medians of the calls behind the first, and first over first), the certified bound, formats, moduli and
-the share of products in FP16. Rates are measured first, quickly. Families are exponential (``ex``) and rational quadratic
-(``rq``) covariances of random sites of the unit cube in Morton order, made on the GPU.
+Per family and threshold the wall clock of each call, its ratio to FP64's in the same run (medians of the calls behind the
+first, and first over first), the certified bound, formats, moduli and the share of products in FP16. Rates are measured first,
+quickly. Families are exponential (``ex``) and rational quadratic (``rq``) covariances of random sites of the unit cube in
+Morton order, made on the GPU.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
 
-RESULTS = Path(__file__).resolve().parent / "results" / "mixed_families"
+FOLDER = "mixed_families"
 FAMILIES = {
     "ex 200": ("ex", 200.0, 1e-6),
     "ex 50": ("ex", 50.0, 1e-4),
@@ -114,7 +112,7 @@ def dgemm_tflops(n: int = 8192, times: int = 5) -> float:
     return 2e-12 * n**3 / seconds
 
 
-def warm(devices: str) -> None:
+def warm(devices: Any) -> None:
     """Load the kernels of every number of moduli, which a process does once."""
     a = source(8192, *FAMILIES["ex 200"])
     for moduli in range(4, 15):
@@ -123,52 +121,34 @@ def warm(devices: str) -> None:
     oc.cholesky(source(8192, *FAMILIES["rq 30"]), devices=devices).close()
 
 
-def main() -> None:
-    """Measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--n", type=int, default=65536)
-    parser.add_argument("--budget", default="8 GiB")
-    parser.add_argument("--thresholds", type=float, nargs="+", default=[10.0**-e for e in range(3, 14)])
-    parser.add_argument("--families", nargs="+", default=list(FAMILIES))
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(n=65536, memory_budget="8 GiB", thresholds=[10.0**-e for e in range(3, 14)], devices="cuda:0", store=None)
+    parser.takes(families=list(FAMILIES), keep_rates=False, no_fp64=False)
     parser.add_argument("--calls", type=int, default=4, help="calls of each, of which the first is told apart")
-    parser.add_argument("--devices", default="cuda:0")
-    parser.add_argument("--store", default=None)
-    parser.add_argument("--keep-rates", action="store_true", help="measure no rates: an earlier run did, or nominal ones count")
-    parser.add_argument("--no-fp64", action="store_true", help="leave FP64 out, which one GPU may have no room for")
     parser.add_argument("--rest", type=float, default=0.0, help="seconds before a first call: after 3 no host memory is kept")
-    given = parser.parse_args()
-    warm(given.devices)
-    if not given.keep_rates:
+
+
+def run(options: Options) -> None:
+    """Measure every family at every threshold; the file is written after each."""
+    warm(options.devices)
+    if not options.keep_rates:
         subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
-    options = {"memory_budget": given.budget or None, "devices": given.devices, "store": given.store}
-    found: dict[str, Any] = {
-        "n": given.n,
-        "budget": given.budget,
-        "devices": given.devices,
-        "store": given.store,
-        "calls": given.calls,
-        "rest": given.rest,
-        "dgemm_tflops": dgemm_tflops(),
-    }
-    found["families"] = {}
-    for name in given.families:
-        a = source(given.n, *FAMILIES[name])
-        rows: dict[str, Any] = {} if given.no_fp64 else {"fp64": measured(a, None, given.calls, options, given.rest)}
+    how = {"memory_budget": options.memory_budget or None, "devices": options.devices, "store": options.store}
+    found: dict[str, Any] = {name: getattr(options, name) for name in ("n", "devices", "store", "calls", "rest")}
+    found |= {"budget": options.memory_budget, "dgemm_tflops": dgemm_tflops(), "families": {}}
+    for name in options.families:
+        a = source(options.n, *FAMILIES[name])
+        rows: dict[str, Any] = {} if options.no_fp64 else {"fp64": measured(a, None, options.calls, how, options.rest)}
         found["families"][name] = rows
-        for threshold in given.thresholds:
+        for threshold in options.thresholds:
             try:
-                row = measured(a, threshold, given.calls, options, given.rest)
+                row = measured(a, threshold, options.calls, how, options.rest)
                 if "fp64" in rows:
                     row["over_fp64"] = row["wall"] / rows["fp64"]["wall"]
                     row["first_over_fp64"] = row["walls"][0] / rows["fp64"]["walls"][0]
             except oc.OocCholError as error:
                 row = {"error": repr(error)}
             rows[f"{threshold:g}"] = row
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            (RESULTS / f"{given.name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            options.write(found)
             print(name, threshold, {key: row.get(key) for key in ("over_fp64", "first_over_fp64", "bound", "error")}, flush=True)
-
-
-if __name__ == "__main__":
-    main()

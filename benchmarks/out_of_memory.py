@@ -1,23 +1,16 @@
 """A matrix many times larger than memory, from a file to a file, beside one in memory on the same machine.
 
-    python benchmarks/out_of_memory.py FOLDER [--n 40000] [--memory "1 GiB"] [--reference-n 8192] [--blocks 8] [--case NAME]
-
 FOLDER is on the disk that is measured and has room for A and L. A is an exponential covariance of random places, written to
 ``FOLDER/a-N.npy`` band by band and left there for the next time. The factorization runs in a process of its own that may take
 ``--memory`` in all: the resident maximum of the process is measured, and where a memory control group (version 1) can be made,
 its limit holds, pages of the system's cache included. The reference is the least time of three calls in memory, in a process of
-its own, once before and once after. With --case the result goes to ``benchmarks/results/disk/NAME.json``.
+its own, once before and once after.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import os
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,11 +21,11 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser, apart
 from ooc_chol.bench.meters import memory_of_process
-from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.config import parse_bytes
 
-RESULTS = Path(__file__).parent / "results" / "disk"
+FOLDER = "disk"
 GROUPS = Path("/sys/fs/cgroup/memory")
 #: Bytes of the process beside the arena: Python, NumPy, the BLAS and its buffers, the plan, threads, one tile of A in the cache.
 BESIDE = 128 << 20
@@ -90,13 +83,6 @@ def control_group(limit: int) -> Iterator[Path | None]:
         yield folder
     finally:
         folder.rmdir()
-
-
-def in_child(task: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What this script prints when it is run for one task."""
-    words = [sys.executable, __file__, "--task", task, "--options", json.dumps(options)]
-    run = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(run.stdout))
 
 
 def reference(n: int) -> dict[str, Any]:
@@ -165,57 +151,30 @@ def figures_of(group: Path) -> dict[str, int]:
     return found | {"cache_bytes_at_end": int(stat["cache"]), "anonymous_bytes_at_end": int(stat["rss"])}
 
 
-def measure(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument("folder", type=Path)
+    parser.takes(n=40_000, memory="1 GiB", reference_n=8192, tile_size=int, blocks=8)
+
+
+def run(options: Options) -> dict[str, Any]:
     """The reference, the run, and the reference again."""
-    path, memory = folder / f"a-{arguments.n}.npy", parse_bytes(arguments.memory, "memory")
-    make_matrix(path, arguments.n)
-    before = in_child("reference", {"n": arguments.reference_n})
+    path, memory = options.folder / f"a-{options.n}.npy", parse_bytes(options.memory, "memory")
+    make_matrix(path, options.n)
+    before = apart(reference, options.reference_n, must=True)
     with control_group(memory) as group:
-        options = {"n": arguments.n, "a": str(path), "memory": memory, "group": None if group is None else str(group)}
-        run = in_child("run", options | {"blocks": arguments.blocks, "tile_size": arguments.tile_size})
-    after = in_child("reference", {"n": arguments.reference_n})
+        how = {"n": options.n, "a": str(path), "memory": memory, "group": None if group is None else str(group)}
+        found = apart(out_of_memory, how | {"blocks": options.blocks, "tile_size": options.tile_size}, must=True)
+    after = apart(reference, options.reference_n, must=True)
     best = max(before["tflops"], after["tflops"])
     return {
-        "case": arguments.case or "",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
         "devices": ["host:0"],
-        "n": arguments.n,
+        "n": options.n,
         "engine": "native",
         "source": "file",
         "covariance": f"exponential, range {RANGE}, nugget {NUGGET}",
         "memory_bytes": memory,
-        **run,
+        **found,
         "reference": {"before": before, "after": after, "tflops": best},
-        "rate_beside_reference": run["tflops"] / best,
+        "rate_beside_reference": found["tflops"] / best,
     }
-
-
-def main() -> None:
-    """Measure, print, and write the result file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--n", type=int, default=40_000)
-    parser.add_argument("--memory", default="1 GiB")
-    parser.add_argument("--reference-n", type=int, default=8192)
-    parser.add_argument("--tile-size", type=int)
-    parser.add_argument("--blocks", type=int, default=8)
-    parser.add_argument("--case")
-    parser.add_argument("--task", choices=("reference", "run"), help=argparse.SUPPRESS)
-    parser.add_argument("--options", type=json.loads, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.task is not None:
-        options = arguments.options
-        print(json.dumps(reference(**options) if arguments.task == "reference" else out_of_memory(options)))
-        return
-    if arguments.folder is None:
-        parser.error("give a folder on the disk that is to be measured")
-    found = measure(arguments.folder, arguments)
-    print(json.dumps(found, indent=1))
-    if arguments.case:
-        write_json(found, RESULTS / f"{arguments.case}.json")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,31 +1,25 @@
 """Kernels on panels of vectors: inner products, updates and rotations of a basis, beside a copy and, on a GPU, cuBLAS.
 
-    python benchmarks/panel_kernels.py --name NAME [--device cuda:0] [--scales 22 25] [--columns 24 56 120 144] [--repeats 5]
-
-For each precision and width of panels a basis of so many columns and 2**scale rows is filled with random numbers; then are timed
-``gram``, ``add_partials``, ``subtract``, and ``combine`` in place to 0.6 of the columns, and once for each width what works on
-one panel. Bytes are those of the basis and W, each counted once (W twice where it is written too). Peers are cuBLAS's DGEMM of
-the same shapes in float64. One result file, ``benchmarks/results/sparse/NAME.json``, has the seconds of every repeat. On the host
-the device is ``host:0``, its threads those of ``--threads``, and scales of 18 to 20 are enough.
+For each precision and width of panels a basis of so many columns and 2**scale rows is filled with random numbers; then are
+timed ``gram``, ``add_partials``, ``subtract``, and ``combine`` in place to 0.6 of the columns, and once for each width what
+works on one panel. Bytes are those of the basis and W, each counted once (W twice where it is written too). Peers are cuBLAS's
+DGEMM of the same shapes in float64. On the host the device is ``host:0``, its threads those of ``--threads``, and scales of 18
+to 20 are enough.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.places import Place, place_of
+from benchmarks.running import Options, Parser
 from ooc_chol.kernels.registry import panel_kernels
 from ooc_chol.precision.triples import Precision
 
-RESULTS = Path(__file__).parent / "results" / "sparse"
+FOLDER = "sparse"
 CASES = [
     *((Precision.FDF, block) for block in (8, 4, 2, 1)),
     (Precision.DDD, 8),
@@ -38,52 +32,13 @@ COPY_BYTES = 1 << 30
 KEPT = 0.6
 
 
-class Gpu:
-    """The current GPU: arrays of CuPy, seconds by events."""
-
-    def __init__(self) -> None:
-        import cupy as cp
-
-        self.xp, self.stream = cp, SimpleNamespace(stream=cp.cuda.Stream.null)
-
-    def seconds(self, run: Callable[[], Any], repeats: int) -> list[float]:
-        """Seconds of each call but a first one."""
-        cp, found = self.xp, []
-        run()
-        for _ in range(repeats):
-            began, ended = cp.cuda.Event(), cp.cuda.Event()
-            began.record()
-            run()
-            ended.record()
-            ended.synchronize()
-            found.append(1e-3 * cp.cuda.get_elapsed_time(began, ended))
-        return found
-
-
-class Host:
-    """The host: arrays of NumPy, seconds of wall clock."""
-
-    def __init__(self) -> None:
-        self.xp, self.stream = np, SimpleNamespace(enqueue=lambda operation: operation())
-
-    def seconds(self, run: Callable[[], Any], repeats: int) -> list[float]:
-        """Seconds of each call but a first one."""
-        run()
-        found = []
-        for _ in range(repeats):
-            began = time.perf_counter()
-            run()
-            found.append(time.perf_counter() - began)
-        return found
-
-
-def copy_seconds(of: Gpu | Host, repeats: int) -> float:
+def copy_seconds(of: Place, repeats: int) -> float:
     """Least seconds of a copy on the device."""
     a, b = (of.xp.ones(COPY_BYTES, np.uint8) for _ in range(2))
     return min(of.seconds(lambda: of.xp.copyto(b, a), repeats))
 
 
-def timed(of: Gpu | Host, kernels: Any, basis: Any, w: Any, repeats: int) -> Iterator[dict[str, Any]]:
+def timed(of: Place, kernels: Any, basis: Any, w: Any, repeats: int) -> Iterator[dict[str, Any]]:
     """Seconds of the kernels that read the basis, and of the sum over chunks."""
     p, n, b = basis.shape
     xp, stream, compute = of.xp, of.stream, kernels.precision.compute
@@ -104,7 +59,7 @@ def timed(of: Gpu | Host, kernels: Any, basis: Any, w: Any, repeats: int) -> Ite
         yield {"kernel": name, "seconds": found, "bytes": nbytes, "flops": 0 if name == "add_partials" else flops}
 
 
-def one_panel(of: Gpu | Host, kernels: Any, w: Any, repeats: int) -> Iterator[dict[str, Any]]:
+def one_panel(of: Place, kernels: Any, w: Any, repeats: int) -> Iterator[dict[str, Any]]:
     """Seconds of what is done with one panel and with small matrices."""
     xp, stream, b = of.xp, of.stream, kernels.block
     unit, small = xp.eye(b, dtype=kernels.precision.compute), xp.zeros((2, b, b), kernels.precision.compute)
@@ -120,7 +75,7 @@ def one_panel(of: Gpu | Host, kernels: Any, w: Any, repeats: int) -> Iterator[di
         yield {"kernel": name, "seconds": found}
 
 
-def peers(of: Gpu, basis: Any, repeats: int) -> Iterator[dict[str, Any]]:
+def peers(of: Place, basis: Any, repeats: int) -> Iterator[dict[str, Any]]:
     """Products by cuBLAS of a matrix of the basis' shape: V.T W with the columns of V side by side, and V C."""
     cp = of.xp
     p, n, b = basis.shape
@@ -132,7 +87,7 @@ def peers(of: Gpu, basis: Any, repeats: int) -> Iterator[dict[str, Any]]:
         yield {"peer": "cuBLAS", "product": name, "seconds": found}
 
 
-def cases(of: Gpu | Host, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def cases(of: Place, given: Options) -> Iterator[dict[str, Any]]:
     """Every precision, width, height and number of columns."""
     for precision, block in CASES:
         kernels = panel_kernels(given.device, precision, block, given.threads)
@@ -147,38 +102,22 @@ def cases(of: Gpu | Host, given: argparse.Namespace) -> Iterator[dict[str, Any]]
                 found = [*timed(of, kernels, basis, w, given.repeats)]
                 if columns == given.columns[0]:
                     found += one_panel(of, kernels, w, given.repeats)
-                if isinstance(of, Gpu) and precision is Precision.DDD and block == 8:
+                if of.on_gpu and precision is Precision.DDD and block == 8:
                     found += peers(of, basis, given.repeats)
                 yield {**about, "kernels": found}
                 del basis
         kernels.close()
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", required=True, help="name of the result file")
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a host device")
-    parser.add_argument("--scales", nargs="+", type=int, default=[22, 25])
-    parser.add_argument("--columns", nargs="+", type=int, default=[24, 56, 120, 144])
-    parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args(words)
-    of = Gpu() if given.device.startswith("cuda") else Host()
-    copy = copy_seconds(of, given.repeats)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(devices="cuda:0", threads=1, scales=[22, 25], columns=[24, 56, 120, 144], repeats=5)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Time all kernels."""
+    of = place_of(options.device)
+    copy = copy_seconds(of, options.repeats)
     print(f"copy: {2e-9 * COPY_BYTES / copy:.0f} GB/s, both ways counted", flush=True)
-    content = {
-        "case": given.name,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(isinstance(of, Gpu)),
-        "device": given.device,
-        "threads": given.threads,
-        "copy_bytes_per_second": 2 * COPY_BYTES / copy,
-        "cases": list(cases(of, given)),
-    }
-    print(write_json(content, RESULTS / f"{given.name}.json"), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    about = {"device": options.device, "threads": options.threads, "copy_bytes_per_second": 2 * COPY_BYTES / copy}
+    return about | {"cases": list(cases(of, options))}

@@ -1,11 +1,7 @@
 """Bisections of graphs by this package, METIS, KaHIP, Mt-KaHyPar and scikit-learn: cut, imbalance and seconds of each.
 
-    python benchmarks/partitions.py FOLDER [--graphs crack wing] [--partitioners METIS] [--seeds 1 2 3] [--balance 0.0]
-                                    [--limit 120] [--threads 2] [--output benchmarks/results/spectral/host-walshaw.json]
-    python benchmarks/partitions.py --update docs/spectral.md      rewrite the tables there from the result file
-
-FOLDER holds graphs in METIS format (``.graph``, ``.graph.gz``), such as those of Walshaw's archive. Every partitioner has a
-process of its own for each graph, with a time limit; importing, reading the graph and giving it to a partitioner in the form
+FOLDER holds graphs in METIS format (``.graph``, ``.graph.gz``), such as those of Walshaw's archive. Every bisection has a
+process of its own, with a time limit; importing, reading the graph and giving it to a partitioner in the form
 that this takes are not counted. All are asked for two parts of equal weight, or at most ``--balance`` more; METIS takes 1.001
 at least, and scikit-learn none. Cuts and weights are counted here. Seconds are of the wall and of the processor, all threads
 together.
@@ -13,48 +9,37 @@ together.
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import importlib.metadata
 import json
-import os
 import re
-import subprocess
-import sys
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
-from partition_peers import PARTITIONERS, SAME_FOR_ANY_SEED, How, installed, ready
 from scipy.sparse import diags_array, eye_array, kron
 
+from benchmarks.partition_peers import PARTITIONERS, SAME_FOR_ANY_SEED, How, installed, ready
+from benchmarks.running import Options, Parser, apart, both_seconds, markdown, versions
 from ooc_chol.apps import spectral
-from ooc_chol.bench.results import commit, machine, write_json
 
-RESULT = Path(__file__).resolve().parent / "results/spectral/host-walshaw.json"
-_PLACE = re.compile(r"(<!-- partitions (\w{4}) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+FOLDER = "spectral"
 _PACKAGES = ("numpy", "scipy", "pyamg", "pymetis", "kahip", "mtkahypar", "scikit-learn")
 
 
-def one(path: Path, name: str, hows: Sequence[How]) -> Iterator[dict[str, Any]]:
-    """Bisections of one graph, counted here; what is loaded at a first call has been loaded before."""
-    graph = spectral.read_graph(path)
+def one(path: str, name: str, seed: int, threads: int, balance: float) -> dict[str, Any]:
+    """A bisection of one graph, counted here; what is loaded at a first call has been loaded before."""
+    graph, how = spectral.read_graph(Path(path)), How(seed, threads, balance)
+    np.seterr(all="ignore")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ready(name, _warm_up(), hows[0])()
-        for how in hows:
-            run = ready(name, graph, how)
-            wall, processor = time.perf_counter(), time.process_time()
-            labels, facts = run()
-            seconds = {"seconds": time.perf_counter() - wall, "processor_seconds": time.process_time() - processor}
-            sizes = graph.part_weights(labels, 2)
-            shape = {"n": graph.n, "edges": graph.n_edges, "sizes": sizes.tolist()}
-            imbalance = float(2 * sizes.max() / graph.total_weight - 1)
-            yield {"seed": how.seed, "cut": graph.cut(labels), "imbalance": imbalance, **seconds, **shape, **facts}
+        ready(name, _warm_up(), how)()
+        seconds, (labels, facts) = both_seconds(ready(name, graph, how))
+        sizes = graph.part_weights(labels, 2)
+        shape = {"n": graph.n, "edges": graph.n_edges, "sizes": sizes.tolist()}
+        imbalance = float(2 * sizes.max() / graph.total_weight - 1)
+        return {"seed": how.seed, "cut": graph.cut(labels), "imbalance": imbalance, **seconds, **shape, **facts}
 
 
 def _warm_up() -> spectral.Graph:
@@ -63,38 +48,19 @@ def _warm_up() -> spectral.Graph:
     return spectral.as_graph(kron(line, eye_array(40)) + kron(eye_array(40), line))
 
 
-def limited(path: Path, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Bisections in a process of their own, which ends with the time limit; what it had done by then counts."""
+def limited(path: Path, name: str, options: Options) -> list[dict[str, Any]]:
+    """Bisections, each in a process of its own, which ends with the time limit."""
+    how = {"seconds": options.limit, "threads": options.threads}
     seeds = options.seeds[:1] if name in SAME_FOR_ANY_SEED else options.seeds
-    words = [
-        sys.executable,
-        __file__,
-        str(path),
-        "--one",
-        name,
-        "--threads",
-        str(options.threads),
-        "--balance",
-        str(options.balance),
-    ]
-    threads = {each: str(options.threads) for each in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    command = [*words, "--seeds", *map(str, seeds)]
-    limit = options.limit * len(seeds)
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env={**os.environ, **threads})
-        printed, problem = done.stdout, (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1][:200]
-    except subprocess.TimeoutExpired as error:
-        printed, problem = (error.stdout or b"").decode(), f"not done in {limit:g} s"
-    runs: list[dict[str, Any]] = [json.loads(line) for line in printed.splitlines() if line.startswith('{"seed"')]
-    return [*runs, *({"seed": seed, "failed": problem} for seed in seeds[len(runs) :])]
+    return [{"seed": each} | apart(one, str(path), name, each, options.threads, options.balance, **how) for each in seeds]
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
+def measured(options: Options) -> dict[str, Any]:
     """All graphs by all partitioners."""
-    paths = [path for path in sorted(options.folder.iterdir()) if re.fullmatch(r".*\.graph(\.gz)?", path.name)]
+    paths = [path for path in sorted(options.graphs_in.iterdir()) if re.fullmatch(r".*\.graph(\.gz)?", path.name)]
     paths = [path for path in paths if not options.graphs or path.name.split(".")[0] in options.graphs]
     if not paths:
-        raise SystemExit(f"{options.folder} has no .graph or .graph.gz of these names")
+        raise ValueError(f"{options.graphs_in} has no .graph or .graph.gz of these names")
     names = [name for name in options.partitioners if name in installed()]
     print(f"{len(paths)} graphs, {', '.join(names)}, seeds {options.seeds}, {options.limit:g} s at most for each", flush=True)
     found: dict[str, Any] = {}
@@ -111,12 +77,12 @@ def tables(graphs: Mapping[str, Any]) -> dict[str, str]:
     """The tables of a document: cuts, and seconds."""
     ordered = sorted(graphs, key=lambda graph: _edges(graphs[graph]))
     names = [name for name in PARTITIONERS if any(name in rows for rows in graphs.values())]
-    cuts = [["graph", "edges", *names], ["---"] * (2 + len(names))]
+    cuts = [["graph", "edges", *names]]
     cuts += [[graph, f"{_edges(graphs[graph]):,}", *(_cut(graphs[graph][name]) for name in names)] for graph in ordered]
     cuts.append(["ratio to METIS", "", *(_ratio(graphs, name) for name in names)])
-    times = [["graph", *names], ["---"] * (1 + len(names))]
+    times = [["graph", *names]]
     times += [[graph, *(_seconds(graphs[graph][name]) for name in names)] for graph in ordered]
-    return {"cuts": _markdown(cuts), "time": _markdown(times)}
+    return {"cuts": markdown(*cuts), "time": markdown(*times)}
 
 
 def _edges(rows: Mapping[str, Any]) -> int:
@@ -155,71 +121,29 @@ def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
     return str(runs[0]["failed"]) if str(runs[0]["failed"]).startswith("not done") else "failed"
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def updated(page: str, graphs: Mapping[str, Any]) -> str:
-    """A page with these tables in the places for them."""
-    made = tables(graphs)
-    new, count = _PLACE.subn(lambda match: f"{match[1]}\n{made[match[2]]}\n{match[3]}", page)
-    if count != len(made):
-        raise ValueError(f"the page has {count} places <!-- partitions cuts|time --> ... <!-- end -->, not {len(made)}")
-    return new
-
-
-def _versions() -> dict[str, str]:
-    """Versions of what is installed."""
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def main() -> None:
-    """Measure all graphs, or one of them, or rewrite a page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="host-walshaw")
+    parser.add_argument("graphs_in", nargs="?", type=Path, metavar="FOLDER")
     parser.add_argument("--graphs", nargs="*", help="names without .graph (default: all)")
     parser.add_argument("--partitioners", nargs="*", choices=PARTITIONERS, default=list(PARTITIONERS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=[1, 2, 3])
+    parser.takes(seeds=[1, 2, 3])
     parser.add_argument("--balance", type=float, default=0.0, help="by how much a part may be heavier than half (default: 0.0)")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds that a bisection may take (default: 120)")
     parser.add_argument("--threads", type=int, default=2, help="of BLAS and of those that have own ones (default: 2)")
     parser.add_argument("--note", default="", help="of the machine, such as what else it did")
-    parser.add_argument("--output", type=Path, default=RESULT)
-    parser.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; rewrite the tables in this document")
-    parser.add_argument("--one", choices=PARTITIONERS, help="FOLDER is one graph: print its figures as JSON")
-    options = parser.parse_args()
-    if options.update is not None:
-        graphs = json.loads(options.output.read_text(encoding="utf-8"))["graphs"]
-        options.update.write_text(updated(options.update.read_text(encoding="utf-8"), graphs), encoding="utf-8")
-    elif options.folder is None:
-        parser.error("give a folder of graphs, or --update")
-    elif options.one is not None:
-        hows = [How(seed, options.threads, options.balance) for seed in options.seeds]
-        for run in one(options.folder, options.one, hows):
-            print(json.dumps(run), flush=True)
-    else:
-        content = {
-            "case": options.output.stem,
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(False),
-            "versions": _versions(),
-            "note": options.note,
-            "seeds": options.seeds,
-            "balance": options.balance,
-            "limit_seconds": options.limit,
-            "threads": options.threads,
-            "graphs": measured(options),
-        }
-        print(write_json(content, options.output))
 
 
-if __name__ == "__main__":
-    np.seterr(all="ignore")
-    main()
+def documented(options: Options) -> dict[str, str]:
+    """The tables of a page by their marks, from the result file."""
+    graphs = json.loads((options.output / f"{options.name}.json").read_text(encoding="utf-8"))["graphs"]
+    return {f"partitions {name}": table for name, table in tables(graphs).items()}
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure all graphs."""
+    if options.graphs_in is None:
+        raise ValueError("give a folder of graphs, or --update")
+    installed_now = {name: version for name, version in versions(*_PACKAGES).items() if version}
+    about = {"versions": installed_now, "note": options.note, "seeds": options.seeds, "balance": options.balance}
+    return about | {"limit_seconds": options.limit, "threads": options.threads, "graphs": measured(options)}

@@ -1,11 +1,11 @@
 """Pictures of the result files and of recorded traces: those in docs/pictures, or the streams of another trace.
 
-``--trace FILE --device cuda:1`` draws ``streams.png`` of this trace alone. Needs Matplotlib (``pip install '.[plots]'``).
+``--trace FILE --devices cuda:1`` draws ``streams.png`` of this trace alone. Needs Matplotlib (``pip install '.[plots]'``).
 *rates*: TFLOP/s of each case beside DGEMM, the residue engine's products and other libraries, measured in the same process.
 *predictions*: the plan's seconds over the measured ones. *streams*: how busy each stream of a device was over the run, by kind
 of operation. *overview*: rates of the link and of the arithmetic over one run, measured and predicted. *mixed*: seconds of a
-call over the threshold, beside FP64's (``mixed_families.py``). *certified*: errors of log-determinants and their half-widths
-(``certified_families.py``).
+call over the threshold, beside FP64's (``mixed_families``). *certified*: errors of log-determinants and their half-widths
+(``certified_families``).
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def _save(figure: Any, path: Path) -> None:
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.takes(results=RESULTS, trace=Path, device=timelines.DEVICE, output=PICTURES)
+    parser.takes(results=RESULTS, trace=Path, devices=timelines.DEVICE, output=PICTURES)
 
 
 def run(options: Options) -> None:

@@ -1,6 +1,4 @@
-"""What planning takes: plans of 64 and 128 tile rows, on one GPU and on four, with rates and without, made anew and taken again.
-
-    python benchmarks/planning.py [--repeats 3] [--before FILE] [--output benchmarks/results/planning]
+"""What planning takes: plans of 64 and 128 tile rows, on one GPU and on four, with rates and without, made anew and kept.
 
 No GPU is needed: a plan is made anywhere, and its rates are those of an H200, written down here. Each case is planned several
 times with no plan kept, and then once more, kept; beside wall seconds stand those of the processor, which other programs change
@@ -9,8 +7,6 @@ less. ``--before`` puts the cases of an earlier result beside them. The script a
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import gc
 import json
 import time
@@ -21,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser
 from ooc_chol.dense import planner
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
@@ -31,6 +27,7 @@ from ooc_chol.precision.norms import FactorNorms, MatrixNorms
 from ooc_chol.precision.tile_formats import PrecisionMap, choose_formats
 from ooc_chol.tasks.tiling import TileGrid
 
+FOLDER = "planning"
 #: About what an H200 does with tiles of order 2048.
 RATES = Rates(
     tile_size=2048, potrf=4e12, trsm=3e13, syrk=5e13, gemm=5.3e13, source=5e10, fetch=5e10, write=5e10, generate=5e10,
@@ -145,33 +142,22 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure every case, and write one file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--before", type=Path)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results/planning")
-    arguments = parser.parse_args()
-    print(f"{len(CASES)} cases, each planned {arguments.repeats} times anew and as often again", flush=True)
-    before = json.loads(arguments.before.read_text(encoding="utf-8")) if arguments.before else None
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.set_defaults(name="planning")
+    parser.takes(repeats=3, before=Path)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Measure every case."""
+    print(f"{len(CASES)} cases, each planned {options.repeats} times anew and as often again", flush=True)
+    before = json.loads(options.before.read_text(encoding="utf-8")) if options.before else None
     found = {}
     for case in CASES:
-        found[case.name] = one = measure(case, arguments.repeats)
+        found[case.name] = one = measure(case, options.repeats)
         kept = "" if one["kept_wall_seconds"] is None else f", kept {1e3 * min(one['kept_wall_seconds']):.2f} ms"
         times = f"{min(one['wall_seconds']):.3f} s, {min(one['processor_seconds']):.3f} s of the processor"
         print(f"{case.name}: {one['steps']} steps, {times}{kept}", flush=True)
-    result: dict[str, Any] = {
-        "case": "planning",
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
-        "what": "Seconds of planning, with rates of an H200 written down in the script; every repeat, the least one counts.",
-        "cases": found,
-    }
-    if before is not None:
-        result["before"] = {"commit": before["commit"], "cases": before["cases"]}
-    write_json(result, arguments.output / "planning.json")
-
-
-if __name__ == "__main__":
-    main()
+    what = "Seconds of planning, with rates of an H200 written down in the script; every repeat, the least one counts."
+    result = {"what": what, "cases": found}
+    return result if before is None else result | {"before": {"commit": before["commit"], "cases": before["cases"]}}

@@ -1,10 +1,8 @@
 """Sustained rates of the INT8 products behind FP64 residues on one GPU: by cuBLASLt's kernels, by shape, and through Strassen.
 
-    python benchmarks/residue_rates.py                 all cases, some four minutes on an H200
-    python benchmarks/residue_rates.py --case narrow   one of them
-
-Prints one JSON line a figure, and on standard error the seconds of each case. Rates are those of the FP64 product that all
-planes stand for, ``2 M N K`` over the seconds of all planes. The GPU is kept busy from case to case: its clock follows its power.
+All cases take some four minutes on an H200. Prints one JSON line a figure, and on standard error the seconds of each case.
+Rates are those of the FP64 product that all planes stand for, ``2 M N K`` over the seconds of all planes. The GPU is kept busy
+from case to case: its clock follows its power.
 
 M is one tile row of 2048, N some tiles of a panel, K a chunk of tile columns. *Strassen* is Winograd's form, seven products for
 eight; it is exact, because sums of residues are made residues again. The partial products of all chunks would stay in seven
@@ -13,27 +11,26 @@ accumulators until a tile is reconstructed, so that a chunk costs no passes over
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import cupy as cp
 import numpy as np
-from int8_kernels import COMPUTE_32I, NO_TRANSPOSE, ONE, R_8I, R_32I, TRANSPOSE, Products
-from nvmath.bindings import cublas, cublasLt
-from residue_forms import Shape, source
 
+from benchmarks.int8_kernels import COMPUTE_32I, NO_TRANSPOSE, ONE, R_8I, R_32I, TRANSPOSE, Products
+from benchmarks.residue_forms import Shape, source
+from benchmarks.running import Later, Options, Parser
 from ooc_chol.bench.meters import GpuMeter
-from ooc_chol.hardware.cuda import nvml_handle
-from ooc_chol.kernels.cuda import CUBLAS_WORKSPACE_BYTES
 from ooc_chol.precision.moduli import ResidueBasis
+
+FOLDER = "residue_rates"
+cp, cublas, cublasLt, cuda = map(Later, ("cupy", "nvmath.bindings.cublas", "nvmath.bindings.cublasLt", "ooc_chol.hardware.cuda"))
 
 TILE = 2048
 DEVICE = "cuda:0"
@@ -88,19 +85,20 @@ class Bench:
     def __init__(self, moduli: int, seconds: float) -> None:
         self.basis = ResidueBasis(moduli)
         self.kernels = Kernels(self.basis)
-        self.seconds = seconds
+        self.seconds, self.lines = seconds, list[dict[str, Any]]()
         self.lt, self.handle = int(cublasLt.create()), int(cublas.create())
-        self.workspace = cp.cuda.Memory(CUBLAS_WORKSPACE_BYTES)
+        self.workspace = cp.cuda.Memory(Later("ooc_chol.kernels.cuda").CUBLAS_WORKSPACE_BYTES)
         cublas.set_stream(self.handle, cp.cuda.get_current_stream().ptr)
 
     def print(self, **figures: Any) -> None:
-        """One JSON line."""
+        """One JSON line, which is kept."""
+        self.lines.append(figures)
         print(json.dumps(figures), flush=True)
 
     def rate(self, enqueue: Callable[[], None], flops: float, seconds: float) -> dict[str, Any]:
         """Rate, power and clock while ``enqueue`` is called again and again, after a quarter of the time for the clock."""
         _repeat(enqueue, 0.25 * seconds, lambda: None)
-        meter = GpuMeter([nvml_handle(DEVICE)])
+        meter = GpuMeter([cuda.nvml_handle(DEVICE)])
         with meter:
             each, wall = _repeat(enqueue, seconds, meter.sample)
         figures = meter.figures()
@@ -317,29 +315,23 @@ CASES: dict[str, Callable[[Bench], None]] = {
 }
 
 
-def run(names: Sequence[str], moduli: int, seconds: float) -> Iterator[str]:
-    """Run the cases, and name each with the seconds that it took."""
-    with closing(Bench(moduli, seconds)) as bench:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument("--cases", nargs="+", choices=sorted(CASES), default=list(CASES), help="what is measured (default: all)")
+    parser.add_argument("--moduli", type=int, default=13)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each sustained rate")
+    parser.set_defaults(devices=(DEVICE,))
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Run the cases, and print a line for each figure."""
+    with closing(Bench(options.moduli, options.seconds)) as bench:
         properties = cp.cuda.runtime.getDeviceProperties(0)
         about = {"gpu": properties["name"].decode(), "cupy": cp.__version__, "cublas": cublas.get_version(bench.handle)}
-        bench.print(**about, moduli=bench.basis.moduli, seconds=seconds)
-        for name, case in {"warm": warm, **{name: CASES[name] for name in names}}.items():
+        bench.print(**about, moduli=bench.basis.moduli, seconds=options.seconds)
+        for name, case in {"warm": warm, **{name: CASES[name] for name in options.cases}}.items():
             began = time.monotonic()
             case(bench)
             cp.get_default_memory_pool().free_all_blocks()
-            yield f"{name}: {time.monotonic() - began:.0f} s"
-
-
-def main() -> None:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--case", action="append", choices=sorted(CASES), help="measure this only; may be repeated")
-    parser.add_argument("--moduli", type=int, default=13)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each sustained rate")
-    arguments = parser.parse_args()
-    for line in run(arguments.case or [*CASES], arguments.moduli, arguments.seconds):
-        print(line, file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        return {"lines": bench.lines}

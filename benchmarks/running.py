@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import datetime
-import importlib
+import importlib.metadata
 import json
 import os
 import re
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -244,16 +245,41 @@ def event_seconds(
     return found[1:]
 
 
-def apart(function: Callable[..., Any], *given: Any, seconds: float | None = None, threads: int | None = None) -> dict[str, Any]:
-    """What a function of a case gives for plain data, in a process of its own; why it failed, where it did or took too long."""
-    words = [sys.executable, "-m", "benchmarks.apart", f"{function.__module__}:{function.__name__}", json.dumps(given)]
+def words_apart(function: Callable[..., Any], *given: Any) -> list[str]:
+    """The command of a process in which a function of a case is called with plain data."""
+    return [sys.executable, "-m", "benchmarks.apart", f"{function.__module__}:{function.__name__}", json.dumps(given)]
+
+
+def environment_apart(threads: int | None = None) -> dict[str, str]:
+    """The environment of such a process, in which BLAS may have so many threads."""
     limits = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS") if threads else ()
-    own = {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
-    environment = {**os.environ, **own, **dict.fromkeys(limits, str(threads))}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, **dict.fromkeys(limits, str(threads))}
+
+
+def apart(
+    function: Callable[..., Any], *given: Any, seconds: float | None = None, threads: int | None = None, must: bool = False
+) -> dict[str, Any]:
+    """What a function of a case gives for plain data, in a process of its own.
+
+    Where it fails or takes too long, why: as ``failed``, or for what ``must`` end well as an error.
+    """
+    words, environment = words_apart(function, *given), environment_apart(threads)
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False, env=environment)
     except subprocess.TimeoutExpired:
         return {"failed": f"not done in {seconds:g} s"}
+    if done.returncode and must:
+        raise RuntimeError(f"{function.__name__} ended with {done.returncode}:\n{done.stderr}")
     if done.returncode:
         return {"failed": (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1][:300]}
     return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def versions(*packages: str) -> dict[str, str | None]:
+    """Versions of packages; None where one is not installed."""
+    found: dict[str, str | None] = dict.fromkeys(packages)
+    for name in packages:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

@@ -1,34 +1,27 @@
 """Products of packed blocks that lie in one GPU's memory, beside cuSPARSE on the same matrix in the same run.
 
-    python benchmarks/sparse_in_core.py --name NAME [--scales 22 25] [--repeats 5] [--block-bytes 1GiB]
-
-R-MAT graphs of GAP's parameters, packed by ``block_csr``, multiply panels through :class:`CudaProductKernels`: as a pattern, and
-with float32 and float64 values beside the same columns. cuSPARSE multiplies through CuPy: SpMV and SpMM with 8 columns, both
-types. Two yardsticks: a copy on the device, and uniform gathers of rows of 8 float32 from a panel of the matrix's height. Each
-scale is a result file, ``benchmarks/results/sparse/NAME-SCALE.json``, with the seconds of every repeat, means of five products.
+R-MAT graphs of GAP's parameters, packed by ``block_csr``, multiply panels through :class:`CudaProductKernels`: as a pattern,
+and with float32 and float64 values beside the same columns. cuSPARSE multiplies through CuPy: SpMV and SpMM with 8 columns,
+both types. Two yardsticks: a copy on the device, and uniform gathers of rows of 8 float32 from a panel of the matrix's height.
+Each scale is a result file, ``NAME-SCALE.json``, with the seconds of every repeat, means of five products.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-import cupy as cp
 import numpy as np
-from cupyx.scipy import sparse
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
-from ooc_chol.kernels.cuda.products import CudaProductKernels
+from benchmarks.running import Later, Options, Parser, event_seconds
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.pack import block_csr
 from ooc_chol.tasks.row_blocks import RowBlock, ValueKind
 
-RESULTS = Path(__file__).parent / "results" / "sparse"
+FOLDER = "sparse"
+cp, sparse, products = map(Later, ("cupy", "cupyx.scipy.sparse", "ooc_chol.kernels.cuda.products"))
 #: Kind of the values, precision, columns.
 CASES = [
     *((ValueKind.PATTERN, Precision.FDF, columns) for columns in (1, 2, 4, 8)),
@@ -63,30 +56,15 @@ class Held(NamedTuple):
     data: Any
 
 
-def seconds(run: Callable[[], Any], repeats: int, at_once: int = AT_ONCE) -> list[float]:
-    """Seconds of one call in each repeat, by events of the device; one call before is not counted."""
-    run()
-    found = []
-    for _ in range(repeats):
-        began, ended = cp.cuda.Event(), cp.cuda.Event()
-        began.record()
-        for _ in range(at_once):
-            run()
-        ended.record()
-        ended.synchronize()
-        found.append(1e-3 * cp.cuda.get_elapsed_time(began, ended) / at_once)
-    return found
-
-
 def yardsticks(n: int, repeats: int) -> dict[str, float]:
     """TB/s of a copy, both ways counted, and uniform gathers a second of rows of 8 float32 from n rows."""
     a = cp.zeros(COPY_BYTES, cp.uint8)
     b = cp.empty_like(a)
-    copy = min(seconds(lambda: cp.copyto(b, a), repeats))
+    copy = min(event_seconds(lambda: cp.copyto(b, a), repeats, AT_ONCE))
     x, rounds = cp.zeros((n, 8), cp.float32), 4
     kernel = cp.RawModule(code=_GATHER, options=("--std=c++17",)).get_function("gather")
     blocks = GATHERS // (8 * rounds) * 2 // 256
-    gather = min(seconds(lambda: kernel((blocks,), (256,), (x, np.uint32(n), np.uint32(rounds), x)), repeats))
+    gather = min(event_seconds(lambda: kernel((blocks,), (256,), (x, np.uint32(n), np.uint32(rounds), x)), repeats, AT_ONCE))
     return {"copy_bytes_per_second": 2 * COPY_BYTES / copy, "gathers_per_second": GATHERS / gather}
 
 
@@ -116,7 +94,10 @@ def cusparse_matrix(blocks: Sequence[Held], shape: tuple[int, int]) -> Any:
 def measured(blocks: Sequence[Held], precision: Precision, columns: int, n: int, repeats: int) -> tuple[list[float], Any, Any]:
     """Seconds of a product, x and A x."""
     most = max(held.block.segment_places for held in blocks)
-    kernels, stream = CudaProductKernels(precision, columns, most), SimpleNamespace(stream=cp.cuda.get_current_stream())
+    kernels, stream = (
+        products.CudaProductKernels(precision, columns, most),
+        SimpleNamespace(stream=cp.cuda.get_current_stream()),
+    )
     workspace = cp.empty(max(1, kernels.workspace_bytes(n)), cp.uint8)
     kernels.bind(n, workspace.data.ptr)
     x = cp.random.default_rng(1).random((n, columns)).astype(precision.storage)
@@ -126,7 +107,7 @@ def measured(blocks: Sequence[Held], precision: Precision, columns: int, n: int,
         for block, data in blocks:
             kernels.multiply(stream, block, data, x, y[block.rows.start : block.rows.stop])
 
-    return seconds(product, repeats), x, y
+    return event_seconds(product, repeats, AT_ONCE), x, y
 
 
 def cases(pattern: Sequence[Held], n: int, repeats: int) -> Iterator[dict[str, Any]]:
@@ -149,39 +130,31 @@ def cases(pattern: Sequence[Held], n: int, repeats: int) -> Iterator[dict[str, A
         for columns in (1, 8):
             x = cp.asfortranarray(cp.random.default_rng(1).random((n, columns)).astype(dtype))
             x = x[:, 0] if columns == 1 else x
-            found = seconds(lambda matrix=matrix, x=x: matrix @ x, repeats)
+            found = event_seconds(lambda matrix=matrix, x=x: matrix @ x, repeats, AT_ONCE)
             print(f"  cuSPARSE {np.dtype(dtype).name}, {columns} columns: {1e3 * min(found):.4g} ms", flush=True)
             yield {"peer": "cuSPARSE", "dtype": np.dtype(dtype).name, "columns": columns, "seconds": found}
         del matrix
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", required=True, help="beginning of the names of the result files")
-    parser.add_argument("--scales", nargs="+", type=int, default=[22, 25])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--block-bytes", default=None, help="bytes of a block; by default those of block_csr")
-    given = parser.parse_args(words)
-    for scale in given.scales:
-        with block_csr(oc.rmat(scale, seed=1), block_bytes=given.block_bytes) as a:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(scales=[22, 25], repeats=5, devices="cuda:0")
+    parser.add_argument("--block-bytes", help="bytes of a block (default: those of block_csr)")
+
+
+def run(options: Options) -> None:
+    """Measure every scale, a file each."""
+    for scale in options.scales:
+        with block_csr(oc.rmat(scale, seed=1), block_bytes=options.block_bytes) as a:
             blocks = [Held(block, cp.asarray(a.tier.stored((number, 0)))) for number, block in enumerate(a.blocks.blocks)]
             n, nnz = a.shape[0], a.nnz
         print(f"R-MAT of scale {scale}: {n:,} rows, {nnz:,} entries, {len(blocks)} blocks", flush=True)
         content = {
-            "case": f"{given.name}-{scale}",
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(True),
             "matrix": f"rmat({scale}, seed=1)",
             "n": n,
             "entries": nnz,
             "blocks": len(blocks),
-            **yardsticks(n, given.repeats),
-            "cases": list(cases(blocks, n, given.repeats)),
+            **yardsticks(n, options.repeats),
+            "cases": list(cases(blocks, n, options.repeats)),
         }
-        print(write_json(content, RESULTS / f"{given.name}-{scale}.json"), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        options.write(content, f"{options.name or 'in-core'}-{scale}")

@@ -1,41 +1,35 @@
 """Products with R-MAT graphs whose vertices are numbered by degree, in one run of rows or in stripes, beside those as drawn.
 
-    python benchmarks/sparse_order.py --name NAME [--devices cuda:0] [--scales 22 25] [--stripes 1 8 24 512] [--repeats 5]
-
-Every graph is packed in host memory and multiplied in core, by ``oc.multiplier``: seconds of a product are those between events,
-the least of all; beside them seconds of the processor, for hosts that others use, too. Then there are seconds of packing; of a
-call with X and Y on the host, which a matrix that keeps an order (``block_csr(order="degree")``) permutes; and the largest of the
-shares of 2 to 8 devices, times their number. Each scale is a result file, ``benchmarks/results/sparse/NAME-SCALE.json``.
+Every graph is packed in host memory and multiplied in core, by ``oc.multiplier``: seconds of a product are those between
+events, the least of all; beside them seconds of the processor, for hosts that others use, too. Then there are seconds of
+packing; of a call with X and Y on the host, which a matrix that keeps an order (``block_csr(order="degree")``) permutes; and
+the largest of the shares of 2 to 8 devices, times their number. Each scale is a result file, ``NAME-SCALE.json``.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser, both_seconds
 from ooc_chol.sparse.order import by_degree, count_into, inverse
 
-RESULTS = Path(__file__).parent / "results" / "sparse"
+FOLDER = "sparse"
 #: Precision and columns.
 CASES = [("FDF", 1), ("FDF", 8), ("DDD", 1), ("DDD", 4)]
 
 
 def packed(make: Callable[[], oc.BlockCSR]) -> tuple[oc.BlockCSR, float, float]:
     """A matrix, and the seconds of packing it, of the clock and of the processor."""
-    began, used = time.perf_counter(), time.process_time()
-    matrix = make()
-    return matrix, time.perf_counter() - began, time.process_time() - used
+    seconds, matrix = both_seconds(make)
+    return matrix, seconds["seconds"], seconds["processor_seconds"]
 
 
-def products(matrix: oc.BlockCSR, devices: str, repeats: int) -> Iterator[dict[str, Any]]:
+def products(matrix: oc.BlockCSR, devices: Any, repeats: int) -> Iterator[dict[str, Any]]:
     """Least seconds of products and of whole calls; of the processor, what three more products take in one call."""
     for precision, columns in CASES:
         x = np.random.default_rng(1).random((matrix.shape[1], columns))
@@ -79,7 +73,7 @@ def numbered(graph: oc.RandomGraph, stripes: Sequence[int]) -> Iterator[tuple[st
     yield 'block_csr(order="degree")', lambda: oc.block_csr(graph, order="degree")
 
 
-def cases(graph: oc.RandomGraph, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def cases(graph: oc.RandomGraph, given: Options) -> Iterator[dict[str, Any]]:
     """All numberings of a graph."""
     for name, make in numbered(graph, given.stripes):
         matrix, seconds, used = packed(make)
@@ -89,28 +83,14 @@ def cases(graph: oc.RandomGraph, given: argparse.Namespace) -> Iterator[dict[str
             yield {"numbering": name, **about, "products": list(products(matrix, given.devices, given.repeats))}
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--name", required=True, help="beginning of the names of the result files")
-    parser.add_argument("--devices", default="cuda:0")
-    parser.add_argument("--scales", nargs="+", type=int, default=[22, 25])
-    parser.add_argument("--stripes", nargs="+", type=int, default=[1, 8, 24, 512])
-    parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args(words)
-    for scale in given.scales:
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(devices="cuda:0", scales=[22, 25], stripes=[1, 8, 24, 512], repeats=5)
+
+
+def run(options: Options) -> None:
+    """Measure every scale, a file each."""
+    for scale in options.scales:
         graph = oc.rmat(scale, seed=1)
-        content = {
-            "case": f"{given.name}-{scale}",
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(given.devices.startswith("cuda")),
-            "matrix": graph.name,
-            "devices": given.devices,
-            "cases": list(cases(graph, given)),
-        }
-        print(write_json(content, RESULTS / f"{given.name}-{scale}.json"), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        content = {"matrix": graph.name, "devices": ",".join(options.devices), "cases": list(cases(graph, options))}
+        options.write(content, f"{options.name or 'order'}-{scale}")

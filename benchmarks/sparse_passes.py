@@ -1,23 +1,16 @@
 """Products with a packed sparse matrix, streamed and in core: seconds of a pass, bytes planned and executed, share of the link.
 
-    python benchmarks/sparse_passes.py NAME --scale 27 --passes 8GiB:1:FDF 16GiB:8:FDF 4GiB:1:FDF --devices cuda:0
-    python benchmarks/sparse_passes.py NAME --scale 25 --passes all:8:FDF all:1:FDF all:4:DDD --peers
-    python benchmarks/sparse_passes.py NAME --scale 27 --passes 8GiB:1:FDF 8GiB:1:FDF@2 --devices cuda:0,cuda:1 --trace NAME
-    python benchmarks/sparse_passes.py NAME --scale 20 --devices host:0 --passes all:1:DDD all:8:DDD --file scratch.oocsr
-
 The matrix, one of GAP's random graphs or a packed file, is packed once and in host memory for all passes: each is
-BUDGET:COLUMNS:PRECISION, with ``@2`` behind it on the first two of the devices; ``all`` is the budget of a free device. A pass is
-one product of ``Multiplier.apply(x, times=K)`` of a matrix divided by its longest row, timed by events on the devices; the first
-ones are not counted. Yardsticks of the same run: on GPUs copies of page-locked memory, on the host SciPy's product on one thread.
-``--file`` packs the matrix into a file, too, and multiplies from it with an eighth of its bytes as budget, once with its pages
-dropped from the system's cache before every pass and once with them there, beside reading the file. The result is
-``benchmarks/results/sparse/NAME.json``, written after each pass.
+BUDGET:COLUMNS:PRECISION, with ``@2`` behind it on the first two of the devices; ``all`` is the budget of a free device. A pass
+is one product of ``Multiplier.apply(x, times=K)`` of a matrix divided by its longest row, timed by events on the devices; the
+first ones are not counted. Yardsticks of the same run: on GPUs copies of page-locked memory, on the host SciPy's product on one
+thread. ``--file`` packs the matrix into a file, too, and multiplies from it with an eighth of its bytes as budget, once with
+its pages dropped from the system's cache before every pass and once with them there, beside reading the file.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,12 +25,12 @@ import xxhash
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
-from ooc_chol.config import format_bytes, parse_devices
+from benchmarks.running import Options, Parser, event_seconds, seconds_of
+from ooc_chol.config import format_bytes
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.sparse.rows import AbstractRows, Rows
 
-RESULTS = Path(__file__).parent / "results" / "sparse"
+FOLDER = "sparse"
 #: Random numbers that X repeats, and bytes that are read at once where a file is.
 DISTINCT, READ_BYTES = 1 << 20, 8 << 20
 #: Budget of a product from a file, as a part of its bytes beside vectors, and blocks in which such a file is packed.
@@ -154,17 +147,10 @@ def scipy_rates(matrix: oc.BlockCSR, columns: Sequence[int], repeats: int) -> li
     found = []
     for b in columns:
         x = columns_of(vectors(a.shape[1], b, np.dtype(np.float64)))
-        seconds = [timed(partial(a.__matmul__, x)) for _ in range(repeats + 1)][1:]
+        seconds = [seconds_of(partial(a.__matmul__, x))[0] for _ in range(repeats + 1)][1:]
         found.append({"peer": "SciPy on one thread", "columns": b, "seconds": seconds})
         print(f"  SciPy, {b} columns: {min(seconds):.3g} s", flush=True)
     return found
-
-
-def timed(run: Callable[[], object]) -> float:
-    """Seconds of a call."""
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
 
 
 def drop_pages(path: Path) -> None:
@@ -214,14 +200,14 @@ def cold_or_warm(run: Callable[[], object], path: Path, is_cold: bool) -> float:
     """Seconds of a call, before which the pages of the file are dropped."""
     if is_cold:
         drop_pages(path)
-    return timed(run)
+    return seconds_of(run)[0]
 
 
 def gpu_peers(matrix: oc.BlockCSR, repeats: int) -> Iterator[dict[str, Any]]:
     """Products of cuSPARSE through CuPy on the first GPU: SpMV and SpMM of 8 columns; what fails leaves its message."""
     import cupy as cp
-    from sparse_in_core import Held, cusparse_matrix, seconds, with_values
 
+    from benchmarks.sparse_in_core import AT_ONCE, Held, cusparse_matrix, with_values
     from ooc_chol.tasks.row_blocks import ValueKind
 
     def held() -> list[Any]:
@@ -236,7 +222,7 @@ def gpu_peers(matrix: oc.BlockCSR, repeats: int) -> Iterator[dict[str, Any]]:
             try:
                 a = cusparse_matrix(held(), matrix.shape).astype(dtype, copy=False)
                 x = cp.asarray(vectors(matrix.shape[1], columns, np.dtype(dtype)), order="F")
-                found = seconds(partial(a.__matmul__, columns_of(x)), repeats)
+                found = event_seconds(partial(a.__matmul__, columns_of(x)), repeats, AT_ONCE)
                 print(f"  cuSPARSE {about['dtype']}, {columns} columns: {1e3 * min(found):.4g} ms", flush=True)
                 yield about | {"seconds": found}
                 del a, x
@@ -287,28 +273,7 @@ def same_bits(passes: Sequence[dict[str, Any]]) -> dict[str, bool]:
     return {name: len(hashes) == 1 for name, hashes in found.items()}
 
 
-def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
-    made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("name", help="of the result file")
-    made.add_argument("--scale", type=int, default=22)
-    made.add_argument("--graph", choices=("rmat", "urand"), default="rmat")
-    made.add_argument("--seed", type=int, default=1)
-    made.add_argument("--order", choices=("degree",), help="numbers of the graph's vertices")
-    made.add_argument("--values", choices=("pattern", "float32", "float64"), default="pattern", help="of the graph's entries")
-    made.add_argument("--matrix", type=Path, help="a packed file, read into memory, in place of a graph")
-    made.add_argument("--block-bytes", help="bytes of a block (default: block_csr's)")
-    made.add_argument("--devices", type=parse_devices, help="all that passes may use (default: all GPUs, else the host)")
-    made.add_argument("--passes", nargs="*", type=pass_case, default=[], metavar="BUDGET:COLUMNS:PRECISION[@DEVICES]")
-    made.add_argument("--times", type=int, default=12, help="products that are timed")
-    made.add_argument("--repeats", type=int, default=5, help="of yardsticks and of passes from a file")
-    made.add_argument("--peers", action="store_true", help="cuSPARSE through CuPy, or SciPy on one thread")
-    made.add_argument("--trace", type=Path, help="beginning of names for a trace of three products of each setting")
-    made.add_argument("--file", type=Path, help="file to write and to multiply from; it is removed")
-    return made
-
-
-def measured(given: argparse.Namespace, names: Sequence[str], matrix: oc.BlockCSR, content: dict[str, Any]) -> None:
+def measured(given: Options, names: Sequence[str], matrix: oc.BlockCSR, content: dict[str, Any]) -> None:
     """Everything that was asked for, written as it comes."""
     on_gpus = not device_kind(names[0]).is_in_host_memory
     passes: list[dict[str, Any]] = content["passes"]
@@ -317,7 +282,7 @@ def measured(given: argparse.Namespace, names: Sequence[str], matrix: oc.BlockCS
         trace = None if any(len(each["devices"]) == case.n_devices for each in passes) else trace  # one of so many devices
         passes.append(measure_pass(matrix, case, names, given.times, trace))
         add_shares(passes[-1], content)
-        write(content, given.name)
+        write(content, given)
     if given.peers:
         widths = sorted({case.columns for case in given.passes})
         if not on_gpus:
@@ -325,12 +290,12 @@ def measured(given: argparse.Namespace, names: Sequence[str], matrix: oc.BlockCS
         else:
             is_larger = matrix.nnz > np.iinfo(np.int32).max
             content["peers"] = list(beyond_int32(matrix) if is_larger else gpu_peers(matrix, given.repeats))
-        write(content, given.name)
+        write(content, given)
     for case in (case for case in given.passes if given.file is not None and case.n_devices == 1):
         for found in from_file(matrix, given.file, case, names, given.repeats):
             passes.append(found)
             add_shares(found, content)
-            write(content, given.name)
+            write(content, given)
     if given.file is not None:
         given.file.unlink(missing_ok=True)
 
@@ -357,32 +322,43 @@ def alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return bool(one["columns"] == other["columns"] and one["precision"] == other["precision"])
 
 
-def write(content: dict[str, Any], name: str) -> None:
+def write(content: dict[str, Any], options: Options) -> None:
     """The result file as far as it is known."""
     content["same_bits"] = same_bits(content["passes"])
-    write_json(content, RESULTS / f"{name}.json")
+    options.write(content)
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure what the command line asks for."""
-    given = parser().parse_args(words)
-    names = resolve_devices(given.devices)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(scale=22, seed=1, devices=None)
+    parser.add_argument("--graph", choices=("rmat", "urand"), default="rmat")
+    parser.add_argument("--order", choices=("degree",), help="numbers of the graph's vertices")
+    parser.add_argument("--values", choices=("pattern", "float32", "float64"), default="pattern", help="of the graph's entries")
+    parser.add_argument("--matrix", type=Path, help="a packed file, read into memory, in place of a graph")
+    parser.add_argument("--block-bytes", help="bytes of a block (default: block_csr's)")
+    parser.add_argument("--passes", nargs="*", type=pass_case, default=[], metavar="BUDGET:COLUMNS:PRECISION[@DEVICES]")
+    parser.add_argument("--times", type=int, default=12, help="products that are timed")
+    parser.add_argument("--repeats", type=int, default=5, help="of yardsticks and of passes from a file")
+    parser.add_argument("--peers", action="store_true", help="cuSPARSE through CuPy, or SciPy on one thread")
+    parser.add_argument("--trace", type=Path, help="beginning of names for a trace of three products of each setting")
+    parser.add_argument("--file", type=Path, help="file to write and to multiply from; it is removed")
+
+
+def run(options: Options) -> None:
+    """Pack the matrix, and multiply."""
+    names = options.devices = resolve_devices(options.devices)
     on_gpus = not device_kind(names[0]).is_in_host_memory
-    graph = {"rmat": oc.rmat, "urand": oc.urand}[given.graph]
-    source: Any = oc.block_csr(given.matrix) if given.matrix else graph(given.scale, seed=given.seed, order=given.order)
-    if given.values != "pattern":
-        source = Valued(source, np.dtype(given.values))
+    graph = {"rmat": oc.rmat, "urand": oc.urand}[options.graph]
+    source: Any = oc.block_csr(options.matrix) if options.matrix else graph(options.scale, seed=options.seed, order=options.order)
+    if options.values != "pattern":
+        source = Valued(source, np.dtype(options.values))
     began = time.perf_counter()
-    with closing(oc.HostMemory()) as memory, oc.block_csr(source, store=memory, block_bytes=given.block_bytes) as matrix:
+    with closing(oc.HostMemory()) as memory, oc.block_csr(source, store=memory, block_bytes=options.block_bytes) as matrix:
         seconds = time.perf_counter() - began
         print(f"packed in {seconds:.1f} s", matrix.info(), sep="\n", flush=True)
         content: dict[str, Any] = {
-            "case": given.name,
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(on_gpus),
             "devices": list(names),
-            "matrix": str(given.matrix or source.name),
+            "matrix": str(options.matrix or source.name),
             "n": matrix.shape[0],
             "entries": matrix.nnz,
             "blocks": len(matrix.blocks.blocks),
@@ -394,10 +370,6 @@ def main(words: Sequence[str] | None = None) -> None:
             "peers": [],
         }
         print(f"  link: {content['link_bytes_per_second']}", flush=True)
-        write(content, given.name)
-        measured(given, names, matrix, content)
-    print(f"same bits: {content['same_bits']}", RESULTS / f"{given.name}.json", sep="\n")
-
-
-if __name__ == "__main__":
-    main()
+        write(content, options)
+        measured(options, names, matrix, content)
+    print(f"same bits: {content['same_bits']}")

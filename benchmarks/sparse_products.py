@@ -1,8 +1,6 @@
 """Products of a packed R-MAT graph in core on the host, beside SciPy's product on one thread, numba's loops and torch's CSR.
 
-    python benchmarks/sparse_products.py [--scale 20] [--threads 2] [--repeats 9] [--output benchmarks/results/sparse]
-
-Writes one JSON file. A round measures every case once, so that a machine whose speed drifts treats them alike; what is compared
+A round measures every case once, so that a machine whose speed drifts treats them alike; what is compared
 is the best of all rounds. SciPy's own compiled product on ``threads`` equal shares of the rows, in as many threads, tells what
 the machine has to give at the time: on a machine that others use too it may be no more than one thread's. numba and torch are
 measured where they are installed.
@@ -10,15 +8,10 @@ measured where they are installed.
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import importlib.metadata
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +19,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser, both_seconds, versions
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
 from ooc_chol.scipy_modules import sparse_tools
@@ -35,6 +28,7 @@ from ooc_chol.sparse.pack import block_csr
 from ooc_chol.tasks.row_blocks import ValueKind
 from ooc_chol.team import ThreadTeam, cores
 
+FOLDER = "sparse"
 #: What our rates are promised to be, as a share of threads times SciPy's rate on one of them.
 BAR = 0.8
 COLUMNS = (1, 8)
@@ -136,11 +130,10 @@ def best_of(cases: dict[str, Case], repeats: int) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {name: {"seconds": [], "processor_seconds": []} for name in cases}
     for repeat in range(repeats + 1):
         for name, run in cases.items():
-            wall, processor = time.perf_counter(), time.process_time()
-            run()
+            seconds, _ = both_seconds(run)
             if repeat:  # the first warms up
-                found[name]["seconds"].append(time.perf_counter() - wall)
-                found[name]["processor_seconds"].append(time.process_time() - processor)
+                for each, taken in seconds.items():
+                    found[name][each].append(taken)
     return found
 
 
@@ -196,25 +189,13 @@ def with_rates(found: dict[str, dict[str, Any]], name: str, about: dict[str, Any
     return line
 
 
-def versions() -> dict[str, str | None]:
-    """Versions of the peers; None where one is not installed."""
-    found: dict[str, str | None] = {}
-    for name in PEERS:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(scale=20, threads=cores(), repeats=9)
 
 
-def main() -> None:
-    """Measure and write the result file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=cores())
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results/sparse")
-    options = parser.parse_args()
+def run(options: Options) -> dict[str, Any]:
+    """Measure every width."""
     print(f"R-MAT of scale {options.scale}, {options.threads} threads, best of {options.repeats}", flush=True)
     with block_csr(oc.rmat(options.scale, devices="host:0")) as pattern:
         graph = pattern.tocsr()
@@ -223,13 +204,9 @@ def main() -> None:
         shares = [f"{line[key]:.2f} {key.replace('_', ' ')}" for key in line if key.startswith("share")]
         rate = line.get("million_entries_per_second")
         print(f"b = {line['columns']}  {line['name']:24} {line.get('error') or f'{rate:6.0f} M/s'}  {', '.join(shares)}")
-    name = f"host-products-{options.scale}"
-    content = {
-        "case": name,
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(False),
-        "peers": versions(),
+    options.name = options.name or f"host-products-{options.scale}"
+    return {
+        "peers": versions(*PEERS),
         "graph": f"rmat({options.scale})",
         "n": graph.shape[0],
         "entries": int(graph.nnz),
@@ -238,8 +215,3 @@ def main() -> None:
         "bar": BAR,
         "lines": lines,
     }
-    print(write_json(content, options.output / f"{name}.json"))
-
-
-if __name__ == "__main__":
-    main()

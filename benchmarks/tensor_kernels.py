@@ -1,92 +1,34 @@
 """Kernels of graph-tensor imputation: a threshold step by each route and the transforms, beside peers.
 
-    python benchmarks/tensor_kernels.py --name NAME [--device cuda:0] [--sizes 4039x50x50 2100x64x64 500x512x512] [--repeats 5]
-
-Slices are of rank 6 with noise; lambda is 0.01 of the largest singular value, 20 times the noise's. "subspace" is timed on slices
-that differ from those of its warm start by 1e-4 of their norm, as from one inner step to the next, and the share of slices that
-took the full route is told. Peers are, on a GPU, CuPy's and torch's (where that is installed) batched ``eigh`` in float64 and
-``svd`` of the slices as they are, and each of cuSOLVER's batched routines, of which the rule in ``tensor_sizes.py`` takes one by
-order (Jacobi's up to order 128, above which it takes too long); on the host NumPy's. The transform is forward and inverse of all
-panels with a random orthonormal basis of all vertices, in each precision. One result file,
-``benchmarks/results/tensors/NAME.json``, has the seconds of every repeat. Peers that take one slice after the other get at most
-as many numbers as 2,100 slices of 64 x 64 have, and their size says so.
+Slices are of rank 6 with noise; lambda is 0.01 of the largest singular value, 20 times the noise's. "subspace" is timed on
+slices that differ from those of its warm start by 1e-4 of their norm, as from one inner step to the next, and the share of
+slices that took the full route is told. Peers are, on a GPU, CuPy's and torch's (where that is installed) batched ``eigh`` in
+float64 and ``svd`` of the slices as they are, and each of cuSOLVER's batched routines, of which the rule in ``tensor_sizes.py``
+takes one by order (Jacobi's up to order 128, above which it takes too long); on the host NumPy's. The transform is forward and
+inverse of all panels with a random orthonormal basis of all vertices, in each precision. Peers that take one slice after the
+other get at most as many numbers as 2,100 slices of 64 x 64 have, and their size says so.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.places import Place, place_of
+from benchmarks.running import Options, Parser
 from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, TensorShape
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
 
-RESULTS = Path(__file__).parent / "results" / "tensors"
+FOLDER = "tensors"
 SIZES = ("4039x50x50", "2100x64x64", "500x512x512")
 RANK, NOISE, CHANGE, LAMBDA = 6, 5e-4, 1e-4, 0.01
 #: Numbers of the slices that a peer which does one after the other gets at most.
 MOST_SVD = 2100 * 64 * 64
 MOST_JACOBI = 128
-
-
-class Gpu:
-    """The current GPU: arrays of CuPy, seconds by events."""
-
-    def __init__(self) -> None:
-        import cupy as cp
-
-        self.xp, self.stream = cp, SimpleNamespace(stream=cp.cuda.Stream.null, name="compute")
-
-    def seconds(self, run: Callable[[], Any], repeats: int, before: Callable[[], Any] = lambda: None) -> list[float]:
-        """Seconds of each call but a first one; ``before`` each is not counted."""
-        cp, found = self.xp, []
-        for _ in range(repeats + 1):
-            before()
-            cp.cuda.Device().synchronize()
-            began, ended = cp.cuda.Event(), cp.cuda.Event()
-            began.record()
-            run()
-            ended.record()
-            ended.synchronize()
-            found.append(1e-3 * cp.cuda.get_elapsed_time(began, ended))
-        return found[1:]
-
-    def address(self, array: Any) -> int:
-        """Where an array lies."""
-        return int(array.data.ptr)
-
-
-class Host:
-    """The host: arrays of NumPy, seconds of wall clock."""
-
-    def __init__(self) -> None:
-        self.xp, self.stream = np, SimpleNamespace(enqueue=lambda operation: operation())
-
-    def seconds(self, run: Callable[[], Any], repeats: int, before: Callable[[], Any] = lambda: None) -> list[float]:
-        """Seconds of each call but a first one; ``before`` each is not counted."""
-        found = []
-        for _ in range(repeats + 1):
-            before()
-            began = time.perf_counter()
-            run()
-            found.append(time.perf_counter() - began)
-        return found[1:]
-
-    def address(self, array: Any) -> int:
-        """Where an array lies."""
-        return int(array.ctypes.data)
-
-
-Machine = Gpu | Host
 
 
 def told(what: dict[str, Any], seconds: list[float]) -> dict[str, Any]:
@@ -106,14 +48,14 @@ def slices_of(count: int, m: int, n: int) -> tuple[Any, Any, float]:
     return first, second, LAMBDA * largest
 
 
-def bound(of: Machine, kernels: Any) -> Any:
+def bound(of: Place, kernels: Any) -> Any:
     """A workspace, which the kernels take."""
     workspace = of.xp.zeros(max(256, kernels.workspace_bytes(0)), np.uint8)
     kernels.bind(0, of.address(workspace))
     return workspace
 
 
-def thresholds(of: Machine, given: argparse.Namespace, count: int, m: int, n: int) -> Iterator[dict[str, Any]]:
+def thresholds(of: Place, given: Options, count: int, m: int, n: int) -> Iterator[dict[str, Any]]:
     """A step by each route."""
     xp, (first, second, lam) = of.xp, slices_of(count, m, n)
     before, after = xp.asarray(first), xp.asarray(second)
@@ -140,7 +82,7 @@ def thresholds(of: Machine, given: argparse.Namespace, count: int, m: int, n: in
         del workspace
 
 
-def peers(of: Machine, given: argparse.Namespace, count: int, m: int, n: int) -> Iterator[dict[str, Any]]:
+def peers(of: Place, given: Options, count: int, m: int, n: int) -> Iterator[dict[str, Any]]:
     """Eigenpairs of Gram matrices, and SVD, by libraries."""
     xp, first = of.xp, slices_of(count, m, n)[0]
     x = xp.asarray(first)
@@ -150,13 +92,13 @@ def peers(of: Machine, given: argparse.Namespace, count: int, m: int, n: int) ->
     few = x[: max(1, min(count, MOST_SVD // (m * n)))]
     found = of.seconds(lambda: xp.linalg.svd(few, full_matrices=False), given.repeats)
     yield told({"peer": f"{library} svd", "size": f"{len(few)}x{m}x{n}"}, found)
-    if isinstance(of, Gpu):
+    if of.on_gpu:
         yield from routines(of, given, gram)
         if find_spec("torch") is not None:
             yield from torch_peers(of, given, gram, few)
 
 
-def routines(of: Gpu, given: argparse.Namespace, gram: Any) -> Iterator[dict[str, Any]]:
+def routines(of: Place, given: Options, gram: Any) -> Iterator[dict[str, Any]]:
     """Batched routines of cuSOLVER, groups as the kernels have them."""
     from ooc_chol.kernels.cuda.eigenpairs import BatchedEigenpairs
     from ooc_chol.kernels.cuda.tensor_sizes import eigen_bytes
@@ -179,7 +121,7 @@ def routines(of: Gpu, given: argparse.Namespace, gram: Any) -> Iterator[dict[str
         pairs.close()
 
 
-def torch_peers(of: Gpu, given: argparse.Namespace, gram: Any, few: Any) -> Iterator[dict[str, Any]]:
+def torch_peers(of: Place, given: Options, gram: Any, few: Any) -> Iterator[dict[str, Any]]:
     """The same by torch."""
     import torch
 
@@ -200,7 +142,7 @@ def torch_peers(of: Gpu, given: argparse.Namespace, gram: Any, few: Any) -> Iter
     yield told({"peer": "torch svd", "size": "x".join(map(str, few.shape))}, found)
 
 
-def transforms(of: Machine, given: argparse.Namespace, count: int, m: int, n: int) -> Iterator[dict[str, Any]]:
+def transforms(of: Place, given: Options, count: int, m: int, n: int) -> Iterator[dict[str, Any]]:
     """All panels, forward and inverse."""
     xp, width = of.xp, m * n
     basis = xp.linalg.qr(xp.asarray(np.random.default_rng(1).standard_normal((count, count))))[0]
@@ -224,37 +166,19 @@ def transforms(of: Machine, given: argparse.Namespace, count: int, m: int, n: in
         del workspace
 
 
-def main() -> None:
-    """Time all sizes and write the file."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--device", default="cuda:0", choices=("cuda:0", "host:0"))
-    parser.add_argument("--sizes", nargs="+", default=SIZES)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    of: Machine = Host() if given.device == "host:0" else Gpu()
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(devices="cuda:0", sizes=list(SIZES), repeats=5, threads=1)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Time all sizes."""
+    of = place_of(options.device)
     cases: list[dict[str, Any]] = []
-    for size in given.sizes:
+    for size in options.sizes:
         count, m, n = map(int, size.split("x"))
         print(size, flush=True)
         for timed in (thresholds, peers, transforms):
-            cases += timed(of, given, count, m, n)
-    content = {
-        "benchmark": "tensor_kernels",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "commit": commit(),
-        "machine": machine(isinstance(of, Gpu)),
-        "device": given.device,
-        "threads": given.threads,
-        "repeats": given.repeats,
-        "lambda": LAMBDA,
-        "noise": NOISE,
-        "change": CHANGE,
-        "cases": cases,
-    }
-    print(write_json(content, RESULTS / f"{given.name}.json"), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+            cases += timed(of, options, count, m, n)
+    about = {"benchmark": "tensor_kernels", "device": options.device, "threads": options.threads, "repeats": options.repeats}
+    return about | {"lambda": LAMBDA, "noise": NOISE, "change": CHANGE, "cases": cases}

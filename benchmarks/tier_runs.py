@@ -1,13 +1,10 @@
 """Whole runs of a tier of tests, alone on the machine and beside busy loops: seconds, processor, and what failed.
 
-    python benchmarks/tier_runs.py --tier commit --runs 5 --loads 0 6
-
-writes ``results/house/tests-commit.json``. Runs are in turn: one alone, one beside six loops. ``--append`` goes on with the file.
+Runs are in turn: one alone, one beside six loops.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,8 +13,9 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "house"
+from benchmarks.running import ROOT, Options, Parser, head
+
+FOLDER = "house"
 
 
 def measured(tier: str, processes: int, load: int, options: list[str]) -> dict[str, object]:
@@ -27,41 +25,27 @@ def measured(tier: str, processes: int, load: int, options: list[str]) -> dict[s
             busy = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
             stack.callback(busy.kill)
         told = Path(folder) / "run.json"
-        command = [
-            sys.executable,
-            "-m",
-            "tests.run",
-            "--tier",
-            tier,
-            "--processes",
-            str(processes),
-            "--json",
-            str(told),
-            *options,
-        ]
+        words = ["--tier", tier, "--processes", str(processes), "--json", str(told), *options]
+        command = [sys.executable, "-m", "tests.run", *words]
         status = subprocess.run(command, cwd=ROOT, check=False).returncode
         return {"load": load, "status": status, **json.loads(told.read_text(encoding="utf-8"))}
 
 
-def main() -> None:
-    """Run, and write the file after each run."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tier", default="commit")
-    parser.add_argument("--runs", type=int, default=5)
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.takes(tier="commit", runs=5, processes=(os.cpu_count() or 1) + 1)
     parser.add_argument("--loads", type=int, nargs="+", default=[0, 6], help="busy processes beside a run, in turn")
     parser.add_argument("--append", action="store_true", help="keep the runs that the file has")
-    parser.add_argument("--processes", type=int, default=(os.cpu_count() or 1) + 1)
-    given, options = parser.parse_known_args()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    file = RESULTS / f"tests-{given.tier}.json"
-    found: dict[str, object] = {"case": f"tests-{given.tier}", "cores": os.cpu_count()}
-    runs = json.loads(file.read_text(encoding="utf-8"))["runs"] if given.append and file.exists() else []
-    for _ in range(given.runs):
-        for load in given.loads:
-            runs.append({"commit": commit, **measured(given.tier, given.processes, load, options)})
-            RESULTS.mkdir(parents=True, exist_ok=True)
-            file.write_text(json.dumps(found | {"runs": runs}, indent=1) + "\n", encoding="utf-8")
+    parser.add_argument("--words", nargs="+", default=[], help="files of tests, in place of all")
 
 
-if __name__ == "__main__":
-    main()
+def run(options: Options) -> None:
+    """Run, and write the file after each run."""
+    options.name = options.name or f"tests-{options.tier}"
+    file = options.output / f"{options.name}.json"
+    runs = json.loads(file.read_text(encoding="utf-8"))["runs"] if options.append and file.exists() else []
+    for _ in range(options.runs):
+        for load in options.loads:
+            found = measured(options.tier, options.processes, load, options.words)
+            runs.append({"commit": head("")["commit"], **found})
+            options.write({"cores": os.cpu_count(), "runs": runs})

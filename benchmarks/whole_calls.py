@@ -1,31 +1,26 @@
 """Whole calls, from the matrix as the user has it to the factor where the user wants it, beside what others take for the same.
 
-    python benchmarks/whole_calls.py CASE [CASE ...] [--sizes N ...] [--repeats 5] [--case NAME]
-
 Cases: ``cupy``, a CuPy array whose L stays on the GPU, beside ``cupy.linalg.cholesky``, and from 46,341 on cuSOLVER's 64-bit
 call on a copy; ``numpy``, a NumPy array whose L comes back to the host, beside CuPy's round trip and LAPACK; ``host``, the same
 on the host alone, beside LAPACK; ``function``, a tile function whose L goes to the host, beside the same matrix made whole and
 factored by cuSOLVER. Ours and the others take turns, and everything is warm but for the first call, which is told apart. Each
-case prints a JSON line a size, and with --case all lines go to ``benchmarks/results/wall/NAME.json``.
+case prints a JSON line a size.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
+from benchmarks.running import Options, Parser
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.bench.results import commit, machine, write_json
 
-RESULTS = Path(__file__).parent / "results" / "wall"
+FOLDER = "wall"
 SIZES = {
     "cupy": (64, 512, 2048, 4096, 8192, 16384, 32768, 65536),
     "numpy": (64, 512, 2048, 4096, 8192, 16384, 32768),
@@ -206,24 +201,18 @@ def made_and_factored(n: int) -> None:
 CASES = {"cupy": cupy_case, "numpy": numpy_case, "host": host_case, "function": function_case}
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure the cases that are named."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
     parser.add_argument("cases", nargs="+", choices=tuple(CASES))
     parser.add_argument("--sizes", type=int, nargs="+")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--case", help="name of the result file; none is written without it")
+    parser.takes(repeats=5)
     oc.FactorOptions.add_arguments(parser)
-    arguments = parser.parse_args(words)
-    given = oc.FactorOptions.from_arguments(arguments).keywords()
-    defaults = oc.FactorOptions().keywords()
-    options = {name: value for name, value in given.items() if value != defaults[name]}
-    lines = [CASES[case](n, arguments.repeats, options) for case in arguments.cases for n in arguments.sizes or SIZES[case]]
-    if arguments.case is not None:
-        about = {"commit": commit(), "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
-        about |= {"machine": machine(arguments.cases != ["host"]), "options": {k: str(v) for k, v in options.items()}}
-        print(write_json({"case": arguments.case, **about, "lines": lines}, RESULTS / f"{arguments.case}.json"))
 
 
-if __name__ == "__main__":
-    main()
+def run(options: Options) -> dict[str, Any]:
+    """Measure the cases that are named."""
+    given, defaults = oc.FactorOptions.from_arguments(options).keywords(), oc.FactorOptions().keywords()
+    how = {name: value for name, value in given.items() if value != defaults[name]}
+    lines = [CASES[case](n, options.repeats, how) for case in options.cases for n in options.sizes or SIZES[case]]
+    options.devices = ("host:0",) if options.cases == ["host"] else ("cuda:0",)
+    return {"options": {k: str(v) for k, v in how.items()}, "lines": lines}

@@ -1,44 +1,32 @@
 """Tiles of L to a folder of this machine and back, from one thread: our Zarr groups, a factor file, and Zarr's own calls.
 
-    python benchmarks/zarr_tiles.py [--n 8192] [--tile-sizes 512 2048] [--repeats 7] [--folder DIR] [--case NAME]
-
 All write the same tiles of random numbers, one after the other, and read them again from the system's cache into memory that is
-there; nothing waits for the disk. Zarr's own array has the chunks and the codecs of ours, and is given or asked for one chunk at
-a time. Ways take turns. Each prints a JSON line, and with --case all go to ``benchmarks/results/cluster/NAME.json``: bytes per
-second of each repeat, the best and the median of them, and how busy the machine was with other work.
+there; nothing waits for the disk. Zarr's own array has the chunks and the codecs of ours, and is given or asked for one chunk
+at a time. Ways take turns. A line has bytes per second of each repeat, the best and the median of them, and how busy the
+machine was with other work.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
 import json
 import os
 import shutil
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ooc_chol.bench.results import commit, machine, write_json
+from benchmarks.running import Options, Parser, seconds_of
 from ooc_chol.dense.stores.choice import create_kept, open_kept
 from ooc_chol.tasks.tiling import TileGrid
 
-RESULTS = Path(__file__).parent / "results" / "cluster"
+FOLDER = "cluster"
 #: Each way, and the name of what it makes.
 WAYS = {"group": "L.zarr", "file": "L.ooc", "zarr": "plain.zarr"}
 Tile = np.ndarray
-
-
-def seconds_of(call: Callable[[], None]) -> float:
-    """Seconds of a call."""
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def ours(place: Path, grid: TileGrid, tile: Tile, out: Tile) -> Iterator[float]:
@@ -49,7 +37,7 @@ def ours(place: Path, grid: TileGrid, tile: Tile, out: Tile) -> Iterator[float]:
         for index in grid.tiles():
             store.write(index, tile)
 
-    yield seconds_of(write)
+    yield seconds_of(write)[0]
     store.complete()
     store.close()
     found = open_kept(place)
@@ -58,7 +46,7 @@ def ours(place: Path, grid: TileGrid, tile: Tile, out: Tile) -> Iterator[float]:
         for index in grid.tiles():
             found.read(index, out)
 
-    yield seconds_of(read)
+    yield seconds_of(read)[0]
     found.close()
 
 
@@ -77,14 +65,14 @@ def plain(place: Path, grid: TileGrid, tile: Tile, out: Tile) -> Iterator[float]
         for part in parts:
             array[part] = tile
 
-    yield seconds_of(write)
+    yield seconds_of(write)[0]
     found = zarr.open_array(place, mode="r")
 
     def read() -> None:
         for part in parts:
             out[...] = found[part]
 
-    yield seconds_of(read)
+    yield seconds_of(read)[0]
 
 
 def line(nb: int, way: str, nbytes: int, seconds: list[tuple[float, float]]) -> dict[str, Any]:
@@ -112,35 +100,25 @@ def measured(n: int, nb: int, repeats: int, folder: Path) -> list[dict[str, Any]
     return [line(nb, way, grid.n_tiles * tile.nbytes, seconds[way]) for way in WAYS]
 
 
-def main() -> None:
-    """Run all."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
     parser.add_argument("--n", type=int, default=8192, help="a multiple of all orders of tiles")
-    parser.add_argument("--tile-sizes", type=int, nargs="+", default=[512, 2048])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--case")
-    asked = parser.parse_args()
+    parser.takes(tile_sizes=[512, 2048], repeats=7, folder=Path)
+
+
+def run(options: Options) -> dict[str, Any]:
+    """Run all."""
     load, lines = os.getloadavg()[0], []
-    for nb in asked.tile_sizes:
-        if asked.n % nb:
-            parser.error(f"--n {asked.n} is no multiple of {nb}: all tiles are to be of one shape")
-        with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-            lines += measured(asked.n, nb, asked.repeats, Path(folder))
+    for nb in options.tile_sizes:
+        if options.n % nb:
+            raise ValueError(f"--n {options.n} is no multiple of {nb}: all tiles are to be of one shape")
+        with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+            lines += measured(options.n, nb, options.repeats, Path(folder))
         for each in lines[-len(WAYS) :]:
             print(json.dumps(each), flush=True)
-    if asked.case:
-        head = {
-            "case": asked.case,
-            "commit": commit(),
-            "machine": machine(with_gpus=False),
-            "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "what": "tiles from and to the system's cache, one thread",
-            "load_before": load,  # processes that wanted a core: above 0 the machine was busy with other work
-            "n": asked.n,
-        }
-        write_json({**head, "lines": lines}, RESULTS / f"{asked.case}.json")
-
-
-if __name__ == "__main__":
-    main()
+    return {
+        "what": "tiles from and to the system's cache, one thread",
+        "load_before": load,  # processes that wanted a core: above 0 the machine was busy with other work
+        "n": options.n,
+        "lines": lines,
+    }

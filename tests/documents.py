@@ -101,9 +101,7 @@ def run_command(line: str, *, is_run: bool) -> None:
         named = re.fullmatch(r"\.(?:\[([\w,]+)\])?", words[3])
         assert named is not None and set((named[1] or "").split(",")) - {""} <= set(extras), line
     else:
-        assert program == "python" and not is_run, line
-        script = read(ROOT / words[0])
-        assert all(f'"{word}"' in script for word in words if word.startswith("--")), line
+        raise AssertionError(f"nothing reads {line!r}")
 
 
 def parse(words: Sequence[str]) -> int:

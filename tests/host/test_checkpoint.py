@@ -65,8 +65,9 @@ def begun(path: Path, a=A, calls: int = 62, **options) -> Path:
 def test_kills_at_random_moments_are_gone_on_from_to_the_same_bits(kills, tmp_path):
     """Every engine with as many kills; what ends a child is SIGKILL at any time, or in the middle of a write."""
     told = tmp_path / "kills.json"
-    words = [sys.executable, ROOT / "benchmarks/kills.py", "--kills", str(kills), "--seed", "1", "--output", told]
-    done = subprocess.run(words, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, check=False)
+    words = ["kills", "--kills", str(kills), "--seed", "1", "--name", "kills", "--output", tmp_path]
+    command = [sys.executable, "-m", "benchmarks", *words]
+    done = subprocess.run(command, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(told.read_text(encoding="utf-8"))
     assert found["kills"] >= kills and found["wrong"] == 0

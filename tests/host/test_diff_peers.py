@@ -1,28 +1,18 @@
-"""What benchmarks/diff_peers.py measures is right: results beside SciPy's, gradients beside differences, failures in words."""
+"""What the case diff_peers measures is right: results beside SciPy's, gradients beside differences, failures in words."""
 
 from __future__ import annotations
-
-import importlib.util
 
 import numpy as np
 import pytest
 
-from tests.documents import ROOT
+from benchmarks import diff_peers as peers
+from benchmarks.running import apart
 
 pytestmark = [pytest.mark.host, pytest.mark.package("torch")]
 
 
-@pytest.fixture(scope="module")
-def peers():
-    """The module of the benchmark."""
-    spec = importlib.util.spec_from_file_location("diff_peers", ROOT / "benchmarks/diff_peers.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("operation", ["spmv", "spmm", "spgemm", "add", "triangular", "solve"])
-def test_our_operations_and_gradients_are_right_on_lines_and_squares(peers, operation):
+def test_our_operations_and_gradients_are_right_on_lines_and_squares(operation):
     names = []
     for name, case in peers.cases(operation, [400]):
         names.append(name)
@@ -32,7 +22,7 @@ def test_our_operations_and_gradients_are_right_on_lines_and_squares(peers, oper
     assert names == ["line", "square"]
 
 
-def test_a_wrong_gradient_is_seen(peers):
+def test_a_wrong_gradient_is_seen():
     (_, case), *_ = peers.cases("spmv", [400])
     gradient = np.ones(case.matrix.nnz)
     assert peers.slope_error(case, case.matrix.data, gradient) > 1e-3
@@ -41,7 +31,7 @@ def test_a_wrong_gradient_is_seen(peers):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-def test_what_torch_cannot_is_said_in_its_own_words(peers):
+def test_what_torch_cannot_is_said_in_its_own_words():
     (_, case), *_ = peers.cases("spgemm", [400])
     found = peers.measure("torch", case)
     assert found["forward"]["error"] < 1e-12
@@ -49,10 +39,7 @@ def test_what_torch_cannot_is_said_in_its_own_words(peers):
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_process_that_ends_early_leaves_a_word(peers):
+def test_a_process_that_ends_early_leaves_a_word():
     """A twentieth of a second is not enough to start Python and import torch."""
-    import argparse
-
-    options = argparse.Namespace(sizes=[400], memory=8, seconds=0.05)
-    (row,) = peers.watched("ours-torch", "spmv", options)
-    assert row["failed"] == "the process was ended after 0.05 seconds" and row["peer"] == "ours-torch"
+    found = apart(peers.one, "ours-torch", "spmv", "line", 400, 8, seconds=0.05)
+    assert found == {"failed": "not done in 0.05 s"}

@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "first_call.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.usefixtures("processes")
 def test_every_process_is_a_line_and_leaves_nothing_in_the_users_caches(tmp_path):
-    output, cache = tmp_path / "lines.jsonl", tmp_path / "cache"
-    command = [sys.executable, str(SCRIPT), "--n", "50", "--repeats", "1", "--output", str(output)]
-    environment = {"OOC_CHOL_CACHE": str(cache), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(SCRIPT.parents[1])}
+    cache = tmp_path / "cache"
+    words = ["first_call", "--n", "50", "--repeats", "1", "--name", "calls", "--output", str(tmp_path)]
+    command = [sys.executable, "-m", "benchmarks", *words]
+    environment = {"OOC_CHOL_CACHE": str(cache), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    about, *lines = map(json.loads, output.read_text().splitlines())
+    about = json.loads((tmp_path / "calls.json").read_text())
     assert about["n"] == 50 and about["machine"]["devices"]
+    lines = about["lines"]
     assert [(line["case"], line["devices"], line["caches"]) for line in lines] == [
         ("numpy-array", "host:0", "warm"),
         ("numpy-array", "host:0", "cold"),

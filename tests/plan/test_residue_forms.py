@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from tests.documents import ROOT
+from benchmarks.residue_forms import FACTORS, source
 from tests.inside.precision import ResidueBasis
-
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-from residue_forms import FACTORS, source
 
 pytestmark = pytest.mark.nvcc
 BASIS = ResidueBasis(13)

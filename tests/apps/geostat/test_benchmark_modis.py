@@ -1,30 +1,18 @@
-"""The script and the trial of held-out values: both methods run, and their files have what is claimed of them."""
+"""The case and the trial of held-out values: both methods run, and their files have what is claimed of them."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.competition.trial import HeldOut, Trial, read_modis, run_trial
+from benchmarks.running import main
 from ooc_chol.apps.geostat import Matern
 from tests.apps.geostat.fields import simulate
 
-ROOT = Path(__file__).parents[3]
-SCRIPT = ROOT / "benchmarks/geostat_modis.py"
-
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
-
-
-@pytest.fixture
-def script(monkeypatch):
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    yield importlib.import_module("geostat_modis")
-    sys.modules.pop("geostat_modis")
 
 
 @pytest.fixture
@@ -52,11 +40,9 @@ def test_the_file_is_read_as_the_comparison_has_it(folder):
 
 
 @pytest.mark.parametrize("words", [("--exact", "--devices", "host:0"), ("--shared", "60")])
-def test_every_part_is_timed_and_scored(script, folder, monkeypatch, capsys, words):
-    monkeypatch.setattr(
-        "sys.argv", [str(SCRIPT), "--data", str(folder), "--output", str(folder), *words, "--models", "half-linear"]
-    )
-    script.main()
+def test_every_part_is_timed_and_scored(folder, words):
+    paths = ["--data", str(folder), "--output", str(folder)]
+    assert main(["geostat_modis", *paths, *words, "--models", "half-linear"]) == 0
     name = "modis-exact-host" if "--exact" in words else "modis-vecchia-host"
     content = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     (model,) = content["models"]
@@ -68,10 +54,8 @@ def test_every_part_is_timed_and_scored(script, folder, monkeypatch, capsys, wor
     assert ("factorization" in model) == ("--exact" in words) and ("check" in model) != ("--exact" in words)
 
 
-def test_models_that_are_none_are_refused(script, folder, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", [str(SCRIPT), "--data", str(folder), "--models", "half-cubic"])
-    with pytest.raises(SystemExit):
-        script.main()
+def test_models_that_are_none_are_refused(folder, capsys):
+    assert main(["geostat_modis", "--data", str(folder), "--models", "half-cubic"]) == 2
     assert "there is no model half-cubic" in capsys.readouterr().err
 
 

@@ -11,7 +11,6 @@ _NAMES = (
     "memory_budget",
     "host_budget",
     "precision_threshold",
-    "precision_rule",
     "half_products",
     "max_evaluations",
     "max_pairs",

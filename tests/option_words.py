@@ -15,10 +15,12 @@ WORDS: dict[str, tuple[list[str], Any]] = {
     "fp64": (["--fp64", "residue"], "residue"),
     "moduli": (["--moduli", "8"], 8),
     "precision_threshold": (["--precision-threshold", "1e-4"], 1e-4),
-    "precision_rule": (["--precision-rule", "paper"], "paper"),
+    "precision_rule": ([], "paper"),  # from Python alone
     "half_products": (["--half-products", "yes"], True),
     "strict": (["--no-strict"], False),
     "dtype": (["--dtype", "float32"], "float32"),
 }
-#: Options of commands that factor in float64 alone.
+#: Options of commands.
+SHELL_WORDS = [name for name, (words, _) in WORDS.items() if words]
+#: Options of factorizations in float64 alone.
 FLOAT64_WORDS = [name for name in WORDS if name != "dtype"]

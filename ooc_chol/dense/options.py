@@ -108,6 +108,10 @@ def _choices(name: str) -> tuple[str, ...]:
     return choices
 
 
+#: Options for comparison with the paper, which no command has.
+FROM_PYTHON_ALONE = frozenset({"precision_rule"})
+
+
 @_documented
 @dataclass(frozen=True)
 class FactorOptions:
@@ -273,7 +277,7 @@ class FactorOptions:
         more : mapping of str to str, optional
             What the help of a command says of some options beside, by the names of these.
         without : collection of str
-            Names of options that the command does not have; they keep their defaults.
+            Names of options that the command does not have; they keep their defaults. ``precision_rule`` has no word.
 
         Examples
         --------
@@ -285,7 +289,7 @@ class FactorOptions:
         (512, 'residue')
         """
         for name, (row, default) in option_table(cls).items():
-            if name in without:
+            if name in without or name in FROM_PYTHON_ALONE:
                 continue
             words = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
             told = "; ".join([row.help(default), *([more[name]] if more and name in more else [])])

@@ -18,7 +18,7 @@ from tests.host.runs import COMMAND, ENVIRONMENT
 from tests.inside.cli import main
 from tests.inside.dense import measuring
 from tests.inside.kernels import blas_identity
-from tests.option_words import WORDS
+from tests.option_words import SHELL_WORDS, WORDS
 from tests.plan.perfetto_files import read
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
@@ -97,7 +97,7 @@ def test_the_package_as_a_module_is_the_command(words, tmp_path):
     assert "ooc-chol" in own.stdout + own.stderr or "Plan" in own.stdout
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize("name", SHELL_WORDS)
 @pytest.mark.parametrize(("command", "call"), [(["plan", "--n", "9"], "plan"), (["factor", "a.npy", "--store", "L"], "cholesky")])
 def test_every_option_reaches_the_call(capsys, folder, monkeypatch, command, call, name):
     taken = []

@@ -167,7 +167,6 @@ def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats:
         },
         "certified_bound": None,
         "logdet": logdet,
-        "fallback_share": last["fallback_share"],
         "exposed_copy_share": float(np.median([run["exposed_copy_share"] for run in runs])),
         **{each: [run[each] for run in runs] for each in metered},
     }  # fmt: skip

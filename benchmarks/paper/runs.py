@@ -254,7 +254,7 @@ _SAMPLED_BLOCKS, _SAMPLED_ORDER = 24, 64
 #: What a record takes from the report of the last repeat.
 _LAST = (
     "tile_size", "engine", "moduli", "half_share", "budget_bytes", "predicted_seconds", "bytes", "formats", "certified_bound",
-    "certified_measured", "estimated_error", "escalations", "peak_bytes", "fallback_share",
+    "certified_measured", "estimated_error", "escalations", "peak_bytes",
 )  # fmt: skip
 #: What a record takes from the report of each repeat.
 _EACH = (

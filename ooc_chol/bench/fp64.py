@@ -139,7 +139,6 @@ def _measured(
         covariance=problem.name,
         runs=runs,
         engine=engine,
-        fallback_share=float(factor.report.fallback_share),
         residual={"max_scaled_over_sqrt_n": sample.max_scaled_over_sqrt_n, "floor": sample.floor, "blocks": sample.blocks},
         logdet=factor.logdet(),
         ceilings=_ceilings(case, engine, rates),

@@ -37,7 +37,6 @@ class Measured:
     covariance: str  #: Name of the matrix, in words
     runs: Sequence[Mapping[str, Any]]  #: Each repeat: the report's figures, the meter's, and ``wall_seconds``
     engine: str  #: The engine that ran, where the case says ``"auto"`` too
-    fallback_share: float  #: Share of the rows of the last factor whose products left the chosen arithmetic
     residual: Mapping[str, Any]  #: What :meth:`CholeskyFactor.residual` finds for the last factor, as data
     logdet: float  #: Log-determinant of the last factor
     ceilings: Mapping[str, Any]  #: ``dgemm_tflops`` and, for residues, ``product_tflops``
@@ -73,7 +72,6 @@ class Measured:
             "bytes": last["bytes"],
             "residual": dict(self.residual),
             "logdet": self.logdet,
-            "fallback_share": self.fallback_share,
             "exposed_copy_share": float(np.median([run["exposed_copy_share"] for run in self.runs])),
             **{name: [run[name] for run in self.runs] for name in _METERED if name in last},
             "peers": [dict(peer) for peer in peers],

@@ -124,15 +124,6 @@ class FactorReport:
         """The same of the copies issued, all devices together."""
         return {link.name.lower(): sum(device[link] for device in self.execution.file_bytes) for link in FileLink}
 
-    @property
-    def fallback_share(self) -> float:
-        """Share of the matrix rows whose products left the chosen arithmetic for native FP64: always 0.
-
-        In residues a row leaves its range only when its squares exceed its diagonal entry; then A is not positive definite, and
-        there is no report. Result files keep the field, so that all of them have the same ones.
-        """
-        return 0.0
-
     @cached_property
     def estimated_error(self) -> ErrorEstimate | None:
         """Where the error comes from, by the norms of final tiles: an estimate, mostly from above. None where all is FP64."""
@@ -172,7 +163,6 @@ class FactorReport:
             "engine": self.plan.engine,
             "moduli": self.plan.moduli,
             "half_share": self.half_share,
-            "fallback_share": self.fallback_share,
             "wall_seconds": self.wall_seconds,
             "seconds": self.seconds,
             "predicted_seconds": self.predicted_seconds,

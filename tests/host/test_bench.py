@@ -28,7 +28,7 @@ def test_a_case_on_the_host_writes_a_whole_result(tmp_path, capsys):
     trace = tmp_path / "small.pftrace"
     status, result = bench(tmp_path, "--repeats", "2", "--peers", "scipy:256", "--trace", str(trace))
     assert status == 0
-    assert FIELDS | ENGINE_FIELDS["native"] | {"residual", "fallback_share", "dgemm_tflops"} <= set(result)
+    assert FIELDS | ENGINE_FIELDS["native"] | {"residual", "dgemm_tflops"} <= set(result)
     assert result["case"] == "small" and result["engine"] == "native" and result["out_of_core"]
     assert len(result["seconds"]) == len(result["wall_seconds"]) == 2
     parts = zip(result["wall_seconds"], result["setup_seconds"], result["seconds"], strict=True)

@@ -11,7 +11,6 @@ GPU_FIELDS = {
     "policy",
     "dgemm_tflops",
     "residual",
-    "fallback_share",
     "joules",
     "device_bytes",
     "setup_seconds",

@@ -233,7 +233,6 @@ def measured(case: Fp64Case, engine: str, **run) -> Measured:
         covariance="exponential",
         runs=[figures | {"seconds": 2.0}, figures | {"seconds": 4.0}],
         engine=engine,
-        fallback_share=0.001,
         residual={"max_scaled_over_sqrt_n": 0.1, "floor": 1e-7, "blocks": 200},
         logdet=-1.0,
         ceilings={"dgemm_tflops": {"before": 1.0, "after": 1.0}},
@@ -242,7 +241,7 @@ def measured(case: Fp64Case, engine: str, **run) -> Measured:
 
 def test_a_result_has_what_its_engine_needs(tmp_path):
     made = measured(replace(CASE, engine="residue", moduli=12), "residue", joules=7.0, clock_mhz=[1800.0]).to_dict()
-    assert (made["engine"], made["moduli"], made["fallback_share"]) == ("residue", 12, 0.001)
+    assert (made["engine"], made["moduli"]) == ("residue", 12)
     assert made["seconds"] == [2.0, 4.0] and made["tflops"] == pytest.approx(4096**3 / 3e12 / 3.0)
     assert made["joules"] == [7.0, 7.0] and made["clock_mhz"] == [[1800.0], [1800.0]]
     assert made["bytes"]["executed"]["peer"] == 3

@@ -231,9 +231,8 @@ def _is_there(package: str) -> bool:
 @cache
 def _missing_viewer() -> str | None:
     """What of a browser and the viewer of traces is not here."""
-    from tests.host.trace_browser import screenshots
+    from benchmarks import trace_screenshots as script
 
-    script = screenshots()
     return script.missing(script.told())
 
 

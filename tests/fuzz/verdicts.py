@@ -8,7 +8,8 @@ from pathlib import Path
 
 import ooc_chol as oc
 
-_PACKAGE = str(Path(oc.__file__).parent)
+#: The package, and benchmarks, which read results.
+_OURS = tuple(str(Path(oc.__file__).parents[1] / name) for name in ("ooc_chol", "benchmarks"))
 
 
 def unwanted(error: BaseException) -> str:
@@ -27,10 +28,10 @@ def unwanted(error: BaseException) -> str:
 
 
 def _is_raised_here(error: BaseException) -> bool:
-    """Whether a line of the package that begins with ``raise`` raised it."""
+    """Whether a line of ours that begins with ``raise`` raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     line = linecache.getline(last.filename, last.lineno or 0).strip()
-    return last.filename.startswith(_PACKAGE) and line.startswith("raise")
+    return last.filename.startswith(_OURS) and line.startswith("raise")
 
 
 def _bad_text(error: BaseException) -> str:

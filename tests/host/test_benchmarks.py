@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 
 import pytest
 
+from benchmarks import synth
+from benchmarks.paper import likelihoods
 from benchmarks.running import apart, cases, main, parsed, replaced, updated
 
 pytestmark = pytest.mark.host
@@ -50,6 +53,11 @@ def test_a_function_apart_gives_its_data_or_why_it_has_none():
     assert apart(json.loads, "{}", seconds=0.001) == {"failed": "not done in 0.001 s"}
     with pytest.raises(RuntimeError, match="loads ended with 1"):
         apart(json.loads, "x", must=True)
+
+
+@pytest.mark.parametrize("module", [synth, likelihoods])
+def test_examples_of_docstrings_run(module):
+    assert doctest.testmod(module).failed == 0
 
 
 def test_tables_are_put_between_their_marks(tmp_path):

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
+from benchmarks import trace_screenshots as script
+from benchmarks.running import main
 from ooc_chol.tracing import Trace
 from tests.documents import ROOT, read
-from tests.host.trace_browser import screenshots
 from tests.plan.simulated_records import Operation, simulate
 
 
@@ -36,7 +37,6 @@ QUERY = """async sql => {
 
 @pytest.mark.viewer
 def test_the_engine_of_the_viewer_takes_the_trace_as_it_is_meant(path):
-    script = screenshots()
     sql = re.search(r"```sql\n(.*?)```", read(ROOT / "docs/traces.md"), flags=re.DOTALL)
     colours = "select extract_arg(arg_set_id, 'correlation_id') as colour, count(*) from slice"
     colours += " where category in ('fetch', 'compute', 'write') group by colour"
@@ -51,7 +51,6 @@ def test_the_engine_of_the_viewer_takes_the_trace_as_it_is_meant(path):
 
 @pytest.mark.viewer
 def test_the_first_screen_shows_the_run_its_streams_and_their_predictions(path):
-    script = screenshots()
     with script.opened(path, script.told()) as page:
         shown = script.titles(page)
         assert not page.locator(".pf-modal-dialog").count(), "the viewer has nothing to complain about"
@@ -66,7 +65,6 @@ def test_the_first_screen_shows_the_run_its_streams_and_their_predictions(path):
 def test_the_script_says_what_is_missing(monkeypatch, capsys, tmp_path):
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "playwright" else found(name, *rest))
-    script = screenshots()
-    assert script.main(["--output", str(tmp_path)]) == 2
+    assert main(["trace_screenshots", "--output", str(tmp_path)]) == 2
     assert capsys.readouterr().err == "trace_screenshots: there is no Playwright (pip install playwright)\n"
     assert not list(tmp_path.iterdir())

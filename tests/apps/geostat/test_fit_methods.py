@@ -187,6 +187,19 @@ def test_profiled_information_is_the_inverse_of_a_block_of_the_inverse(field):
     np.testing.assert_allclose(np.linalg.inv(information), np.linalg.inv(everything)[:2, :2], rtol=TWO_ROUTES)
 
 
+@pytest.mark.parametrize("seed", [4, 9])
+def test_a_gradient_by_probes_that_values_contradict_is_noise(seed):
+    """Whole steps that lower the likelihood by what they promised: the search ends there, and does not halve them eight times."""
+    sites = np.random.default_rng(seed).uniform(size=(300, 2))
+    values = geostat.simulate(geostat.Matern(1.0, 0.1, 0.5, 1e-3), sites, seed=seed)[0]
+    observations = geostat.make_observations(sites, values)
+    options = {"smoothness": 0.5, "nugget": "zero" if seed % 2 else "free", "settings": geostat.FactorSettings(devices="host:0")}
+    found = geostat.fit(observations, traces="probes", starts="vecchia", **options)
+    exact = geostat.fit(observations, traces="exact", **options)
+    assert found.converged and len(found.evaluations) <= 3
+    assert exact.loglik - found.loglik < 5e-4
+
+
 def test_fisher_scoring_raises_the_likelihood_at_every_step_it_takes(field):
     space = search_space(field, "free", 1.5)
     objective = Objective(field, space, LikelihoodOptions(FEW_TILES), SilentProgress())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ _POOR, _GOOD = 0.25, 0.75
 #: much it grows.
 _SHRINK_MOST, _SHRINK_LEAST, _SHRINK_BLINDLY = 0.1, 0.5, 0.25
 _MOST_TRIALS = 8
+#: Tolerances that are left at most at an estimate that counts as the top.
+_AT_TOP = 10.0
 _GROW = 2.0
 
 #: Coordinates nearer than this to a bound of the search are at it.
@@ -66,7 +69,11 @@ def fisher_scoring(objective: Objective, point: NDArray[np.float64], limits: Sea
             share = (found.loglik - known.loglik) / tried.gain
             if tried.gain <= known.hidden and found.gradient is not None:
                 share = 1.0 - scoring_step(objective.space, trial, found, changes).gain / tried.gain
-            radius = _next_radius(radius, tried, share)
+            part = _part_by_values(known, share) if math.isinf(radius) else None
+            # behind the point no step along this gradient comes; what probes hide may be left there
+            if part is not None and part**2 * step.gain <= max(_AT_TOP * limits.tolerance, step.noise if part <= 0.0 else 0.0):
+                return ended_in_noise(replace(step, gain=part**2 * step.gain, errors=abs(part) * step.errors))
+            radius = _next_radius(radius, tried, share) if part is None or part <= 0.0 else part * tried.length
             if share > _LEAST_SHARE:
                 break
         else:
@@ -75,6 +82,13 @@ def fisher_scoring(objective: Objective, point: NDArray[np.float64], limits: Sea
         if tried.gain <= known.hidden:
             objective.settle(trial)
         point, known = trial, found
+
+
+def _part_by_values(known: Known, share: float) -> float | None:
+    """How far along a whole step the top is by the values at its ends, where a gradient by probes promised too much."""
+    is_estimated = known.gradient_error is not None and known.gradient_error.any()
+    # the parabola through both values, as curved as the one whose top the step goes to
+    return 0.5 * (1.0 + share) if is_estimated and share <= _LEAST_SHARE and math.isfinite(share) else None
 
 
 def _change(points: tuple[NDArray[np.float64], NDArray[np.float64]], before: Known, after: Known) -> Change:

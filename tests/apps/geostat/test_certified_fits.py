@@ -12,8 +12,8 @@ import pytest
 
 import ooc_chol as oc
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations
+from tests.apps.geostat.exact_loglik import ROOM, exact
 from tests.apps.geostat.fields import simulate
-from tests.apps.geostat.test_certified_loglik import ROOM, exact
 from tests.inside.cli import main
 from tests.inside.geostat import LineProgress, certified_search, scoring
 

@@ -29,10 +29,10 @@ import numpy as np
 
 import ooc_chol as oc
 from benchmarks.running import Options, Parser
+from ooc_chol.cluster.facts import Sharing
+from ooc_chol.cluster.plan import ClusterPlan
+from ooc_chol.cluster.speeds import speed_here
 from ooc_chol.config import parse_bytes
-from ooc_chol.dense.cluster.facts import Sharing
-from ooc_chol.dense.cluster.plan import ClusterPlan
-from ooc_chol.dense.cluster.speeds import speed_here
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices

@@ -1,6 +1,6 @@
 """What a cluster of GPUs is predicted to do: efficiency on three networks, in the order that runs and in a proposed one.
 
-Nothing is run and no cluster is needed: all of it is the model of ``ooc_chol/dense/cluster/``. *Plain* is the order that runs,
+Nothing is run and no cluster is needed: all of it is the model of ``ooc_chol/cluster/``. *Plain* is the order that runs,
 one task for each block, block rows dealt to the workers. *Parts* is what would help and does not run yet: sums of blocks in
 several tasks, of which the early ones need not wait for the last operands, and the blocks of a row dealt to several workers.
 Takes minutes; ``--draw`` only draws what an earlier run wrote.
@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.running import ROOT, Options, Parser
-from ooc_chol.dense.cluster.blocks import BlockGrid
-from ooc_chol.dense.cluster.bounds import scheduler_seconds
-from ooc_chol.dense.cluster.model import BlockCosts, ClusterRates, WorkerRates
-from ooc_chol.dense.cluster.owners import BlockOwners
-from ooc_chol.dense.cluster.plan import ClusterPlan, plan_cluster
-from ooc_chol.dense.cluster.simulation import Case, simulate
+from ooc_chol.cluster.blocks import BlockGrid
+from ooc_chol.cluster.bounds import scheduler_seconds
+from ooc_chol.cluster.model import BlockCosts, ClusterRates, WorkerRates
+from ooc_chol.cluster.owners import BlockOwners
+from ooc_chol.cluster.plan import ClusterPlan, plan_cluster
+from ooc_chol.cluster.simulation import Case, simulate
 from ooc_chol.tasks.tiling import TileGrid
 
 FOLDER = "cluster"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ooc_chol.inputs import input_bytes, parse_json
+from ooc_chol.files.inputs import input_bytes, parse_json
 
 #: Bytes of a result file: the largest has some thousand lines.
 _MOST_BYTES = 64 << 20

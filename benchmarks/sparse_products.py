@@ -22,11 +22,11 @@ import ooc_chol as oc
 from benchmarks.running import Options, Parser, both_seconds, versions
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
-from ooc_chol.scipy_modules import sparse_tools
+from ooc_chol.process.scipy_modules import sparse_tools
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.pack import block_csr
 from ooc_chol.tasks.row_blocks import ValueKind
-from ooc_chol.team import ThreadTeam, cores
 
 FOLDER = "sparse"
 #: What our rates are promised to be, as a share of threads times SciPy's rate on one of them.

@@ -12,29 +12,33 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ooc_chol import diff as diff
+    from ooc_chol.api.cholesky import cholesky as cholesky
+    from ooc_chol.api.cholesky import plan as plan
+    from ooc_chol.api.devices import devices as devices
+    from ooc_chol.api.load import load as load
+    from ooc_chol.api.solve import logdet as logdet
+    from ooc_chol.api.solve import solve as solve
+    from ooc_chol.cluster.opening import open_cluster as open_cluster
+    from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
+    from ooc_chol.cluster.report import ClusterReport as ClusterReport
     from ooc_chol.dense.batch_factor import BatchFactor as BatchFactor
     from ooc_chol.dense.batch_factor import BatchReport as BatchReport
-    from ooc_chol.dense.calls import logdet as logdet
-    from ooc_chol.dense.calls import solve as solve
-    from ooc_chol.dense.cluster.opening import open_cluster as open_cluster
-    from ooc_chol.dense.cluster.plan import ClusterPlan as ClusterPlan
-    from ooc_chol.dense.cluster.report import ClusterReport as ClusterReport
-    from ooc_chol.dense.driver import cholesky as cholesky
-    from ooc_chol.dense.driver import plan as plan
     from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
     from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
     from ooc_chol.dense.factor import InverseTraces as InverseTraces
     from ooc_chol.dense.factor import SignAndLogdet as SignAndLogdet
     from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
-    from ooc_chol.dense.loading import load as load
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
     from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
-    from ooc_chol.drawing import Drawing as Drawing
-    from ooc_chol.drawing import notebook_html as notebook_html
+    from ooc_chol.display.drawing import Drawing as Drawing
+    from ooc_chol.display.drawing import notebook_html as notebook_html
+    from ooc_chol.display.prints import brief_repr as brief_repr
+    from ooc_chol.display.prints import one_line as one_line
+    from ooc_chol.display.shell_words import shell_words as shell_words
     from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
@@ -74,33 +78,31 @@ if TYPE_CHECKING:
     from ooc_chol.errors import SparseInputError as SparseInputError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
-    from ooc_chol.inputs import input_bytes as input_bytes
-    from ooc_chol.inputs import input_file as input_file
-    from ooc_chol.inputs import input_lines as input_lines
-    from ooc_chol.inputs import parse_json as parse_json
-    from ooc_chol.inputs import plain_array as plain_array
-    from ooc_chol.installation import install_hint as install_hint
+    from ooc_chol.extras import install_hint as install_hint
+    from ooc_chol.files.inputs import input_bytes as input_bytes
+    from ooc_chol.files.inputs import input_file as input_file
+    from ooc_chol.files.inputs import input_lines as input_lines
+    from ooc_chol.files.inputs import parse_json as parse_json
+    from ooc_chol.files.inputs import plain_array as plain_array
+    from ooc_chol.files.outputs import FileKind as FileKind
+    from ooc_chol.files.outputs import Output as Output
+    from ooc_chol.files.outputs import check_outputs as check_outputs
+    from ooc_chol.files.outputs import output_file as output_file
+    from ooc_chol.files.outputs import output_folder as output_folder
     from ooc_chol.kernels.cuda.blocks import cuda_names as cuda_names
     from ooc_chol.kernels.cuda.blocks import run_cuda_blocks as run_cuda_blocks
     from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
-    from ooc_chol.listing import devices as devices
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
     from ooc_chol.memory.sources import from_function as from_function
-    from ooc_chol.outputs import FileKind as FileKind
-    from ooc_chol.outputs import Output as Output
-    from ooc_chol.outputs import check_outputs as check_outputs
-    from ooc_chol.outputs import output_file as output_file
-    from ooc_chol.outputs import output_folder as output_folder
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
     from ooc_chol.precision.certified_answers import CertifiedAnswers as CertifiedAnswers
     from ooc_chol.precision.certified_answers import CertifiedSignAndLogdet as CertifiedSignAndLogdet
     from ooc_chol.precision.certified_answers import CertifiedSolution as CertifiedSolution
     from ooc_chol.precision.certified_answers import CertifiedValue as CertifiedValue
     from ooc_chol.precision.triples import Precision as Precision
-    from ooc_chol.prints import brief_repr as brief_repr
-    from ooc_chol.prints import one_line as one_line
-    from ooc_chol.room import check_room as check_room
-    from ooc_chol.room import guarded_imports as guarded_imports
+    from ooc_chol.process.address_space import check_room as check_room
+    from ooc_chol.process.address_space import guarded_imports as guarded_imports
+    from ooc_chol.process.team import map_in_threads as map_in_threads
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
@@ -120,7 +122,6 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
     from ooc_chol.sparse.sources.npy import input_npy as input_npy
     from ooc_chol.sparse.sources.npz import input_npz as input_npz
-    from ooc_chol.team import map_in_threads as map_in_threads
     from ooc_chol.tensors.errors import ImputationWarning as ImputationWarning
     from ooc_chol.tensors.errors import NonFiniteTensorError as NonFiniteTensorError
     from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
@@ -136,28 +137,30 @@ if TYPE_CHECKING:
     from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
     from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
-    from ooc_chol.words import shell_words as shell_words
 
 __version__ = "0.1.0.dev0"
 
 #: Public names by the module that is imported when one of them is first asked for: the whole package takes a tenth of a second,
 #: and a process that imports it need not use it. A test holds this table and the imports above together.
 _NAMES = {
+    "api.cholesky": ("cholesky", "plan"),
+    "api.devices": ("devices",),
+    "api.load": ("load",),
+    "api.solve": ("logdet", "solve"),
+    "cluster.opening": ("open_cluster",),
+    "cluster.plan": ("ClusterPlan",),
+    "cluster.report": ("ClusterReport",),
     "dense.batch_factor": ("BatchFactor", "BatchReport"),
-    "dense.calls": ("logdet", "solve"),
-    "dense.cluster.opening": ("open_cluster",),
-    "dense.cluster.plan": ("ClusterPlan",),
-    "dense.cluster.report": ("ClusterReport",),
-    "dense.driver": ("cholesky", "plan"),
     "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
-    "dense.loading": ("load",),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
     "dense.rates.measuring": ("measure_rates",),
     "dense.report": ("FactorReport",),
     "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
-    "drawing": ("Drawing", "notebook_html"),
+    "display.drawing": ("Drawing", "notebook_html"),
+    "display.prints": ("brief_repr", "one_line"),
+    "display.shell_words": ("shell_words",),
     "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
     "eigen.plan": ("EigshPlan",),
@@ -198,19 +201,18 @@ _NAMES = {
         "TierError",
         "UnsupportedTypeError",
     ),
-    "inputs": ("input_bytes", "input_file", "input_lines", "parse_json", "plain_array"),
-    "installation": ("install_hint",),
+    "extras": ("install_hint",),
+    "files.inputs": ("input_bytes", "input_file", "input_lines", "parse_json", "plain_array"),
+    "files.outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "kernels.cuda.blocks": ("cuda_names", "run_cuda_blocks"),
     "kernels.cuda.source": ("cuda_source",),
-    "listing": ("devices",),
     "memory.host_memory": ("HostMemory",),
     "memory.sources": ("from_function",),
-    "outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
     "precision.certified": ("CertifiedBound",),
     "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "precision.triples": ("Precision",),
-    "prints": ("brief_repr", "one_line"),
-    "room": ("check_room", "guarded_imports"),
+    "process.address_space": ("check_room", "guarded_imports"),
+    "process.team": ("map_in_threads",),
     "sparse.block_csr": ("BlockCSR",),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
@@ -225,7 +227,6 @@ _NAMES = {
     "sparse.sources.metis": ("metis_graph",),
     "sparse.sources.npy": ("input_npy",),
     "sparse.sources.npz": ("input_npz",),
-    "team": ("map_in_threads",),
     "tensors.errors": ("ImputationWarning", "NonFiniteTensorError"),
     "tensors.fourier": ("GraphFourier",),
     "tensors.generators": ("low_rank_tensor", "random_mask"),
@@ -237,7 +238,6 @@ _NAMES = {
     "tensors.schedule": ("LambdaRow",),
     "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),
-    "words": ("shell_words",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULE_OF]
@@ -253,7 +253,7 @@ def __getattr__(name: str) -> object:
         import ooc_chol.diff as diff
 
         return diff
-    from ooc_chol.room import guarded_imports
+    from ooc_chol.process.address_space import guarded_imports
 
     module = _MODULE_OF[name]
     with guarded_imports(blas=module.startswith(_WITH_LINALG)):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.prints import shortened
+from ooc_chol.display.prints import shortened
 
 #: Workers of a cluster that a message names.
 _MOST_WORKERS = 16

@@ -14,15 +14,15 @@ from typing import Any, final
 
 import numpy as np
 
+from ooc_chol.api.cholesky import cholesky
 from ooc_chol.bench import ceilings
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
-from ooc_chol.dense.driver import cholesky
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.errors import OocCholError
+from ooc_chol.files.outputs import Output, check_outputs, output_folder
 from ooc_chol.memory.sources import from_function
-from ooc_chol.outputs import Output, check_outputs, output_folder
 
 #: The paper's correlations by the range that it gives them.
 CORRELATIONS = {0.02627: "weak", 0.078809: "medium", 0.210158: "strong"}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
+from ooc_chol.api.cholesky import cholesky
 from ooc_chol.bench import ceilings
 from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.meters import meter_for
@@ -15,11 +16,10 @@ from ooc_chol.bench.peers import measure_peer
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.bench.results import RESULT_FILES, Measured, engine_of, write_json
 from ooc_chol.config import emulation_variables
-from ooc_chol.dense.driver import cholesky
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.rates.measuring import measure_rates
+from ooc_chol.files.outputs import Output, check_outputs, output_folder
 from ooc_chol.memory.sources import from_function
-from ooc_chol.outputs import Output, check_outputs, output_folder
 from ooc_chol.tracing.records import TRACE_FILES
 
 

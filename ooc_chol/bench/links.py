@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ooc_chol.bench.results import RESULT_FILES, commit, machine, write_json
+from ooc_chol.files.outputs import Output, check_outputs, output_folder
 from ooc_chol.hardware.registry import resolve_devices
-from ooc_chol.outputs import Output, check_outputs, output_folder
 
 
 def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path) -> dict[str, Any]:

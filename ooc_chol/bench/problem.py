@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import kv
 
 from ooc_chol.kernels.cuda.source import CudaTileFunction, cuda_source
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: The covariance in CUDA C; one thread an entry.
 CUDA_CODE = r"""

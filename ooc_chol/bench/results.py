@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from ooc_chol.api.devices import devices as list_devices
 from ooc_chol.bench.case import Fp64Case
 from ooc_chol.config import commit_override
 from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.files.outputs import FileKind, output_file, output_folder
 from ooc_chol.kernels.host.blas import blas_identity, current_threads
-from ooc_chol.listing import devices as list_devices
-from ooc_chol.outputs import FileKind, output_file, output_folder
 
 #: Kind of the files that a new result may replace.
 RESULT_FILES = FileKind("result of ooc-chol bench", b'{\n "case": "', endings=(".json",))

@@ -12,7 +12,7 @@ from typing import Any
 
 from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.fp64 import Session, run_case
-from ooc_chol.outputs import output_file, output_folder
+from ooc_chol.files.outputs import output_file, output_folder
 
 _FOUR = tuple(f"cuda:{number}" for number in range(4))
 _ONE_GPU_PEERS = tuple(map(Peer.parse, ("cusolver:122880", "cusolver:65536", "torch:65536", "magma:65536")))

@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 import ooc_chol as oc
+from ooc_chol.api import cholesky  # noqa: F401 - there before the command begins, which then answers signals itself
 from ooc_chol.cli.outputs import FORCE, REPORT_FORMAT, REPORTS
 from ooc_chol.cli.parsers import examples, place
-from ooc_chol.dense import driver  # noqa: F401 - there before the command begins, which then answers signals itself
 from ooc_chol.dense.stores.choice import check_place, missing_checkpoint
 from ooc_chol.dense.stores.header import FACTOR_FILES
-from ooc_chol.memory.zarr_names import is_url, is_zarr
+from ooc_chol.files.zarr_names import is_url, is_zarr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ooc_chol.cli.answers import add_answer_options
-from ooc_chol.memory.zarr_names import is_url
+from ooc_chol.files.zarr_names import is_url
 
 #: What an epilog begins with whose lines are kept.
 EXAMPLES = "examples:"

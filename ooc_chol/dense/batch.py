@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ooc_chol import blas_buffers
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.batch_factor import BatchFactor, BatchReport
 from ooc_chol.dense.options import FactorOptions, option_table
@@ -21,16 +20,17 @@ from ooc_chol.errors import (
     NotPositiveDefiniteError,
     UnsupportedTypeError,
 )
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind, driver_errors_typed, handed_over, resolve_devices
-from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.base import check_dtype
 from ooc_chol.memory.sources.symmetry import find_asymmetry
+from ooc_chol.process import blas_buffers
 
 #: Options of a factorization that say something about a batch; all others are about one matrix and its tiles.
 _OPTIONS = ("devices",)

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ooc_chol.display.prints import one_line
 from ooc_chol.errors import (
     ClosedError,
 )
@@ -17,7 +18,6 @@ from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
-from ooc_chol.prints import one_line
 
 
 @dataclass(frozen=True)

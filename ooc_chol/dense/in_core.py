@@ -21,6 +21,7 @@ from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
 from ooc_chol.hardware.registry import driver_errors_typed
 from ooc_chol.interfaces import Tile
@@ -28,7 +29,6 @@ from ooc_chol.kernels.interfaces import largest_imaginary
 from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.base import AbstractSource, unchanged
-from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.tasks.tiling import TileGrid
 
 

@@ -19,7 +19,7 @@ from ooc_chol.errors import (
     TierError,
 )
 from ooc_chol.interfaces import AbstractTier
-from ooc_chol.threads import LOOK_SECONDS, OwnThread, start
+from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start
 
 #: Seconds between two flushes: what a power cut takes is what was written since the one before the last began.
 FLUSH_SECONDS = 15.0

@@ -16,11 +16,11 @@ from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.interfaces import AbstractArena, AbstractStream, Tile
 from ooc_chol.kernels.interfaces import AbstractSurvey, TileDevice
 from ooc_chol.precision.norms import FactorNorms, MatrixNorms, Probes, foreseen_pivot, sample_starts, sample_step
-from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.process.garbage_collector import collector_off
+from ooc_chol.process.threads import OwnThread, start
 from ooc_chol.runtime.passes import Pass, Track, finish
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
-from ooc_chol.threads import OwnThread, start
 
 #: Streams of a device that make or read tiles and measure them, each with one slot.
 STREAMS = 2

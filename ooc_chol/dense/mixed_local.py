@@ -28,6 +28,7 @@ from ooc_chol.dense.resuming import resumed, save_record
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of
@@ -36,7 +37,6 @@ from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import EscalationState, Remedy
 from ooc_chol.precision.norms import MatrixNorms, Probes
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.progress_bar import progress_reporter
 from ooc_chol.tasks.tiling import TileGrid
 
 

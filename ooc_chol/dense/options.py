@@ -12,9 +12,9 @@ from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
 from ooc_chol.config import parse_bytes, parse_count, parse_devices, whole_number
+from ooc_chol.display.prints import one_line
 from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.precision.moduli import ResidueBasis
-from ooc_chol.prints import one_line
 
 T = TypeVar("T")
 

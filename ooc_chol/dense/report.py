@@ -13,11 +13,11 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.tier_page import FILE_WORDS, host_text
 from ooc_chol.dense.report_picture import report_picture
 from ooc_chol.dense.time_shares import seconds_by_kind
-from ooc_chol.drawing import Drawing, notebook_html
+from ooc_chol.display.drawing import Drawing, notebook_html
+from ooc_chol.display.prints import one_line
 from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
-from ooc_chol.prints import one_line
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.operations import FileLink, Link
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ooc_chol.drawing import BLUE, LINE_HEIGHT, PALE, Bar, Drawing, draw_bars, draw_legend
+from ooc_chol.display.drawing import BLUE, LINE_HEIGHT, PALE, Bar, Drawing, draw_bars, draw_legend
 
 _WIDTH, _MARGIN = 680, 12
 

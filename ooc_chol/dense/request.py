@@ -17,13 +17,13 @@ from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked,
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
+from ooc_chol.files.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
 from ooc_chol.memory.sources.function import FunctionSource
-from ooc_chol.memory.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid

@@ -27,11 +27,11 @@ from ooc_chol.dense.stores.tiered import TieredStore, file_of
 from ooc_chol.errors import CheckpointError, DamagedFileError
 from ooc_chol.formats import FP64
 from ooc_chol.hardware.registry import resolve_devices
-from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import NORM_COLUMNS
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.interrupts import HeldInterrupts
+from ooc_chol.process.team import ThreadTeam
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,12 @@ from ooc_chol.dense.stores.choice import check_place, checkpoint_at, create_kept
 from ooc_chol.dense.stores.device import DeviceStore
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, OutputError
+from ooc_chol.files.zarr_names import is_url
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.release import RELEASER
-from ooc_chol.memory.zarr_names import is_url
+from ooc_chol.process.interrupts import HeldInterrupts
 from ooc_chol.tasks.tiling import TileGrid
 
 

@@ -15,9 +15,9 @@ from ooc_chol.hardware.registry import default_budget, device_kind, page_locked,
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import open_tile_device
 from ooc_chol.memory.sources.function import FunctionSource, check_function
+from ooc_chol.process.team import map_in_threads
 from ooc_chol.runtime.passes import device_for_a_pass, finish, on_each_device
 from ooc_chol.runtime.vectors import copy_columns_in, copy_columns_out, vector_arrays, zeros
-from ooc_chol.team import map_in_threads
 
 #: Rows and columns of the tiles that the host and a GPU make at once.
 _HOST_TILE, _DEVICE_TILE = 512, 2048

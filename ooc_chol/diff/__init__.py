@@ -45,7 +45,7 @@ def __getattr__(name: str) -> object:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ooc_chol.room import guarded_imports
+    from ooc_chol.process.address_space import guarded_imports
 
     with guarded_imports():
         value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.diff.memory import Array, is_cupy
 from ooc_chol.errors import SparseInputError
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
 
 _MOST_COLUMNS = np.iinfo(np.int32).max
 

@@ -20,7 +20,7 @@ from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_symmetric
 from ooc_chol.eigen.solve import eigsh as _eigsh
 from ooc_chol.eigen.wanted import Which
-from ooc_chol.forked import new_lock
+from ooc_chol.process.fork_safety import new_lock
 from ooc_chol.sparse.planning import Devices
 
 #: How far apart eigenvalues are that count as simple, relative to the largest magnitude seen.

@@ -14,7 +14,7 @@ from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import matmul, matmul_transposed
 from ooc_chol.diff.solve_checks import check_matrix, check_right_hand_sides
 from ooc_chol.errors import OocCholError
-from ooc_chol.forked import new_lock, new_rlock
+from ooc_chol.process.fork_safety import new_lock, new_rlock
 
 Assume: TypeAlias = Literal["symmetric", "spd"] | None
 Method: TypeAlias = Literal["auto", "superlu", "cudss"]

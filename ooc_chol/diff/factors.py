@@ -11,7 +11,7 @@ from ooc_chol.diff.memory import Array, device_of
 from ooc_chol.diff.ops import AbstractOp, Apply, Gather, Sampled, Scatter, run
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_right_hand_sides
-from ooc_chol.forked import new_lock
+from ooc_chol.process.fork_safety import new_lock
 
 __all__ = [
     "CACHE",

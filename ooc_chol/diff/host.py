@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.diff.orders import taken
 from ooc_chol.diff.pattern import Pattern
-from ooc_chol.scipy_modules import sparse_tools
+from ooc_chol.process.scipy_modules import sparse_tools
 
 #: Numbers of a piece: two of them stay in a core's cache.
 _PIECE = 1 << 16

@@ -10,7 +10,7 @@ import operator
 from functools import partial
 from typing import Any, Literal
 
-from ooc_chol.installation import install_hint
+from ooc_chol.extras import install_hint
 
 try:
     import jax.numpy as jnp

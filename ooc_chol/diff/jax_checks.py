@@ -11,7 +11,7 @@ from jax import Array
 
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import compute_type
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
 
 _SWITCH = "jax.config.update('jax_enable_x64', True)"
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.diff.memory import index_type
-from ooc_chol.scipy_modules import sparse_tools
+from ooc_chol.process.scipy_modules import sparse_tools
 
 #: Most places of one compiled call, which counts them in their own type.
 _LONGEST = 1 << 30

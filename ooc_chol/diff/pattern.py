@@ -23,8 +23,8 @@ from ooc_chol.diff.checks import (
 )
 from ooc_chol.diff.memory import Array, IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, frozen
-from ooc_chol.forked import new_lock, new_rlock
-from ooc_chol.inputs import check_entries
+from ooc_chol.files.inputs import check_entries
+from ooc_chol.process.fork_safety import new_lock, new_rlock
 
 if TYPE_CHECKING:
     from ooc_chol.diff.canonical import Canonical

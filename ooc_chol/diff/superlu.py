@@ -13,7 +13,7 @@ from ooc_chol.diff import primitives
 from ooc_chol.diff.dependent_columns import depends, singular, smallest_pivot
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.scaling import has_zero_line, norms_of, scaled, scales_of
-from ooc_chol.forked import new_lock
+from ooc_chol.process.fork_safety import new_lock
 
 Vectors = NDArray[np.float64]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ooc_chol.installation import install_hint
+from ooc_chol.extras import install_hint
 
 try:
     import torch as _torch

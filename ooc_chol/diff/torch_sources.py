@@ -18,7 +18,7 @@ from ooc_chol.diff.ops import Gather
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.torch_arrays import on_host
 from ooc_chol.diff.torch_function import apply, differentiated_once
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
 
 _FLOATS = (torch.float32, torch.float64)
 

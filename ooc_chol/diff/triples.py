@@ -12,7 +12,7 @@ from ooc_chol.diff.host import segment_sums
 from ooc_chol.diff.memory import IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, sorting, taken
 from ooc_chol.diff.pattern import Pattern, trusted
-from ooc_chol.forked import new_lock
+from ooc_chol.process.fork_safety import new_lock
 
 #: Bytes that a triple takes while its chunk is made: places, columns and orders, in both counting sorts.
 _TRIPLE_BYTES = 56

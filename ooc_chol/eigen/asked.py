@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import whole_number
 from ooc_chol.eigen.wanted import WHICH, Wanted, Which
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.planning import precision_of
 

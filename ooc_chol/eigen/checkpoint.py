@@ -14,8 +14,8 @@ from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, Lanczos
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosState
 from ooc_chol.errors import CheckpointError, DamagedFileError
+from ooc_chol.files.outputs import AnyPath, Output, check_outputs
 from ooc_chol.memory.block_files import BlockFile, BlockFileWriter, block_files
-from ooc_chol.outputs import AnyPath, Output, check_outputs
 
 #: Files that a new checkpoint may replace.
 CHECKPOINTS = block_files(

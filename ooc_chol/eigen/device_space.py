@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.prints import one_line
 from ooc_chol.eigen import early_array
 from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis
 from ooc_chol.eigen.orthogonalization import Orthogonalizer
@@ -23,7 +24,6 @@ from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.hardware.registry import device_kind, open_device, resolve_devices
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
 from ooc_chol.runtime.holding import Holding
 from ooc_chol.runtime.passes import Pass, finish
 from ooc_chol.runtime.shutdown import devices_closed

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.memory.pages import touch
-from ooc_chol.team import ThreadTeam, cores
-from ooc_chol.threads import OwnThread, start
+from ooc_chol.process.team import ThreadTeam, cores
+from ooc_chol.process.threads import OwnThread, start
 
 #: Bytes from which on it is worth a thread; those that a thread asks for in one go; and threads.
 LEAST_BYTES = 1 << 28

@@ -14,8 +14,8 @@ from ooc_chol.config import whole_pages
 from ooc_chol.eigen.asked import Sizes
 from ooc_chol.eigen.operator_space import Product
 from ooc_chol.eigen.wanted import Wanted
+from ooc_chol.files.positional_io import package_version
 from ooc_chol.kernels.registry import kernel_facts, kind_of
-from ooc_chol.memory.files import package_version
 from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR

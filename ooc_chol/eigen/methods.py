@@ -33,7 +33,7 @@ from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.errors import BudgetError, SingularMatrixError
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
 #: Most columns that are solved for at once where the caller does not say: SuperLU takes them one by one.

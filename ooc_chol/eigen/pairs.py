@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.prints import one_line
+from ooc_chol.display.prints import one_line
 from ooc_chol.tracing.trace import Trace
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ooc_chol.config import format_bytes
+from ooc_chol.display.prints import brief_repr, one_line
 from ooc_chol.eigen.asked import Sizes
 from ooc_chol.eigen.predictions import PassSeconds, wanted_ring
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.sparse.dividing import RING_SLOTS
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, device_text

@@ -11,7 +11,7 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.errors import PreconditionerError
-from ooc_chol.inputs import check_entries, plain_array
+from ooc_chol.files.inputs import check_entries, plain_array
 
 _ADVICE = (
     "give an (n,) array for a diagonal, a LinearOperator((n, n), matvec=...), an n x n matrix, or a function of an (n, b) array"

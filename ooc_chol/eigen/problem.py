@@ -22,13 +22,13 @@ from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
+from ooc_chol.files.inputs import plain_array
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind, resolve_devices
-from ooc_chol.inputs import plain_array
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
-from ooc_chol.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.multiplier import Store, multiplier
 from ooc_chol.sparse.operator import Operator

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.state import CheckRound, LanczosCounts
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
 from ooc_chol.tracing.trace import Trace
 
 #: Pairs that have a line of their own on the printed page.

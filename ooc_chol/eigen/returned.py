@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.lanczos import Found
 from ooc_chol.eigen.space import AbstractSpace
-from ooc_chol.team import ThreadTeam, cores
+from ooc_chol.process.team import ThreadTeam, cores
 
 #: Rows that a thread takes at once.
 _ROWS = 1 << 20

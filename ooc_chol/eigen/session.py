@@ -9,6 +9,7 @@ from typing import final
 
 import numpy as np
 
+from ooc_chol.display.progress_bar import OpenReporter
 from ooc_chol.eigen.asked import FLOORS
 from ooc_chol.eigen.checkpoint import Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
@@ -19,7 +20,6 @@ from ooc_chol.eigen.report import EigshMoves, EigshReport, EigshSeconds
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.precision.triples import Precision
-from ooc_chol.progress_bar import OpenReporter
 
 
 @final

@@ -22,8 +22,8 @@ from ooc_chol.eigen.powers import check_magnitude, scaled_product
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.errors import BudgetError, SingularMatrixError
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.host import free_host_bytes
-from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 
 #: Residuals of Lanczos on the inverse, relative to its largest Ritz value, one after the other until those in A are small enough:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
-from ooc_chol.prints import one_line
+from ooc_chol.display.prints import one_line
 from ooc_chol.tracing.trace import Trace
 
 

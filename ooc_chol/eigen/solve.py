@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol import blas_buffers
+from ooc_chol.display.progress_bar import OpenReporter, open_reporter
 from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, start_of, wanted_of
 from ooc_chol.eigen.checkpoint import CHECKPOINTS, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
@@ -32,10 +32,10 @@ from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.errors import PrecisionWarning
-from ooc_chol.inputs import check_name
-from ooc_chol.outputs import Output, check_outputs
+from ooc_chol.files.inputs import check_name
+from ooc_chol.files.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
-from ooc_chol.progress_bar import OpenReporter, open_reporter
+from ooc_chol.process import blas_buffers
 from ooc_chol.sparse.multiplier import Progress, Store
 from ooc_chol.sparse.planning import Devices
 from ooc_chol.tracing.trace import Trace

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.space_kernels import CERTIFYING, KernelNeeds
 from ooc_chol.hardware.registry import default_budget, device_kind
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
 from ooc_chol.sparse.dividing import RING_SLOTS, Beside, plan_products
 from ooc_chol.sparse.pass_rates import stored_pass_rates
 from ooc_chol.sparse.plan import Diagonals, MultiplyPlan

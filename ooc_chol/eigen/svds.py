@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator
 
-from ooc_chol import blas_buffers
 from ooc_chol.config import PAGE_BYTES, whole_number
+from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, real_number, sizes_of, start_of
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.lanczos import AtRestart, Lanczos
@@ -26,11 +26,11 @@ from ooc_chol.eigen.triplets import Triplets, dense_triplets, triplets_of
 from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided, Where
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.registry import device_kind, resolve_devices
-from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
-from ooc_chol.progress_bar import progress_reporter
-from ooc_chol.room import check_room
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.canonical import check_value_type
 from ooc_chol.sparse.multiplier import Store

@@ -13,8 +13,8 @@ from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.config import parse_bytes
 from ooc_chol.eigen.powers import scaled_product
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.registry import default_budget, resolve_devices
-from ooc_chol.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.multiplier import Multiplier, multiplier

@@ -12,7 +12,7 @@ from ooc_chol.eigen.lanczos import MOST_ASYMMETRY, asymmetry_text
 from ooc_chol.eigen.powers import RangeError, check_magnitude
 from ooc_chol.eigen.wanted import Wanted, in_wanted_order
 from ooc_chol.precision.triples import Precision
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
 
 #: Columns of a product.
 _WIDTH = 8

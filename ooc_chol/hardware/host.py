@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
 from ooc_chol.errors import BudgetError, OocCholError
-from ooc_chol.forked import new_lock
 from ooc_chol.hardware.memory_limits import host_limit, total_bytes
 from ooc_chol.interfaces import (
     AbstractArena,
@@ -34,10 +33,11 @@ from ooc_chol.interfaces import (
     Tile,
     TileFunction,
 )
-from ooc_chol.room import check_room
-from ooc_chol.runtime.forks import refuse_in_child
-from ooc_chol.runtime.sharing import HOST_PROMISES
-from ooc_chol.threads import GRACE_SECONDS, OwnThread, start, take, wait_out
+from ooc_chol.memory.promises import HOST_PROMISES
+from ooc_chol.process.address_space import check_room
+from ooc_chol.process.fork_safety import new_lock
+from ooc_chol.process.forks import refuse_in_child
+from ooc_chol.process.threads import GRACE_SECONDS, OwnThread, start, take, wait_out
 
 Callback = Callable[[BaseException | None], None]
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from ooc_chol.hardware.gpu_facts import GpuFacts
 from ooc_chol.hardware.host import HostDevice, free_host_bytes, total_host_bytes
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceMemory, AbstractRegistrar, KernelSetT
+from ooc_chol.memory.promises import HOST_PROMISES
 from ooc_chol.memory.release import RELEASER
 from ooc_chol.memory.sources import as_source
 from ooc_chol.memory.sources.base import AbstractSource
-from ooc_chol.runtime.forks import note_driver
-from ooc_chol.runtime.sharing import HOST_PROMISES
+from ooc_chol.process.forks import note_driver
 
 #: Largest number of host devices; more workers than cores is allowed, as tests do, but helps nobody.
 HOST_DEVICES = 16
@@ -234,7 +234,7 @@ class CudaKind(AbstractDeviceKind):
 
     def problem(self) -> str | None:
         if (failure := _import_failure()) is not None:
-            from ooc_chol.installation import install_hint  # 10 ms, which nobody needs who asks for no GPU
+            from ooc_chol.extras import install_hint  # 10 ms, which nobody needs who asks for no GPU
 
             return f"CuPy or nvmath-python cannot be imported ({failure}); {install_hint('cuda13')}"
         from ooc_chol.hardware import cuda

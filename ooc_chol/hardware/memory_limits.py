@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from ooc_chol.room import Limit, tightest_limit
+from ooc_chol.process.address_space import Limit, tightest_limit
 
 #: What Linux tells of this process and of the machine's memory.
 _PROCESS, _MACHINE = Path("/proc/self"), Path("/proc/meminfo")

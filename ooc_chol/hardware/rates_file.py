@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 
 from ooc_chol.config import cache_directory
 from ooc_chol.errors import RatesWarning, TierError
-from ooc_chol.inputs import input_bytes, parse_json
-from ooc_chol.outputs import output_file
+from ooc_chol.files.inputs import input_bytes, parse_json
+from ooc_chol.files.outputs import output_file
 
 #: Figures of one machine at one tile order, by name, and those of all machines: by machine and tile order.
 Figures: TypeAlias = dict[str, Any]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Where a block stands among those of its name: as many numbers as whoever named them counts by, two for tiles of a matrix.
 BlockIndex: TypeAlias = tuple[int, ...]

@@ -1,1 +1,1 @@
-"""Memory that stores: files, host memory for results, and the sources of A."""
+"""Memory that stores: host memory for results, files of blocks, and the sources of A."""

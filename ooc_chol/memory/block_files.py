@@ -25,16 +25,16 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES, format_bytes, whole_pages
 from ooc_chol.errors import ClosedError, DamagedFileError, TierError
-from ooc_chol.inputs import check_name, input_file, parse_json
+from ooc_chol.files.checksums import ALGORITHM, PIECE_BYTES, hash_bytes, pieces
+from ooc_chol.files.inputs import check_name, input_file, parse_json
+from ooc_chol.files.outputs import AnyPath, FileKind, Output, check_outputs, permissions, refuse_strangers
+from ooc_chol.files.positional_io import file_errors_typed, package_version, read_fully, write_fully
+from ooc_chol.files.unfinished import Unfinished, create_locked, forget_created, sync_directory
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.memory.blocks import AbstractBlockSink, AbstractBlockTier
-from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes, pieces
-from ooc_chol.memory.files import file_errors_typed, package_version, read_fully, write_fully
 from ooc_chol.memory.pages import allocate_aligned
-from ooc_chol.memory.unfinished import Unfinished, create_locked, forget_created, sync_directory
-from ooc_chol.outputs import AnyPath, FileKind, Output, check_outputs, permissions, refuse_strangers
-from ooc_chol.team import ThreadTeam, cores
+from ooc_chol.process.interrupts import HeldInterrupts
+from ooc_chol.process.team import ThreadTeam, cores
 
 #: Version that is written; a reader refuses any other.
 VERSION = 1

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
 from ooc_chol.memory.locking import PieceLocks
 from ooc_chol.memory.pages import FOR_L, Purpose, allocate_aligned
 from ooc_chol.memory.release import RELEASER, MemoryBlock
-from ooc_chol.prints import one_line
 
 
 @final

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import OocCholError, TierError
-from ooc_chol.forked import new_condition
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, LockState
 from ooc_chol.memory.pages import touch
-from ooc_chol.team import ThreadTeam, cores
-from ooc_chol.threads import LOOK_SECONDS, OwnThread, start, take, wait_out
+from ooc_chol.process.fork_safety import new_condition
+from ooc_chol.process.team import ThreadTeam, cores
+from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start, take, wait_out
 
 #: Bytes of a piece, 1.4 ms of the driver's lock on an H200's host; fewer where all is little, so that several threads touch.
 PIECE_BYTES, LEAST_PIECE_BYTES = 64 << 20, 4 << 20

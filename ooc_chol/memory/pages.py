@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import PAGE_BYTES
-from ooc_chol.room import shortage
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.address_space import shortage
+from ooc_chol.process.team import ThreadTeam
 
 #: Bytes of a huge page of x86 and of most ARM systems. What is smaller than four of them gets ordinary pages.
 HUGE_PAGE_BYTES = 2 << 20

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
-from ooc_chol.forked import new_condition, renewed_in_child
 from ooc_chol.memory.locking import PAUSE, PieceLocks
 from ooc_chol.memory.pages import forget
-from ooc_chol.threads import LOOK_SECONDS, OwnThread, start
+from ooc_chol.process.fork_safety import new_condition, renewed_in_child
+from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start
 
 #: Seconds for which memory is kept for the next call, and how many times as much as that needs it may be.
 GRACE_SECONDS, MOST_EXCESS = 2.0, 2

@@ -15,12 +15,12 @@ from math import isfinite, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FP32, FP64
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.precision.norms import FactorNorms, lower_matrix, symmetric_norm
 from ooc_chol.precision.products import FP16_SUM_ERROR, NARROW_TILES, SUM_TERMS
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.prints import brief_repr
 
 #: Twice by how much more than the mean of its tiles' rows a row may lose.
 _OF_A_ROW = 8.0

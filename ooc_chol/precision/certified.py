@@ -30,10 +30,10 @@ from math import exp, frexp, isfinite, lgamma, log, nan, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FP64
 from ooc_chol.precision.moduli import ResidueBasis
 from ooc_chol.precision.norms import PROBES, MatrixNorms
-from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Probability that any of the bounds of one call is too small.

@@ -30,12 +30,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.prints import brief_repr, one_line
 from ooc_chol.formats import FP64
 from ooc_chol.precision.certified import FAILURE, MOST_CHECKS, safety_factor
 from ooc_chol.precision.norms import MANY_ENTRIES, lower_matrix
-from ooc_chol.prints import brief_repr, one_line
+from ooc_chol.process.team import map_in_threads
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import map_in_threads
 
 Vectors = NDArray[np.float64]
 

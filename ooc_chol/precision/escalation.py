@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import final
 
-from ooc_chol.prints import brief_repr
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Flops that a row may be computed again for, as a share of the factorization's.

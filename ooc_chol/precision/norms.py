@@ -10,11 +10,11 @@ from math import log2, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FP16
-from ooc_chol.prints import brief_repr
-from ooc_chol.scipy_modules import linalg_module
+from ooc_chol.process.scipy_modules import linalg_module
+from ooc_chol.process.team import map_in_threads
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import map_in_threads
 
 _dpotrf = linalg_module("_flapack").dpotrf
 #: Rows that a sample takes of each tile, and most rows of a sample.

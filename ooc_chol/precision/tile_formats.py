@@ -15,11 +15,11 @@ from math import isfinite, sqrt
 
 import numpy as np
 
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
 from ooc_chol.precision.certified import safety_factor
 from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
 from ooc_chol.precision.norms import PROBES, MatrixNorms, lower_matrix
-from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 

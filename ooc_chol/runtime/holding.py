@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import final
 
 from ooc_chol.errors import ClosedError
-from ooc_chol.forked import new_rlock
-from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.process.fork_safety import new_rlock
+from ooc_chol.process.forks import refuse_in_child
 from ooc_chol.runtime.shutdown import close_when_forgotten
 
 

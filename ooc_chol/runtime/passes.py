@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, TypeAlias, TypeVar, final
 
 from ooc_chol.config import format_bytes
-from ooc_chol.forked import new_rlock, renewed_in_child
+from ooc_chol.display.prints import one_line
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent, AbstractStream, AnyDevice, BlockIndex, BlockKey, KernelSetT
-from ooc_chol.prints import one_line
-from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.process.fork_safety import new_rlock, renewed_in_child
+from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.tracing.records import StreamRole, TraceRecord
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 from ooc_chol.interfaces import AnyDevice
+from ooc_chol.process.threads import OwnThread, wait_out
 from ooc_chol.runtime.failures import driver_errors_typed, typed
-from ooc_chol.threads import OwnThread, wait_out
 
 
 def abort_all(devices: Sequence[AnyDevice]) -> None:

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeAlias, TypeVar
 
-from ooc_chol.threads import OwnThread, start, take, wait_out
+from ooc_chol.process.threads import OwnThread, start, take, wait_out
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

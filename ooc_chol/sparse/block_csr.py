@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ooc_chol.config import format_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.errors import ClosedError
 from ooc_chol.memory.block_files import BlockFile
 from ooc_chol.memory.blocks import AbstractBlockTier
-from ooc_chol.prints import one_line
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.ordered_parts import in_order, ordered_csr, ordered_runs
 from ooc_chol.sparse.packed_files import Facts
 from ooc_chol.sparse.rows import RowCounts, Rows
 from ooc_chol.sparse.values import MOST_WHOLE
 from ooc_chol.tasks.row_blocks import BlockParts, RowBlocks, ValueKind
-from ooc_chol.team import ThreadTeam, cores
 
 if TYPE_CHECKING:
     from ooc_chol.sparse.linear_operator import PackedLinearOperator

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import parse_bytes, whole_number
+from ooc_chol.display.prints import one_line
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.registry import CUDA, HOST, device_kind, resolve_devices
-from ooc_chol.prints import one_line
 from ooc_chol.sparse.host_graphs import Numbering, host_runs
 from ooc_chol.sparse.order import check_order
 from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError
-from ooc_chol.forked import new_lock
 from ooc_chol.kernels.host import graphs
+from ooc_chol.process.fork_safety import new_lock
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.order import Vertices, by_degree, inverse
 from ooc_chol.sparse.rows import RowCounts, Rows
 from ooc_chol.tasks.random_graphs import EdgeDraw
-from ooc_chol.team import ThreadTeam, cores
 
 #: Drawn entries of a bucket, about, and most of a run that is handed over unless one bucket has more.
 _BUCKET_ENTRIES, RUN_ENTRIES = 1 << 20, 1 << 25

@@ -15,19 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from ooc_chol.config import whole_number
+from ooc_chol.display.prints import one_line
+from ooc_chol.display.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.errors import ClosedError
-from ooc_chol.forked import new_rlock
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import resolve_devices
-from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.kernels.interfaces.products import ProductDevice
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
-from ooc_chol.progress_bar import ProgressReporter, progress_reporter
-from ooc_chol.runtime.forks import refuse_in_child
-from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.process.fork_safety import new_rlock
+from ooc_chol.process.forks import refuse_in_child
+from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR

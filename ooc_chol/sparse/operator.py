@@ -7,7 +7,7 @@ from typing import Any, NoReturn, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.pack import block_csr
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.tasks.degree_order import STRIPES, dealt
-from ooc_chol.team import ThreadTeam, cores
 
 #: How rows and columns may be numbered, beside as they are.
 Order: TypeAlias = Literal["degree"] | None

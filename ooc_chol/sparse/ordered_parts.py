@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.order import Vertices
 from ooc_chol.sparse.rows import Rows
 from ooc_chol.sparse.sources.compressed import RUN_ENTRIES, cuts

@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.canonical import canonical
 from ooc_chol.sparse.generators import RandomGraph
 from ooc_chol.sparse.order import Vertices, by_degree, count_into, inverse
@@ -19,7 +20,6 @@ from ooc_chol.sparse.rows import AbstractRows, RowCounts, Rows
 from ooc_chol.sparse.sources.compressed import CompressedRows, HostCSR, cuts
 from ooc_chol.sparse.sources.scattered import Entries, ScatteredRows
 from ooc_chol.sparse.values import BadValueError, look_at
-from ooc_chol.team import ThreadTeam, cores
 
 #: Entries that one thread gathers and sorts at a time, and rows.
 _PART_ENTRIES, _PART_ROWS = 1 << 20, 1 << 20

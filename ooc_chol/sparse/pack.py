@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ooc_chol.config import PAGE_BYTES, parse_bytes
+from ooc_chol.display.progress_bar import ProgressReporter, progress_reporter
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.memory.block_files import BlockFileWriter, is_packed_file
 from ooc_chol.memory.blocks import AbstractBlockSink, BlockMemory
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.outputs import AnyPath
-from ooc_chol.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.order import check_order
 from ooc_chol.sparse.ordered_rows import OrderedRows

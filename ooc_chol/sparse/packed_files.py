@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import DamagedFileError
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.memory.block_files import BlockFile, whole_field
-from ooc_chol.outputs import AnyPath
 from ooc_chol.sparse.canonical import MOST_COLUMNS
 from ooc_chol.sparse.order import Vertices, is_permutation
 from ooc_chol.sparse.rows import RowCounts

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from ooc_chol.config import PAGE_BYTES
 from ooc_chol.errors import NonFiniteError, OocCholError, SparseInputError, UnsupportedTypeError
 from ooc_chol.memory.blocks import AbstractBlockSink
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.rows import AbstractRows, Rows
 from ooc_chol.sparse.values import NO_VALUES, BadValueError, Values, look_at
 from ooc_chol.tasks.row_blocks import ALIGNMENT, CHUNK_ROWS, MOST_ENTRIES, BlockParts, RowBlock, RowBlocks, ValueKind
 from ooc_chol.tasks.work_groups import work_groups
-from ooc_chol.team import ThreadTeam, cores
 
 #: Bytes of a block, of which a matrix has about so many, unless that makes them smaller or larger than these.
 N_BLOCKS, LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES = 64, 16 << 20, 256 << 20

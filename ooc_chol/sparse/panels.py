@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.formats import TYPES, PrecisionFormat
 from ooc_chol.interfaces import AbstractStream, AbstractTier, AnyDevice, BlockIndex, Tile
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Bytes that pass at once where the device has no slot to take as the measure.
 _PIECE_BYTES = 16 << 20

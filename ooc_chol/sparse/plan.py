@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ooc_chol.config import format_bytes, whole_pages
+from ooc_chol.display.prints import brief_repr, one_line
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.tasks.row_blocks import RowBlocks, ValueKind
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ooc_chol.config import format_bytes
-from ooc_chol.prints import one_line
+from ooc_chol.display.prints import one_line
 from ooc_chol.sparse.plan import MultiplyPlan, device_text
 
 

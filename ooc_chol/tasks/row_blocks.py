@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ooc_chol.prints import brief_repr
+from ooc_chol.display.prints import brief_repr
 
 #: Entries and rows of a work group, and entries of a segment of a long row.
 GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES = 2048, 2048, 4096

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from ooc_chol.eigen.checkpoint import key_differences
 from ooc_chol.errors import CheckpointError, DamagedFileError
+from ooc_chol.files.outputs import AnyPath, Output, check_outputs
+from ooc_chol.files.positional_io import package_version
 from ooc_chol.kernels.interfaces.tensors import Svt
 from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.memory.block_files import BlockFile, BlockFileWriter, block_files
-from ooc_chol.memory.files import package_version
-from ooc_chol.outputs import AnyPath, Output, check_outputs
 from ooc_chol.tensors.problem import Given
 from ooc_chol.tensors.schedule import LambdaRow, Schedule
 from ooc_chol.tensors.space import AbstractTensorSpace

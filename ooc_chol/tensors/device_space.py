@@ -10,17 +10,17 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.prints import one_line
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.registry import device_kind, open_device, page_locked
 from ooc_chol.interfaces import AbstractEvent, Tile
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, TensorDevice
 from ooc_chol.kernels.registry import tensor_kernels
-from ooc_chol.outputs import AnyPath
-from ooc_chol.prints import one_line
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.runtime.holding import Holding
 from ooc_chol.runtime.passes import Pass, on_each_device
 from ooc_chol.runtime.shutdown import devices_closed
-from ooc_chol.team import ThreadTeam
 from ooc_chol.tensors.device_part import TensorPart
 from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.plan import TensorPlan

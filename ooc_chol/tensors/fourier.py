@@ -11,13 +11,13 @@ from scipy.sparse import csr_array, issparse
 from scipy.sparse.csgraph import connected_components
 
 from ooc_chol.config import whole_number
+from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.solve import eigsh
 from ooc_chol.errors import BudgetError, SparseInputError
+from ooc_chol.files.inputs import check_entries, plain_array
 from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
-from ooc_chol.inputs import check_entries, plain_array
 from ooc_chol.kernels.registry import dense_eigenpairs, dense_eigenpairs_bytes
-from ooc_chol.prints import one_line
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.operator import laplacian
 from ooc_chol.sparse.pack import block_csr

@@ -14,12 +14,12 @@ from typing import Any, NoReturn, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.progress_bar import OpenReporter, open_reporter
 from ooc_chol.hardware.registry import device_kind, resolve_devices
-from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, TensorShape, resolve_svt
 from ooc_chol.precision.triples import Precision
-from ooc_chol.progress_bar import OpenReporter, open_reporter
+from ooc_chol.process.interrupts import HeldInterrupts
 from ooc_chol.sparse.multiplier import Progress
 from ooc_chol.sparse.planning import Devices, precision_of
 from ooc_chol.tensors.checkpoint import Checkpoint, arithmetic_key, check_checkpoint

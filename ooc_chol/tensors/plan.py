@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import default_budget, resolve_devices
 from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape, resolve_svt
 from ooc_chol.kernels.registry import tensor_workspace_bytes
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
 from ooc_chol.tensors.share import MaskKind, TensorProblem, TensorShare
 
 #: Where the part of a tensor is that devices do not keep.

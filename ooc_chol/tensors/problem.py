@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
+from ooc_chol.process.team import map_in_threads
 from ooc_chol.sparse.planning import precision_of
-from ooc_chol.team import map_in_threads
 from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.fourier import GraphFourier
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.config import format_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import one_line
 from ooc_chol.tensors.plan import TensorPlan
 from ooc_chol.tensors.schedule import LambdaRow
 from ooc_chol.tracing.trace import Trace

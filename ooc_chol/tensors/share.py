@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from ooc_chol.config import whole_pages
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Svt, TensorShape, slice_group, subspace_columns
 from ooc_chol.precision.triples import Precision
-from ooc_chol.prints import brief_repr
 
 #: What a mask says: which slices are observed, or which entries.
 MaskKind: TypeAlias = Literal["slices", "entries"]

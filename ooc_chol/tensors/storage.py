@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import MissingFolderError
+from ooc_chol.files.inputs import check_name
+from ooc_chol.files.outputs import AnyPath, write_error
 from ooc_chol.formats import TYPES, PrecisionFormat
-from ooc_chol.inputs import check_name
 from ooc_chol.interfaces import AbstractTier, BlockIndex
 from ooc_chol.memory.pages import Purpose, allocate_aligned, copy_by
-from ooc_chol.outputs import AnyPath, write_error
-from ooc_chol.room import check_room
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.address_space import check_room
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tensors.plan import TensorPlan
 
 #: Where arrays begin in their one allocation.

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple, TypeAlias, cast
 
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
-from ooc_chol.outputs import output_file
+from ooc_chol.files.outputs import output_file
 from ooc_chol.tracing.analysis import Wait, waits
 from ooc_chol.tracing.counters import Samples, Stretches, best_rate, by_link, copy_rate_samples, resident_samples, significant
 from ooc_chol.tracing.perfetto_names import (

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, final, overload
 
-from ooc_chol.inputs import input_bytes
-from ooc_chol.outputs import FileKind
-from ooc_chol.prints import brief_repr
+from ooc_chol.display.prints import brief_repr
+from ooc_chol.files.inputs import input_bytes
+from ooc_chol.files.outputs import FileKind
 
 #: Files that a new trace may replace: the first packet of every one numbers the categories of records, from ``fetch`` on.
 TRACE_FILES = FileKind(

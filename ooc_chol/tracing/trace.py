@@ -8,8 +8,8 @@ from io import BytesIO
 from os import PathLike
 from pathlib import Path
 
-from ooc_chol.inputs import check_name
-from ooc_chol.prints import one_line
+from ooc_chol.display.prints import one_line
+from ooc_chol.files.inputs import check_name
 from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.summary import summarize
 

@@ -35,9 +35,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 #: At how many of the functions that begin there a call is interrupted; once in every other part of the package. Beside the parts:
 #: calls of the tile function, and flushes of a file.
-MORE = {"dense/execution": 3, "dense/factor": 3, "hardware/host": 2, "runtime/shutdown": 2, "threads": 2, "tile": 4, "flush": 2}
+MORE = {
+    "dense/execution": 3,
+    "dense/factor": 3,
+    "hardware/host": 2,
+    "runtime/shutdown": 2,
+    "process/threads": 2,
+    "tile": 4,
+    "flush": 2,
+}
 #: Folders whose modules or folders are each a part; all else counts by the first of its names.
-SPLIT = ("dense", "hardware", "kernels", "memory", "runtime")
+SPLIT = ("dense", "display", "files", "hardware", "kernels", "memory", "process", "runtime")
 DISTANCE = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
 EASY = np.exp(-DISTANCE / 20.0) + 0.1 * np.eye(N)
 #: Pivots fail in narrow formats: a tile row is computed again, and then everything.

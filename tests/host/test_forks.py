@@ -165,7 +165,7 @@ def modules() -> Iterator[Path]:
 
 #: Where locks are made by themselves: for the threads of one call that ends with them, or by what is found as a module's own.
 OWN_LOCKS = {
-    "forked.py": "makes them",
+    "process/fork_safety.py": "makes them",
     "apps/spectral/images/branches.py": "a condition of one call",
     "apps/spectral/solving/eigenpairs.py": "a variable of the module",
     "bench/cuda/devices.py": "a barrier of one measurement",
@@ -176,7 +176,7 @@ MAKERS = {"Lock", "RLock", "Condition", "Event", "Semaphore", "BoundedSemaphore"
 
 
 def test_every_lock_of_the_package_is_in_the_table():
-    """Locks are made by ``ooc_chol.forked``, which frees them in a child; nothing else registers at forks."""
+    """Locks are made by ``ooc_chol.process.fork_safety``, which frees them in a child; nothing else registers at forks."""
     assert {str(path) for path in modules() if _makes_locks((PACKAGE / path).read_text(encoding="utf-8"))} == set(OWN_LOCKS)
 
 

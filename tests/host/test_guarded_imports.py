@@ -24,10 +24,10 @@ THERE = {*sys.stdlib_module_names, "ooc_chol", "numpy", "ml_dtypes", "threadpool
 OTHERS = ("bench/", "kernels/cuda/", "hardware/cuda/", "diff/torch", "diff/jax")
 #: Calls of ``import_module`` for what is there: modules of the package's own for CUDA, and Dask's beside a client.
 OWN_CALLS = {
-    ("dense/cluster/lazy_columns.py", "'dask.array'"),
-    ("dense/cluster/lazy_columns.py", "'dask'"),
-    ("dense/cluster/opening.py", "'dask'"),
-    ("dense/cluster/solving.py", "'dask'"),
+    ("cluster/lazy_columns.py", "'dask.array'"),
+    ("cluster/lazy_columns.py", "'dask'"),
+    ("cluster/opening.py", "'dask'"),
+    ("cluster/solving.py", "'dask'"),
     ("diff/triangular.py", "'scipy.sparse.linalg._dsolve._superlu'"),
     ("apps/__init__.py", "f'{__name__}.{name}'"),
 }
@@ -59,7 +59,7 @@ def test_what_functions_import_is_under_the_guard():
         name = path.relative_to(PACKAGE).as_posix()
         if not name.startswith(OTHERS):
             each = unguarded(ast.parse(path.read_text(encoding="utf-8")))
-            found |= {(name, what) for what in each if "kernels.cuda" not in what and name != "scipy_modules.py"}
+            found |= {(name, what) for what in each if "kernels.cuda" not in what and name != "process/scipy_modules.py"}
     assert found - OWN_CALLS == set()
 
 

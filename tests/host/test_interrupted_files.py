@@ -33,8 +33,15 @@ pytestmark = pytest.mark.usefixtures("no_hang")
 
 ROOT = os.path.dirname(oc.__file__) + os.sep
 #: Where files are made, and passed on to who removes them.
-MODULES = ("interrupts", "outputs", "memory/unfinished", "memory/block_files", "dense/stores/file", "dense/store_opening")
-MODULES += ("dense/keeping", "dense/disk_tier", "dense/driver", "dense/factor/saving", "dense/factor/updating")
+MODULES = (
+    "process/interrupts",
+    "files/outputs",
+    "files/unfinished",
+    "memory/block_files",
+    "dense/stores/file",
+    "dense/store_opening",
+)
+MODULES += ("dense/keeping", "dense/disk_tier", "api/cholesky", "dense/factor/saving", "dense/factor/updating")
 MODULES += ("dense/factor/factor", "sparse/pack", "eigen/checkpoint", "tensors/checkpoint")
 FILES = frozenset(f"{ROOT}{name}.py" for name in MODULES)
 

@@ -696,8 +696,8 @@ PARTS = (
     "dense/execution/run",
     "dense/store_opening",
     "dense/stores/array",
-    "team",
-    "threads",
+    "process/team",
+    "process/threads",
 )
 
 

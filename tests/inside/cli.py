@@ -7,7 +7,7 @@ NAMES = {
     "ooc_chol.cli.command": ("main", "make_parser"),
     "ooc_chol.cli.completion": ("places",),
     "ooc_chol.cli.parsers": ("EXAMPLES",),
-    "ooc_chol.signals": ("SignalInterrupt", "signals_as_interrupts"),
+    "ooc_chol.cli.signals": ("SignalInterrupt", "signals_as_interrupts"),
 }
 MODULES = {
     "cli": "ooc_chol.cli",

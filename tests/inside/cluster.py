@@ -1,14 +1,14 @@
-"""Internals of ``ooc_chol.dense.cluster`` that tests look at."""
+"""Internals of ``ooc_chol.cluster`` that tests look at."""
 
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.dense.cluster.asking": ("asked_of_all",),
-    "ooc_chol.dense.cluster.block_locks": ("BlockLocks",),
-    "ooc_chol.dense.cluster.blocks": ("BlockGrid", "BlockPlace", "LBlock"),
-    "ooc_chol.dense.cluster.columns": ("column_seconds",),
-    "ooc_chol.dense.cluster.connection": ("worker_addresses",),
-    "ooc_chol.dense.cluster.facts": (
+    "ooc_chol.cluster.asking": ("asked_of_all",),
+    "ooc_chol.cluster.block_locks": ("BlockLocks",),
+    "ooc_chol.cluster.blocks": ("BlockGrid", "BlockPlace", "LBlock"),
+    "ooc_chol.cluster.columns": ("column_seconds",),
+    "ooc_chol.cluster.connection": ("worker_addresses",),
+    "ooc_chol.cluster.facts": (
         "Sharing",
         "WorkerState",
         "_check_equal",
@@ -18,11 +18,11 @@ NAMES = {
         "shared_out",
         "sharing_of",
     ),
-    "ooc_chol.dense.cluster.ground": ("AbstractBlockWork", "ClusterGround", "MixedEngine", "engine_here"),
-    "ooc_chol.dense.cluster.jobs": ("ClusterRun",),
-    "ooc_chol.dense.cluster.kept_tiles": ("KeptTiles",),
-    "ooc_chol.dense.cluster.making": ("key_here", "make_block"),
-    "ooc_chol.dense.cluster.measuring": (
+    "ooc_chol.cluster.ground": ("AbstractBlockWork", "ClusterGround", "MixedEngine", "engine_here"),
+    "ooc_chol.cluster.jobs": ("ClusterRun",),
+    "ooc_chol.cluster.kept_tiles": ("KeptTiles",),
+    "ooc_chol.cluster.making": ("key_here", "make_block"),
+    "ooc_chol.cluster.measuring": (
         "BlockNorms",
         "Measuring",
         "column_square",
@@ -30,7 +30,7 @@ NAMES = {
         "measure_block",
         "transposed_product",
     ),
-    "ooc_chol.dense.cluster.model": (
+    "ooc_chol.cluster.model": (
         "BlockCosts",
         "ClusterRates",
         "WorkerRates",
@@ -38,11 +38,11 @@ NAMES = {
         "column_urgency",
         "part_bounds",
     ),
-    "ooc_chol.dense.cluster.owners": ("BlockOwners",),
-    "ooc_chol.dense.cluster.placing": ("Placing", "priority"),
-    "ooc_chol.dense.cluster.plan": ("Settled", "candidate_heights", "plan_cluster"),
-    "ooc_chol.dense.cluster.run": ("needed_blocks",),
-    "ooc_chol.dense.cluster.shared_blocks": (
+    "ooc_chol.cluster.owners": ("BlockOwners",),
+    "ooc_chol.cluster.placing": ("Placing", "priority"),
+    "ooc_chol.cluster.plan": ("Settled", "candidate_heights", "plan_cluster"),
+    "ooc_chol.cluster.run": ("needed_blocks",),
+    "ooc_chol.cluster.shared_blocks": (
         "SharedBlock",
         "beacon_here",
         "sees_here",
@@ -50,27 +50,27 @@ NAMES = {
         "shares_memory",
         "without_memory",
     ),
-    "ooc_chol.dense.cluster.simulation": ("Case", "simulate"),
-    "ooc_chol.dense.cluster.solving": ("ClusterSolver",),
-    "ooc_chol.dense.cluster.speeds": ("speed_here",),
-    "ooc_chol.dense.cluster.waiting": ("WorkersLeftError", "ended", "gathered"),
-    "ooc_chol.dense.cluster.window_source": ("WindowSource",),
-    "ooc_chol.dense.cluster.window_store": ("WindowStore",),
-    "ooc_chol.dense.cluster.worker_state": ("task_room", "worker_threads"),
+    "ooc_chol.cluster.simulation": ("Case", "simulate"),
+    "ooc_chol.cluster.solving": ("ClusterSolver",),
+    "ooc_chol.cluster.speeds": ("speed_here",),
+    "ooc_chol.cluster.waiting": ("WorkersLeftError", "ended", "gathered"),
+    "ooc_chol.cluster.window_source": ("WindowSource",),
+    "ooc_chol.cluster.window_store": ("WindowStore",),
+    "ooc_chol.cluster.worker_state": ("task_room", "worker_threads"),
 }
 MODULES = {
-    "asking": "ooc_chol.dense.cluster.asking",
-    "connection": "ooc_chol.dense.cluster.connection",
-    "facts": "ooc_chol.dense.cluster.facts",
-    "mixed_work": "ooc_chol.dense.cluster.mixed_work",
-    "opening": "ooc_chol.dense.cluster.opening",
-    "plan": "ooc_chol.dense.cluster.plan",
-    "planning": "ooc_chol.dense.cluster.planning",
-    "rates": "ooc_chol.dense.cluster.rates",
-    "shared_blocks": "ooc_chol.dense.cluster.shared_blocks",
-    "solving": "ooc_chol.dense.cluster.solving",
-    "speeds": "ooc_chol.dense.cluster.speeds",
-    "waiting": "ooc_chol.dense.cluster.waiting",
+    "asking": "ooc_chol.cluster.asking",
+    "connection": "ooc_chol.cluster.connection",
+    "facts": "ooc_chol.cluster.facts",
+    "mixed_work": "ooc_chol.cluster.mixed_work",
+    "opening": "ooc_chol.cluster.opening",
+    "plan": "ooc_chol.cluster.plan",
+    "planning": "ooc_chol.cluster.planning",
+    "rates": "ooc_chol.cluster.rates",
+    "shared_blocks": "ooc_chol.cluster.shared_blocks",
+    "solving": "ooc_chol.cluster.solving",
+    "speeds": "ooc_chol.cluster.speeds",
+    "waiting": "ooc_chol.cluster.waiting",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

@@ -112,7 +112,7 @@ MODULES = {
     "contents": "ooc_chol.dense.programs.contents",
     "device_sweeps": "ooc_chol.dense.factor.device_sweeps",
     "disk_tier": "ooc_chol.dense.disk_tier",
-    "driver": "ooc_chol.dense.driver",
+    "driver": "ooc_chol.api.cholesky",
     "factor": "ooc_chol.dense.factor.factor",
     "file": "ooc_chol.dense.stores.file",
     "fingerprint": "ooc_chol.dense.fingerprint",

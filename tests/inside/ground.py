@@ -1,4 +1,4 @@
-"""Internals of what lies directly in ``ooc_chol`` that tests look at."""
+"""Internals of sizes, extras and display that tests look at."""
 
 from tests.inside import names_of
 
@@ -12,12 +12,12 @@ NAMES = {
         "parse_devices",
         "whole_pages",
     ),
-    "ooc_chol.drawing": ("Bar", "draw_bars"),
-    "ooc_chol.installation": ("_clone",),
-    "ooc_chol.prints": ("brief", "shortened"),
+    "ooc_chol.display.drawing": ("Bar", "draw_bars"),
+    "ooc_chol.display.prints": ("brief", "shortened"),
+    "ooc_chol.extras": ("_clone",),
 }
 MODULES = {
-    "installation": "ooc_chol.installation",
+    "installation": "ooc_chol.extras",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

@@ -39,8 +39,8 @@ NAMES = {
         "Remedy",
         "row_tiles",
     ),
-    "ooc_chol.precision.moduli": ("MOST_MODULI", "MOST_ROWS", "MOST_TERMS", "ROW_SLACK", "ResidueBasis"),
     "ooc_chol.precision.measured_products": ("MeasuredProducts",),
+    "ooc_chol.precision.moduli": ("MOST_MODULI", "MOST_ROWS", "MOST_TERMS", "ROW_SLACK", "ResidueBasis"),
     "ooc_chol.precision.norms": ("FactorNorms", "MatrixNorms", "PROBES", "Probes", "SAFETY", "foreseen_pivot", "sample_step"),
     "ooc_chol.precision.products": ("FP16_SUM_ERROR", "expected_share", "narrow_of"),
     "ooc_chol.precision.tile_formats": (

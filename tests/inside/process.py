@@ -3,17 +3,17 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.forked": ("LOCK_TYPES",),
-    "ooc_chol.runtime.garbage_collector": ("collector_off",),
-    "ooc_chol.scipy_modules": ("linalg_module", "sparse_tools"),
-    "ooc_chol.team": ("ThreadTeam", "cores"),
-    "ooc_chol.threads": ("users_code",),
+    "ooc_chol.process.fork_safety": ("LOCK_TYPES",),
+    "ooc_chol.process.garbage_collector": ("collector_off",),
+    "ooc_chol.process.scipy_modules": ("linalg_module", "sparse_tools"),
+    "ooc_chol.process.team": ("ThreadTeam", "cores"),
+    "ooc_chol.process.threads": ("users_code",),
 }
 MODULES = {
-    "forked": "ooc_chol.forked",
-    "forks": "ooc_chol.runtime.forks",
-    "room": "ooc_chol.room",
-    "threads": "ooc_chol.threads",
+    "forked": "ooc_chol.process.fork_safety",
+    "forks": "ooc_chol.process.forks",
+    "room": "ooc_chol.process.address_space",
+    "threads": "ooc_chol.process.threads",
 }
 
 __getattr__ = names_of(__name__, NAMES, MODULES)

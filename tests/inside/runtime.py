@@ -3,9 +3,9 @@
 from tests.inside import names_of
 
 NAMES = {
+    "ooc_chol.memory.promises": ("HOST_PROMISES", "Promises"),
     "ooc_chol.runtime.block_scan": ("AbstractScanned", "BlockScan", "ScanStreams"),
     "ooc_chol.runtime.passes": ("BlockNames", "Pass", "Passes", "device_for_a_pass"),
-    "ooc_chol.runtime.sharing": ("HOST_PROMISES", "Promises"),
 }
 MODULES = {
     "passes": "ooc_chol.runtime.passes",

@@ -22,7 +22,7 @@ ELSEWHERE = {
     "ooc_chol/apps/geostat/data/extras.py": "packages of others",
     "ooc_chol/apps/geostat/covariances/covariance.py": "sources for GPUs alone",
     "ooc_chol/apps/geostat/estimation/vecchia_cuda.py": "sources for GPUs alone",
-    "ooc_chol/scipy_modules.py": "SciPy",
+    "ooc_chol/process/scipy_modules.py": "SciPy",
 }
 
 
@@ -32,7 +32,7 @@ ELSEWHERE = {
         ("ooc_chol/eigen/lanczos.py", "tests/host/test_eigsh.py", "tests/apps/geostat/test_local.py"),
         ("ooc_chol/apps/geostat/kriging/local_systems.py", "tests/apps/geostat/test_local.py", "tests/host/test_eigsh.py"),
         ("ooc_chol/diff/torch.py", "tests/host/test_diff_torch.py", "tests/host/test_cholesky.py"),
-        ("ooc_chol/memory/files.py", "tests/host/test_checkpoint.py", "tests/plan/test_affected.py"),
+        ("ooc_chol/files/positional_io.py", "tests/host/test_checkpoint.py", "tests/plan/test_affected.py"),
         ("ooc_chol/kernels/cuda/formats.cu", "tests/plan/test_cuda_source.py", "tests/host/test_cholesky.py"),
         ("docs/zarr.md", "tests/host/test_docs.py", "tests/host/test_cholesky.py"),
         ("tests/builders.py", "tests/host/test_cholesky.py", "tests/plan/test_affected.py"),

@@ -14,6 +14,7 @@ from tests.documents import ROOT, pages, read
 PACKAGE = Path(ooc_chol.__file__).parent
 #: Parts that are gone, by names that mean nothing else in a document: who writes one of them names what was there once.
 FORMER = {"driver", "machine", "mixed", "planner", "planning", "running", "symmetric", "tiling"}
+FORMER |= {"blas_buffers", "forked", "installation", "progress_bar", "scipy_modules"}
 #: Parts of the package that a dotted name may begin with, now or once.
 PARTS = {path.stem for path in PACKAGE.iterdir() if path.is_dir() or path.suffix == ".py"} - {"__init__", "__pycache__"} | FORMER
 FOLDERS = {path.name for path in PACKAGE.iterdir() if path.is_dir()} | FORMER

@@ -11,7 +11,7 @@ import cupy as cp
 
 from ooc_chol.hardware.cuda import device_number
 from ooc_chol.hardware.cuda.copies import PEER_ALREADY_ENABLED
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 Figure = TypeVar("Figure")
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.memory.files import file_errors_typed
+from ooc_chol.files.positional_io import file_errors_typed
 from ooc_chol.memory.sources.file import npy_header
 from ooc_chol.sparse.sources.npy import MOST_HEADER
 

@@ -29,17 +29,17 @@ from ooc_chol.dense.execution.worker import Start
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.steps import final_keys
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
 from ooc_chol.interfaces import AbstractTier, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.precision.measured_products import MeasuredProducts
-from ooc_chol.prints import brief_repr
+from ooc_chol.process.forks import refuse_in_child
+from ooc_chol.process.garbage_collector import collector_off
+from ooc_chol.process.threads import OwnThread, start, take
 from ooc_chol.runtime.failures import driver_errors_typed
-from ooc_chol.runtime.forks import refuse_in_child
-from ooc_chol.runtime.garbage_collector import collector_off
 from ooc_chol.runtime.shutdown import abort_all, devices_closed
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.threads import OwnThread, start, take
 from ooc_chol.tracing.records import LazyRecords, TraceRecord
 
 #: What performs the steps of each engine, by the name that a memory layout has for it.

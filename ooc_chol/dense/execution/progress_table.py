@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 
 from ooc_chol.errors import ScheduleError
-from ooc_chol.forked import new_lock
 from ooc_chol.interfaces import AbstractEvent, BlockKey
+from ooc_chol.process.fork_safety import new_lock
 
 
 class Progress(IntEnum):

@@ -16,12 +16,12 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.stores.array import OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.display.progress_bar import ProgressReporter
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.kernels.registry import kind_of, open_tile_device
 from ooc_chol.memory.sources.base import AbstractSource, unchanged
-from ooc_chol.progress_bar import ProgressReporter
 from ooc_chol.tasks.tiling import TileGrid
 
 

@@ -19,7 +19,7 @@ from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import blas_threads
-from ooc_chol.room import guarded_imports
+from ooc_chol.process.address_space import guarded_imports
 from ooc_chol.runtime.passes import Pass
 
 Vectors: TypeAlias = NDArray[np.float64]

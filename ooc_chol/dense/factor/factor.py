@@ -17,10 +17,10 @@ from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import open_kept
 from ooc_chol.dense.stores.kept import AbstractKeptStore
+from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import DowndateError, TierError
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource
-from ooc_chol.progress_bar import progress_reporter
 
 if TYPE_CHECKING:
     from ooc_chol.dense.request import Progress

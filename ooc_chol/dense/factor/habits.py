@@ -14,9 +14,9 @@ from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.conditioning import few_columns, one_norm_estimate
 from ooc_chol.dense.factor.operators import AbstractTriangular, TransposedFactor, block_of
 from ooc_chol.errors import MissingValueError
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.inputs import plain_array
 
 
 class SignAndLogdet(NamedTuple):

@@ -16,10 +16,10 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.kernels.host.solves import put, substitute
 from ooc_chol.memory.sources.function import FunctionSource
+from ooc_chol.process.scipy_modules import linalg_module
+from ooc_chol.process.team import map_in_threads
 from ooc_chol.runtime.passes import Pass, Track
-from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileIndex
-from ooc_chol.team import map_in_threads
 
 _blas = linalg_module("_fblas")
 #: The product of each type.

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol.config import format_bytes
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.arrays import device_of
-from ooc_chol.inputs import plain_array
 
 
 class AbstractTriangular(ABC):

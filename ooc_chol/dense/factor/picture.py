@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ooc_chol.drawing import FORMAT_COLOURS, GREY, LINE_HEIGHT, Drawing, draw_legend, draw_triangle
+from ooc_chol.display.drawing import FORMAT_COLOURS, GREY, LINE_HEIGHT, Drawing, draw_legend, draw_triangle
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.tasks.tiling import TileGrid
 

@@ -14,7 +14,7 @@ from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.interfaces import AbstractArena, AbstractEvent, Tile
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.runtime.passes import Pass, Track, finish
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.runtime.vectors import copy_columns_in, summed_vectors, vector_arrays, zeros

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from ooc_chol.dense.passes import COMPUTES, COPIES, track_of_l
 from ooc_chol.dense.stores.file import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
+from ooc_chol.process.threads import OwnThread, start, take, wait_out
 from ooc_chol.runtime.passes import Moment, Pass, Track
 from ooc_chol.tasks.tiling import Index, TileIndex
-from ooc_chol.threads import OwnThread, start, take, wait_out
 
 #: The host in traces.
 HOST_NAME = "host:0"

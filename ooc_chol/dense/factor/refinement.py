@@ -26,7 +26,7 @@ from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import NonFiniteError, RefinementError
 from ooc_chol.formats import FP64
 from ooc_chol.memory.sources import AbstractSource
-from ooc_chol.room import guarded_imports
+from ooc_chol.process.address_space import guarded_imports
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 if TYPE_CHECKING:

@@ -19,16 +19,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol import blas_buffers
 from ooc_chol.config import whole_number
+from ooc_chol.display.prints import brief_repr
+from ooc_chol.display.progress_bar import ProgressReporter
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.formats import FP64, TYPES
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.sources import AbstractSource
-from ooc_chol.prints import brief_repr
-from ooc_chol.progress_bar import ProgressReporter
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import ThreadTeam, cores
 
 ReadBlock = Callable[[slice, slice], Any]
 

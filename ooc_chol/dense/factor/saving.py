@@ -18,11 +18,11 @@ from ooc_chol.dense.stores.file import is_open
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.errors import OutputError
-from ooc_chol.inputs import check_name
-from ooc_chol.interrupts import HeldInterrupts
-from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_fully
-from ooc_chol.memory.zarr_names import is_zarr
-from ooc_chol.outputs import REPLACE, AnyPath, Output, check_outputs, output_file
+from ooc_chol.files.inputs import check_name
+from ooc_chol.files.outputs import REPLACE, AnyPath, Output, check_outputs, output_file
+from ooc_chol.files.positional_io import file_errors_typed, preallocate, tile_bytes, write_fully
+from ooc_chol.files.zarr_names import is_zarr
+from ooc_chol.process.interrupts import HeldInterrupts
 
 #: Ending of the names of arrays of NumPy.
 _ARRAY = ".npy"

@@ -15,8 +15,8 @@ from ooc_chol.dense.factor.sweeps import AbstractSolver, AbstractTeamSolver, Lef
 from ooc_chol.dense.factor.team_sweeps import opened_team
 from ooc_chol.dense.passes import track_of_l
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.inputs import plain_array
 from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_error
 from ooc_chol.runtime.passes import Pass
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from ooc_chol import blas_buffers
 from ooc_chol.config import whole_number
 from ooc_chol.dense.factor.device_sweeps import DeviceSolver
 from ooc_chol.dense.factor.habits import AbstractFactor, SignAndLogdet
@@ -27,11 +26,12 @@ from ooc_chol.dense.factor.resident import dense_on_device
 from ooc_chol.dense.factor.saving import check_target, is_array_name, save_array, save_tiles
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.kept import AbstractKeptStore
-from ooc_chol.drawing import notebook_html
+from ooc_chol.display.drawing import notebook_html
 from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.precision.certified_answers import CertifiedAnswers, CertifiedSignAndLogdet, CertifiedValue
-from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.forks import refuse_in_child
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.trace import Trace

@@ -13,9 +13,9 @@ from ooc_chol.dense.factor.inverse import ALONE, PANEL_BYTES, Turn, panel_width,
 from ooc_chol.dense.factor.sweeps import AbstractSolver, Needs, PanelSums
 from ooc_chol.dense.factor.team_sweeps import by_all
 from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.function import FunctionSource, check_function
-from ooc_chol.prints import brief_repr
 from ooc_chol.runtime.passes import Pass
 
 

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol import blas_buffers
 from ooc_chol.dense.factor.conditioning import signs_of
 from ooc_chol.dense.factor.reading import HOST_NAME, stream_tiles
 from ooc_chol.dense.passes import track_of_l
@@ -32,13 +31,14 @@ from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import BudgetError, DowndateError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.hardware.host import free_host_bytes
-from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.interrupts import HeldInterrupts
+from ooc_chol.process.scipy_modules import linalg_module
+from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.runtime.passes import Pass
-from ooc_chol.scipy_modules import linalg_module
 from ooc_chol.tasks.tiling import TileGrid, TileIndex
-from ooc_chol.team import ThreadTeam, cores
 
 Matrix = NDArray[Any]
 _flapack = linalg_module("_flapack")

@@ -19,7 +19,7 @@ from ooc_chol.dense.planner.window_limit import check_window
 from ooc_chol.errors import BudgetError, PlanSizeError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of
-from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import TileGrid
 
 __all__ = [

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.forked import new_lock, renewed_in_child
 from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.process.fork_safety import new_lock, renewed_in_child
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Most answers that are kept.

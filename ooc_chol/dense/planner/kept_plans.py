@@ -15,9 +15,9 @@ from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
 from ooc_chol.dense.planner.residues import half_share_of
 from ooc_chol.dense.planner.shifted_windows import common_window, shifted_plan
 from ooc_chol.dense.programs.cost import Rates
-from ooc_chol.forked import new_lock, renewed_in_child
 from ooc_chol.formats import FORMATS
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.process.fork_safety import new_lock, renewed_in_child
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
 

@@ -16,13 +16,13 @@ from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
-from ooc_chol.drawing import notebook_html
+from ooc_chol.display.drawing import notebook_html
+from ooc_chol.display.prints import one_line
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.prints import one_line
-from ooc_chol.runtime.garbage_collector import collector_off
+from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.bounds import beaumont_bytes, compulsory_bytes, tile_bytes_of
 from ooc_chol.tasks.cholesky import tile_flops

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ooc_chol.config import format_bytes
-from ooc_chol.drawing import BLUE, FORMAT_COLOURS, GREY, ORANGE, PALE, Bar, Drawing, draw_bars, draw_legend, draw_triangle
+from ooc_chol.display.drawing import BLUE, FORMAT_COLOURS, GREY, ORANGE, PALE, Bar, Drawing, draw_bars, draw_legend, draw_triangle
 from ooc_chol.tasks.operations import Link
 
 if TYPE_CHECKING:

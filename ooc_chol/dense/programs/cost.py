@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.programs.steps import Step
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FP32
 from ooc_chol.precision.tile_formats import PrecisionMap
-from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.operations import (
     LOWER_SHARE,
     Convert,

@@ -10,9 +10,9 @@ from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.file_costs import FileCosts, FileMove, FileRun
 from ooc_chol.dense.programs.sharing import SharedProcessors
 from ooc_chol.dense.programs.steps import Program, final_keys
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.errors import ScheduleError
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.prints import brief_repr
 from ooc_chol.tasks.operations import URGENT_STREAMS, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import Index, TileGrid
 from ooc_chol.tasks.windows import Window

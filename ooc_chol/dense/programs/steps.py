@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
+from ooc_chol.display.prints import brief_repr, one_line
 from ooc_chol.interfaces import BlockKey
-from ooc_chol.prints import brief_repr, one_line
 from ooc_chol.tasks.operations import LOWER_SHARE, Link, Operation, Place, Potrf, Product, StepKind, StreamKind, label_of, link_of
 from ooc_chol.tasks.tiling import Index
 

@@ -21,11 +21,11 @@ from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.rates.rows import RowRates, measured_rows, rate_by_rows, rows_text
 from ooc_chol.dense.rates.stored import DISKS, disk_figures
 from ooc_chol.errors import MissingFolderError, TierError
+from ooc_chol.files.access import AbstractAccess, drop_pages, opened_access
+from ooc_chol.files.outputs import write_error
+from ooc_chol.files.positional_io import preallocate
 from ooc_chol.hardware.rates_file import check_writable, kept_rates, write_rates
-from ooc_chol.memory.access import AbstractAccess, drop_pages, opened_access
-from ooc_chol.memory.files import preallocate
-from ooc_chol.outputs import write_error
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Tiles in flight at once.
 IN_FLIGHT = 4

@@ -18,9 +18,9 @@ from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.hardware.registry import device_kind, page_locked
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier
-from ooc_chol.interrupts import HeldInterrupts
 from ooc_chol.kernels.interfaces import TileDevice
 from ooc_chol.memory.sources import as_source
+from ooc_chol.process.interrupts import HeldInterrupts
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Tile rows of the matrix that is read and written, and its order above which there are fewer, for GPUs and for the host, whose

@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ooc_chol.memory.access import drop_pages
+from ooc_chol.files.access import drop_pages
 from ooc_chol.memory.sources.file import MatrixLayout, NpySource
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Rates of reading by rows: bytes of a piece, and bytes per second, the shortest piece first.
 RowRates: TypeAlias = tuple[tuple[int, float], ...]

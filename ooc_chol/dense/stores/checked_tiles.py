@@ -13,13 +13,13 @@ from ooc_chol.dense.stores.checksums import NOT_WRITTEN, ChecksumTables, combine
 from ooc_chol.dense.stores.header import FileHeader
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, TierError
-from ooc_chol.forked import new_lock
+from ooc_chol.files.access import AbstractAccess, CachedAccess
+from ooc_chol.files.checksums import PIECE_BYTES, hash_bytes, pieces
+from ooc_chol.files.positional_io import read_fully, write_fully
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.access import AbstractAccess, CachedAccess
-from ooc_chol.memory.checksums import PIECE_BYTES, hash_bytes, pieces
-from ooc_chol.memory.files import read_fully, write_fully
+from ooc_chol.process.fork_safety import new_lock
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tasks.tiling import TileIndex
-from ooc_chol.team import ThreadTeam
 
 _AGAIN = "copy the file again, or factor the matrix again (`ooc-chol verify` lists all that is damaged)"
 

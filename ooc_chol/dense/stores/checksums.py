@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from ooc_chol.config import whole_pages
 from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.files.checksums import PIECE_BYTES, hash_bytes
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.checksums import PIECE_BYTES, hash_bytes
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Entry of a tile that was not written.

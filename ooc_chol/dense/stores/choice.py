@@ -10,9 +10,9 @@ from ooc_chol.dense.stores.file import FileStore
 from ooc_chol.dense.stores.header import FACTOR_FILES
 from ooc_chol.dense.stores.kept import AbstractKeptStore, AnyPlace
 from ooc_chol.dense.stores.verification import Verdict, check_ordinary, verify_file
+from ooc_chol.files.outputs import Output, check_outputs
+from ooc_chol.files.zarr_names import is_zarr
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.memory.zarr_names import is_zarr
-from ooc_chol.outputs import Output, check_outputs
 from ooc_chol.tasks.tiling import TileGrid
 
 

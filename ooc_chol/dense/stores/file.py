@@ -27,17 +27,17 @@ from ooc_chol.dense.stores.header_reading import NothingToGoOnFromError, read_he
 from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.errors import DamagedFileError, OutputError, TierError
+from ooc_chol.files.access import AbstractAccess, CachedAccess, opened_access
+from ooc_chol.files.inputs import check_name
+from ooc_chol.files.outputs import Output, check_outputs, permissions, why_not_replaced, write_error
+from ooc_chol.files.positional_io import file_errors_typed, preallocate, tile_bytes, write_fully
+from ooc_chol.files.unfinished import create_locked, forget_created, open_locked, sync_directory
 from ooc_chol.formats import FP64, SCALE_BYTES, Floats, PrecisionFormat, decode, encode
-from ooc_chol.inputs import check_name
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.interrupts import HeldInterrupts
-from ooc_chol.memory.access import AbstractAccess, CachedAccess, opened_access
-from ooc_chol.memory.files import file_errors_typed, preallocate, tile_bytes, write_fully
-from ooc_chol.memory.unfinished import create_locked, forget_created, open_locked, sync_directory
-from ooc_chol.outputs import Output, check_outputs, permissions, why_not_replaced, write_error
-from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.process.forks import refuse_in_child
+from ooc_chol.process.interrupts import HeldInterrupts
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import ThreadTeam
 
 #: Largest magnitude of the exponent of a tile: those of the least and of the largest float64 are below 1100.
 _LARGEST_EXPONENT = 4096

@@ -36,11 +36,11 @@ from ooc_chol.config import whole_pages
 from ooc_chol.dense.stores.checksums import ChecksumTables
 from ooc_chol.dense.stores.layout import TILE_ALIGNMENT, TileLayout, mixed_formats
 from ooc_chol.errors import TierError
+from ooc_chol.files.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
+from ooc_chol.files.outputs import FileKind
+from ooc_chol.files.positional_io import package_version
+from ooc_chol.files.unfinished import Unfinished
 from ooc_chol.formats import FORMATS, FP64, PrecisionFormat
-from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
-from ooc_chol.memory.files import package_version
-from ooc_chol.memory.unfinished import Unfinished
-from ooc_chol.outputs import FileKind
 from ooc_chol.tasks.tiling import TileGrid
 
 #: First bytes of every file of ours.

@@ -26,9 +26,9 @@ from ooc_chol.dense.stores.header import (
 )
 from ooc_chol.dense.stores.layout import TILE_ALIGNMENT
 from ooc_chol.errors import DamagedFileError, TierError
+from ooc_chol.files.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
+from ooc_chol.files.positional_io import read_fully, read_up_to
 from ooc_chol.formats import FORMATS, FP64, TYPES, PrecisionFormat
-from ooc_chol.memory.checksums import ALGORITHM, PIECE_BYTES, hash_bytes
-from ooc_chol.memory.files import read_fully, read_up_to
 from ooc_chol.tasks.tiling import TileGrid
 
 #: All types of which all tiles may be, by their names in headers.

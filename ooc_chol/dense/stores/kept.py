@@ -11,7 +11,7 @@ from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.checked_tiles import TileStates
 from ooc_chol.dense.stores.layout import TileLayout
 from ooc_chol.formats import PrecisionFormat
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 
 class AbstractKeptStore(AbstractStore):

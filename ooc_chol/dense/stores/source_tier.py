@@ -13,8 +13,8 @@ from ooc_chol.interfaces import AbstractLocking, AbstractTier, BlockIndex, Tile
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource
 from ooc_chol.memory.sources.file import NpySource
 from ooc_chol.memory.sources.numbers import put_numbers
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import ThreadTeam
 
 
 @final

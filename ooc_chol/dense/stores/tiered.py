@@ -15,7 +15,7 @@ from ooc_chol.dense.stores.write_behind import WriteBehind
 from ooc_chol.formats import Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, BlockIndex
 from ooc_chol.memory.host_memory import HostMemory
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Threads that write kept tiles to the file: one hashes while the other's disk works; more write no faster.
 WRITING_THREADS = 2

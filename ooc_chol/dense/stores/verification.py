@@ -14,11 +14,11 @@ from ooc_chol.dense.stores.checked_tiles import CheckedTiles, OpenFile
 from ooc_chol.dense.stores.header import PREFIX, SIGNATURE, FileHeader
 from ooc_chol.dense.stores.header_reading import check_copy, read_any_header
 from ooc_chol.errors import DamagedFileError, TierError
-from ooc_chol.inputs import check_name
+from ooc_chol.files.inputs import check_name
+from ooc_chol.files.outputs import AnyPath
+from ooc_chol.files.positional_io import read_up_to
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.files import read_up_to
-from ooc_chol.outputs import AnyPath
-from ooc_chol.team import ThreadTeam, cores
+from ooc_chol.process.team import ThreadTeam, cores
 
 #: Bytes of zeros that are looked at together.
 _ZEROS_AT_ONCE = 1 << 20

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar, final
 
-from ooc_chol.forked import new_condition, new_lock
-from ooc_chol.threads import LOOK_SECONDS, OwnThread, start, wait_out
+from ooc_chol.process.fork_safety import new_condition, new_lock
+from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start, wait_out
 
 Item = TypeVar("Item")
 

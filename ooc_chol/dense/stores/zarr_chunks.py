@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from ooc_chol.dense.stores.checksums import combined, tile_seed
 from ooc_chol.dense.stores.zarr_layout import CRC_BYTES, GroupShape, crc32c
 from ooc_chol.errors import DamagedFileError
+from ooc_chol.files.checksums import hash_bytes, pieces
+from ooc_chol.files.object_folders import AbstractObjectFolder
 from ooc_chol.formats import SCALE_BYTES, PrecisionFormat
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.checksums import hash_bytes, pieces
-from ooc_chol.memory.object_folders import AbstractObjectFolder
 
 _AGAIN = "copy the group again, or factor the matrix again (`ooc-chol verify` lists all that is damaged)"
 

@@ -9,7 +9,7 @@ from typing import Self, final
 
 from ooc_chol.dense.stores.zarr_header import read_zarr_header
 from ooc_chol.errors import TierError
-from ooc_chol.memory.object_folders import AbstractObjectFolder
+from ooc_chol.files.object_folders import AbstractObjectFolder
 
 #: Least time between two looks at the token while tiles are written, as a multiple of what one look takes.
 _LOOK_RATIO = 20

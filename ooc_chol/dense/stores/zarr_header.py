@@ -12,11 +12,11 @@ from typing import Any
 from ooc_chol.dense.stores.layout import TileLayout, mixed_formats
 from ooc_chol.dense.stores.zarr_layout import DOCUMENT, FORMAT_NAMES, GroupShape, formats_of, group_document, unpacked_chunk
 from ooc_chol.errors import DamagedFileError, TierError
+from ooc_chol.files.checksums import ALGORITHM, hash_bytes
+from ooc_chol.files.inputs import parse_json
+from ooc_chol.files.object_folders import AbstractObjectFolder, open_folder
+from ooc_chol.files.positional_io import package_version
 from ooc_chol.formats import FORMATS, FP64, TYPES, PrecisionFormat
-from ooc_chol.inputs import parse_json
-from ooc_chol.memory.checksums import ALGORITHM, hash_bytes
-from ooc_chol.memory.files import package_version
-from ooc_chol.memory.object_folders import AbstractObjectFolder, open_folder
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Name of our attributes within those of the group.

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from ooc_chol.dense.stores.checked_tiles import Withheld
 from ooc_chol.dense.stores.zarr_layout import GroupShape, tile_part
 from ooc_chol.dense.stores.zarr_tables import BlockOf, BlockTable
+from ooc_chol.files.object_folders import AbstractObjectFolder
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.object_folders import AbstractObjectFolder
 from ooc_chol.tasks.tiling import Index
 from ooc_chol.tasks.windows import Window
 

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import MissingPackageError, TierError
+from ooc_chol.extras import install_hint
 from ooc_chol.formats import FORMATS, PrecisionFormat
-from ooc_chol.installation import install_hint
 from ooc_chol.interfaces import BlockIndex
 from ooc_chol.kernels.interfaces import NORM_COLUMNS
-from ooc_chol.room import guarded_imports
+from ooc_chol.process.address_space import guarded_imports
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Key of what describes a group or an array.

@@ -11,8 +11,8 @@ from ooc_chol.dense.stores.kept import AnyPlace
 from ooc_chol.dense.stores.zarr_header import is_ours, read_zarr_header
 from ooc_chol.dense.stores.zarr_layout import DOCUMENT, FORMAT_NAMES
 from ooc_chol.errors import MissingFolderError, OutputError, TierError
-from ooc_chol.memory.object_folders import AbstractObjectFolder, LocalFolder, open_folder
-from ooc_chol.memory.zarr_names import is_zarr, local_path
+from ooc_chol.files.object_folders import AbstractObjectFolder, LocalFolder, open_folder
+from ooc_chol.files.zarr_names import is_zarr, local_path
 
 #: All that a group of ours has beside its own document: what is removed with it. Whatever else lies there is somebody else's.
 PARTS = ("L", *(f"L_{name}" for name in FORMAT_NAMES), "checksums", "exponents", "norms", "formats", "windows")

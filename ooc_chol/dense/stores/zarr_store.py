@@ -26,16 +26,16 @@ from ooc_chol.dense.stores.zarr_layout import DOCUMENT, check_installed, chunk_p
 from ooc_chol.dense.stores.zarr_replacing import PARTS, check_free, make_way, remove_group
 from ooc_chol.dense.stores.zarr_windows import WindowRecords
 from ooc_chol.errors import TierError
+from ooc_chol.files.checksums import hash_bytes
+from ooc_chol.files.object_folders import AbstractObjectFolder, LocalFolder, open_folder
+from ooc_chol.files.positional_io import tile_bytes
 from ooc_chol.formats import FORMATS, FP64, Floats, PrecisionFormat, decode, encode
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.interrupts import HeldInterrupts
-from ooc_chol.memory.checksums import hash_bytes
-from ooc_chol.memory.files import tile_bytes
-from ooc_chol.memory.object_folders import AbstractObjectFolder, LocalFolder, open_folder
-from ooc_chol.runtime.forks import refuse_in_child
+from ooc_chol.process.forks import refuse_in_child
+from ooc_chol.process.interrupts import HeldInterrupts
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tasks.tiling import Index, TileGrid, TileIndex
 from ooc_chol.tasks.windows import Window
-from ooc_chol.team import ThreadTeam
 
 #: Tile rows of a block where one machine writes all.
 USUAL_HEIGHT = 16

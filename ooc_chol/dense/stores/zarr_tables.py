@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.stores.zarr_layout import ArrayShape, chunk_parts, tile_part, unpacked_chunk
 from ooc_chol.errors import DamagedFileError
-from ooc_chol.forked import new_lock, new_rlock
+from ooc_chol.files.object_folders import AbstractObjectFolder
 from ooc_chol.interfaces import BlockIndex
-from ooc_chol.memory.object_folders import AbstractObjectFolder
+from ooc_chol.process.fork_safety import new_lock, new_rlock
 
 #: Block row and block column.
 BlockOf = tuple[int, int]

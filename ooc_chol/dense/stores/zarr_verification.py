@@ -14,7 +14,7 @@ from ooc_chol.dense.stores.zarr_header import VERSION
 from ooc_chol.dense.stores.zarr_layout import DOCUMENT
 from ooc_chol.dense.stores.zarr_store import ZarrStore
 from ooc_chol.errors import DamagedFileError
-from ooc_chol.team import ThreadTeam, cores
+from ooc_chol.process.team import ThreadTeam, cores
 
 
 def verify_group(place: AnyPlace) -> Verdict:

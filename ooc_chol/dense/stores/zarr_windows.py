@@ -10,7 +10,7 @@ import numpy as np
 
 from ooc_chol.dense.stores.zarr_layout import DOCUMENT, GroupShape, group_document
 from ooc_chol.dense.stores.zarr_tables import BlockOf, BlockTable
-from ooc_chol.memory.object_folders import AbstractObjectFolder
+from ooc_chol.files.object_folders import AbstractObjectFolder
 from ooc_chol.tasks.windows import Window
 
 #: Group within the group, of a group for each window.

@@ -36,8 +36,8 @@ from ooc_chol.interfaces import (
     Tile,
     TileFunction,
 )
-from ooc_chol.runtime.garbage_collector import collector_off
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.garbage_collector import collector_off
+from ooc_chol.process.team import ThreadTeam
 
 _runtime = cp.cuda.runtime
 #: Bytes that cuBLAS's handle and our kernels take beside the budget, by NVML on an H200 with CUDA 13.0. The context comes on top,

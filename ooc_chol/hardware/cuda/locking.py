@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.hardware.cuda.facts import device_number
 from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar, AbstractTier, LockState
 from ooc_chol.memory.pages import touch
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 _runtime = cp.cuda.runtime
 #: Threads that touch host memory before it is page-locked: page faults take most of the time.

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import cupy as cp
 
 from ooc_chol.interfaces import AbstractEvent, AbstractStream
-from ooc_chol.threads import OwnThread, start, wait_out
+from ooc_chol.process.threads import OwnThread, start, wait_out
 
 Callback: TypeAlias = Callable[[BaseException | None], None]
 

@@ -13,7 +13,7 @@ from ooc_chol.config import parse_bytes
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import CUDA, default_budget, device_kind, driver_errors_typed, resolve_devices
 from ooc_chol.kernels.cuda.source import check_arguments
-from ooc_chol.team import map_in_threads
+from ooc_chol.process.team import map_in_threads
 
 #: Shape and type of what one job puts out.
 OutputSpec = tuple[tuple[int, ...], type[np.generic]]

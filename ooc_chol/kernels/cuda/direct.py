@@ -15,7 +15,7 @@ import numpy as np
 from cupyx.scipy.sparse import csr_matrix
 from cupyx.scipy.sparse.linalg import spsolve_triangular
 
-from ooc_chol.installation import install_hint
+from ooc_chol.extras import install_hint
 
 _MOST_ENTRIES = np.iinfo(np.int32).max
 #: Backward error of a solution that is tried out, condition number, and what is left of the right-hand side as a share of it, up

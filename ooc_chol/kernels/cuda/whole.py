@@ -11,10 +11,10 @@ from cupy_backends.cuda.libs import cublas, cusolver
 from numpy.typing import NDArray
 
 from ooc_chol.errors import BudgetError, ScheduleError
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware import cuda
 from ooc_chol.hardware.arrays import device_of
-from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.cuda.modules import load
 from ooc_chol.kernels.interfaces.whole import (

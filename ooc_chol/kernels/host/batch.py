@@ -10,16 +10,16 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.registry import device_kind
-from ooc_chol.inputs import plain_array
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.host.blas import blas_threads, host_threads
 from ooc_chol.kernels.host.tiles import MOST_ALONE, factor_tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels, Failure, check_right_hand_sides
 from ooc_chol.kernels.interfaces.whole import nonfinite_error
 from ooc_chol.memory.sources.numbers import put_numbers
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Largest order that NumPy's loop over a stack factors sooner than a call for each matrix: 0.4 microseconds instead of 4 at
 #: order 10, 24 instead of 34 at order 64, but 337 instead of 304 at order 200.

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import scipy
 
-from ooc_chol import blas_buffers
-from ooc_chol.blas_buffers import blas_controllers
-from ooc_chol.forked import new_lock, renewed_in_child
 from ooc_chol.formats import Floats
-from ooc_chol.scipy_modules import linalg_module
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.blas_buffers import blas_controllers
+from ooc_chol.process.fork_safety import new_lock, renewed_in_child
+from ooc_chol.process.scipy_modules import linalg_module
 
 #: Arguments of each routine: h = char *, i = int *, x = numbers of the routine's type, r = real ones of its precision.
 _ARGUMENTS = {

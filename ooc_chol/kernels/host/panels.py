@@ -13,7 +13,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol import blas_buffers
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.kernels.host.streams import enqueue
@@ -28,9 +27,10 @@ from ooc_chol.kernels.panel_shapes import (
     check_wide,
 )
 from ooc_chol.precision.triples import Precision
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.team import Job, ThreadTeam
 from ooc_chol.tasks.random_panels import random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
-from ooc_chol.team import Job, ThreadTeam
 
 #: Rows of a job of the team, each a call of BLAS. With a quarter of them whole runs of eigsh on two cores took 1.2 to 1.4 times
 #: as long: threads wait for the interpreter between calls.

@@ -24,9 +24,9 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
 from ooc_chol.precision.triples import Precision
-from ooc_chol.scipy_modules import sparse_tools
+from ooc_chol.process.scipy_modules import sparse_tools
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tasks.row_blocks import SEGMENT_ENTRIES, BlockParts, RowBlock, ValueKind
-from ooc_chol.team import ThreadTeam
 
 #: Entries whose values are widened at once: most of a piece, unless it is a single row. One takes a millisecond, and the calls of
 #: Python for it some 50 µs, since what they need has left the caches meanwhile.

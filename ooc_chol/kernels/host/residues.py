@@ -9,7 +9,6 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol import blas_buffers
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import FP64, PrecisionFormat, decode
 from ooc_chol.interfaces import AbstractStream, Tile
@@ -18,7 +17,8 @@ from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.host.words import Words, rounded
 from ooc_chol.kernels.interfaces import AbstractResidueKernels
 from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.team import ThreadTeam
 
 Floats: TypeAlias = NDArray[np.float64]
 #: Rows of one job: the temporary arrays of a job stay in a core's cache.

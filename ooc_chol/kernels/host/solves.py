@@ -7,11 +7,11 @@ from typing import final
 
 import numpy as np
 
-from ooc_chol import blas_buffers
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces import AbstractSolveKernels
-from ooc_chol.scipy_modules import linalg_module
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.scipy_modules import linalg_module
 
 _flapack, _fblas = linalg_module("_flapack"), linalg_module("_fblas")
 #: The triangular solve of real types.

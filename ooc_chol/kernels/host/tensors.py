@@ -13,7 +13,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol import blas_buffers
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host import thresholds
 from ooc_chol.kernels.host.blas import blas_threads
@@ -21,7 +20,8 @@ from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces.tensors import LANES, AbstractTensorKernels, Shrinkage, Svt, TensorShape, resolve_svt
 from ooc_chol.kernels.tensor_shapes import check_fill, check_norms, check_threshold, check_transform
 from ooc_chol.precision.triples import Precision
-from ooc_chol.team import Job, ThreadTeam
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.team import Job, ThreadTeam
 
 #: Columns of a panel that a product takes at a time, and at most so many numbers that are widened for it.
 _STRIP, _STRIP_ENTRIES = 256, 1 << 23

@@ -24,8 +24,8 @@ from ooc_chol.kernels.interfaces import (
     FinalTile,
 )
 from ooc_chol.kernels.interfaces.whole import first_imaginary
+from ooc_chol.process.team import ThreadTeam
 from ooc_chol.tasks.tiling import TileGrid
-from ooc_chol.team import ThreadTeam
 
 #: Least and most rows of a strip: what one thread computes by one BLAS call. Shapes depend on the tile alone, never on the
 #: number of threads, so that the bits do not either.

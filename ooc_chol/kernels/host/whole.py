@@ -16,7 +16,7 @@ from ooc_chol.kernels.host.tiles import MOST_ALONE, factor_tile
 from ooc_chol.kernels.interfaces.whole import AbstractWholeKernels, first_imaginary, first_nonfinite, lower_pieces
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.numbers import put_numbers
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Rows of a band that is copied from what is seen in place, and order of a piece of what is read or made.
 _ROWS, _PIECE = 256, 1024

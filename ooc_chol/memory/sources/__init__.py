@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import UnsupportedTypeError
-from ooc_chol.inputs import plain_array
+from ooc_chol.files.inputs import plain_array
+from ooc_chol.files.zarr_names import is_zarr
 from ooc_chol.memory.sources.array import ArraySource, SliceSource
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.file import MatrixLayout, NpySource, memmap_layout, npy_layout
 from ooc_chol.memory.sources.function import FunctionSource, from_function
-from ooc_chol.memory.zarr_names import is_zarr
 
 __all__ = [
     "AbstractSource",

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
-from ooc_chol.forked import new_lock
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
 from ooc_chol.memory.sources.chunks import ChunkGrid, hdf5_chunks
 from ooc_chol.memory.sources.numbers import put_numbers, real_number, widened
-from ooc_chol.threads import users_code
+from ooc_chol.process.fork_safety import new_lock
+from ooc_chol.process.threads import users_code
 
 #: Rows and columns of the blocks by which columns are turned into rows, and the entries between the columns of one: those that
 #: begin a power of two apart would fall on the same few lines of the cache. Long pieces of columns are read, and long pieces of

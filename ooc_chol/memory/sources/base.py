@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.display.prints import one_line
 from ooc_chol.errors import NonFiniteError, OocCholError, ScheduleError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import Tile
 from ooc_chol.memory.sources.chunks import ChunkGrid
-from ooc_chol.prints import one_line
-from ooc_chol.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam
 
 #: Most bytes that a thread holds beside ``out`` while it turns what it reads into a row-major tile of float64.
 STRIP_BYTES = 1 << 20

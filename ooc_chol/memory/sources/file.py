@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import TierError
-from ooc_chol.inputs import input_file
-from ooc_chol.memory.access import drop_pages
-from ooc_chol.memory.files import file_errors_typed
+from ooc_chol.files.access import drop_pages
+from ooc_chol.files.inputs import input_file
+from ooc_chol.files.positional_io import file_errors_typed
 from ooc_chol.memory.sources.base import STRIP_BYTES, AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.numbers import put_numbers, widened
 

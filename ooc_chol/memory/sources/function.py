@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ooc_chol.config import whole_number
+from ooc_chol.display.prints import one_line
 from ooc_chol.errors import UnsupportedTypeError
 from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.numbers import put_numbers
-from ooc_chol.prints import one_line
-from ooc_chol.threads import users_code
+from ooc_chol.process.threads import users_code
 
 
 @final

@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import MissingPackageError, OocCholError, TierError
-from ooc_chol.inputs import check_regular
-from ooc_chol.installation import install_hint
-from ooc_chol.memory.files import file_errors_typed
-from ooc_chol.memory.object_folders import first_line, object_address
+from ooc_chol.extras import install_hint
+from ooc_chol.files.inputs import check_regular
+from ooc_chol.files.object_folders import first_line, object_address
+from ooc_chol.files.positional_io import file_errors_typed
+from ooc_chol.files.zarr_names import is_zarr, local_path
 from ooc_chol.memory.sources.base import AbstractSource, check_dtype, check_shape
 from ooc_chol.memory.sources.behind import files_behind
 from ooc_chol.memory.sources.chunks import ChunkGrid
 from ooc_chol.memory.sources.numbers import put_numbers
-from ooc_chol.memory.zarr_names import is_zarr, local_path
-from ooc_chol.room import guarded_imports
+from ooc_chol.process.address_space import guarded_imports
 
 #: Names of arrays that a message lists at most.
 _MOST_NAMES = 12

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 from ooc_chol.errors import SparseInputError
-from ooc_chol.inputs import check_entries
+from ooc_chol.files.inputs import check_entries
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.rows import AbstractRows
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows

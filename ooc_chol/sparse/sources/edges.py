@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import InputWarning, SparseInputError
-from ooc_chol.inputs import AnyPath, check_name
+from ooc_chol.files.inputs import AnyPath, check_name
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.scattered import PIECE_ENTRIES, Entries, ScatteredRows, most_rows
 from ooc_chol.sparse.sources.text import Numbers, Piece, check_underflow, line_shapes, parsed, text_pieces

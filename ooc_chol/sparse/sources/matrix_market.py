@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 from scipy.io import mmread
 
 from ooc_chol.errors import SparseInputError
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.sources.coordinates import coordinate_rows
 from ooc_chol.sparse.sources.scattered import ScatteredRows, check_declared

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ooc_chol.errors import SparseInputError
-from ooc_chol.inputs import AnyPath, check_name
+from ooc_chol.files.inputs import AnyPath, check_name
 from ooc_chol.sparse.canonical import MOST_COLUMNS, Zeros
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.text import Numbers, Piece, parsed, text_pieces

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import SparseInputError, TierError
-from ooc_chol.inputs import input_bytes, input_file, parse_json
-from ooc_chol.memory.files import file_errors_typed, read_fully
+from ooc_chol.files.inputs import input_bytes, input_file, parse_json
+from ooc_chol.files.outputs import AnyPath
+from ooc_chol.files.positional_io import file_errors_typed, read_fully
 from ooc_chol.memory.sources.file import FileState, npy_header
-from ooc_chol.outputs import AnyPath
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows
 from ooc_chol.sparse.sources.vectors import AbstractVector, Take

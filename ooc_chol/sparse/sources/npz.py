@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import SparseInputError, TierError
-from ooc_chol.inputs import input_file
-from ooc_chol.memory.files import file_errors_typed
+from ooc_chol.files.inputs import input_file
+from ooc_chol.files.outputs import AnyPath
+from ooc_chol.files.positional_io import file_errors_typed
 from ooc_chol.memory.sources.file import FileState
-from ooc_chol.outputs import AnyPath
-from ooc_chol.room import check_room
+from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.canonical import Zeros
 from ooc_chol.sparse.rows import AbstractRows
 from ooc_chol.sparse.sources.compressed import Compressed, CompressedRows

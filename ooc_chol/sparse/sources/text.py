@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import SparseInputError, TierError
-from ooc_chol.inputs import input_file
-from ooc_chol.memory.files import file_errors_typed
+from ooc_chol.files.inputs import input_file
+from ooc_chol.files.positional_io import file_errors_typed
 from ooc_chol.memory.sources.file import FileState
 
 #: Bytes of a piece; of a line, that of a vertex with a hundred million neighbours.

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.errors import SparseInputError
+from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.kinds import AbstractDeviceKind
 from ooc_chol.hardware.registry import handed_over
-from ooc_chol.inputs import plain_array
 
 #: What gives the next so many numbers of a vector.
 Take: TypeAlias = Callable[[int], NDArray[Any]]

@@ -1,0 +1,439 @@
+"""``oc.cholesky`` and ``oc.plan`` with a client: from arguments to a factor whose blocks are on a cluster, or in a Zarr group."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import numpy as np
+
+from ooc_chol.cluster.connection import connected
+from ooc_chol.cluster.facts import ClusterFacts, agreed_facts, agreed_key
+from ooc_chol.cluster.given import beside, check_call, check_height, check_kind
+from ooc_chol.cluster.groups import Asked, Found, Group, checked, found_group, kept_group, new_group, right_blocks
+from ooc_chol.cluster.jobs import ClusterRun
+from ooc_chol.cluster.matrices import AbstractClusterMatrix, cluster_matrix
+from ooc_chol.cluster.placing import Placing
+from ooc_chol.cluster.plan import ClusterPlan, Settled, settled_of
+from ooc_chol.cluster.planning import plan_of_call
+from ooc_chol.cluster.report import ClusterReport
+from ooc_chol.cluster.run import BlockRun, RunJob
+from ooc_chol.cluster.solving import ClusterSolver
+from ooc_chol.cluster.store import ClusterStore
+from ooc_chol.cluster.traffic import sent_bytes
+from ooc_chol.cluster.waiting import asked_anew, losses_named
+from ooc_chol.config import parse_bytes
+from ooc_chol.dense.checkpoint import CheckpointRecord
+from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.fingerprint import Fingerprint
+from ooc_chol.dense.options import FactorOptions
+from ooc_chol.dense.planner.problem import format_asked
+from ooc_chol.dense.request import ON_DEVICE, Place, Progress
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.kept import AbstractKeptStore
+from ooc_chol.display.progress_bar import progress_reporter
+from ooc_chol.errors import AsymmetryWarning, NonFiniteError, ScheduleError
+from ooc_chol.formats import PrecisionFormat
+from ooc_chol.interfaces import Tile
+from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.sources import from_function
+from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
+from ooc_chol.runtime.passes import Passes
+
+#: How often Dask runs a task again that could not read or write: storage that others share fails now and then.
+RETRIES = 2
+
+
+@dataclass(frozen=True)
+class ClusterCall:
+    """The arguments of a call that runs on a cluster; what cannot be had there is refused.
+
+    Parameters
+    ----------
+    a : object
+        A as it was given.
+    client : distributed.Client or str
+        A client, or the address of a scheduler.
+    options : FactorOptions
+        Those of the call; devices and memory_budget are each worker's.
+    lower, store, checkpoint, replace_store, progress, plan : object
+        As for :func:`ooc_chol.cholesky`; ``store`` is a Zarr group.
+    refused : mapping of str to bool
+        Other arguments, and whether each was given.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Something was given that is not there on a cluster.
+    """
+
+    a: Any
+    client: Any
+    options: FactorOptions
+    lower: bool | None = None
+    store: Place = None
+    checkpoint: bool = False
+    replace_store: bool = False
+    progress: Progress = None
+    refused: Mapping[str, bool] = field(default_factory=dict)
+    plan: ClusterPlan | None = None
+
+    def __post_init__(self) -> None:
+        options = self.options
+        if self.plan is not None:
+            check_kind(self.plan)
+        given = {
+            "policy": options.policy != "planned",
+            "host_budget": options.host_budget is not None,
+            **self.refused,
+        }
+        for name in (name for name, is_given in given.items() if is_given):
+            raise ValueError(f"{name} is not there on a cluster: {_INSTEAD[name]}")
+        if options.precision_threshold is not None and self.store is not None:
+            raise ValueError("in mixed precision L stays in the workers' memory: leave store out, and save L (L.save('L.zarr'))")
+        if self.store is not None and (self.store == ON_DEVICE or isinstance(self.store, HostMemory)):
+            raise ValueError("on a cluster L stays in the workers' memory (store=None), or goes to a Zarr group (store='L.zarr')")
+
+
+#: What takes the place of arguments that are for one machine.
+_INSTEAD = {
+    "policy": "each task is planned on its worker; leave it out",
+    "host_budget": "memory_budget is that of each worker, and Dask's memory limit bounds the rest; leave it out",
+    "overwrite": "L is on the workers, or in a Zarr group; leave it out",
+    "trace": "Dask's dashboard shows tasks as they run, and distributed.performance_report keeps them; leave it out",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What follows from a call and the workers, before anything runs."""
+
+    matrix: AbstractClusterMatrix
+    fmt: PrecisionFormat
+    facts: ClusterFacts
+    plan: ClusterPlan
+    key: dict[str, str | int]  #: The arithmetic key
+    asked: Asked | None = None  #: The group that L goes to
+    found: Found | None = None  #: What an earlier run left of it
+    fingerprint: Fingerprint | None = None  #: Of A, for a checkpoint
+
+
+def factor_on_cluster(call: ClusterCall) -> CholeskyFactor:
+    """Factor A on the workers of a client.
+
+    Parameters
+    ----------
+    call : ClusterCall
+        The arguments.
+
+    Returns
+    -------
+    CholeskyFactor
+        L, in the memory of the workers until it is closed, or in the Zarr group.
+
+    Raises
+    ------
+    Exception
+        Whatever :func:`ooc_chol.cholesky` raises.
+    """
+    if call.options.precision_threshold is not None:
+        from ooc_chol.cluster.mixed_calls import factor_mixed_on_cluster
+
+        return factor_mixed_on_cluster(call)
+    began = time.perf_counter()
+    with ExitStack() as owned:
+        connection = owned.enter_context(ExitStack())
+        client = connection.enter_context(connected(call.client))
+        with client.as_current(), losses_named():
+            factor, needs_cluster = _factored(call, client, connection, began)
+        if needs_cluster:
+            owned.pop_all()  # closed with the factor
+        return factor
+
+
+def _factored(call: ClusterCall, client: Any, connection: ExitStack, began: float) -> tuple[CholeskyFactor, bool]:
+    """The factor, and whether it needs the connection."""
+    with closing(opened_matrix(call)) as matrix:
+        return _factored_matrix(call, client, matrix, connection, began)
+
+
+def _factored_matrix(
+    call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, connection: ExitStack, began: float
+) -> tuple[CholeskyFactor, bool]:
+    """The same of what A is on a cluster."""
+    setting = _setting(call, client, matrix)
+    if setting.found is not None and setting.found.store.is_complete:
+        return _finished(call, setting, began), False
+    with _group(client, setting) as group:
+        tasks = BlockRun(_job(client, setting, group))
+        sent = sent_bytes(client)
+        with progress_reporter(call.progress) as reporter, entries_named(setting.matrix):
+            tasks.execute(reporter)
+        report = replace(_report(tasks, setting, group), sent_bytes=max(0, sent_bytes(client) - sent))
+        store: AbstractStore = group.completed() or _store(client, setting, tasks, connection)
+        report = replace(report, wall_seconds=time.perf_counter() - began)
+        return _factor(call, setting, store, report, client if group.store is None else call.client), group.store is None
+
+
+def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, asks_seconds: bool = False) -> Setting:
+    """What follows from the arguments and the workers, before anything runs; with seconds where a plan is asked for."""
+    fmt = format_asked(call.options, matrix.dtype)
+    if call.plan is not None:
+        check_call(call.plan, call.options, matrix.n, fmt)
+        call = replace(call, options=settled_of(call.plan).options)
+    asked, found = Asked.of(call.store, checkpoint=call.checkpoint, replace=call.replace_store), None
+    fingerprint = None
+    if asked is not None:
+        checked(asked, matrix)
+        if asked.checkpoint:
+            fingerprint = matrix.fingerprint(client, fmt, call.options.devices)
+            found = found_group(asked, call.options, matrix, fmt, fingerprint)
+    options = call.options if found is None else found.options
+
+    def planned() -> tuple[ClusterFacts, ClusterPlan]:
+        if call.plan is not None:
+            return _by_plan(client, matrix, fmt, call.plan, asked)
+        return _planned(client, matrix, fmt, options, (asked, found), asks_seconds=asks_seconds)
+
+    with ExitStack() as until_known:
+        if found is not None:
+            until_known.callback(found.store.close)
+            if call.plan is not None:
+                check_height(call.plan, found.store.header.height)
+        facts, plan = asked_anew(planned)
+        key = agreed_key(client, facts, plan.blocks, fmt)
+        if found is not None:
+            found.check_key(key)
+        until_known.pop_all()
+    return Setting(matrix, fmt, facts, plan, key, asked, found, fingerprint)
+
+
+def _planned(
+    client: Any,
+    matrix: AbstractClusterMatrix,
+    fmt: PrecisionFormat,
+    options: FactorOptions,
+    group: tuple[Asked | None, Found | None],
+    *,
+    asks_seconds: bool,
+) -> tuple[ClusterFacts, ClusterPlan]:
+    """What the workers are that are there now, and a plan for them; ``WorkersLeftError`` where one leaves meanwhile."""
+    asked, found = group
+    facts = _sharing(client, agreed_facts(client, matrix.n, options, fmt), asked)
+    plan = plan_of_call(
+        client,
+        facts,
+        matrix.n,
+        fmt,
+        store=None if asked is None else asked.place,
+        height=None if found is None else found.store.header.height,
+        a_is_sent=matrix.source is None,
+        asks_seconds=asks_seconds,
+    )
+    return facts, replace(plan, settled=Settled(options, facts.options, fmt, facts.kernels))
+
+
+def _by_plan(
+    client: Any, matrix: AbstractClusterMatrix, fmt: PrecisionFormat, plan: ClusterPlan, asked: Asked | None
+) -> tuple[ClusterFacts, ClusterPlan]:
+    """Facts of the workers that are there now, for which a plan was given; ``ValueError`` where it is for others."""
+    plan = beside(plan, store="memory" if asked is None else "zarr", a_is_sent=matrix.source is None)
+    facts = agreed_facts(client, matrix.n, settled_of(plan).asked, fmt, plan)
+    return _sharing(client, facts, asked), plan
+
+
+def _sharing(client: Any, facts: ClusterFacts, asked: Asked | None) -> ClusterFacts:
+    """The facts, with whether workers that keep L map each other's blocks."""
+    if asked is not None:
+        return facts
+    from ooc_chol.cluster.shared_blocks import shares_memory  # needs Dask
+
+    return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
+
+
+def opened_matrix(call: ClusterCall) -> AbstractClusterMatrix:
+    """A as tasks get it, and a warning where a sample of it is not symmetric."""
+    matrix = cluster_matrix(call.a, call.lower)
+    if matrix.n < 1:
+        raise ValueError(f"A has order {matrix.n}: there is nothing to share out among workers; leave client out")
+    if call.lower is None and matrix.sampled is not None and (differs := find_asymmetry(matrix.sampled)) is not None:
+        warnings.warn(ASYMMETRIC.format(differs), AsymmetryWarning, stacklevel=6)
+    return matrix
+
+
+@contextmanager
+def _group(client: Any, setting: Setting) -> Iterator[Group]:
+    """The group for L, new or gone on from; none where L stays in the workers' memory."""
+    asked, found, options = setting.asked, setting.found, setting.facts.options
+    if asked is None:
+        yield Group()
+        return
+    if found is not None:
+        group = Group(found.store)
+    else:
+        group = Group(new_group(asked, setting.plan.blocks, setting.fmt, setting.key, _record_of(setting.fingerprint, options)))
+    with kept_group(group, keeps=asked.checkpoint):
+        if found is not None:
+            found.store.take_over()
+            group.done = right_blocks(client, found.store)
+        yield group
+
+
+def _record_of(fingerprint: Fingerprint | None, options: FactorOptions) -> CheckpointRecord | None:
+    """What a group says so that a later call can go on from it; None without a checkpoint."""
+    if fingerprint is None:
+        return None
+    budget = parse_bytes(options.memory_budget or 0, "memory_budget")
+    half = options.half_products
+    return CheckpointRecord(fingerprint, options.fp64, options.moduli, half, False, budget, None, options.precision_rule)
+
+
+def _finished(call: ClusterCall, setting: Setting, began: float) -> CholeskyFactor:
+    """The factor that an earlier call of the same kind has finished."""
+    assert setting.found is not None
+    blocks, done = setting.plan.blocks, setting.plan.n_tasks
+    report = ClusterReport(
+        setting.plan,
+        blocks,
+        setting.fmt,
+        engine=setting.facts.options.fp64,
+        store=setting.found.store.path,
+        seconds=0.0,
+        wall_seconds=time.perf_counter() - began,
+        tasks=0,
+        resumed_blocks=done,
+        workers=tuple(setting.facts.workers),
+    )
+    return _factor(call, setting, setting.found.store, report, call.client)
+
+
+def _job(client: Any, setting: Setting, group: Group) -> RunJob:
+    """The run, as it is given to Dask."""
+    facts, matrix, plan = setting.facts, setting.matrix, setting.plan
+    reads = matrix.source is not None or group.url is not None
+    placing = Placing(tuple(facts.workers), plan.owners, facts.resources, RETRIES if reads else 0)
+    run = ClusterRun(
+        plan.blocks.tiles,
+        facts.options,
+        setting.fmt,
+        None,
+        setting.key,
+        matrix.source,
+        group.url,
+        group.writer,
+        memory_bytes=facts.memory_bytes,
+        shares_memory=facts.shares_memory,
+    )
+    return RunJob(client, run, plan.blocks, matrix, placing, group.done)
+
+
+def _store(client: Any, setting: Setting, tasks: BlockRun, connection: ExitStack) -> ClusterStore:
+    """L in the memory of the workers; the connection is closed with it, if it is the call's own."""
+
+    def release() -> None:
+        tasks.forget()
+        connection.close()
+
+    blocks, shares = setting.plan.blocks, setting.facts.shares_memory
+    return ClusterStore(client, blocks, tasks.futures, fmt=setting.fmt, release=release, shares_memory=shares)
+
+
+def _report(tasks: BlockRun, setting: Setting, group: Group) -> ClusterReport:
+    """What the tasks told."""
+    events, blocks = tasks.events, setting.plan.blocks
+    return ClusterReport(
+        setting.plan,
+        blocks,
+        setting.fmt,
+        engine=setting.facts.options.fp64,
+        store=group.url or ClusterStore.name,
+        seconds=tasks.seconds,
+        wall_seconds=tasks.seconds,
+        tasks=setting.plan.n_tasks - len(group.done),
+        resumed_blocks=len(group.done),
+        repeated=events.repeated,
+        workers=tuple(setting.facts.workers),
+        lost_workers=tasks.lost_workers(),
+        busy_seconds=events.busy_seconds(),
+        engine_seconds=sum(run.seconds for run in events.runs),
+        network_bytes=events.network_bytes(blocks),
+        read_bytes=sum(run.read_bytes for run in events.runs),
+        peak_bytes=events.peak_bytes(),
+        passes=Passes(),
+    )
+
+
+def _solver(setting: Setting, store: AbstractStore, client: Any) -> ClusterSolver | None:
+    """Solves on the workers; None where L is in a group and the connection is the call's own, which ends with it."""
+    where = [tuple(setting.facts.workers)[owner] for owner in setting.plan.owners]
+    if isinstance(store, ClusterStore):
+        return ClusterSolver(client, setting.plan.blocks, store.futures or {}, setting.fmt, where)
+    if isinstance(client, str):
+        return None
+    assert isinstance(store, AbstractKeptStore)
+    return ClusterSolver(client, setting.plan.blocks, store.path, setting.fmt, where)
+
+
+def _factor(call: ClusterCall, setting: Setting, store: AbstractStore, report: ClusterReport, client: Any) -> CholeskyFactor:
+    """The factor that the caller gets."""
+    return CholeskyFactor(
+        setting.plan.blocks.tiles,
+        store,
+        setting.key,
+        cast(Any, report),  # what is told of a run on one machine, and of one on a cluster
+        a=call.a,
+        solver=_solver(setting, store, client),
+        files=setting.matrix.files,
+        lower=call.lower is not False,
+    )
+
+
+@contextmanager
+def entries_named(matrix: AbstractClusterMatrix) -> Iterator[None]:
+    """Name the entry of the matrix that was given in a :class:`NonFiniteError`."""
+    try:
+        yield
+    except NonFiniteError as error:
+        held = matrix.describe(error.row, error.col)
+        if held is None and not matrix.is_transposed:
+            raise
+        place, triangle = ((error.col, error.row), "upper") if matrix.is_transposed else ((error.row, error.col), "lower")
+        raise NonFiniteError(*place, error.tile, held, triangle) from None
+
+
+def plan_on_cluster(call: ClusterCall) -> ClusterPlan:
+    """The plan of :func:`factor_on_cluster`; ``a`` may be an order.
+
+    Parameters
+    ----------
+    call : ClusterCall
+        The arguments.
+
+    Returns
+    -------
+    ClusterPlan
+        What such a call would do.
+
+    Raises
+    ------
+    Exception
+        Whatever :func:`ooc_chol.plan` raises.
+    """
+    with connected(call.client) as client, client.as_current(), losses_named():
+        if isinstance(call.a, int | np.integer) and not isinstance(call.a, bool):
+            call = replace(call, a=from_function(int(call.a), _no_entries, dtype=call.options.dtype or "float64"))
+        with closing(opened_matrix(call)) as matrix:
+            if call.options.precision_threshold is None:
+                return _setting(call, client, matrix, asks_seconds=True).plan
+            from ooc_chol.cluster.mixed_calls import planned_mixed
+
+            return planned_mixed(call, client, matrix)[1]
+
+
+def _no_entries(rows: range, cols: range, out: Tile, stream: Any) -> None:
+    """Stand for a matrix of which only the order is known: nothing of it is ever read."""
+    raise ScheduleError("a matrix that is only planned for is not read")

@@ -1,0 +1,106 @@
+"""The plan of a call, by rates that are measured on its workers where that pays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ooc_chol.cluster.choosing import LEAST_ROWS_OF_A_WORKER, block_height
+from ooc_chol.cluster.facts import LIMIT_SHARE, UNMEASURED, ClusterFacts
+from ooc_chol.cluster.model import WorkerRates
+from ooc_chol.cluster.plan import ClusterPlan, candidate_heights, plan_cluster
+from ooc_chol.cluster.rates import measured_rates
+from ooc_chol.formats import PrecisionFormat
+from ooc_chol.tasks.tiling import TileGrid
+
+#: Flops of a factorization that takes longer than measuring what it runs on, a few tenths of a second.
+LEAST_MEASURED_FLOPS = 1e10
+#: Blocks that a task has in memory at a time: of A, of L, and one on its way.
+_BLOCKS_OF_A_TASK = 3
+
+
+def plan_of_call(
+    client: Any,
+    facts: ClusterFacts,
+    n: int,
+    fmt: PrecisionFormat,
+    *,
+    store: str | None = None,
+    height: int | None = None,
+    a_is_sent: bool = False,
+    asks_seconds: bool = False,
+) -> ClusterPlan:
+    """Plan a call: blocks of the height that is predicted to be fastest, unless one is given, or the matrix is small.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        The cluster.
+    facts : ClusterFacts
+        Its workers, and the options that are settled for them.
+    n : int
+        Order of A.
+    fmt : PrecisionFormat
+        Format of L.
+    store : str or None
+        Path or URL of the group that L goes to.
+    height : int or None
+        Tile rows of a block, where an earlier run has settled them.
+    a_is_sent : bool
+        Whether blocks of A cross the network to the tasks.
+    asks_seconds : bool
+        Whether seconds are wanted: then rates are measured also where no choice follows from them.
+
+    Returns
+    -------
+    ClusterPlan
+        The plan, without seconds where they were not asked for, or rates are not known.
+
+    Raises
+    ------
+    BudgetError
+        The workers' memory does not hold the matrix.
+    ClusterError
+        A worker does not answer.
+
+    Notes
+    -----
+    Bits depend on the order of tiles, which is settled before, and not on the height of blocks.
+    """
+    nb, count = facts.options.tile_size, len(facts.workers)
+    assert nb is not None
+    tiles = TileGrid(n, nb)
+    workers, rates = [WorkerRates(state.room_bytes) for state in facts.workers.values()], UNMEASURED
+    chooses = height is None and fmt.flops_factor * n**3 / 3 >= LEAST_MEASURED_FLOPS
+    if chooses or asks_seconds:
+        workers, rates = measured_rates(client, facts, tiles, fmt, store)
+    is_known = all(worker.flops_per_second is not None for worker in workers)
+    is_known = is_known and (store is None or rates.storage_rate(count) is not None)
+    if height is None and not (chooses and is_known):
+        height = block_height(tiles.nt, count)
+    return plan_cluster(
+        tiles,
+        workers,
+        rates,
+        itemsize=fmt.itemsize,
+        store="memory" if store is None else "zarr",
+        height=height,
+        heights=None if height is not None else _heights(tiles, facts, fmt),
+        a_is_sent=a_is_sent,
+        order="chains",
+    )
+
+
+def _heights(tiles: TileGrid, facts: ClusterFacts, fmt: PrecisionFormat) -> list[int]:
+    """Heights of blocks to choose from: all workers have some, and what a task has at a time is a part of their memory.
+
+    Who calls with a cluster wants L shared out, even where a task takes so long beside its flops that one worker were faster. The
+    height that is taken without rates is always among them.
+    """
+    count, room = len(facts.workers), min(state.room_bytes for state in facts.workers.values()) // LIMIT_SHARE
+    usual = block_height(tiles.nt, count)
+    found = {usual}
+    for height in candidate_heights(tiles.nt):
+        has_rows = -(-tiles.nt // height) >= LEAST_ROWS_OF_A_WORKER * count
+        if has_rows and _BLOCKS_OF_A_TASK * (height * tiles.nb) ** 2 * fmt.itemsize <= room:
+            found.add(height)
+    return sorted(found)

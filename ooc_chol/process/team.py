@@ -1,0 +1,190 @@
+"""A team of threads that shares independent jobs: the row strips of one tile kernel, the pieces of a product."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+from ooc_chol.config import whole_number
+from ooc_chol.process import blas_buffers
+from ooc_chol.process.fork_safety import new_lock
+from ooc_chol.process.threads import OwnThread, start, take, wait_out
+
+#: Bytes of a copy that are worth a thread.
+_LEAST_SHARE = 1 << 20
+
+Job = Callable[[], None]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class _Batch:
+    """Jobs that several threads take from, one after the other."""
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
+        self._next = itertools.count()  # next() is atomic
+        self._left = len(jobs)
+        self._lock = new_lock()
+        self._done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        """Run jobs until none is left to take."""
+        while (at := next(self._next)) < len(self._jobs):
+            try:
+                if self.error is None:
+                    self._jobs[at]()
+            except BaseException as error:  # raised again by the thread that waits for the batch
+                self.error = error
+            with self._lock:
+                self._left -= 1
+                if self._left == 0:
+                    self._done.put(None)
+
+    def wait(self) -> None:
+        """Block until every job has run; raise the error of one that failed, an interrupt at once."""
+        if self.error is None or isinstance(self.error, Exception):
+            take(self._done)
+        if self.error is not None:
+            raise self.error
+
+    def drop(self, error: BaseException) -> None:
+        """Skip the jobs that have not started, because of ``error``."""
+        self.error = self.error or error
+
+
+#: Batches for helpers. Anything else in the queue ends a helper: None, or a reference to a team that is gone.
+_Batches: TypeAlias = "queue.SimpleQueue[_Batch | object]"
+
+
+class ThreadTeam:
+    """``size`` threads, the calling one among them, that run batches of independent jobs.
+
+    Jobs are taken one by one: a thread whose core is taken by another program does fewer of them, and nobody waits for it
+    longer than one job. A threaded BLAS call divides its work beforehand, and all its threads wait for the slowest.
+    """
+
+    def __init__(self, size: int) -> None:
+        if size < 1:
+            raise ValueError(f"a team of {size} threads cannot work; give at least 1")
+        self.size = size
+        self._batches: _Batches = queue.SimpleQueue()
+        self._helpers: list[OwnThread] = []
+        self._starting = new_lock()  # several streams may run their first batches at once
+
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Run all jobs, in any order and at once; return when all have run."""
+        if self.size == 1 or len(jobs) <= 1:
+            for job in jobs:
+                job()
+            return
+        self._start()
+        batch = _Batch(jobs)
+        try:
+            for _ in range(min(self.size, len(jobs)) - 1):
+                self._batches.put(batch)
+            batch.work()
+            batch.wait()
+        except BaseException as error:
+            batch.drop(error)
+            raise
+
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """``[function(item) for item in items]``, by all threads."""
+        found: dict[int, Result] = {}
+
+        def call(number: int) -> None:
+            found[number] = function(items[number])
+
+        self.run([partial(call, number) for number in range(len(items))])
+        return [found[number] for number in range(len(items))]
+
+    def shares(self, rows: int, nbytes: int) -> list[slice]:
+        """Rows of so many bytes in even shares: one for each thread, or as many as are worth one."""
+        count = min(self.size, 1 + nbytes // _LEAST_SHARE)
+        return [slice(rows * number // count, rows * (number + 1) // count) for number in range(count)]
+
+    def close(self) -> None:
+        """End the helping threads; a later batch starts them anew."""
+        helpers = list(self._helpers)
+        while self._helpers:
+            self._helpers.pop()
+            self._batches.put(None)
+        wait_out(helpers)
+
+    def _start(self) -> None:
+        with self._starting:
+            while len(self._helpers) < self.size - 1:
+                # It knows the queue and not the team: one that is dropped ends it, as one that is closed does.
+                helper = OwnThread(_help, (self._batches, weakref.ref(self, self._batches.put)), "team")
+                self._helpers.append(helper)  # before it starts: whenever an interrupt comes, it is told to end
+                try:
+                    start(helper)
+                except Exception:  # it could not start
+                    self._helpers.remove(helper)
+                    raise
+
+
+def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
+    """Run batches until told to end, or until the team is gone, as ``team`` then says in the queue; a helper's body."""
+    while isinstance(batch := batches.get(), _Batch):
+        batch.work()
+        del batch
+
+
+def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *, threads: int | None = None) -> list[Result]:
+    """``[function(item) for item in items]`` by as many threads as there are cores, the calling one among them.
+
+    Parameters
+    ----------
+    function : callable
+        It is called once for each item, on several threads at once, as ``function(item)``.
+    items : sequence
+        The arguments, one for each call.
+    threads : int, optional
+        Most threads, for calls whose steps are so short that more would wait for the interpreter; by default as many as cores.
+
+    Returns
+    -------
+    list
+        Results of the calls, in the order of ``items``.
+
+    Raises
+    ------
+    ValueError
+        ``threads`` is below 1.
+    BaseException
+        What a call raised, or an interrupt; calls that had not started by then are dropped. No thread is left that would keep
+        the process from ending, as those of ``concurrent.futures`` do.
+    BudgetError
+        The system has no room for the stack of another thread, or starts no more.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> oc.map_in_threads(abs, [-2, 1])
+    [2, 1]
+    """
+    if threads is not None and whole_number(threads, "threads") < 1:
+        raise ValueError(f"threads is {threads}; give 1 or more, or leave it out for as many as there are cores")
+    most = cores() if threads is None else min(threads, cores())
+    with closing(ThreadTeam(max(1, min(len(items), most)))) as team:
+        return team.map(partial(_call, function), items)
+
+
+def _call(function: Callable[[Item], Result], item: Item) -> Result:
+    """Call a function that may use NumPy's BLAS."""
+    blas_buffers.ensure(numpys=True)
+    return function(item)
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

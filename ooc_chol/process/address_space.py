@@ -5,17 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from ooc_chol.config import blas_threads_asked
 from ooc_chol.errors import BudgetError, TierError
 
 #: Bytes left free beside what is asked for: temporary arrays, and what Python and the C library allocate for themselves.
 SLACK_BYTES = 16 << 20
 #: Bytes of a thread's stack where their number is not limited, as glibc takes them.
 _STACK_BYTES = 8 << 20
+#: Bytes of the library of SciPy's BLAS, and of the buffer that each of its threads maps when it starts.
+_LIBRARY_BYTES, _BUFFER_BYTES = 64 << 20, 32 << 20
 #: Note on an error that the user's own code raised.
 USERS_NOTE = "raised in the code that makes or gives A's entries"
 
@@ -96,6 +101,19 @@ def stack_bytes() -> int:
     return _STACK_BYTES if most == resource.RLIM_INFINITY else most
 
 
+def check_blas_room() -> None:
+    """Refuse to load SciPy's BLAS where its threads would not get their buffers; asked until it is loaded."""
+    if "scipy.linalg" not in sys.modules:
+        _check_blas_room()
+
+
+@cache
+def _check_blas_room() -> None:
+    threads = blas_threads_asked() or os.cpu_count() or 1
+    advice = "compute on fewer cores (OPENBLAS_NUM_THREADS)"
+    check_room(_LIBRARY_BYTES + threads * (_BUFFER_BYTES + stack_bytes()), "SciPy's BLAS", advice)
+
+
 #: What the system's loader says where it gets no memory for a library.
 _UNLOADED = ("map segment", "allocate memory", "memory protection", "static TLS", "shared object descriptor")
 
@@ -115,8 +133,6 @@ def guarded_imports(*, blas: bool = True) -> Iterator[None]:
         The process may not map the memory for a package.
     """
     if blas:
-        from ooc_chol.process.scipy_modules import check_blas_room
-
         check_blas_room()
     try:
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
@@ -13,11 +12,7 @@ from types import ModuleType
 
 import scipy
 
-from ooc_chol.config import blas_threads_asked
-from ooc_chol.process.address_space import check_room, guarded_imports, stack_bytes
-
-#: Bytes of the library behind them, and of the buffer that each of its threads maps when it starts.
-_LIBRARY_BYTES, _BUFFER_BYTES = 64 << 20, 32 << 20
+from ooc_chol.process.address_space import check_blas_room, guarded_imports
 
 
 @cache
@@ -56,19 +51,6 @@ def _module(package: str, name: str) -> ModuleType:
     spec.loader.exec_module(module)
     sys.modules.pop(full, None)  # compiled modules enter themselves; then nobody would make them attributes of their package
     return module
-
-
-def check_blas_room() -> None:
-    """Refuse to load SciPy's BLAS where its threads would not get their buffers; asked until it is loaded."""
-    if "scipy.linalg" not in sys.modules:
-        _check_room()
-
-
-@cache
-def _check_room() -> None:
-    threads = blas_threads_asked() or os.cpu_count() or 1
-    advice = "compute on fewer cores (OPENBLAS_NUM_THREADS)"
-    check_room(_LIBRARY_BYTES + threads * (_BUFFER_BYTES + stack_bytes()), "SciPy's BLAS", advice)
 
 
 def _file_of(package: str, name: str) -> Path | None:

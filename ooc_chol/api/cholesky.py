@@ -264,7 +264,8 @@ def cholesky(
     )
     place, is_kept = place_of_checkpoint(store, checkpoint, overwrite=overwrite, policy=policy)
     if client is not None or (client := current_client(a)) is not None:
-        from ooc_chol.cluster.calls import ClusterCall, factor_on_cluster
+        from ooc_chol.cluster.calls import factor_on_cluster
+        from ooc_chol.cluster.request import ClusterCall
 
         refused = {"overwrite": overwrite, "trace": trace}
         call = ClusterCall(a, client, options, lower, place, is_kept, replace_store, progress, refused, cast(Any, plan))
@@ -553,7 +554,8 @@ def plan(
     _check_lower(lower)
     check_kind_of_store(store)
     if client is not None or (client := current_client(n_or_a)) is not None:
-        from ooc_chol.cluster.calls import ClusterCall, plan_on_cluster
+        from ooc_chol.cluster.calls import plan_on_cluster
+        from ooc_chol.cluster.request import ClusterCall
 
         # typed as the plan of one machine: types do not tell whether there is a client
         return cast(Plan, plan_on_cluster(ClusterCall(n_or_a, client, options, lower, store)))

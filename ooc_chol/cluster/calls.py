@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
 from ooc_chol.cluster.connection import connected
 from ooc_chol.cluster.facts import ClusterFacts, agreed_facts, agreed_key
-from ooc_chol.cluster.given import beside, check_call, check_height, check_kind
+from ooc_chol.cluster.given import beside, check_call, check_height
 from ooc_chol.cluster.groups import Asked, Found, Group, checked, found_group, kept_group, new_group, right_blocks
 from ooc_chol.cluster.jobs import ClusterRun
-from ooc_chol.cluster.matrices import AbstractClusterMatrix, cluster_matrix
+from ooc_chol.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.cluster.placing import Placing
 from ooc_chol.cluster.plan import ClusterPlan, Settled, settled_of
 from ooc_chol.cluster.planning import plan_of_call
 from ooc_chol.cluster.report import ClusterReport
+from ooc_chol.cluster.request import RETRIES, ClusterCall, entries_named, opened_matrix
 from ooc_chol.cluster.run import BlockRun, RunJob
 from ooc_chol.cluster.solving import ClusterSolver
 from ooc_chol.cluster.store import ClusterStore
@@ -32,80 +32,14 @@ from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.fingerprint import Fingerprint
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import format_asked
-from ooc_chol.dense.request import ON_DEVICE, Place, Progress
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.display.progress_bar import progress_reporter
-from ooc_chol.errors import AsymmetryWarning, NonFiniteError, ScheduleError
+from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import Tile
-from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import from_function
-from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
 from ooc_chol.runtime.passes import Passes
-
-#: How often Dask runs a task again that could not read or write: storage that others share fails now and then.
-RETRIES = 2
-
-
-@dataclass(frozen=True)
-class ClusterCall:
-    """The arguments of a call that runs on a cluster; what cannot be had there is refused.
-
-    Parameters
-    ----------
-    a : object
-        A as it was given.
-    client : distributed.Client or str
-        A client, or the address of a scheduler.
-    options : FactorOptions
-        Those of the call; devices and memory_budget are each worker's.
-    lower, store, checkpoint, replace_store, progress, plan : object
-        As for :func:`ooc_chol.cholesky`; ``store`` is a Zarr group.
-    refused : mapping of str to bool
-        Other arguments, and whether each was given.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Something was given that is not there on a cluster.
-    """
-
-    a: Any
-    client: Any
-    options: FactorOptions
-    lower: bool | None = None
-    store: Place = None
-    checkpoint: bool = False
-    replace_store: bool = False
-    progress: Progress = None
-    refused: Mapping[str, bool] = field(default_factory=dict)
-    plan: ClusterPlan | None = None
-
-    def __post_init__(self) -> None:
-        options = self.options
-        if self.plan is not None:
-            check_kind(self.plan)
-        given = {
-            "policy": options.policy != "planned",
-            "host_budget": options.host_budget is not None,
-            **self.refused,
-        }
-        for name in (name for name, is_given in given.items() if is_given):
-            raise ValueError(f"{name} is not there on a cluster: {_INSTEAD[name]}")
-        if options.precision_threshold is not None and self.store is not None:
-            raise ValueError("in mixed precision L stays in the workers' memory: leave store out, and save L (L.save('L.zarr'))")
-        if self.store is not None and (self.store == ON_DEVICE or isinstance(self.store, HostMemory)):
-            raise ValueError("on a cluster L stays in the workers' memory (store=None), or goes to a Zarr group (store='L.zarr')")
-
-
-#: What takes the place of arguments that are for one machine.
-_INSTEAD = {
-    "policy": "each task is planned on its worker; leave it out",
-    "host_budget": "memory_budget is that of each worker, and Dask's memory limit bounds the rest; leave it out",
-    "overwrite": "L is on the workers, or in a Zarr group; leave it out",
-    "trace": "Dask's dashboard shows tasks as they run, and distributed.performance_report keeps them; leave it out",
-}
 
 
 @dataclass(frozen=True)
@@ -255,16 +189,6 @@ def _sharing(client: Any, facts: ClusterFacts, asked: Asked | None) -> ClusterFa
     return replace(facts, shares_memory=shares_memory(client, tuple(facts.workers)))
 
 
-def opened_matrix(call: ClusterCall) -> AbstractClusterMatrix:
-    """A as tasks get it, and a warning where a sample of it is not symmetric."""
-    matrix = cluster_matrix(call.a, call.lower)
-    if matrix.n < 1:
-        raise ValueError(f"A has order {matrix.n}: there is nothing to share out among workers; leave client out")
-    if call.lower is None and matrix.sampled is not None and (differs := find_asymmetry(matrix.sampled)) is not None:
-        warnings.warn(ASYMMETRIC.format(differs), AsymmetryWarning, stacklevel=6)
-    return matrix
-
-
 @contextmanager
 def _group(client: Any, setting: Setting) -> Iterator[Group]:
     """The group for L, new or gone on from; none where L stays in the workers' memory."""
@@ -390,19 +314,6 @@ def _factor(call: ClusterCall, setting: Setting, store: AbstractStore, report: C
         files=setting.matrix.files,
         lower=call.lower is not False,
     )
-
-
-@contextmanager
-def entries_named(matrix: AbstractClusterMatrix) -> Iterator[None]:
-    """Name the entry of the matrix that was given in a :class:`NonFiniteError`."""
-    try:
-        yield
-    except NonFiniteError as error:
-        held = matrix.describe(error.row, error.col)
-        if held is None and not matrix.is_transposed:
-            raise
-        place, triangle = ((error.col, error.row), "upper") if matrix.is_transposed else ((error.row, error.col), "lower")
-        raise NonFiniteError(*place, error.tile, held, triangle) from None
 
 
 def plan_on_cluster(call: ClusterCall) -> ClusterPlan:

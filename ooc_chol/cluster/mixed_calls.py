@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import Any, cast
 
-from ooc_chol.cluster.calls import RETRIES, ClusterCall, entries_named, opened_matrix
 from ooc_chol.cluster.connection import connected
 from ooc_chol.cluster.facts import agreed_facts
 from ooc_chol.cluster.given import beside, check_call, run_before
@@ -18,6 +17,7 @@ from ooc_chol.cluster.mixed_work import DaskWork, Workers
 from ooc_chol.cluster.plan import ClusterPlan, Settled, settled_of
 from ooc_chol.cluster.planning import plan_of_call
 from ooc_chol.cluster.report import ClusterReport
+from ooc_chol.cluster.request import RETRIES, ClusterCall, entries_named, opened_matrix
 from ooc_chol.cluster.solving import ClusterSolver
 from ooc_chol.cluster.store import ClusterStore
 from ooc_chol.cluster.traffic import sent_bytes

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,6 @@ from ooc_chol.sparse.packed_files import Facts
 from ooc_chol.sparse.rows import RowCounts, Rows
 from ooc_chol.sparse.values import MOST_WHOLE
 from ooc_chol.tasks.row_blocks import BlockParts, RowBlocks, ValueKind
-
-if TYPE_CHECKING:
-    from ooc_chol.sparse.linear_operator import PackedLinearOperator
 
 #: Entries whose values are made float64 in one go, by one thread, to be added.
 _ADDED_ENTRIES = 1 << 18
@@ -338,46 +335,6 @@ class BlockCSR:
             lines.append(f"rounded      {self.rounded} values, to {self.dtype.name}")
         return "\n".join(lines)
 
-    def aslinearoperator(self, *, columns: int = 1, symmetric: bool = False, **options: Any) -> PackedLinearOperator:
-        """The matrix as SciPy's iterative solvers take it: open devices, on which it is multiplied.
-
-        Parameters
-        ----------
-        columns : int
-            Columns that are multiplied together in products with several.
-        symmetric : bool
-            Whether the matrix is its own transpose, so that products with the transpose are those with the matrix. That is not
-            checked; other matrices have no such products.
-        **options
-            Those of :func:`multiplier`: ``precision``, ``devices``, ``memory_budget``, ``trace``, ``progress``.
-
-        Returns
-        -------
-        scipy.sparse.linalg.LinearOperator
-            To be closed: it is a context manager, with the multiplier as its ``multiplier``. The matrix stays open.
-
-        Raises
-        ------
-        Exception
-            Whatever :func:`multiplier` raises.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import ooc_chol as oc
-        >>> from scipy.sparse import diags_array
-        >>> from scipy.sparse.linalg import cg
-        >>> band = diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(100, 100))
-        >>> with oc.block_csr(band.tocsr()) as A, A.aslinearoperator(symmetric=True, devices="host:0") as operator:
-        ...     x, code = cg(operator, np.ones(100))
-        >>> code
-        0
-        """
-        from ooc_chol.sparse.linear_operator import PackedLinearOperator  # SciPy's solvers take a tenth of a second to import
-        from ooc_chol.sparse.multiplier import multiplier
-
-        return PackedLinearOperator(multiplier(self, columns, **options), symmetric=symmetric)
-
     def close(self) -> None:
         """Give up its memory, or close its file; a second call does nothing."""
         tier, self._tier = self._tier, None
@@ -388,7 +345,7 @@ class BlockCSR:
     __array_ufunc__ = None
 
     def __matmul__(self, X: object) -> NoReturn:
-        raise TypeError("A @ X would open devices anew each time: write oc.multiply(A, X), or take A.aslinearoperator()")
+        raise TypeError("A @ X would open devices anew each time: write oc.multiply(A, X), or keep them open by oc.multiplier(A)")
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

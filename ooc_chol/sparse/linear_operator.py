@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.errors import UnsupportedTypeError
-from ooc_chol.sparse.multiplier import Multiplier
+
+if TYPE_CHECKING:
+    from ooc_chol.sparse.multiplier import Multiplier
 
 
 @final

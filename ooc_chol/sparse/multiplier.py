@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +39,9 @@ from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_o
 from ooc_chol.sparse.products import DeviceProducts, Products, lock_blocks
 from ooc_chol.sparse.report import MultiplyReport
 from ooc_chol.tracing.trace import Trace
+
+if TYPE_CHECKING:
+    from ooc_chol.sparse.linear_operator import PackedLinearOperator
 
 #: Where a matrix that is packed by a call goes: a file, or host memory.
 Store = str | os.PathLike[str] | None
@@ -316,6 +319,37 @@ class Multiplier:
             if order is not None:
                 y = rows_taken(y, self._numbers_of(order), self.dtype)
         return y.reshape(n_rows, *given.shape[1:])
+
+    def aslinearoperator(self, *, symmetric: bool = False) -> PackedLinearOperator:
+        """The matrix as SciPy's iterative solvers take it, multiplied by this multiplier.
+
+        Parameters
+        ----------
+        symmetric : bool
+            Whether the matrix is its own transpose, so that products with the transpose are those with the matrix. That is not
+            checked; other matrices have no such products.
+
+        Returns
+        -------
+        scipy.sparse.linalg.LinearOperator
+            Products with it, of as many columns at a time as there is room for. It is a context manager, which closes the
+            multiplier.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import ooc_chol as oc
+        >>> from scipy.sparse import diags_array
+        >>> from scipy.sparse.linalg import cg
+        >>> band = diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(100, 100))
+        >>> with oc.multiplier(band.tocsr(), devices="host:0") as m:
+        ...     x, code = cg(m.aslinearoperator(symmetric=True), np.ones(100))
+        >>> code
+        0
+        """
+        from ooc_chol.sparse.linear_operator import PackedLinearOperator  # SciPy's solvers take a tenth of a second to import
+
+        return PackedLinearOperator(self, symmetric=symmetric)
 
     def _numbers_of(self, order: Vertices) -> Vertices:
         """The packed row of each of the caller's, made once."""

@@ -146,7 +146,7 @@ def test_diagonals_and_powers_are_in_the_callers_numbers(a, ordered, devices):
         x = rng.standard_normal((1024, 2))
         pair = [oc.multiply(oc.laplacian(each, normalized=True), x, devices=devices) for each in (packed, plain)]
         assert np.allclose(*pair, rtol=1e-13, atol=1e-13)
-    with ordered.aslinearoperator(devices=devices) as operator:
+    with oc.multiplier(ordered, devices=devices).aslinearoperator() as operator:
         assert np.allclose(operator @ np.ones(n), a.sum(axis=1), atol=1e-11)
 
 

@@ -262,7 +262,7 @@ def test_scipys_solvers_take_a_packed_matrix(a):
     n = 3000
     band = scipy.sparse.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(n, n)).tocsr()
     b = np.random.default_rng(0).standard_normal(n)
-    with block_csr(band) as packed, packed.aslinearoperator(symmetric=True, devices="host:0", columns=4) as operator:
+    with oc.multiplier(band, 4, devices="host:0").aslinearoperator(symmetric=True) as operator:
         assert isinstance(operator, scipy.sparse.linalg.LinearOperator)
         x, code = scipy.sparse.linalg.cg(operator, b, rtol=1e-10)
         assert code == 0
@@ -270,7 +270,7 @@ def test_scipys_solvers_take_a_packed_matrix(a):
         many = np.random.default_rng(1).standard_normal((n, 7))
         assert np.allclose(operator @ many, band @ many)
         assert np.allclose(operator.T @ b, band.T @ b)
-    with block_csr(band) as packed, packed.aslinearoperator(devices="host:0") as operator:
+    with block_csr(band) as packed, oc.multiplier(packed, devices="host:0").aslinearoperator() as operator:
         assert isinstance(operator, PackedLinearOperator)
         with pytest.raises(oc.UnsupportedTypeError, match="transpose"):
             operator.rmatvec(b)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ooc_chol.diff.canonical import Union, union
 from ooc_chol.diff.memory import IndexArray
 from ooc_chol.diff.ops import Apply, Contract, Gather, RowSums, Scatter, Spread, Times, Transpose, run
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.triples import Triples, product_structure
+from ooc_chol.diff.union import Union, union
 
 
 def union_of(p: Pattern, q: Pattern) -> Union:

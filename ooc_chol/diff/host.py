@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.diff.orders import taken
-from ooc_chol.diff.pattern import Pattern
 from ooc_chol.process.scipy_modules import sparse_tools
+
+if TYPE_CHECKING:
+    from ooc_chol.diff.pattern import Pattern
 
 #: Numbers of a piece: two of them stay in a core's cache.
 _PIECE = 1 << 16

@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 from ooc_chol.diff import primitives
 from ooc_chol.diff.memory import Array, IndexArray
-from ooc_chol.diff.pattern import Pattern
-from ooc_chol.diff.triples import Face, Triples
+
+if TYPE_CHECKING:
+    from ooc_chol.diff.pattern import Pattern
+    from ooc_chol.diff.triples import Face, Triples
 
 #: Computes an operation: :func:`run`, or what an adapter puts around it.
 Apply: TypeAlias = Callable[..., Any]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.diff.canonical import Canonical, made_canonical
 from ooc_chol.diff.checks import (
     check_ascending,
     check_floats,
@@ -25,10 +26,6 @@ from ooc_chol.diff.memory import Array, IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, frozen
 from ooc_chol.files.inputs import check_entries
 from ooc_chol.process.fork_safety import new_lock, new_rlock
-
-if TYPE_CHECKING:
-    from ooc_chol.diff.canonical import Canonical
-
 
 #: Letters of a name that was put together of others; products of products would have names of any length.
 _LONGEST_NAME = 80
@@ -123,13 +120,11 @@ class Pattern:
         >>> found.values(np.array([1.0, 2.0, 3.0])).tolist()
         [2.0, 4.0]
         """
-        from ooc_chol.diff.canonical import made_canonical  # it makes patterns itself
-
         starts, columns = whole(indptr, "indptr", name), whole(indices, "indices", name)
         size = checked_shape(shape, name)
         check_starts(starts, columns.size, size[0], name)
         check_range(starts, columns, size[1], name)
-        return made_canonical(starts, columns, size, name)
+        return made_canonical(starts, columns, size, name, trusted)
 
     @classmethod
     def of(cls, matrix: Any, *, name: str = "the matrix") -> tuple[Pattern, NDArray[Any]]:

@@ -6,7 +6,7 @@ Each is bilinear or a gather, and the derivatives of each are among the others: 
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from ooc_chol.diff import host
 from ooc_chol.diff.checks import check_floats, check_places, check_segments
 from ooc_chol.diff.memory import Array, cuda_values, device_of
 from ooc_chol.diff.orders import taken
-from ooc_chol.diff.pattern import Pattern
+
+if TYPE_CHECKING:
+    from ooc_chol.diff.pattern import Pattern
 
 
 def matmul(pattern: Pattern, v: Array, x: Array, *, precision: str | None = None) -> Array:

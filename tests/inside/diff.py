@@ -3,7 +3,6 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.diff.canonical": ("union",),
     "ooc_chol.diff.factor_cache": ("CACHE", "Factor", "FactorCache"),
     "ooc_chol.diff.factors": ("Solve", "TriangularSolve"),
     "ooc_chol.diff.functions": ("product_of", "structure_of", "union_of"),
@@ -12,6 +11,7 @@ NAMES = {
     "ooc_chol.diff.pattern": ("trusted",),
     "ooc_chol.diff.torch_arrays": ("applied",),
     "ooc_chol.diff.triples": ("product_structure",),
+    "ooc_chol.diff.union": ("union",),
 }
 MODULES = {
     "functions": "ooc_chol.diff.functions",

@@ -1,4 +1,4 @@
-"""``oc.cholesky`` and ``oc.plan``."""
+"""``oc.cholesky``: the factor of a symmetric positive definite matrix, or of each of a batch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
-from dataclasses import replace
-from functools import partial
+from contextlib import closing
 from typing import Any, Never, cast
 
 import numpy as np
@@ -16,45 +14,23 @@ from numpy.typing import DTypeLike
 
 from ooc_chol.cluster.connection import current_client
 from ooc_chol.dense.batch import factor_batch, is_batch
-from ooc_chol.dense.execution.records import predicted_records
-from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor
-from ooc_chol.dense.factor.solvers import solver_of
+from ooc_chol.dense.factoring import factor_in_fp64, factor_in_mixed, factor_of_nothing
 from ooc_chol.dense.habits import refuse_arguments
-from ooc_chol.dense.in_core import factor_whole, whole_device_of
-from ooc_chol.dense.key import arithmetic_key
-from ooc_chol.dense.mixed import doubts, factor_mixed, fp64_at_once, plan_mixed
-from ooc_chol.dense.mixed_local import LocalGround
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
-from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.planner.problem import excess_of_budget
-from ooc_chol.dense.report import FactorReport
-from ooc_chol.dense.request import (
-    Place,
-    Progress,
-    Request,
-    check_kind_of_store,
-    place_of_checkpoint,
-    problem_of_order,
-    rates_of_request,
-)
-from ooc_chol.dense.resuming import own_plan_and_store
-from ooc_chol.dense.store_opening import check_host_budget, check_store, own_empty_store
-from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.display.progress_bar import progress_reporter
-from ooc_chol.errors import AsymmetryWarning, BudgetWarning, PrecisionWarning
+from ooc_chol.dense.request import Place, Progress, Request, check_lower, place_of_checkpoint
+from ooc_chol.dense.store_opening import check_store
+from ooc_chol.errors import AsymmetryWarning, BudgetWarning
 from ooc_chol.formats import type_named
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.promises import HOST_PROMISES
 from ooc_chol.memory.sources import triangle_source
 from ooc_chol.memory.sources.base import entries_named
 from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
-from ooc_chol.precision.certified import CertifiedBound
-from ooc_chol.precision.escalation import Escalations
 from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import memory_errors_typed
-from ooc_chol.tracing.trace import Trace
 
 
 def cholesky(
@@ -246,7 +222,7 @@ def cholesky(
         others = (precision_threshold, *others)
     if others or unknown:
         refuse_arguments(others, unknown, cholesky)
-    _check_lower(lower)
+    check_lower(lower)
     options = FactorOptions(
         tile_size=tile_size,
         devices=devices,
@@ -317,8 +293,8 @@ def cholesky(
         if lower is None and (found := find_asymmetry(source)) is not None:
             warnings.warn(ASYMMETRIC.format(found), AsymmetryWarning, stacklevel=2)
         if not source.n:
-            return _factor_nothing(request)
-        return _factor(request, began) if precision_threshold is None else _factor_mixed(request, began)
+            return factor_of_nothing(request)
+        return factor_in_fp64(request, began) if precision_threshold is None else factor_in_mixed(request, began)
 
 
 def _check_overwrite(overwrite: bool, store: Place, threshold: float | None) -> None:
@@ -327,276 +303,3 @@ def _check_overwrite(overwrite: bool, store: Place, threshold: float | None) -> 
         raise ValueError("store and overwrite=True are two places for L; give one of them")
     if overwrite and threshold is not None:
         raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
-
-
-def _check_lower(lower: object) -> None:
-    """Refuse what does not choose a triangle."""
-    if not (lower is None or isinstance(lower, bool)):
-        raise TypeError(f"lower is a {type(lower).__name__}; give True for the lower triangle of A, False for its upper one")
-
-
-def _factor_nothing(request: Request) -> CholeskyFactor:
-    """The factor of the matrix of order 0, of which there is nothing to plan or to report."""
-    with ExitStack() as owned:
-        store = own_empty_store(request, owned)
-        store.complete()
-        factor = CholeskyFactor(store.grid, store, {}, a=request.a, files=request.source.files)
-        owned.pop_all()
-        return factor
-
-
-def _factor(request: Request, began: float, bound: CertifiedBound | None = None) -> CholeskyFactor:
-    """Plan and run in FP64, which is within ``bound`` where a threshold was given."""
-    if (device := whole_device_of(request)) is not None:
-        return _factor_whole(request, device, began, bound)
-    with ExitStack() as owned:
-        the_plan, store, resumed = own_plan_and_store(request, owned)
-        with progress_reporter(request.progress) as reporter:
-            execution = run(the_plan, request.source, store, report=reporter)
-        store.complete()
-        store = store.result()
-        setup = time.perf_counter() - began - execution.seconds
-        the_plan = the_plan if bound is None else the_plan.asked_for(request.asked)
-        report = FactorReport(the_plan, execution, setup, certified_bound=bound, passes=request.passes, resumed_tiles=resumed)
-        factor = _factor_of(request, store, report)
-        owned.pop_all()
-        return factor
-
-
-def _factor_whole(request: Request, device: str, began: float, bound: CertifiedBound | None) -> CholeskyFactor:
-    """Factor a matrix that is one tile; what is told of it waits until somebody asks."""
-    with ExitStack() as owned:
-        store, run = factor_whole(request, device, began, owned)
-        factor = CholeskyFactor(
-            store.grid,
-            store,
-            lambda: arithmetic_key(run.plan).to_dict(),
-            lambda: replace(run.report, certified_bound=bound),
-            trace=_trace_of(run.report) if request.trace else None,
-            passes=request.passes,
-            a=request.a,
-            solver=solver_of((device,), lambda _: run.budget_bytes, store.fmt),
-            files=lambda: request.source.files,
-            lower=not request.source.is_transposed,
-        )
-        owned.pop_all()
-        return factor
-
-
-def _factor_mixed(request: Request, began: float) -> CholeskyFactor:
-    """Measure, plan, run and certify with a precision threshold; FP64 where that is as good and as fast."""
-    if (bound := fp64_at_once(request)) is not None:
-        return _factor(request.in_fp64(), began, bound)
-    with ExitStack() as owned:
-        ground = LocalGround(request, owned)
-        result = factor_mixed(ground)
-        plan, execution, store = result.plan, result.execution, ground.store
-        key = result.key or arithmetic_key(plan).to_dict()
-        store.describe(key)  # formats may be wider than those it was made for
-        store.complete()
-        store = store.result()
-        wall = time.perf_counter() - began
-        report = FactorReport(
-            plan,
-            execution,
-            setup_seconds=0.0,
-            escalations=Escalations(result.escalations),
-            certified_bound=result.bound,
-            certify_seconds=result.certify_seconds,
-            passes=request.passes,
-            resumed_tiles=result.resumed_tiles,
-        )
-        report = replace(report, setup_seconds=wall - report.seconds)
-        factor = _factor_of(request, store, report, key)
-        assert request.options.precision_threshold is not None
-        for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
-            warnings.warn(doubt, PrecisionWarning, stacklevel=3)
-        owned.pop_all()
-        return factor
-
-
-def _factor_of(
-    request: Request, store: AbstractStore, report: FactorReport, key: dict[str, str | int] | None = None
-) -> CholeskyFactor:
-    """The factor that the caller gets, with its report and the device that it may solve on."""
-    plan, key = report.plan, key or arithmetic_key(report.plan).to_dict()
-    trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
-    return CholeskyFactor(
-        plan.grid,
-        store,
-        key,
-        report,
-        trace=trace,
-        a=kept,
-        solver=solver_of(plan.devices, lambda k: plan.budgets[k].budget_bytes, plan.fmt),
-        files=request.source.files,
-        lower=not request.source.is_transposed,
-    )
-
-
-def plan(
-    n_or_a: Any,
-    *,
-    dtype: DTypeLike | None = None,
-    tile_size: int | None = None,
-    devices: str | Sequence[str] | int | None = None,
-    memory_budget: int | str | None = None,
-    policy: Policy = "planned",
-    objective: Objective = "seconds",
-    fp64: Fp64 = "auto",
-    moduli: int | None = None,
-    precision_threshold: float | None = None,
-    precision_rule: PrecisionRule = "unit-roundoff",
-    half_products: HalfProducts = None,
-    strict: bool = True,
-    host_budget: int | str | None = None,
-    store: str | os.PathLike[str] | HostMemory | None = None,
-    lower: bool | None = None,
-    client: Any = None,
-) -> Plan:
-    """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
-
-    Parameters
-    ----------
-    n_or_a : int, or as for :func:`cholesky`
-        The order of a matrix of type ``dtype``, or the matrix itself, which a precision_threshold needs: its norms decide on the
-        formats.
-    dtype : str, dtype or None
-        Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
-        complex A. Mixed precision is there for float64 alone.
-    tile_size : int or None
-        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
-        to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
-    devices : str, sequence of str, int or None
-        Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``,
-        ``"cuda"`` for every visible GPU; or a count. By default every visible GPU, else the host. What is best factored as one
-        tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
-    memory_budget : int, str or None
-        Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
-        2 GiB of what is free on a GPU.
-    host_budget : int, str or None
-        Most bytes of host memory for L and for its tiles on their way. Where L stays in host memory, all of it must fit; by
-        default into what is free. Where it goes to a file, the tiles that are fetched most often are kept in so many bytes as
-        well, and the others are read from the file, past the system's cache; by default none is kept when the host factors, and
-        half of what is free is taken when a GPU does.
-    policy : {"planned", "sync", "async", "v1", "v2", "v3"}
-        How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
-    objective : {"seconds", "bytes"}
-        What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.
-    fp64 : {"auto", "native", "residue"}
-        How products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
-        accurate and in FP64 about twice as fast on an H200. "auto" takes residues where rates predict fewer seconds.
-    moduli : int or None
-        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of
-        each row's norm) up to order 32768 and 13 (50 bits) above, of complex128 15 and 14, of complex64 8 and 7 and of
-        float32 always 7, which is as accurate as the device's own arithmetic, or as many as precision_threshold needs.
-    precision_threshold : float or None
-        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: tiles
-        below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or FP64. The
-        error of the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model of its rounding
-        errors. By default all is FP64.
-    strict : bool
-        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the
-        first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is more.
-    precision_rule : {"unit-roundoff", "paper"}
-        What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
-    half_products : bool or None
-        In mixed precision through residues: whether products that are small run in FP16, by norms of L that are measured as the
-        run goes. By default where rates say that this is faster.
-    store : path, HostMemory, "device" or None
-        Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
-    lower : bool or None
-        Which triangle of A is read for its norms, as for :func:`cholesky`; without the sample of both.
-    client : distributed.Client, str or None
-        A cluster, as for :func:`cholesky`; the plan is a :class:`ClusterPlan` then. With a threshold it counts bytes of FP64 and
-        predicts no seconds, since a run chooses the formats.
-
-    Returns
-    -------
-    Plan
-        Bytes per link, peak memory, flops and, where rates are known, seconds; checked in a simulator.
-
-    Raises
-    ------
-    BudgetError
-        The budget of a device does not hold three tiles, or ``host_budget`` not L in memory.
-    PlanSizeError
-        The tiles are so many that the plan would have millions of steps, as for :func:`cholesky`.
-    ValueError, TypeError
-        An option is wrong.
-
-    Notes
-    -----
-    ``strict`` changes no plan: it is taken so that all options of :func:`cholesky` may be given.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> plan = oc.plan(160_000, tile_size=4096, memory_budget="80 GB")
-    >>> plan.loaded_bytes == plan.compulsory_bytes  # every tile of A read once, none of L fetched again
-    True
-    """
-    options = FactorOptions(
-        tile_size=tile_size,
-        devices=devices,
-        memory_budget=memory_budget,
-        policy=policy,
-        objective=objective,
-        fp64=fp64,
-        moduli=moduli,
-        precision_threshold=precision_threshold,
-        precision_rule=precision_rule,
-        half_products=half_products,
-        strict=strict,
-        host_budget=host_budget,
-        dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
-    )
-    _check_lower(lower)
-    check_kind_of_store(store)
-    if client is not None or (client := current_client(n_or_a)) is not None:
-        from ooc_chol.cluster.calls import plan_on_cluster
-        from ooc_chol.cluster.request import ClusterCall
-
-        # typed as the plan of one machine: types do not tell whether there is a client
-        return cast(Plan, plan_on_cluster(ClusterCall(n_or_a, client, options, lower, store)))
-    the_plan = _plan(n_or_a, options, store, lower)
-    check_host_budget(the_plan, store, options)
-    return the_plan
-
-
-def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None) -> Plan:
-    """Plan for an order alone, or for a matrix that is opened as long as it is looked at."""
-    if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
-        if options.precision_threshold is not None:
-            raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
-        _check_order(int(n_or_a))
-        problem = problem_of_order(int(n_or_a), options, store)
-        return make_plan(problem, options, partial(rates_of_request, options, store, None))
-    with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
-        _check_order(source.n)
-        request = Request(n_or_a, source, options, store=store)
-        if options.precision_threshold is not None:
-            return plan_mixed(request)
-        return make_plan(request.problem, options, request.rates_at)
-
-
-def _check_order(n: int) -> None:
-    """Refuse an order that leaves nothing to plan."""
-    if n < 1:
-        raise ValueError(f"n is {n}, but a plan is for a matrix that has at least 1 row")
-
-
-def _trace_of(report: FactorReport) -> Trace:
-    """The run as a trace, its prediction beside it."""
-    plan = report.plan
-    metadata: dict[str, str | int | float] = {
-        "n": plan.grid.n,
-        "tile_size": plan.grid.nb,
-        "policy": plan.policy.name,
-        "devices": ", ".join(plan.devices),
-        "budget_bytes": plan.budgets[0].budget_bytes,
-        "source": plan.source,
-        "seconds": report.seconds,
-        "gflops_per_second": report.tflops * 1e3,
-    }
-    return Trace(tuple(report.execution.records), predicted_records(plan), metadata)

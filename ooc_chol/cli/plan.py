@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import ooc_chol as oc
-from ooc_chol.api import cholesky  # noqa: F401 - there before the command begins, which then answers signals itself
+import ooc_chol.api.plan  # there before the command begins, which then answers signals itself
 from ooc_chol.cli.outputs import FORCE, PICTURES
 from ooc_chol.cli.parsers import examples, place
 from ooc_chol.dense.options import count

@@ -142,6 +142,12 @@ class Request:
         return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
 
 
+def check_lower(lower: object) -> None:
+    """Refuse what does not choose a triangle."""
+    if not (lower is None or isinstance(lower, bool)):
+        raise TypeError(f"lower is a {type(lower).__name__}; give True for the lower triangle of A, False for its upper one")
+
+
 def check_kind_of_store(store: object) -> None:
     """Refuse what is no place for L."""
     if not (store is None or isinstance(store, str | os.PathLike | HostMemory)):

@@ -41,7 +41,7 @@ MODULES = (
     "dense/stores/file",
     "dense/store_opening",
 )
-MODULES += ("dense/keeping", "dense/disk_tier", "api/cholesky", "dense/factor/saving", "dense/factor/updating")
+MODULES += ("dense/keeping", "dense/disk_tier", "api/cholesky", "dense/factoring", "dense/factor/saving", "dense/factor/updating")
 MODULES += ("dense/factor/factor", "sparse/pack", "eigen/checkpoint", "tensors/checkpoint")
 FILES = frozenset(f"{ROOT}{name}.py" for name in MODULES)
 

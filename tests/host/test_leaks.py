@@ -17,7 +17,7 @@ from tests.builders import file_store
 from tests.host.escalation_cases import TWO_ROWS
 from tests.host.matrices import FAMILIES
 from tests.host.runs import COMMAND, ENVIRONMENT
-from tests.inside.dense import driver
+from tests.inside.dense import factoring
 from tests.inside.dense import file as store_module
 from tests.inside.files import files as store_io
 
@@ -103,7 +103,7 @@ def test_what_fails_between_the_run_and_the_factor_leaves_no_descriptor(tmp_path
 
     before = descriptors()
     with monkeypatch.context() as patch:
-        patch.setattr(driver, step, interrupt)
+        patch.setattr(factoring, step, interrupt)
         with pytest.raises(KeyboardInterrupt):
             oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor", trace=True)
     assert descriptors() == before
@@ -117,7 +117,7 @@ def test_memory_that_many_take_is_free_again_after_a_failure(monkeypatch, thresh
 
     with oc.HostMemory() as memory:
         with monkeypatch.context() as patch:
-            patch.setattr(driver, "FactorReport", interrupt)
+            patch.setattr(factoring, "FactorReport", interrupt)
             with pytest.raises(KeyboardInterrupt) as caught:
                 oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=memory)
         # The error still holds the frames of the run, as it does for a user who looks at it.

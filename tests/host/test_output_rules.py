@@ -23,7 +23,7 @@ import ooc_chol as oc
 from tests.host.matrices import FAMILIES
 from tests.host.turns import in_turn
 from tests.inside.cli import main
-from tests.inside.dense import driver, saving
+from tests.inside.dense import cholesky, saving
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -351,7 +351,7 @@ def test_a_folder_that_is_not_there_is_one_typed_error(folder, capsys, monkeypat
     writer = WRITERS[name]
     Path("dangling").symlink_to("nowhere")
     if name not in ("save", "save an array", "trace", "compressed trace"):
-        monkeypatch.setattr(driver, "_factor", lambda *_, **__: pytest.fail("factored for nothing"))
+        monkeypatch.setattr(cholesky, "factor_in_fp64", lambda *_, **__: pytest.fail("factored for nothing"))
     with untouched(folder):
         text = refused(capsys, writer, f"{parent}/new{writer.ending}", oc.MissingFolderError, force=True)
     assert f"there is no folder {parent}" in text and "make it, or give another name" in text

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ooc_chol.api.cholesky import cholesky as cholesky
     from ooc_chol.api.devices import devices as devices
     from ooc_chol.api.load import load as load
+    from ooc_chol.api.multiply import multiply as multiply
+    from ooc_chol.api.multiply import plan_multiply as plan_multiply
     from ooc_chol.api.plan import plan as plan
     from ooc_chol.api.solve import logdet as logdet
     from ooc_chol.api.solve import solve as solve
@@ -109,14 +111,12 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.generators import urand as urand
     from ooc_chol.sparse.multiplier import Multiplier as Multiplier
     from ooc_chol.sparse.multiplier import multiplier as multiplier
-    from ooc_chol.sparse.multiplier import multiply as multiply
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
     from ooc_chol.sparse.pack import block_csr as block_csr
     from ooc_chol.sparse.pass_measuring import measure_pass_rates as measure_pass_rates
     from ooc_chol.sparse.pass_rates import PassRates as PassRates
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
-    from ooc_chol.sparse.planning import plan_multiply as plan_multiply
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
@@ -146,6 +146,7 @@ _NAMES = {
     "api.cholesky": ("cholesky",),
     "api.devices": ("devices",),
     "api.load": ("load",),
+    "api.multiply": ("multiply", "plan_multiply"),
     "api.plan": ("plan",),
     "api.solve": ("logdet", "solve"),
     "cluster.opening": ("open_cluster",),
@@ -216,13 +217,12 @@ _NAMES = {
     "process.team": ("map_in_threads",),
     "sparse.block_csr": ("BlockCSR",),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
-    "sparse.multiplier": ("Multiplier", "multiplier", "multiply"),
+    "sparse.multiplier": ("Multiplier", "multiplier"),
     "sparse.operator": ("Operator", "laplacian"),
     "sparse.pack": ("block_csr",),
     "sparse.pass_measuring": ("measure_pass_rates",),
     "sparse.pass_rates": ("PassRates",),
     "sparse.plan": ("MultiplyPlan",),
-    "sparse.planning": ("plan_multiply",),
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
     "sparse.sources.metis": ("metis_graph",),

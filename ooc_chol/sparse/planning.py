@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ooc_chol.config import parse_bytes, whole_number
-from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
+from ooc_chol.hardware.registry import default_budget, device_kind
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.registry import product_workspace_bytes
 from ooc_chol.precision.triples import Precision
@@ -25,62 +25,6 @@ from ooc_chol.tasks.row_blocks import CHUNK_ROWS, GROUP_ENTRIES, MOST_ENTRIES, R
 Facts: TypeAlias = tuple[tuple[int, int], int, str]
 #: Where a call computes: names or words of one kind, a count, or None.
 Devices: TypeAlias = str | Sequence[str] | int | None
-
-
-def plan_multiply(
-    A: BlockCSR | Operator | Facts,
-    columns: int = 1,
-    *,
-    precision: Precision | str | None = None,
-    devices: Devices = None,
-    memory_budget: int | str | None = None,
-) -> MultiplyPlan:
-    """Plan products ``Y = A X`` without computing anything: what each device holds, and what crosses each link.
-
-    Parameters
-    ----------
-    A : BlockCSR, Operator, or ((int, int), int, str)
-        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
-        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there: its entries are then taken as spread evenly over its rows.
-    columns : int
-        Columns of X.
-    precision : Precision or str, optional
-        ``"DDD"`` (default), ``"FDF"`` or ``"FFF"``, as for :func:`multiply`.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-
-    Returns
-    -------
-    MultiplyPlan
-        The plan; ``print`` shows it as a page.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
-    TypeError, ValueError
-        An argument makes no sense, or there is no such device.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> plan = oc.plan_multiply(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), devices="cuda:0", memory_budget="8 GiB",
-    ...     precision="FDF")
-    >>> plan.first_bytes > plan.later_bytes, plan.peak_bytes <= 8 << 30
-    (True, True)
-    """
-    known, names = known_of(A), resolve_devices(devices, must_exist=False)
-    return planned(
-        known.blocks,
-        columns,
-        precision_of(precision),
-        names,
-        memory_budget=memory_budget,
-        tier=known.tier,
-        diagonals=known.diagonals,
-    )
 
 
 def planned(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ooc_chol.api.plan import plan as plan
     from ooc_chol.api.solve import logdet as logdet
     from ooc_chol.api.solve import solve as solve
+    from ooc_chol.api.svds import svds as svds
     from ooc_chol.cluster.opening import open_cluster as open_cluster
     from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
     from ooc_chol.cluster.report import ClusterReport as ClusterReport
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
     from ooc_chol.eigen.singular import SvdsReport as SvdsReport
     from ooc_chol.eigen.solve import eigsh as eigsh
-    from ooc_chol.eigen.svds import svds as svds
     from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
@@ -149,6 +149,7 @@ _NAMES = {
     "api.multiply": ("multiply", "plan_multiply"),
     "api.plan": ("plan",),
     "api.solve": ("logdet", "solve"),
+    "api.svds": ("svds",),
     "cluster.opening": ("open_cluster",),
     "cluster.plan": ("ClusterPlan",),
     "cluster.report": ("ClusterReport",),
@@ -170,7 +171,6 @@ _NAMES = {
     "eigen.report": ("EigshReport",),
     "eigen.singular": ("SingularTriplets", "SvdsReport"),
     "eigen.solve": ("eigsh",),
-    "eigen.svds": ("svds",),
     "errors": (
         "AsymmetryWarning",
         "BudgetError",
@@ -243,7 +243,7 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULE_OF]
 #: Modules that import ``scipy.linalg``; others load its BLAS when they first call it.
-_WITH_LINALG = ("eigen.", "tensors.")
+_WITH_LINALG = ("api.svds", "eigen.", "tensors.")
 
 
 def __getattr__(name: str) -> object:

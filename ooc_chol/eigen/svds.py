@@ -1,4 +1,4 @@
-"""``oc.svds``: the largest singular triplets of matrices larger than a device, with the residuals of both sides."""
+"""The largest singular triplets by Lanczos on a square, with the residuals of both sides."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.config import PAGE_BYTES, whole_number
-from ooc_chol.display.progress_bar import progress_reporter
-from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, real_number, sizes_of, start_of
+from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, real_number, sizes_of
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.lanczos import AtRestart, Lanczos
 from ooc_chol.eigen.operator_space import OperatorSpace
@@ -29,7 +28,6 @@ from ooc_chol.errors import UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.precision.triples import Precision
-from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.canonical import check_value_type
@@ -41,110 +39,6 @@ from ooc_chol.sparse.transpose import transposed_rows
 
 #: Where residuals of ``B.T B`` end, relative to its largest eigenvalue: that of a value s is ``floor s_1 / s``.
 FLOOR = {Precision.FFF: 5e-7, Precision.FDF: 6e-8, Precision.DDD: 1e-14}
-
-
-def svds(
-    A: Any,
-    k: int = 6,
-    *,
-    which: Literal["LM"] = "LM",
-    precision: Precision | str | None = None,
-    tol: float | None = None,
-    ncv: int | None = None,
-    block: int | None = None,
-    v0: ArrayLike | None = None,
-    max_passes: int | None = None,
-    devices: Devices = None,
-    memory_budget: int | str | None = None,
-    store: Store = None,
-    check: bool = True,
-    progress: bool | Callable[[int, int, float], None] | None = None,
-    trace: bool = False,
-    return_singular_vectors: bool = True,
-) -> SingularTriplets:
-    """Find the largest singular triplets of a sparse matrix, ``A v = s u`` and ``A.T u = s v``, with the residuals of both.
-
-    Parameters
-    ----------
-    A : BlockCSR, source, LinearOperator or (m, n) array_like
-        A packed matrix, anything that :func:`block_csr` packs, a dense array, which is packed too, or a ``LinearOperator`` with
-        products of both sides, on the host then.
-    k : int
-        How many, 1 to the smaller side of A.
-    which : "LM"
-        The largest; no others.
-    precision : Precision or str, optional
-        Types of vectors, products and sums: ``"DDD"`` unless A is of float32, whose default is ``"FDF"``.
-    tol : float, optional
-        Largest residual, relative to the largest singular value; 1e-5 in FFF, 1e-6 in FDF, 1e-10 in DDD by default.
-    ncv : int, optional
-        Columns of the basis, ``k + 96`` by default.
-    block : int, optional
-        Columns of a panel: 1, 2, 4 or 8. By default 8 on GPUs and from files, 2 on the host, fewer where ``ncv`` is small.
-    v0 : (min(m, n),) array_like, optional
-        Where to begin: about a right singular vector, or a left one where A has more columns than rows.
-    max_passes : int, optional
-        Most products with ``A.T A``, each with one panel; 10,000 by default.
-    devices, memory_budget
-        As for :func:`multiply`. A and its transpose have half of the budget each. Vectors of the basis are in host memory.
-    store : str or PathLike, optional
-        File for the packed A; its transpose is packed beside, with ``.transposed`` before the ending. Host memory by default.
-    check : bool
-        Whether random vectors look for values that were missed, as :func:`eigsh` has it.
-    progress : bool or callable, optional
-        A bar, or ``progress(passes, max_passes, seconds)`` at each restart.
-    trace : bool
-        Whether every copy and product is recorded for ``trace`` of what is returned.
-    return_singular_vectors : bool
-        Whether u and vt are wanted; residuals are computed of them all the same.
-
-    Returns
-    -------
-    SingularTriplets
-        Unpacks as ``u, s, vt``, with ``residuals`` and ``report``.
-
-    Raises
-    ------
-    NoConvergenceError
-        ``max_passes`` is used up, or a small value cannot be had from squares in this precision; it has what was found.
-    ValueError, TypeError
-        An argument makes no sense; a tol is below what the precision can hold.
-    BudgetError
-        The budget does not hold three blocks beside the vectors of one panel.
-
-    Notes
-    -----
-    Block Lanczos with thick restarts on the smaller of ``A.T A`` and ``A A.T``, never formed: a product is a scan of A and
-    one of its transpose, both packed. A singular value s is the root of an eigenvalue known to roundoff of the largest one,
-    ``u s_1^2``; the vectors of small values are spoiled by ``u s_1 / s`` then. The SVD of ``A V`` in float64 mends that within
-    the wanted vectors, the residuals of both sides say whether it was enough, and ``report.floor`` what to expect.
-
-    Where A has rank r below k, the last ``k - r`` values are zero to roundoff, with orthonormal vectors of the null spaces.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> from scipy.sparse import random_array
-    >>> A = random_array((300, 200), density=0.05, rng=1)
-    >>> u, s, vt = triplets = oc.svds(A, k=3, devices="host:0")
-    >>> s.shape, bool(triplets.residuals.max() <= 1e-10 * s[-1])
-    ((3,), True)
-    """
-    began = time.perf_counter()
-    asked = _asked(A, k, which, precision, tol, max_passes)
-    blas_buffers.ensure(numpys=True)
-    with ExitStack() as stack:
-        matrix = _matrix(A, store, stack)
-        shape = int(matrix.shape[0]), int(matrix.shape[1])
-        sizes = _sizes(min(shape), asked.k, block, ncv, _widest(matrix, devices))
-        start = start_of(v0, min(shape), sizes.block)
-        sides = _two_sided(matrix, asked.precision, Where(sizes.block, devices, memory_budget, trace), store, stack)
-        began = time.perf_counter()
-        with progress_reporter(progress, "svds", "pass") as report:
-            tell = None if report is None else lambda run, _: report(run.counts.passes, asked.most, time.perf_counter() - began)
-            run = _in_range(sides, lambda: _run(sides, asked, sizes, start, check, tell))
-        sides.close()
-        return _given_back(run, sides, asked, shape, sizes, began, return_singular_vectors)
 
 
 class _Asked(NamedTuple):
@@ -167,7 +61,7 @@ class _Run(NamedTuple):
     is_whole: bool = False
 
 
-def _asked(A: Any, k: int, which: str, precision: Precision | str | None, tol: float | None, max_passes: int | None) -> _Asked:
+def asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol: float | None, max_passes: int | None) -> _Asked:
     """The arguments, checked."""
     if which != "LM":
         advice = "for the smallest take oc.eigsh of A.T @ A with which='SA' or sigma=0" if which == "SM" else "give 'LM'"
@@ -186,7 +80,7 @@ def _asked(A: Any, k: int, which: str, precision: Precision | str | None, tol: f
     return _Asked(k, wanted, goal, passes_of(max_passes))
 
 
-def _matrix(A: Any, store: Store, stack: ExitStack) -> BlockCSR | LinearOperator:
+def matrix_of(A: Any, store: Store, stack: ExitStack) -> BlockCSR | LinearOperator:
     """A packed, unless it is a ``LinearOperator``."""
     if isinstance(A, Operator):
         raise TypeError("A is an Operator, whose transpose is not packed: give svds the matrix with its diagonals multiplied in")
@@ -209,7 +103,7 @@ def _packable(A: Any) -> csr_array:
     return csr_array(dense.astype(np.float32 if is_half else dense.dtype.newbyteorder("="), copy=False))
 
 
-def _sizes(n: int, k: int, block: int | None, ncv: int | None, widest: int) -> Sizes:
+def sizes_for(n: int, k: int, block: int | None, ncv: int | None, widest: int) -> Sizes:
     """Columns of a panel, and panels of the basis."""
     if k > n:
         raise ValueError(f"k is {k}, but the smaller side of A is {n}: ask for at most {n}")
@@ -217,7 +111,7 @@ def _sizes(n: int, k: int, block: int | None, ncv: int | None, widest: int) -> S
     return sizes if block is not None or sizes.block <= widest else sizes_of(ncv, widest, k, n)
 
 
-def _widest(matrix: BlockCSR | LinearOperator, devices: Devices) -> int:
+def widest_panel(matrix: BlockCSR | LinearOperator, devices: Devices) -> int:
     """Columns of a panel where passes over A cost more than columns: from files, and on GPUs."""
     if isinstance(matrix, LinearOperator):
         return 2
@@ -225,7 +119,7 @@ def _widest(matrix: BlockCSR | LinearOperator, devices: Devices) -> int:
     return 2 if is_host and matrix.path is None else 8
 
 
-def _two_sided(
+def two_sided_of(
     matrix: BlockCSR | LinearOperator, precision: Precision, where: Where, store: Store, stack: ExitStack
 ) -> AbstractTwoSided:
     """Products with the tall one of A and its transpose."""
@@ -247,7 +141,7 @@ def _beside(store: Store) -> Path | None:
     return path.with_name(f"{path.stem}.transposed{path.suffix}")
 
 
-def _in_range(sides: AbstractTwoSided, solve: Callable[[], _Run]) -> _Run:
+def in_range(sides: AbstractTwoSided, solve: Callable[[], _Run]) -> _Run:
     """Triplets of A, or of a power of two times A where squares of its values underflow or overflow: ``sides.power``."""
     error: RangeError | None = None
     try:
@@ -265,7 +159,7 @@ def _in_range(sides: AbstractTwoSided, solve: Callable[[], _Run]) -> _Run:
     return solve()
 
 
-def _run(
+def run_of(
     sides: AbstractTwoSided,
     asked: _Asked,
     sizes: Sizes,
@@ -330,7 +224,7 @@ def _lost(triplets: Triplets, asked: _Asked) -> str:
     )
 
 
-def _given_back(
+def given_back(
     run: _Run,
     sides: AbstractTwoSided,
     asked: _Asked,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ooc_chol import diff as diff
     from ooc_chol.api.cholesky import cholesky as cholesky
     from ooc_chol.api.devices import devices as devices
+    from ooc_chol.api.impute import impute as impute
+    from ooc_chol.api.impute import plan_impute as plan_impute
     from ooc_chol.api.load import load as load
     from ooc_chol.api.multiply import multiply as multiply
     from ooc_chol.api.multiply import plan_multiply as plan_multiply
@@ -127,8 +129,6 @@ if TYPE_CHECKING:
     from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
     from ooc_chol.tensors.generators import low_rank_tensor as low_rank_tensor
     from ooc_chol.tensors.generators import random_mask as random_mask
-    from ooc_chol.tensors.impute import impute as impute
-    from ooc_chol.tensors.impute import plan_impute as plan_impute
     from ooc_chol.tensors.interrupts import ImputationInterrupted as ImputationInterrupted
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
     from ooc_chol.tensors.problem import observed_mask as observed_mask
@@ -145,6 +145,7 @@ __version__ = "0.1.0.dev0"
 _NAMES = {
     "api.cholesky": ("cholesky",),
     "api.devices": ("devices",),
+    "api.impute": ("impute", "plan_impute"),
     "api.load": ("load",),
     "api.multiply": ("multiply", "plan_multiply"),
     "api.plan": ("plan",),
@@ -231,7 +232,6 @@ _NAMES = {
     "tensors.errors": ("ImputationWarning", "NonFiniteTensorError"),
     "tensors.fourier": ("GraphFourier",),
     "tensors.generators": ("low_rank_tensor", "random_mask"),
-    "tensors.impute": ("impute", "plan_impute"),
     "tensors.interrupts": ("ImputationInterrupted",),
     "tensors.plan": ("TensorPlan",),
     "tensors.problem": ("observed_mask",),
@@ -243,7 +243,7 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULE_OF]
 #: Modules that import ``scipy.linalg``; others load its BLAS when they first call it.
-_WITH_LINALG = ("api.svds", "eigen.", "tensors.")
+_WITH_LINALG = ("api.impute", "api.svds", "eigen.", "tensors.")
 
 
 def __getattr__(name: str) -> object:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
+from ooc_chol.api.impute import impute
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.config import parse_devices
 from ooc_chol.dense.options import count
@@ -27,7 +28,6 @@ from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.sources.edges import edge_list
 from ooc_chol.tensors.fourier import GraphFourier
 from ooc_chol.tensors.generators import low_rank_tensor, random_mask
-from ooc_chol.tensors.impute import impute
 from ooc_chol.tensors.report import Imputed
 
 _RESULTS = Path("benchmarks/results/imputation")

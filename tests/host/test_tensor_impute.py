@@ -14,7 +14,7 @@ import scipy.linalg
 
 import ooc_chol as oc
 from tests.inside.tensors import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor
-from tests.inside.tensors import impute as module
+from tests.inside.tensors import imputation as module
 from tests.tensor_runs import D3, ROUTES_RTOL, PlainSpace, error_of, problem, random_graph
 
 

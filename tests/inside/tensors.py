@@ -20,7 +20,7 @@ NAMES = {
 MODULES = {
     "fourier": "ooc_chol.tensors.fourier",
     "host_space": "ooc_chol.tensors.host_space",
-    "impute": "ooc_chol.tensors.impute",
+    "imputation": "ooc_chol.tensors.imputation",
     "share": "ooc_chol.tensors.share",
 }
 

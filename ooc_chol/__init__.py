@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ooc_chol import diff as diff
     from ooc_chol.api.cholesky import cholesky as cholesky
     from ooc_chol.api.devices import devices as devices
+    from ooc_chol.api.eigsh import eigsh as eigsh
+    from ooc_chol.api.eigsh import plan_eigsh as plan_eigsh
     from ooc_chol.api.impute import impute as impute
     from ooc_chol.api.impute import plan_impute as plan_impute
     from ooc_chol.api.load import load as load
@@ -47,11 +49,9 @@ if TYPE_CHECKING:
     from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
-    from ooc_chol.eigen.planning import plan_eigsh as plan_eigsh
     from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
     from ooc_chol.eigen.singular import SvdsReport as SvdsReport
-    from ooc_chol.eigen.solve import eigsh as eigsh
     from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import BudgetWarning as BudgetWarning
@@ -145,6 +145,7 @@ __version__ = "0.1.0.dev0"
 _NAMES = {
     "api.cholesky": ("cholesky",),
     "api.devices": ("devices",),
+    "api.eigsh": ("eigsh", "plan_eigsh"),
     "api.impute": ("impute", "plan_impute"),
     "api.load": ("load",),
     "api.multiply": ("multiply", "plan_multiply"),
@@ -168,10 +169,8 @@ _NAMES = {
     "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
     "eigen.plan": ("EigshPlan",),
-    "eigen.planning": ("plan_eigsh",),
     "eigen.report": ("EigshReport",),
     "eigen.singular": ("SingularTriplets", "SvdsReport"),
-    "eigen.solve": ("eigsh",),
     "errors": (
         "AsymmetryWarning",
         "BudgetError",
@@ -243,7 +242,7 @@ _NAMES = {
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = [*_MODULE_OF]
 #: Modules that import ``scipy.linalg``; others load its BLAS when they first call it.
-_WITH_LINALG = ("api.impute", "api.svds", "eigen.", "tensors.")
+_WITH_LINALG = ("api.eigsh", "api.impute", "api.svds", "eigen.", "tensors.")
 
 
 def __getattr__(name: str) -> object:

@@ -18,7 +18,7 @@ from ooc_chol.diff.memory import Array, IndexArray, is_cupy
 from ooc_chol.diff.ops import AbstractOp, Apply, Gather, Sampled, Scatter, run
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_symmetric
-from ooc_chol.eigen.solve import eigsh as _eigsh
+from ooc_chol.eigen.solve import EigshCall, eigenpairs
 from ooc_chol.eigen.wanted import Which
 from ooc_chol.process.fork_safety import new_lock
 from ooc_chol.sparse.planning import Devices
@@ -52,7 +52,7 @@ class Spectrum:
         check_symmetric(self.pattern, values, "eigsh takes symmetric matrices", "give both triangles")
         matrix = csr_array((wide, self.pattern.indices, self.pattern.indptr), shape=self.pattern.shape)
         more = min(self.k + 1, self.pattern.n_rows)
-        w, x = _eigsh(matrix, more, which=self.which, tol=self.tol, devices=self.devices)
+        w, x = eigenpairs(EigshCall(matrix, more, which=self.which, tol=self.tol, devices=self.devices))
         if more > self.k:
             last = {"LA": 0, "SA": more - 1}.get(self.which, int(np.argmin(np.abs(w))))
             found = np.delete(w, last), np.ascontiguousarray(np.delete(x, last, axis=1)), w

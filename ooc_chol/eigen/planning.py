@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from ooc_chol.eigen.asked import CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Sizes, sizes_of, wanted_of
 from ooc_chol.eigen.plan import BlockChoice, EigshPlan, EigshProblem
 from ooc_chol.eigen.predictions import pass_seconds
 from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
-from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.planning import Devices, Facts, known_of, precision_of
 
 
 def least_panels(k: int, block: int) -> int:
@@ -29,71 +22,6 @@ def kept_panels(k: int, sizes: Sizes) -> int:
     """Panels that a restart keeps: ``k + (ncv - k) / 2`` columns, and room for at least one product more."""
     wanted = -(-k // sizes.block)
     return max(wanted, min(-(-(k + max(0, sizes.columns - k) // 2) // sizes.block), sizes.panels - 1))
-
-
-def plan_eigsh(
-    A: BlockCSR | Operator | Facts,
-    k: int = 6,
-    *,
-    which: str = "LM",
-    precision: Precision | str | None = None,
-    ncv: int | None = None,
-    block: int | None = None,
-    devices: Devices = None,
-    memory_budget: int | str | None = None,
-) -> EigshPlan:
-    """Plan :func:`eigsh` by block Lanczos without computing anything: the block, the basis, memory, bytes and seconds of a pass.
-
-    Parameters
-    ----------
-    A : BlockCSR, Operator, or ((int, int), int, str)
-        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
-        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there.
-    k : int
-        Eigenpairs.
-    which : {"LM", "LA", "SA"}
-        From which end.
-    precision : Precision or str, optional
-        ``"DDD"``, ``"FDF"`` or ``"FFF"``; by default FDF of a matrix of float32, DDD of any other.
-    ncv : int, optional
-        Columns of the basis, rounded up to whole panels; by default ``k + 96`` where memory holds it, else what it holds.
-    block : int, optional
-        Columns of a panel: 1, 2, 4 or 8; by default what is predicted to be fastest among those with ``12 block <= ncv - k``.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-
-    Returns
-    -------
-    EigshPlan
-        The plan; ``print`` shows it as a page. How many passes it takes is not known beforehand.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold the vectors beside three blocks; it says how many bytes would do, and which ``ncv`` would fit.
-    TypeError, ValueError
-        An argument makes no sense, the matrix is not square, or there is no such device.
-
-    Notes
-    -----
-    A device's memory goes to a replica of a panel, the panel that is made, the ring of blocks in transit, the basis, and then to
-    blocks that stay. A byte of basis saves two to four bytes over the link in a pass, a byte of A one. The ring is deep enough
-    that the link works while vectors are orthogonalized, where rates are known and memory holds it.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> plan = oc.plan_eigsh(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), 8, precision="FDF", block=1, devices="cuda:0",
-    ...     memory_budget="16 GiB")
-    >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
-    (1, True, True)
-    """
-    known, names = known_of(A), resolve_devices(devices, must_exist=False)
-    usual = Precision.FDF if known.dtype == np.float32 else Precision.DDD
-    facts = known.blocks, precision_of(precision, usual), names, memory_budget, known.tier, known.diagonals
-    return planned_eigsh(EigshProblem(*facts), k, which, ncv=ncv, block=block)
 
 
 def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None = None, block: int | None = None) -> EigshPlan:

@@ -1,4 +1,4 @@
-"""``oc.eigsh``: certified eigenpairs of symmetric matrices."""
+"""Certified eigenpairs of symmetric matrices, for the record of a call."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Any, Literal, TypedDict, Unpack, overload
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,229 +52,94 @@ _MORE = {
 }
 
 
-class _Options(TypedDict, total=False):
-    """Arguments of :func:`eigsh` on which the type of its result does not depend."""
+@dataclass(frozen=True, eq=False)
+class EigshCall:
+    """The arguments of :func:`ooc_chol.eigsh`, as they were given."""
 
-    which: Which
-    precision: Precision | str | None
-    method: str
-    tol: float | None
-    ncv: int | None
-    block: int | None
-    degree: int | None
-    v0: ArrayLike | None
-    max_passes: int | None
-    mode: str
-    reorthogonalize: Reorthogonalization
-    check: bool
-    preconditioner: Any
-    null: ArrayLike | None
-    sigma: float | None
-    OPinv: Any
-    devices: Devices
-    memory_budget: int | str | None
-    store: Store
-    checkpoint: str | os.PathLike[str] | None
-    progress: Progress
-    trace: bool
+    A: Any
+    k: int = 6
+    which: Which = "LM"
+    precision: Precision | str | None = None
+    method: str = "auto"
+    tol: float | None = None
+    ncv: int | None = None
+    block: int | None = None
+    degree: int | None = 1
+    v0: ArrayLike | None = None
+    max_passes: int | None = None
+    mode: str = "restart"
+    reorthogonalize: Reorthogonalization = "full"
+    check: bool = True
+    preconditioner: Any = None
+    null: ArrayLike | None = None
+    sigma: float | None = None
+    OPinv: Any = None
+    M: None = None
+    devices: Devices = None
+    memory_budget: int | str | None = None
+    store: Store = None
+    checkpoint: str | os.PathLike[str] | None = None
+    progress: Progress = None
+    trace: bool = False
 
 
-@overload
-def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[True] = True, **options: Unpack[_Options]) -> Eigenpairs: ...
-@overload
-def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[False], **options: Unpack[_Options]) -> NDArray[np.float64]: ...
-def eigsh(
-    A: Any,
-    k: int = 6,
-    *,
-    which: Which = "LM",
-    precision: Precision | str | None = None,
-    method: str = "auto",
-    tol: float | None = None,
-    ncv: int | None = None,
-    block: int | None = None,
-    degree: int | None = 1,
-    v0: ArrayLike | None = None,
-    max_passes: int | None = None,
-    mode: str = "restart",
-    reorthogonalize: Reorthogonalization = "full",
-    check: bool = True,
-    preconditioner: Any = None,
-    null: ArrayLike | None = None,
-    sigma: float | None = None,
-    OPinv: Any = None,
-    M: None = None,
-    devices: Devices = None,
-    memory_budget: int | str | None = None,
-    store: Store = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: Progress = None,
-    trace: bool = False,
-    return_eigenvectors: bool = True,
-) -> Eigenpairs | NDArray[np.float64]:
-    """Some eigenpairs of a symmetric matrix, ``A v = w v``, each with its residual; the matrix may be larger than the devices.
-
-    Parameters
-    ----------
-    A : BlockCSR, Operator, source, LinearOperator, or array
-        Symmetric, real, (n, n): a packed matrix, an operator of one such as :func:`laplacian` gives, or anything that
-        :func:`block_csr` packs, which are multiplied on devices; or a SciPy ``LinearOperator`` or a dense array, which multiply
-        on the host.
-    k : int
-        Eigenpairs, 1 to n.
-    which : {"LM", "LA", "SA"}
-        Those of largest magnitude, the largest, or the smallest. With ``sigma``, of the inverse, as SciPy has it.
-    precision : Precision or str, optional
-        Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
-        for an A of float32, DDD for any other.
-    method : {"auto", "lanczos", "lobpcg"}
-        Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where
-        ``preconditioner`` or ``null`` is given. Where products lead nowhere, since wanted eigenvalues are tiny beside the
-        largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its inverse in float64.
-    tol : float, optional
-        Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
-        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. Small eigenvalues beside a large one have fewer digits: ``report.bounds``.
-    ncv : int, optional
-        Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
-    block : {1, 2, 4, 8}, optional
-        Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
-        default the one that :func:`plan_eigsh` predicts to be fastest, of those with ``12 block <= ncv - k``.
-    degree : int or None
-        Degree of a Chebyshev filter, of ``which="LA"`` and ``"SA"``: from the first restart on, the basis is one of
-        a polynomial of A, whose products take ``degree`` of those with A and no orthogonalization between. 1, the default, is no
-        filter; with None the first restart tells which degree is worth it, and whether one is. Degrees of which products would
-        overflow are lowered. The report says what was taken.
-    v0 : (n,) or (n, m) array_like, optional
-        Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
-        depend on others.
-    max_passes : int, optional
-        Most products with A that build the basis, 10,000 by default. Those of the check and of residuals come on top.
-    mode : {"restart", "paper"}
-        Restarts until all pairs have converged; or k Lanczos steps for k pairs, which are not certified.
-    reorthogonalize : {"full", "alternate", "none"}
-        With ``mode="paper"``, against what a new vector is made orthogonal: all before it, every second one, or two.
-    check : bool
-        Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
-    preconditioner : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
-        Of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a diagonal, a callable
-        takes an (n, b) float64 array and returns the preconditioner times it, on the host.
-    null : (n,) or (n, m) array_like, optional
-        Known null vectors of A, such as one of ones for each component of a graph whose Laplacian A is. They are left out of
-        what LOBPCG looks for.
-    sigma : float, optional
-        Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
-        ``"LA"`` those nearest above it, ``"SA"`` those nearest below it; one that is sigma itself is on either side. Where the
-        factor tells that a side has fewer than k, that is an error.
-        SuperLU factors on the host, in float64; A must not be a ``LinearOperator`` then, unless ``OPinv`` is given.
-        ``memory_budget`` holds for the factor too. Where ``A - sigma I`` is singular, a shift beside sigma is factored:
-        ``report.sigma``.
-    OPinv : LinearOperator or callable, optional
-        Solves with ``A - sigma I`` in place of a factor.
-    M : None
-        Refused: what SciPy calls so is the mass matrix of ``A v = w M v``, and generalized problems are not solved.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-    store : str or PathLike, optional
-        File for the packed blocks of an A that is not packed; by default they are in host memory.
-    checkpoint : str or PathLike, optional
-        File that each restart replaces with what is needed to go on: by custom ``.ooceig``. The same call goes on from it to the
-        same bits, however the last one ended, on other devices and with another budget, too; it stays in the end. Of an A that
-        is packed, or is to be, all contents are compared.
-    progress : bool or callable, optional
-        A bar with passes done and the largest residual, or ``progress(done, total, seconds)`` after each restart, in passes,
-        ``total`` being the most that there may be.
-    trace : bool
-        Whether every copy and computation is recorded.
-    return_eigenvectors : bool
-        Whether pairs are returned, or the eigenvalues alone, which are computed and certified in the same way.
-
-    Returns
-    -------
-    Eigenpairs
-        Unpacks as SciPy's ``w, v``, w ascending; with ``residuals``, ``report`` and ``trace``. Without eigenvectors the (k,)
-        array of eigenvalues.
-
-    Raises
-    ------
-    NoConvergenceError
-        Some pairs have not converged, or could not in ``max_passes``; those that have are in the error. It is SciPy's
-        ``ArpackNoConvergence`` too.
-    ValueError
-        A is not symmetric, which shows at a restart, or not square; or an argument makes no sense.
-    TypeError
-        A is no matrix, or is complex, or an argument has another type.
-    NonFiniteError
-        A holds NaN or infinities.
-    BudgetError
-        The budget does not hold the basis, or the factor that sigma needs; the message says how many bytes would do, and which
-        ``ncv`` would fit.
-    CheckpointError
-        The checkpoint is of another problem; the message says what differs.
-    DamagedFileError
-        The checkpoint is not as it was written, or its vectors and numbers are those of no run on A.
-    PreconditionerError
-        The preconditioner has another shape, or is not positive definite and it shows.
-    SingularMatrixError
-        Neither sigma nor a number near it has an inverse that can be worked with.
-
-    Warns
-    -----
-    PrecisionWarning
-        Eigenvalues are so small beside the largest that few of their digits are known.
-
-    Notes
-    -----
-    Residuals of all pairs that are returned are computed in float64, with one more product. The check is a test and no proof: an
-    eigenvalue may still be missed whose vectors random ones do not lead to in 10 products.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import scipy.sparse
-    >>> import ooc_chol as oc
-    >>> path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(1000, 1000)).tocsr()
-    >>> pairs = oc.eigsh(path, 3, which="LA", devices="host:0")
-    >>> w, v = pairs
-    >>> bool(np.allclose(w, 2 * np.cos(np.pi * np.array([3, 2, 1]) / 1001)))
-    True
-    >>> bool(pairs.residuals.max() < 1e-10)
-    True
-    """
-    _refuse_what_is_not_there(method, mode, M)
-    solver = method_of(method, preconditioner=preconditioner, null=null, sigma=sigma, OPinv=OPinv, checkpoint=checkpoint)
-    degree = degree_of(degree, which, solver)
-    if mode == "paper":
-        options: dict[str, Any] = {"which": which, "block": block, "ncv": ncv, "tol": tol, "max_passes": max_passes}
-        options |= {"preconditioner": preconditioner, "null": null, "sigma": sigma, "OPinv": OPinv, "checkpoint": checkpoint}
-        options |= {"degree": None if degree == 1 else degree, "method": None if solver == "lanczos" else method}
+def eigenpairs(call: EigshCall) -> Eigenpairs:
+    """What :func:`ooc_chol.eigsh` returns for such a call."""
+    _refuse_what_is_not_there(call.method, call.mode, call.M)
+    solver = method_of(
+        call.method,
+        preconditioner=call.preconditioner,
+        null=call.null,
+        sigma=call.sigma,
+        OPinv=call.OPinv,
+        checkpoint=call.checkpoint,
+    )
+    degree = degree_of(call.degree, call.which, solver)
+    if call.mode == "paper":
+        options: dict[str, Any] = {
+            "which": call.which,
+            "block": call.block,
+            "ncv": call.ncv,
+            "tol": call.tol,
+            "max_passes": call.max_passes,
+        }
+        options |= {
+            "preconditioner": call.preconditioner,
+            "null": call.null,
+            "sigma": call.sigma,
+            "OPinv": call.OPinv,
+            "checkpoint": call.checkpoint,
+        }
+        options |= {"degree": None if degree == 1 else degree, "method": None if solver == "lanczos" else call.method}
         refuse_in_paper_mode(**options)
-    check_reorthogonalization(reorthogonalize)
-    if checkpoint is not None:
-        check_name(checkpoint, "checkpoint")
-    asked = Asked(block, ncv, v0, passes_of(max_passes), check, trace)
+    check_reorthogonalization(call.reorthogonalize)
+    if call.checkpoint is not None:
+        check_name(call.checkpoint, "checkpoint")
+    asked = Asked(call.block, call.ncv, call.v0, passes_of(call.max_passes), call.check, call.trace)
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
-        problem = problem_of(A, devices, memory_budget, store, stack)
-        triple = precision_for(precision, np.dtype(np.float64) if sigma is not None else problem.dtype)
-        wanted = wanted_of(k, which, tol, triple, problem.n)
+        problem = problem_of(call.A, call.devices, call.memory_budget, call.store, stack)
+        triple = precision_for(call.precision, np.dtype(np.float64) if call.sigma is not None else problem.dtype)
+        wanted = wanted_of(call.k, call.which, call.tol, triple, problem.n)
         show = None
-        if mode != "paper":
-            show = stack.enter_context(open_reporter(progress, asked.max_passes, "eigsh", "pass"))
+        if call.mode != "paper":
+            show = stack.enter_context(open_reporter(call.progress, asked.max_passes, "eigsh", "pass"))
 
         def solve(posed: AbstractProblem, stack: ExitStack) -> Eigenpairs:
-            if mode == "paper":
-                start = start_of(v0, posed.n, 1)
-                return paper_eigenpairs(posed, wanted.k, triple, reorthogonalize, start, stack, trace=trace)
+            if call.mode == "paper":
+                start = start_of(call.v0, posed.n, 1)
+                return paper_eigenpairs(posed, wanted.k, triple, call.reorthogonalize, start, stack, trace=call.trace)
             if solver == "lanczos":
-                return _by_lanczos(posed, wanted, triple, asked, degree, checkpoint, show, stack, is_open=method == "auto")
-            lobpcg = {"preconditioner": preconditioner, "null": null}
-            given = lobpcg if solver == "lobpcg" else {"sigma": sigma, "OPinv": OPinv, "memory_budget": memory_budget}
+                return _by_lanczos(
+                    posed, wanted, triple, asked, degree, call.checkpoint, show, stack, is_open=call.method == "auto"
+                )
+            lobpcg = {"preconditioner": call.preconditioner, "null": call.null}
+            given = (
+                lobpcg if solver == "lobpcg" else {"sigma": call.sigma, "OPinv": call.OPinv, "memory_budget": call.memory_budget}
+            )
             return _otherwise(solver, posed, wanted, triple, asked, show, stack, given)
 
-        pairs = _in_range(solve, problem, triple, checkpoint)
-    return pairs if return_eigenvectors else pairs.eigenvalues
+        return _in_range(solve, problem, triple, call.checkpoint)
 
 
 def _in_range(
@@ -469,7 +334,7 @@ def _warn_of_few_digits(found: Found, wanted: Wanted) -> None:
         f"are so small that few of their digits are known, such as {found.values[at]:.6g} +- {found.residuals[at]:.1g}: a "
         "smaller tol gives some more, and sigma=0 or another sigma near them, where A can be factored, gives all",
         PrecisionWarning,
-        stacklevel=7,  # of eigsh
+        stacklevel=8,  # of eigsh
     )
 
 

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components
 
 from ooc_chol.config import whole_number
 from ooc_chol.display.prints import one_line
-from ooc_chol.eigen.solve import eigsh
+from ooc_chol.eigen.solve import EigshCall, eigenpairs
 from ooc_chol.errors import BudgetError, SparseInputError
 from ooc_chol.files.inputs import check_entries, plain_array
 from ooc_chol.hardware.registry import device_kind, memory_info, resolve_devices
@@ -283,7 +283,7 @@ def _component(weights: csr_array, rows: NDArray[np.intp], normalized: bool, cou
     if n > _DENSE_ORDER and wanted < _DENSE_SHARE * n:
         operator = laplacian(part, normalized=normalized)
         try:
-            values, vectors = eigsh(operator, wanted, which="SA", precision="DDD", devices=where.names)
+            values, vectors = eigenpairs(EigshCall(operator, wanted, which="SA", precision="DDD", devices=where.names))
         finally:
             operator.matrix.close()
         return _Part(rows, values, _chosen(values, np.asarray(vectors, np.float64)), where.names)

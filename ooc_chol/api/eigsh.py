@@ -1,0 +1,313 @@
+"""``oc.eigsh`` and ``oc.plan_eigsh``: certified eigenpairs of symmetric matrices."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ooc_chol.eigen.pairs import Eigenpairs
+from ooc_chol.eigen.paper import Reorthogonalization
+from ooc_chol.eigen.plan import EigshPlan, EigshProblem
+from ooc_chol.eigen.planning import planned_eigsh
+from ooc_chol.eigen.solve import EigshCall, eigenpairs
+from ooc_chol.eigen.wanted import Which
+from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.multiplier import Progress, Store
+from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.planning import Devices, Facts, known_of, precision_of
+
+
+class _Options(TypedDict, total=False):
+    """Arguments of :func:`eigsh` on which the type of its result does not depend."""
+
+    which: Which
+    precision: Precision | str | None
+    method: str
+    tol: float | None
+    ncv: int | None
+    block: int | None
+    degree: int | None
+    v0: ArrayLike | None
+    max_passes: int | None
+    mode: str
+    reorthogonalize: Reorthogonalization
+    check: bool
+    preconditioner: Any
+    null: ArrayLike | None
+    sigma: float | None
+    OPinv: Any
+    devices: Devices
+    memory_budget: int | str | None
+    store: Store
+    checkpoint: str | os.PathLike[str] | None
+    progress: Progress
+    trace: bool
+
+
+@overload
+def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[True] = True, **options: Unpack[_Options]) -> Eigenpairs: ...
+
+
+@overload
+def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[False], **options: Unpack[_Options]) -> NDArray[np.float64]: ...
+
+
+def eigsh(
+    A: Any,
+    k: int = 6,
+    *,
+    which: Which = "LM",
+    precision: Precision | str | None = None,
+    method: str = "auto",
+    tol: float | None = None,
+    ncv: int | None = None,
+    block: int | None = None,
+    degree: int | None = 1,
+    v0: ArrayLike | None = None,
+    max_passes: int | None = None,
+    mode: str = "restart",
+    reorthogonalize: Reorthogonalization = "full",
+    check: bool = True,
+    preconditioner: Any = None,
+    null: ArrayLike | None = None,
+    sigma: float | None = None,
+    OPinv: Any = None,
+    M: None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    store: Store = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress = None,
+    trace: bool = False,
+    return_eigenvectors: bool = True,
+) -> Eigenpairs | NDArray[np.float64]:
+    """Some eigenpairs of a symmetric matrix, ``A v = w v``, each with its residual; the matrix may be larger than the devices.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, source, LinearOperator, or array
+        Symmetric, real, (n, n): a packed matrix, an operator of one such as :func:`laplacian` gives, or anything that
+        :func:`block_csr` packs, which are multiplied on devices; or a SciPy ``LinearOperator`` or a dense array, which multiply
+        on the host.
+    k : int
+        Eigenpairs, 1 to n.
+    which : {"LM", "LA", "SA"}
+        Those of largest magnitude, the largest, or the smallest. With ``sigma``, of the inverse, as SciPy has it.
+    precision : Precision or str, optional
+        Types in which vectors are stored, products computed and carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default FDF
+        for an A of float32, DDD for any other.
+    method : {"auto", "lanczos", "lobpcg"}
+        Block Lanczos with thick restarts; or LOBPCG, for the smallest or largest eigenvalues, which is chosen where
+        ``preconditioner`` or ``null`` is given. Where products lead nowhere, since wanted eigenvalues are tiny beside the
+        largest, and A of up to 50,000 rows is semidefinite, ``"auto"`` goes over to its inverse in float64.
+    tol : float, optional
+        Largest residual ``||A v - w v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen; by default
+        1e-10 in DDD, 1e-6 in FDF and 1e-5 in FFF. Small eigenvalues beside a large one have fewer digits: ``report.bounds``.
+    ncv : int, optional
+        Columns of the basis, rounded up to whole panels; by default ``k + 96``. Where they would be n, LAPACK computes all pairs.
+    block : {1, 2, 4, 8}, optional
+        Columns that are multiplied together. Larger blocks need fewer passes over A and find copies of multiple eigenvalues; by
+        default the one that :func:`plan_eigsh` predicts to be fastest, of those with ``12 block <= ncv - k``.
+    degree : int or None
+        Degree of a Chebyshev filter, of ``which="LA"`` and ``"SA"``: from the first restart on, the basis is one of
+        a polynomial of A, whose products take ``degree`` of those with A and no orthogonalization between. 1, the default, is no
+        filter; with None the first restart tells which degree is worth it, and whether one is. Degrees of which products would
+        overflow are lowered. The report says what was taken.
+    v0 : (n,) or (n, m) array_like, optional
+        Starting vectors, m up to ``block``; random ones, the same in every run, take the places of those that are not given or
+        depend on others.
+    max_passes : int, optional
+        Most products with A that build the basis, 10,000 by default. Those of the check and of residuals come on top.
+    mode : {"restart", "paper"}
+        Restarts until all pairs have converged; or k Lanczos steps for k pairs, which are not certified.
+    reorthogonalize : {"full", "alternate", "none"}
+        With ``mode="paper"``, against what a new vector is made orthogonal: all before it, every second one, or two.
+    check : bool
+        Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
+    preconditioner : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
+        Of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a diagonal, a callable
+        takes an (n, b) float64 array and returns the preconditioner times it, on the host.
+    null : (n,) or (n, m) array_like, optional
+        Known null vectors of A, such as one of ones for each component of a graph whose Laplacian A is. They are left out of
+        what LOBPCG looks for.
+    sigma : float, optional
+        Look for eigenvalues near sigma, by Lanczos on the inverse of ``A - sigma I``: ``which="LM"`` are those nearest to it,
+        ``"LA"`` those nearest above it, ``"SA"`` those nearest below it; one that is sigma itself is on either side. Where the
+        factor tells that a side has fewer than k, that is an error.
+        SuperLU factors on the host, in float64; A must not be a ``LinearOperator`` then, unless ``OPinv`` is given.
+        ``memory_budget`` holds for the factor too. Where ``A - sigma I`` is singular, a shift beside sigma is factored:
+        ``report.sigma``.
+    OPinv : LinearOperator or callable, optional
+        Solves with ``A - sigma I`` in place of a factor.
+    M : None
+        Refused: what SciPy calls so is the mass matrix of ``A v = w M v``, and generalized problems are not solved.
+    devices : str, sequence of str, or int, optional
+        Devices as for :func:`multiply`.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+    store : str or PathLike, optional
+        File for the packed blocks of an A that is not packed; by default they are in host memory.
+    checkpoint : str or PathLike, optional
+        File that each restart replaces with what is needed to go on: by custom ``.ooceig``. The same call goes on from it to the
+        same bits, however the last one ended, on other devices and with another budget, too; it stays in the end. Of an A that
+        is packed, or is to be, all contents are compared.
+    progress : bool or callable, optional
+        A bar with passes done and the largest residual, or ``progress(done, total, seconds)`` after each restart, in passes,
+        ``total`` being the most that there may be.
+    trace : bool
+        Whether every copy and computation is recorded.
+    return_eigenvectors : bool
+        Whether pairs are returned, or the eigenvalues alone, which are computed and certified in the same way.
+
+    Returns
+    -------
+    Eigenpairs
+        Unpacks as SciPy's ``w, v``, w ascending; with ``residuals``, ``report`` and ``trace``. Without eigenvectors the (k,)
+        array of eigenvalues.
+
+    Raises
+    ------
+    NoConvergenceError
+        Some pairs have not converged, or could not in ``max_passes``; those that have are in the error. It is SciPy's
+        ``ArpackNoConvergence`` too.
+    ValueError
+        A is not symmetric, which shows at a restart, or not square; or an argument makes no sense.
+    TypeError
+        A is no matrix, or is complex, or an argument has another type.
+    NonFiniteError
+        A holds NaN or infinities.
+    BudgetError
+        The budget does not hold the basis, or the factor that sigma needs; the message says how many bytes would do, and which
+        ``ncv`` would fit.
+    CheckpointError
+        The checkpoint is of another problem; the message says what differs.
+    DamagedFileError
+        The checkpoint is not as it was written, or its vectors and numbers are those of no run on A.
+    PreconditionerError
+        The preconditioner has another shape, or is not positive definite and it shows.
+    SingularMatrixError
+        Neither sigma nor a number near it has an inverse that can be worked with.
+
+    Warns
+    -----
+    PrecisionWarning
+        Eigenvalues are so small beside the largest that few of their digits are known.
+
+    Notes
+    -----
+    Residuals of all pairs that are returned are computed in float64, with one more product. The check is a test and no proof: an
+    eigenvalue may still be missed whose vectors random ones do not lead to in 10 products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import scipy.sparse
+    >>> import ooc_chol as oc
+    >>> path = scipy.sparse.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(1000, 1000)).tocsr()
+    >>> pairs = oc.eigsh(path, 3, which="LA", devices="host:0")
+    >>> w, v = pairs
+    >>> bool(np.allclose(w, 2 * np.cos(np.pi * np.array([3, 2, 1]) / 1001)))
+    True
+    >>> bool(pairs.residuals.max() < 1e-10)
+    True
+    """
+    pairs = eigenpairs(
+        EigshCall(
+            A,
+            k,
+            which=which,
+            precision=precision,
+            method=method,
+            tol=tol,
+            ncv=ncv,
+            block=block,
+            degree=degree,
+            v0=v0,
+            max_passes=max_passes,
+            mode=mode,
+            reorthogonalize=reorthogonalize,
+            check=check,
+            preconditioner=preconditioner,
+            null=null,
+            sigma=sigma,
+            OPinv=OPinv,
+            M=M,
+            devices=devices,
+            memory_budget=memory_budget,
+            store=store,
+            checkpoint=checkpoint,
+            progress=progress,
+            trace=trace,
+        )
+    )
+    return pairs if return_eigenvectors else pairs.eigenvalues
+
+
+def plan_eigsh(
+    A: BlockCSR | Operator | Facts,
+    k: int = 6,
+    *,
+    which: str = "LM",
+    precision: Precision | str | None = None,
+    ncv: int | None = None,
+    block: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+) -> EigshPlan:
+    """Plan :func:`eigsh` by block Lanczos without computing anything: the block, the basis, memory, bytes and seconds of a pass.
+
+    Parameters
+    ----------
+    A : BlockCSR, Operator, or ((int, int), int, str)
+        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
+        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there.
+    k : int
+        Eigenpairs.
+    which : {"LM", "LA", "SA"}
+        From which end.
+    precision : Precision or str, optional
+        ``"DDD"``, ``"FDF"`` or ``"FFF"``; by default FDF of a matrix of float32, DDD of any other.
+    ncv : int, optional
+        Columns of the basis, rounded up to whole panels; by default ``k + 96`` where memory holds it, else what it holds.
+    block : int, optional
+        Columns of a panel: 1, 2, 4 or 8; by default what is predicted to be fastest among those with ``12 block <= ncv - k``.
+    devices : str, sequence of str, or int, optional
+        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
+    memory_budget : int or str, optional
+        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+
+    Returns
+    -------
+    EigshPlan
+        The plan; ``print`` shows it as a page. How many passes it takes is not known beforehand.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold the vectors beside three blocks; it says how many bytes would do, and which ``ncv`` would fit.
+    TypeError, ValueError
+        An argument makes no sense, the matrix is not square, or there is no such device.
+
+    Notes
+    -----
+    A device's memory goes to a replica of a panel, the panel that is made, the ring of blocks in transit, the basis, and then to
+    blocks that stay. A byte of basis saves two to four bytes over the link in a pass, a byte of A one. The ring is deep enough
+    that the link works while vectors are orthogonalized, where rates are known and memory holds it.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> plan = oc.plan_eigsh(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), 8, precision="FDF", block=1, devices="cuda:0",
+    ...     memory_budget="16 GiB")
+    >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
+    (1, True, True)
+    """
+    known, names = known_of(A), resolve_devices(devices, must_exist=False)
+    usual = Precision.FDF if known.dtype == np.float32 else Precision.DDD
+    facts = known.blocks, precision_of(precision, usual), names, memory_budget, known.tier, known.diagonals
+    return planned_eigsh(EigshProblem(*facts), k, which, ncv=ncv, block=block)

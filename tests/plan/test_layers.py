@@ -1,8 +1,9 @@
-"""What the contracts of ``pyproject.toml`` do not hold: no circle of files or folders, and few modules outside of folders."""
+"""What the contracts of ``pyproject.toml`` do not hold: no circles, few modules outside of folders, and short front doors."""
 
 from __future__ import annotations
 
 import ast
+import tokenize
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -15,6 +16,9 @@ import ooc_chol
 ROOT = Path(ooc_chol.__file__).parents[1]
 #: Modules that may lie directly in the package, beside ``__init__`` and ``__main__``, which Python names.
 MOST_LOOSE = 5
+#: Lines of code that a front door may have, beside imports and docstrings: it says which way a call goes, and goes none itself.
+MOST_OF_A_DOOR = 120
+_NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 
 @cache
@@ -96,6 +100,22 @@ def test_few_modules_lie_outside_of_folders():
     assert len(loose) <= MOST_LOOSE, f"give a new module a folder; outside of folders lie {sorted(loose)}"
 
 
+def lines_of_code(path: Path) -> int:
+    """Lines that are neither blank nor comments, of no docstring and no import."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    beside = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    beside += [node for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)]
+    left_out = {line for node in beside for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    with tokenize.open(path) as file:
+        tokens = [token for token in tokenize.generate_tokens(file.readline) if token.type not in _NO_CODE]
+    return len({line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - left_out)
+
+
+@pytest.mark.parametrize("door", sorted((ROOT / "ooc_chol" / "api").glob("*.py")), ids=lambda path: path.name)
+def test_a_front_door_is_short(door):
+    assert lines_of_code(door) < MOST_OF_A_DOOR, "what is done for a call stands in the folder of its system"
+
+
 @pytest.mark.parametrize(
     ("a", "b", "expected"),
     [
@@ -124,6 +144,15 @@ def test_a_public_name_is_an_import_of_its_module(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(code, encoding="utf-8")
     assert set(circle(imports(tmp_path))) == {module, f"{folder}.below"}
+
+
+def test_lines_of_code_are_counted(tmp_path):
+    path = tmp_path / "door.py"
+    path.write_text(
+        '"""A door.\n\nIt opens.\n"""\nimport os\n\n# to\nX = (\n    1,\n)\ndef f():\n    """Say."""\n    return X\n',
+        encoding="utf-8",
+    )
+    assert lines_of_code(path) == 5
 
 
 def test_a_circle_of_folders_is_one_of_their_files():

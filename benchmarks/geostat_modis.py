@@ -35,13 +35,15 @@ def trial_of(name: str, options: Options) -> Trial:
         name,
         method="exact" if options.exact else "vecchia",
         shared=options.shared,
-        settings=geostat.FactorSettings(devices=options.devices, memory_budget=options.memory_budget),
+        settings=geostat.FactorSettings(
+            devices=options.devices, memory_budget=options.memory_budget, precision_threshold=options.precision_threshold
+        ),
     )
 
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.takes(data=Path, devices=None, memory_budget=None, exact=False)
+    parser.takes(data=Path, devices=None, memory_budget=None, precision_threshold=float, exact=False)
     parser.add_argument("--models", help=f"some of {','.join(TRIALS)} (default: all exact, {HOST_MODELS} otherwise)")
     parser.add_argument("--shared", type=int, default=400, help="data from which a group of sites is predicted")
     parser.add_argument("--n", type=int, help="values to fit, at random")

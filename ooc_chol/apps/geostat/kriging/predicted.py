@@ -102,7 +102,7 @@ class Prediction:
 
     @property
     def standard_error_half_width(self) -> NDArray[np.float64]:
-        """The most that the standard error is off, shape ``(m,)``: by as much as :attr:`half_width` leaves of the variance."""
+        """The most that the standard error is off, shape ``(m,)``: by as much as ``half_width`` leaves of the variance."""
         if self.half_width is None:
             raise ValueError("nothing was certified: predict with certified=True")
         ends = [np.maximum(self.variance + sign * self.half_width.variance, 0.0) for sign in (-1.0, 1.0)]

@@ -13,7 +13,7 @@ from benchmarks.read_results import read_result, result_named
 CASES = {
     "cupy": "CuPy in, L on the GPU",
     "numpy": "NumPy in, L in host memory",
-    "function": "tile function, L in host memory",
+    "function": "tile function, L on the GPU",
     "host": "NumPy in and out, {threads} host cores",
 }
 

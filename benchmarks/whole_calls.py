@@ -2,7 +2,7 @@
 
 Cases: ``cupy``, a CuPy array whose L stays on the GPU, beside ``cupy.linalg.cholesky``, and from 46,341 on cuSOLVER's 64-bit
 call on a copy; ``numpy``, a NumPy array whose L comes back to the host, beside CuPy's round trip and LAPACK; ``host``, the same
-on the host alone, beside LAPACK; ``function``, a tile function whose L goes to the host, beside the same matrix made whole and
+on the host alone, beside LAPACK; ``function``, a tile function whose L stays on the GPU, beside the same matrix made whole and
 factored by cuSOLVER. Ours and the others take turns, and everything is warm but for the first call, which is told apart. Each
 case prints a JSON line a size.
 """
@@ -178,7 +178,7 @@ def host_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def function_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
-    """A tile function, L in host memory; the peer makes the matrix whole and leaves L on the GPU."""
+    """A tile function, L on the GPU; the peer makes the matrix whole and leaves L on the GPU."""
     import cupy as cp
 
     def made() -> Any:

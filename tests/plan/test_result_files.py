@@ -249,7 +249,7 @@ def test_whole_calls_stand_by_what_is_measured_then_by_order(tmp_path):
     write("b-gpu", line("function", 200_000, [30.0], ours=31.0))
     made = table.tables([], "results", table.load_calls(tmp_path))
     assert list(made) == ["wall"]
-    what, host = "tile function, L in host memory", "[NumPy in and out, 2 host cores](results/wall/a-host.json)"
+    what, host = "tile function, L on the GPU", "[NumPy in and out, 2 host cores](results/wall/a-host.json)"
     assert made["wall"].splitlines()[2:6] == [
         f"| [{what}](results/wall/b-gpu.json) | 200,000 | native | 31 s | 30 s | 250 ms |  |  |",
         f"| {host} | 10 | native | 0.012 ms |  | 250 ms | fast: 0.008 ms | **1.50** |",

@@ -84,6 +84,7 @@ MODULES = {
     "fitting": "ooc_chol.apps.geostat.estimation.fitting",
     "inference": "ooc_chol.apps.geostat.estimation.inference",
     "io": "ooc_chol.apps.geostat.data.io",
+    "kept_factor": "ooc_chol.apps.geostat.kept_factor",
     "local": "ooc_chol.apps.geostat.cli.local",
     "local_module": "ooc_chol.apps.geostat.kriging.local",
     "maps": "ooc_chol.apps.geostat.cli.maps",

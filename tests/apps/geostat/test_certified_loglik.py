@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from ooc_chol.apps.geostat import FactorSettings, Matern, log_likelihood, make_observations
+from ooc_chol.apps.geostat import FactorSettings, KeptFactor, Matern, log_likelihood, make_observations
 from tests.apps.geostat.exact_loglik import ROOM, exact
 from tests.inside.cli import main
+from tests.inside.geostat import kept_factor
 
 pytestmark = [
     pytest.mark.usefixtures("one_blas_thread"),
@@ -38,6 +39,21 @@ def test_the_log_likelihood_of_long_double_is_in_the_interval(threshold, mean, r
     assert high - low < {None: 1e-6, 1e-8: 1e-6, 1e-5: 1e-4, 1e-3: 0.1}[threshold]
     plain = log_likelihood(observations, model, reml=reml, settings=settings)
     assert plain.interval is None and plain.loglik == found.loglik
+
+
+def test_the_interval_is_of_the_model_and_not_of_a_factor_that_was_kept(monkeypatch):
+    monkeypatch.setattr(kept_factor, "_ROUNDING", 1e-3)  # models that are as near count as one
+    observations = example(7)
+    near, asked = Matern(1.3, 0.1, 0.5, 0.02), Matern(1.3, 0.10001, 0.5, 0.02)
+    with KeptFactor() as kept:
+        settings = FactorSettings(kept=kept)
+        log_likelihood(observations, near, settings=settings)
+        found = log_likelihood(observations, asked, settings=settings, certified=True)
+        assert kept.reused == 1
+    low, high = found.interval
+    truth = exact(asked, observations, reml=False)
+    assert low - ROOM <= truth <= high + ROOM and high - low < abs(found.loglik - truth) * 10
+    assert not low <= exact(Matern(1.3, 0.12, 0.5, 0.02), observations, reml=False) <= high
 
 
 @pytest.mark.parametrize("scale", [1e-60, 1e60])

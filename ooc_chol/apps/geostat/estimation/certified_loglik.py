@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -37,11 +38,12 @@ def gain_interval(larger: tuple[float, float] | None, smaller: tuple[float, floa
 
 
 def loglik_interval(
-    factor: oc.CholeskyFactor, observations: Observations, mean: Whitened, variance: float | None, *, reml: bool
+    factor: oc.CholeskyFactor, matrix: Any, observations: Observations, mean: Whitened, *, variance: float | None, reml: bool
 ) -> tuple[float, float]:
     """Interval of the log-likelihood of exact arithmetic, in the unit of the observations; infinite where nothing is certified.
 
-    ``factor`` is of their correlation matrix R, the observations in its order, ``mean`` what it makes of them; a variance of None
+    ``factor`` is of their correlation ``matrix`` R, or of one that is the same to rounding, the observations in its order,
+    ``mean`` what it makes of them; a variance of None
     is profiled out. Residuals are taken as FP64 has them.
 
     For residuals ``e = z - X b`` of any coefficients b the sum of squares that is left by the best ones is
@@ -54,7 +56,7 @@ def loglik_interval(
     if p:
         coefficients[0] -= unit.shift
     residual = near.values - design @ coefficients
-    answers = factor.certify(np.column_stack([residual, design]))
+    answers = factor.certify(np.column_stack([residual, design]), a=matrix)
     logdet, (of_residual, *of_design), solution = answers.logdet, answers.quadratic, answers.solution
     assert solution is not None
     if not all(math.isfinite(each.half_width) for each in (logdet, *answers.quadratic)):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.certified_loglik import loglik_interval
@@ -83,6 +84,8 @@ class Evaluated:
         Log-likelihood and estimated mean; its seconds do not count what is computed from the factor later.
     factor : ooc_chol.CholeskyFactor
         Factor of the correlation matrix.
+    matrix : callable
+        Makes the source of that matrix, of which a factor that was kept is one but for rounding.
     observations : Observations
         The data in the order of the factor's rows.
     whitened : Whitened
@@ -95,6 +98,7 @@ class Evaluated:
 
     likelihood: Likelihood
     factor: oc.CholeskyFactor
+    matrix: Callable[[], Any]
     observations: Observations
     whitened: Whitened
     settings: FactorSettings
@@ -149,7 +153,9 @@ def log_likelihood(
     with evaluated(data, correlation_of(model), variance=variance, reml=reml, settings=settings, progress=progress) as found:
         likelihood = found.likelihood
         if certified:
-            interval = loglik_interval(found.factor, found.observations, found.whitened, variance, reml=reml)
+            interval = loglik_interval(
+                found.factor, found.matrix(), found.observations, found.whitened, variance=variance, reml=reml
+            )
             likelihood = replace(likelihood, interval=interval, seconds=time.perf_counter() - start)
         return likelihood_back(likelihood, unit, data, model)
 
@@ -274,7 +280,8 @@ def evaluated(
         likelihood = put_together(
             whitened, float(factor.logdet()), ordered, correlation, variance=variance, reml=reml, start=start
         )
-        yield Evaluated(likelihood, factor, ordered, whitened, how, probed)
+        matrix = partial(covariance_source, correlation, ordered.coordinates, noise)
+        yield Evaluated(likelihood, factor, matrix, ordered, whitened, how, probed)
 
 
 def check_variance(observations: Observations, variance: float | None) -> None:

@@ -237,7 +237,8 @@ class Objective:
 
     def _certified(self, found: Evaluated, variance: float | None) -> Likelihood:
         """The value with its interval, by the open factor."""
-        interval = loglik_interval(found.factor, found.observations, found.whitened, variance, reml=self.options.reml)
+        matrix, reml = found.matrix(), self.options.reml
+        interval = loglik_interval(found.factor, matrix, found.observations, found.whitened, variance=variance, reml=reml)
         return replace(found.likelihood, interval=interval)
 
     def _expected_information(self, model: AbstractCovariance) -> NDArray[np.float64] | None:

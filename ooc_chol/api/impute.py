@@ -15,7 +15,7 @@ from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, resolve_svt
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.multiplier import Progress
 from ooc_chol.sparse.planning import Devices, precision_of
-from ooc_chol.tensors.checkpoint import Checkpoint, arithmetic_key, check_checkpoint
+from ooc_chol.tensors.checkpoint import KIND, Checkpoint, arithmetic_key
 from ooc_chol.tensors.errors import ImputationWarning
 from ooc_chol.tensors.fourier import fourier_of
 from ooc_chol.tensors.imputation import Callback, ImputationRun, as_it_is, space_of, start_of
@@ -171,7 +171,7 @@ def impute(
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is a {type(callback).__name__}; give a function of a row and an estimate")
     if checkpoint is not None:
-        check_checkpoint(checkpoint)
+        KIND.check(checkpoint)
     if work_folder is not None:
         check_work_folder(work_folder)
     given = given_of(X, mask, precision)

@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
+from ooc_chol.calls.key import differences
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace
 from ooc_chol.cluster.matrices import AbstractClusterMatrix
 from ooc_chol.cluster.waiting import gathered
-from ooc_chol.dense.checkpoint import CheckpointRecord, key_differences
+from ooc_chol.dense.checkpoint import CheckpointRecord
 from ooc_chol.dense.fingerprint import Fingerprint
 from ooc_chol.dense.keeping import VERDICTS
 from ooc_chol.dense.options import FactorOptions
@@ -58,7 +59,7 @@ class Found:
 
     def check_key(self, key: dict[str, str | int]) -> None:
         """Raise ``CheckpointError`` where the rest would have other bits."""
-        if differing := key_differences(dict(self.store.arithmetic_key), key):
+        if differing := differences(dict(self.store.arithmetic_key), key):
             raise CheckpointError(self.store.path, differing)
 
 

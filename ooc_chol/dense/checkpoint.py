@@ -134,9 +134,3 @@ class CheckpointRecord:
 
 #: Fields of a record that JSON holds as they are.
 _PLAIN = ("fp64", "moduli", "half_products", "narrow", "budget_bytes", "precision_threshold", "precision_rule")
-
-
-def key_differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Fields of two arithmetic keys that differ, by name."""
-    names = dict.fromkeys([*here, *there])
-    return {name: (str(here.get(name)), str(there.get(name))) for name in names if here.get(name) != there.get(name)}

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.dense.checkpoint import CheckpointRecord, key_differences
+from ooc_chol.calls.key import differences
+from ooc_chol.dense.checkpoint import CheckpointRecord
 from ooc_chol.dense.disk_tier import over_file
 from ooc_chol.dense.keeping import keep_unfinished
 from ooc_chol.dense.key import arithmetic_key
@@ -62,7 +63,7 @@ class Resumption:
 
     def check_key(self, plan: Plan) -> None:
         """Raise ``CheckpointError`` where ``plan`` would give the factor other bits."""
-        if differing := key_differences(self.key, arithmetic_key(plan).to_dict()):
+        if differing := differences(self.key, arithmetic_key(plan).to_dict()):
             raise CheckpointError(self._path, differing)
 
     def norms(self, precision: PrecisionMap) -> NDArray[np.float64]:

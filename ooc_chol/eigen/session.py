@@ -141,7 +141,7 @@ class Session:
             moves=None if on_devices is None else _moves(on_devices, self._first_scan),
             plan=self.plan,
             key=None if checkpoint is None else checkpoint.key,
-            resumed_passes=0 if checkpoint is None else checkpoint.resumed_passes,
+            resumed_passes=0 if checkpoint is None else checkpoint.resumed,
             checkpoints=0 if checkpoint is None else checkpoint.written,
             sigma=sigma,
         )

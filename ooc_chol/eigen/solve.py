@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.display.progress_bar import OpenReporter, open_reporter
 from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, start_of, wanted_of
-from ooc_chol.eigen.checkpoint import CHECKPOINTS, Checkpoint
+from ooc_chol.eigen.checkpoint import KIND, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key
@@ -33,7 +33,6 @@ from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.files.inputs import check_name
-from ooc_chol.files.outputs import Output, check_outputs
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
 from ooc_chol.sparse.multiplier import Progress, Store
@@ -269,11 +268,11 @@ def _kept(
     start: NDArray[np.float64] | None,
 ) -> Checkpoint:
     """Where restarts are kept, looked at before anything is computed, and what they belong to."""
-    check_outputs([Output("checkpoint", path, CHECKPOINTS.files)], problem.files, ask="")
+    KIND.check(path, problem.files)
     key = arithmetic_key(
         problem.key(), wanted, precision, sizes, check=check, degree=degree, start=start, devices=problem.devices
     )
-    return Checkpoint(path, key, problem.files)
+    return Checkpoint(path, key, KIND, problem.files)
 
 
 def _restarted(

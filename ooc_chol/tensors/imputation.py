@@ -197,7 +197,7 @@ class ImputationRun:
             executed_bytes=dict(space.executed_bytes),
             plan=space.plan if isinstance(space, DeviceTensorSpace) else None,
             key=None if kept is None else kept.key,
-            resumed_lambdas=0 if kept is None else kept.resumed_lambdas,
+            resumed_lambdas=0 if kept is None else kept.resumed,
             checkpoints=0 if kept is None else kept.written,
         )
         return Imputed(self._given.told(space.take()), report, space.trace)

@@ -11,7 +11,7 @@ import scipy.sparse
 import ooc_chol as oc
 from tests import few_eigenvalues as few
 from tests.few_eigenvalues import Case, check_case, check_cases
-from tests.inside.eigen import CHECKPOINTS, KrylovBasis
+from tests.inside.eigen import KIND, KrylovBasis
 from tests.inside.files import BlockFile, BlockFileWriter
 from tests.products import thorough
 
@@ -113,7 +113,7 @@ def test_an_asymmetric_matrix_is_called_that(block, size, precision):
 
 def changed(path, panel, change, facts=None):
     """The checkpoint at a path with one panel changed, or what its header says, and checksums of what it holds then."""
-    file = BlockFile(path, "krylov-basis", CHECKPOINTS)
+    file = BlockFile(path, "krylov-basis", KIND.files)
     panels = [np.empty(size, np.uint8) for size in file.sizes]
     for number, out in enumerate(panels):
         file.read_stored((number, 0), out)
@@ -123,7 +123,7 @@ def changed(path, panel, change, facts=None):
         change(panels[panel].view(np.dtype(told["storage"])))
     if facts is not None:
         facts(told["state"])
-    with BlockFileWriter(path, [], kind=CHECKPOINTS) as writer:
+    with BlockFileWriter(path, [], kind=KIND.files) as writer:
         for each in panels:
             room = writer.room(each.size)
             room[:] = each

@@ -42,7 +42,7 @@ MODULES = (
     "dense/store_opening",
 )
 MODULES += ("dense/keeping", "dense/disk_tier", "api/cholesky", "dense/factoring", "dense/factor/saving", "dense/factor/updating")
-MODULES += ("dense/factor/factor", "sparse/pack", "eigen/checkpoint", "tensors/checkpoint")
+MODULES += ("dense/factor/factor", "sparse/pack", "calls/checkpoint", "eigen/checkpoint", "tensors/checkpoint")
 FILES = frozenset(f"{ROOT}{name}.py" for name in MODULES)
 
 N = 12

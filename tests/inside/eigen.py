@@ -5,7 +5,7 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.eigen.asked": ("DEFAULT_TOL", "Sizes"),
     "ooc_chol.eigen.chebyshev": ("ChebyshevFilter", "FilteredSpace", "chosen_filter"),
-    "ooc_chol.eigen.checkpoint": ("CHECKPOINTS",),
+    "ooc_chol.eigen.checkpoint": ("KIND",),
     "ooc_chol.eigen.device_space": ("DeviceSpace", "open_space"),
     "ooc_chol.eigen.early_array": ("EarlyArray",),
     "ooc_chol.eigen.factor_size": ("ORDERING", "factor_size"),

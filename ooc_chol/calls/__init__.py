@@ -1,0 +1,1 @@
+"""What each call has, whatever its system: keys of results and checkpoints."""

@@ -23,8 +23,6 @@ _GIVE_BYTES = "give bytes as an int, or text such as '16 GiB' or '80 GB'"
 def whole_number(value: object, what: str, advice: str = "give an int") -> int:
     """``value`` as an int: one of Python's or NumPy's, or anything else with ``__index__``, but no bool.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> whole_number(np.int64(64), "tile_size")
     64
@@ -38,13 +36,7 @@ def whole_number(value: object, what: str, advice: str = "give an int") -> int:
 
 
 def parse_count(text: str) -> int:
-    """The whole number that ``text`` is: ``"100000"``, ``"100_000"`` or ``"1e5"``.
-
-    Examples
-    --------
-    >>> parse_count("1e5"), parse_count("250")
-    (100000, 250)
-    """
+    """The whole number that ``text`` is: ``"100000"``, ``"100_000"`` or ``"1e5"``."""
     try:
         return int(text)
     except ValueError:
@@ -59,11 +51,6 @@ def parse_bytes(size: object, what: str = "size") -> int:
     """Bytes meant by ``size``: a whole number, or text such as ``"80 GB"`` (powers of 1000) or ``"16 GiB"`` (powers of 1024).
 
     A float is a whole number where it has no fraction, as ``8e9`` has none; ``"80 G"`` and ``"16 Gi"`` leave the B out.
-
-    Examples
-    --------
-    >>> parse_bytes("1.5 KiB"), parse_bytes("80 GB"), parse_bytes(8e9)
-    (1536, 80000000000, 8000000000)
     """
     if not isinstance(size, str):
         is_whole = isinstance(size, float) and size.is_integer()
@@ -83,13 +70,7 @@ def parse_bytes(size: object, what: str = "size") -> int:
 
 
 def parse_devices(text: str) -> int | tuple[str, ...]:
-    """What a text means that :func:`ooc_chol.cholesky` or a command takes for devices: a count, or names with commas between.
-
-    Examples
-    --------
-    >>> parse_devices("2"), parse_devices("host:0, host:1")
-    (2, ('host:0', 'host:1'))
-    """
+    """Parse the devices that :func:`ooc_chol.cholesky` or a command takes: a count, or names with commas between."""
     if text.strip().isdecimal() and len(text) <= _MOST_DIGITS:
         return int(text)
     return tuple(name.strip() for name in text.split(",") if name.strip()) or (text,)
@@ -100,24 +81,12 @@ PAGE_BYTES = 4096
 
 
 def whole_pages(nbytes: int) -> int:
-    """``nbytes`` rounded up to whole pages of :data:`PAGE_BYTES`.
-
-    Examples
-    --------
-    >>> whole_pages(1), whole_pages(8192)
-    (4096, 8192)
-    """
+    """``nbytes`` rounded up to whole pages of :data:`PAGE_BYTES`."""
     return -(-nbytes // PAGE_BYTES) * PAGE_BYTES
 
 
 def format_bytes(count: float) -> str:
-    """``count`` bytes for a reader, in powers of 1000.
-
-    Examples
-    --------
-    >>> format_bytes(205_000_000_000), format_bytes(12)
-    ('205 GB', '12 B')
-    """
+    """``count`` bytes for a reader, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 999.5:
             return f"{count:.3g} {unit}"

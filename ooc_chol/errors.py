@@ -453,7 +453,7 @@ class ForkedError(OocCholError, RuntimeError):
 
 
 class MissingPackageError(OocCholError, ImportError):
-    """What was asked for needs a package that is not installed; the message names what brings it."""
+    """A package needed for the request is not installed; the message names what brings it."""
 
 
 class ClusterError(OocCholError, RuntimeError):
@@ -548,7 +548,7 @@ class OutputError(TierError, FileExistsError):
 
 
 class CheckpointError(TierError):
-    """What a checkpoint holds does not belong to this call: another matrix, other options, or arithmetic with other bits.
+    """The checkpoint does not belong to this call: another matrix, other options, or arithmetic with other bits.
 
     Parameters
     ----------

@@ -53,7 +53,7 @@ def _told(direct_url: str) -> list[Path]:
 
 
 def _direct_url() -> str | None:
-    """What the installer wrote about where the package came from, if anything."""
+    """Record of the installer on where the package came from, if any."""
     from importlib import metadata
 
     try:

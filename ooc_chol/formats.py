@@ -219,7 +219,7 @@ class Rounding:
         return _times_power_of_two(narrow.astype(piece.dtype), -self.exponent)
 
     def _is_plain(self, dtype: np.dtype[Any]) -> bool:
-        """Whether the format is a narrow one and no number that rounding to units meets leaves the range of ``dtype``."""
+        """Tell whether the format is a narrow one and no number that rounding to units meets leaves the range of ``dtype``."""
         if self.fmt.top is None or not 0.0 < self.largest < inf:
             return False
         numbers = np.finfo(dtype)

@@ -1,4 +1,4 @@
-"""What messages call Python's arguments, in the words of a shell: one table for all commands."""
+"""Names of Python's arguments in the words of a shell, for messages: one table for all commands."""
 
 from __future__ import annotations
 

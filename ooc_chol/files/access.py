@@ -193,20 +193,7 @@ class _Bounce:
 
 
 def opened_access(descriptor: int, *, bounded: bool) -> AbstractAccess:
-    """How to read and write an open file: past the cache, or with it dropped behind, where memory is ``bounded``.
-
-    Parameters
-    ----------
-    descriptor : int
-        The file, open for reading and writing, at least a page long; it stays the caller's.
-    bounded : bool
-        Whether pages of the cache count against a budget.
-
-    Returns
-    -------
-    AbstractAccess
-        Direct where the file system takes it.
-    """
+    """How to read and write an open file: past the cache, or with it dropped behind, where memory is ``bounded``."""
     if not bounded:
         return CachedAccess(descriptor)
     if hasattr(os, "O_DIRECT"):
@@ -224,7 +211,7 @@ def opened_access(descriptor: int, *, bounded: bool) -> AbstractAccess:
 
 
 def _is_direct(descriptor: int) -> bool:
-    """Whether direct I/O by this descriptor is granted; an error closes it."""
+    """Tell whether direct I/O by this descriptor is granted; an error closes it."""
     try:
         return _takes_pages(descriptor)
     except BaseException:
@@ -241,7 +228,7 @@ def drop_pages(descriptor: int, offset: int, nbytes: int) -> None:
 
 
 def _takes_pages(descriptor: int) -> bool:
-    """Whether direct reads of pages are granted: a file system may ask for larger ones, or refuse at the first read."""
+    """Tell whether direct reads of pages are granted: a file system may ask for larger ones, or refuse at the first read."""
     with mmap.mmap(-1, PAGE_BYTES) as page:
         try:
             return os.preadv(descriptor, [page], 0) == PAGE_BYTES
@@ -264,7 +251,7 @@ def _padded(bounce: memoryview, data: memoryview) -> memoryview:
 
 
 def _behind(parts: list[memoryview], done: int) -> list[memoryview]:
-    """What is left of ``parts`` behind the first ``done`` bytes."""
+    """Rest of ``parts`` behind the first ``done`` bytes."""
     left = []
     for part in parts:
         if done < len(part):

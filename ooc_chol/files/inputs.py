@@ -1,4 +1,4 @@
-"""What is given: arrays without gaps, regular files alone and no more of them than was said, and JSON that means one thing."""
+"""Checks of inputs: arrays without gaps, regular files alone and no more of them than was said, and JSON that means one thing."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _with_nan(given: Any) -> Any:
 
 
 def _is_na(item: object) -> bool:
-    """Whether something is pandas' NA."""
+    """Tell whether something is pandas' NA."""
     return type(item).__name__ == "NAType"
 
 
@@ -180,24 +180,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
 def check_name(path: AnyPath, what: str = "path") -> str:
     """Return the name of a file as text; raise for what no file can be called.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        Name of a file.
-    what : str
-        What the caller calls it.
-
-    Returns
-    -------
-    str
-        The name.
-
-    Raises
-    ------
-    TypeError
-        It is none.
-    ValueError
-        It holds a null character.
+    Raises ``TypeError`` and ``ValueError``.
     """
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"{what} is a {type(path).__name__}; give the path of a file, as text or a pathlib.Path")
@@ -209,19 +192,7 @@ def check_name(path: AnyPath, what: str = "path") -> str:
 def check_regular(path: AnyPath, most_bytes: int) -> None:
     """Raise for a name that others are to open unless it is a regular file of at most so many bytes.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        Name of the file, which may be a link.
-    most_bytes : int
-        Bytes that a file of its kind has at most.
-
-    Raises
-    ------
-    TierError
-        It is no regular file, or larger.
-    OSError
-        There is no such file, or it cannot be looked at.
+    Raises ``TierError`` and ``OSError``.
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -251,7 +222,7 @@ def _pipe(descriptor: int, name: str) -> BinaryIO:
 
 @final
 class _Behind(RawIOBase):
-    """What was read of a file already, and the rest of it."""
+    """Bytes of a file that were read already, and the rest of it."""
 
     def __init__(self, first: bytes, rest: FileIO) -> None:
         self._first, self._rest = first, rest
@@ -339,7 +310,7 @@ def input_lines(path: AnyPath, most_bytes: int, *, pipes: bool = False) -> Itera
 
 
 def parse_json(text: str) -> Any:
-    """What a text in JSON says, as plain data, if it says one thing and a machine can hold it.
+    """Parse a text in JSON as plain data, if it says one thing and a machine can hold it.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ def lock_holder(descriptor: int) -> str:
 
 
 def _known_of(process: int) -> str:
-    """What a process is called, and when it began; empty where that cannot be seen."""
+    """Name of a process, and when it began; empty where that cannot be seen."""
     if process == os.getpid():
         return ": this one, in another call"
     try:

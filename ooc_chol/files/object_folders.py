@@ -67,7 +67,7 @@ class AbstractObjectFolder(ABC):
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no object at all."""
+        """Tell whether there is no object at all."""
 
     def lock(self, owner: object, *, make: bool = False) -> Callable[[], object]:
         """Keep other runs from writing here until what is returned is called, or ``owner`` goes; object storage cannot.
@@ -199,7 +199,7 @@ class LocalFolder(AbstractObjectFolder):
             os.rmdir(self.name)
 
     def is_empty(self) -> bool:
-        """Whether there is no such folder, or nothing in it."""
+        """Tell whether there is no such folder, or nothing in it."""
         with file_errors_typed(self.name, "looking at it"):
             try:
                 with os.scandir(self.name) as found:
@@ -241,7 +241,7 @@ def _unlock(descriptor: int, path: str, process: int) -> None:
 
 
 def _behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:
-    """What is left of ``parts`` behind so many bytes."""
+    """Rest of ``parts`` behind so many bytes."""
     left = []
     for part in parts:
         if done < len(part):
@@ -280,7 +280,7 @@ class ObstoreFolder(AbstractObjectFolder):
                 self._store.delete([entry["path"] for entry in found])
 
     def is_empty(self) -> bool:
-        """Whether the prefix has no object."""
+        """Tell whether the prefix has no object."""
         with _errors_typed(self.name, "looking at it"):
             return not any(self._store.list(chunk_size=1))
 
@@ -314,7 +314,7 @@ class FsspecFolder(AbstractObjectFolder):
             self._system.rm(f"{self._path}/{key}", recursive=True)
 
     def is_empty(self) -> bool:
-        """Whether nothing lies below the path."""
+        """Tell whether nothing lies below the path."""
         with _errors_typed(self.name, "looking at it"):
             return not self._system.find(self._path)
 
@@ -330,14 +330,7 @@ class ObjectAddress(NamedTuple):
 def object_address(url: str) -> ObjectAddress:
     """How a URL is reached: by obstore where it knows the scheme and is installed, else by fsspec.
 
-    Raises
-    ------
-    MissingPackageError
-        Neither is installed, or fsspec needs a package for that scheme.
-    ValueError
-        Nobody knows the scheme.
-    TierError
-        The place cannot be reached.
+    Raises ``MissingPackageError``, ``ValueError`` and ``TierError``.
     """
     scheme = url.partition("://")[0]
     if scheme in _BY_OBSTORE:
@@ -366,12 +359,7 @@ def object_address(url: str) -> ObjectAddress:
 def open_folder(place: str | os.PathLike[str] | AbstractObjectFolder) -> AbstractObjectFolder:
     """The folder of a path or a URL, which need not exist; a folder itself is given back.
 
-    Raises
-    ------
-    MissingPackageError
-        What reaches the URL is not installed; the message says what to install.
-    ValueError
-        Nobody knows the scheme of the URL.
+    Raises ``MissingPackageError`` and ``ValueError``.
     """
     if isinstance(place, AbstractObjectFolder):
         return place
@@ -397,5 +385,5 @@ def _errors_typed(name: str, doing: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a client says of an error, without the pages behind it."""
+    """First line of a client's error, without the pages behind it."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -92,7 +92,7 @@ class FileKind:
     __repr__ = brief_repr
 
     def has(self, path: AnyPath) -> bool:
-        """Whether a file is of this kind; one that cannot be read is not.
+        """Tell whether a file is of this kind; one that cannot be read is not.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class FileKind:
             return f"is no {self.name}"
 
     def _is_marked(self, path: AnyPath) -> bool:
-        """Whether the mark is where files of this kind have it."""
+        """Tell whether the mark is where files of this kind have it."""
         with input_file(path) as file:
             head = file.read(_SEARCHED_BYTES)
             if self.gzipped and head.startswith(_GZIP_MARK):

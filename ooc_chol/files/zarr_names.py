@@ -16,15 +16,13 @@ _FILES = (".npy", ".ooc")
 
 
 def is_url(place: object) -> bool:
-    """Whether a name has a scheme, such as ``"s3://bucket/L.zarr"``; a local path never is one."""
+    """Tell whether a name has a scheme, such as ``"s3://bucket/L.zarr"``; a local path never is one."""
     return isinstance(place, str) and "://" in place
 
 
 def is_zarr(place: Any) -> bool:
-    """Whether a matrix or a factor of that name is one of Zarr: a URL, or a path that leads to or into a ``.zarr``.
+    """Tell whether a matrix or a factor of that name is one of Zarr: a URL, or a path that leads to or into a ``.zarr``.
 
-    Examples
-    --------
     >>> is_zarr("L.zarr"), is_zarr("s3://bucket/L"), is_zarr("A.zarr/covariance"), is_zarr("L.ooc")
     (True, True, True, False)
     """
@@ -39,10 +37,7 @@ def is_zarr(place: Any) -> bool:
 def local_path(place: str | os.PathLike[str]) -> str | None:
     """The absolute path of a name that is local, behind all links; None for a URL of another scheme than ``file``.
 
-    Raises
-    ------
-    ValueError
-        A URL of the scheme ``file`` names a machine; or the name is empty.
+    Raises ``ValueError``: a URL of the scheme ``file`` names a machine; or the name is empty.
     """
     name = check_name(place)
     if not is_url(name):

@@ -1,4 +1,4 @@
-"""What a driver says of a GPU, for nominal rates."""
+"""Facts of a GPU by its driver, for nominal rates."""
 
 from __future__ import annotations
 

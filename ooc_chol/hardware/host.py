@@ -61,7 +61,7 @@ class HostEvent(AbstractEvent):
         self.error: BaseException | None = None
 
     def query(self) -> bool:
-        """Whether the event is complete (also when its stream failed before)."""
+        """Tell whether the event is complete (also when its stream failed before)."""
         return self._time_ns != 0
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -108,7 +108,7 @@ class HostEvent(AbstractEvent):
 
 
 class _Lane:
-    """What the thread of a stream works on. It does not know the stream: one that is dropped ends its thread, like one closed.
+    """Work of a stream's thread. It does not know the stream: one that is dropped ends its thread, like one closed.
 
     Once it has ended, whatever is put into it is dropped, and events complete with an error: nobody waits for ever.
     """

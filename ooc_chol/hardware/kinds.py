@@ -42,7 +42,7 @@ class AbstractDeviceKind(ABC):
 
     @property
     def driver_errors(self) -> tuple[type[Exception], ...]:
-        """What the driver and the libraries of its devices raise; asked once something has gone wrong there."""
+        """Errors of the driver and the libraries of its devices; asked once something has gone wrong there."""
         return ()
 
     @abstractmethod
@@ -63,7 +63,7 @@ class AbstractDeviceKind(ABC):
 
     @abstractmethod
     def may_be_elsewhere(self, name: str) -> bool:
-        """Whether a machine may have a device of that name, though this one need not."""
+        """Tell whether a machine may have a device of that name, though this one need not."""
 
     @abstractmethod
     def link(self, name: str) -> tuple[str, str]:
@@ -75,7 +75,7 @@ class AbstractDeviceKind(ABC):
 
     @abstractmethod
     def identity(self, name: str) -> str:
-        """What tells a device that is here from others of its machine, whatever it is called; empty for shares of a processor."""
+        """Identity of a device that is here among those of its machine, whatever its name; empty for shares of a processor."""
 
     @abstractmethod
     def memory(self, name: str) -> tuple[int, int]:
@@ -91,7 +91,7 @@ class AbstractDeviceKind(ABC):
 
     @abstractmethod
     def registrar(self, name: str) -> AbstractRegistrar | None:
-        """What page-locks pieces of host memory for a device and others of its kind; None where that is of no use."""
+        """Registrar that page-locks pieces of host memory for a device and others of its kind; None where that is of no use."""
 
     @abstractmethod
     def from_dlpack(self, a: Any) -> Any:

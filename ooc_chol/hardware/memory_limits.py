@@ -43,18 +43,7 @@ class ControlGroup(NamedTuple):
 
 
 def control_groups(process: Path = _PROCESS) -> list[ControlGroup]:
-    """The memory control groups that bound this process, its own first, of each version that is mounted.
-
-    Parameters
-    ----------
-    process : Path
-        Folder in which ``cgroup`` and ``mountinfo`` say where the process is, and where groups are mounted.
-
-    Returns
-    -------
-    list of ControlGroup
-        Empty where the system has none.
-    """
+    """The memory control groups that bound this process, its own first, of each version that is mounted."""
     found: list[ControlGroup] = []
     try:
         places = (process / "cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -108,31 +97,14 @@ def _unescaped(text: str) -> str:
 
 
 def group_limit(process: Path = _PROCESS) -> Limit | None:
-    """The control group that leaves least, by its folder's name; None where none has a limit.
-
-    Parameters
-    ----------
-    process : Path
-        Folder that tells of the process, as for :func:`control_groups`.
-
-    Returns
-    -------
-    Limit or None
-        Its name, and the bytes that it leaves.
-    """
+    """The control group that leaves least, by its folder's name; None where none has a limit."""
     groups = [(group, group.free_bytes()) for group in control_groups(process)]
     limits = [Limit(f"memory control group {group.folder.name or '/'}", free) for group, free in groups if free is not None]
     return min(limits, key=lambda limit: limit.free_bytes, default=None)
 
 
 def host_limit() -> Limit:
-    """What leaves least host memory for this process: the machine, a control group, or a limit of its own.
-
-    Returns
-    -------
-    Limit
-        Its name, and the bytes that can be taken without swapping.
-    """
+    """The bound that leaves least host memory for this process: the machine, a control group, or a limit of its own."""
     limits = [Limit("the machine", _free_of_machine()), group_limit(), tightest_limit()]
     return min((limit for limit in limits if limit is not None), key=lambda limit: limit.free_bytes)
 

@@ -30,7 +30,7 @@ def device_kind(name: str) -> AbstractDeviceKind:
 
 
 def is_here(name: str) -> bool:
-    """Whether a device of that name can be opened on this machine."""
+    """Tell whether a device of that name can be opened on this machine."""
     kind = device_kind(name)
     return kind.is_in_host_memory or name in kind.names()
 

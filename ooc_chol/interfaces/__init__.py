@@ -1,4 +1,4 @@
-"""What a run asks of devices, streams and tiers: CUDA's model, kept by the host device too.
+"""Interfaces of devices, streams and tiers to a run: CUDA's model, kept by the host device too.
 
 A stream runs its operations in order. An event marks a point in a stream; another stream may wait on it once it is *recorded*.
 Nothing here blocks the thread that enqueues, except ``synchronize``. A :data:`Tile` is whatever array the device's kernels

@@ -75,14 +75,12 @@ class AbstractArena(ABC):
 
     @abstractmethod
     def part(self, number: int, corner: tuple[int, int], shape: tuple[int, int]) -> Tile:
-        """Of every plane of array ``number``, the rectangle of ``shape`` that begins at row and column ``corner``."""
+        """Rectangle of ``shape`` of every plane of array ``number``, which begins at row and column ``corner``."""
 
 
 class AbstractDevice(ABC, Generic[KernelSetT_co]):
     """Memory that computes. An instance serves one run; :meth:`close` ends its streams and frees its arena.
 
-    Notes
-    -----
     Whoever enqueues has made the device current for the calling thread, by :meth:`activate` or with :meth:`current`: copies,
     generations and kernels, and the recording of events on its streams. None of them does it again, since each would take a
     microsecond or two of the one thread that enqueues for all devices. All else may be called from anywhere.
@@ -126,7 +124,7 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         """Make a stream of that name; kernels of an urgent one get free processors first, if the device can do that."""
 
     def captured(self, stream: AbstractStream, enqueue: Callable[[], None]) -> Callable[[], None]:
-        """What enqueues on ``stream``, each time it is called, the kernels that ``enqueue()`` would, at the least cost.
+        """Function that enqueues on ``stream``, each time it is called, the kernels that ``enqueue()`` would, at the least cost.
 
         ``enqueue`` has been called before, so that all is compiled; it enqueues kernels only, and allocates nothing. A device
         that captures them calls it once more, now, without running anything.
@@ -146,7 +144,7 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
         """Enqueue: write ``tile`` to block ``index`` of ``tier``."""
 
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
-        """Whether a copy of block ``index`` to ``tier``, before ``event``, is known to have taken place, also after an abort."""
+        """Tell whether a copy of block ``index`` to ``tier``, before ``event``, is known to be complete, also after an abort."""
         return event.succeeded()
 
     @abstractmethod

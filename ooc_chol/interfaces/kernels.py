@@ -1,4 +1,4 @@
-"""What a device asks of the kernels that it is opened with: room inside its one allocation, and no more."""
+"""Requests of a device to the kernels that it is opened with: room inside its one allocation, and no more."""
 
 from __future__ import annotations
 

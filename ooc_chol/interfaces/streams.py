@@ -17,14 +17,14 @@ class AbstractEvent(ABC):
 
     @abstractmethod
     def query(self) -> bool:
-        """Whether all work before the event is complete."""
+        """Tell whether all work before the event is complete."""
 
     @abstractmethod
     def synchronize(self) -> None:
         """Block the calling thread until the event is complete; raise the error of its stream, if any."""
 
     def succeeded(self) -> bool:
-        """Whether all work before the event is known to be done, without an error; a device that cannot tell says no."""
+        """Tell whether all work before the event is known to be done, without an error; a device that cannot tell says no."""
         return False
 
     @abstractmethod

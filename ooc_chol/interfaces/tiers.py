@@ -36,7 +36,7 @@ class DeviceBlock(NamedTuple):
 
 
 class LockState(Enum):
-    """What is known of a piece of host memory: whether copies of a device reach it in place."""
+    """State of a piece of host memory: whether copies of a device reach it in place."""
 
     UNDECIDED = "undecided"  #: Not asked yet
     LOCKED = "locked"  #: Page-locked by us, to be unlocked by us
@@ -45,7 +45,7 @@ class LockState(Enum):
 
 
 class AbstractRegistrar(ABC):
-    """What page-locks host memory for the devices of a kind."""
+    """Interface that page-locks host memory for the devices of a kind."""
 
     def activate(self) -> None:  # noqa: B027 - not every kind needs that
         """Prepare a thread that does nothing but lock and unlock, before it does."""
@@ -72,7 +72,7 @@ class AbstractLocking(ABC):
 
     @abstractmethod
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool]) -> bool:
-        """Whether the bytes from address ``low`` to before ``high`` are page-locked, as one piece.
+        """Tell whether the bytes from address ``low`` to before ``high`` are page-locked, as one piece.
 
         Waits until that is decided, or until ``is_stopped()``, of which :meth:`wake` reminds: then the answer is no. Raises
         ``TierError`` where page-locking has failed before it came to them.
@@ -100,7 +100,7 @@ class AbstractTier(ABC):
     writes_file: bool = False
 
     def reads_file(self, index: BlockIndex) -> bool:
-        """Whether reading block ``index`` now reads a file."""
+        """Tell whether reading block ``index`` now reads a file."""
         return False
 
     #: Whether a device that writes a block in place says so by :meth:`written`.

@@ -91,27 +91,8 @@ _READERS, _LEAST_SHARED = 4, 8 << 20
 class BlockFileWriter(AbstractBlockSink):
     """A file of blocks while it is written, under ``path + ".partial"`` and a lock; :meth:`complete` gives it its name.
 
-    ``with`` creates it, and at the end of the block removes it unless it is complete.
-
-    Parameters
-    ----------
-    path : str or PathLike
-        Name of the file.
-    inputs : sequence of (str, path)
-        Files that are read meanwhile, each behind the argument that names it: none of them is written.
-    replace : bool
-        Whether a file of another kind may be replaced.
-    kind : BlockFiles
-        Kind of the file.
-
-    Raises
-    ------
-    OutputError
-        ``path`` is one of ``inputs``, or a file of another kind, and ``replace`` is false.
-    MissingFolderError
-        There is no folder for it.
-    TierError
-        Another run is writing it, or it cannot be created.
+    ``with`` creates it, and at the end of the block removes it unless it is complete. Raises ``OutputError``,
+    ``MissingFolderError`` and ``TierError``.
     """
 
     def __init__(
@@ -215,28 +196,8 @@ def first_page(header_offset: int, header: bytes, magic: bytes = MAGIC) -> bytes
 class BlockFile(AbstractBlockTier):
     """A complete file of blocks, opened for reading by ``pread``, never mapped.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        Name of the file.
-    kind : str
-        What the file must be of.
-    files : BlockFiles
-        Kind of the file.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    DamagedFileError
-        It is no file of blocks, or not as it was written.
-    TierError
-        It is of another version, kind or byte order; or it is being written.
-
-    Notes
-    -----
     Every piece is compared with its checksum whenever it is read, while it is in the core's cache. Blocks of 8 MiB and more are
-    read by up to four threads.
+    read by up to four threads. Raises ``FileNotFoundError``, ``DamagedFileError`` and ``TierError``.
     """
 
     name = "file"
@@ -274,7 +235,7 @@ class BlockFile(AbstractBlockTier):
 
     @property
     def advice(self) -> str:
-        """What can be done about damage, in words."""
+        """Advice about damage, in words."""
         return _advice(self._kind)
 
     def reads_file(self, index: BlockIndex) -> bool:
@@ -329,7 +290,7 @@ class BlockFile(AbstractBlockTier):
 
 
 def is_packed_file(path: AnyPath) -> bool:
-    """Whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
+    """Tell whether there is a file of blocks at ``path``, or one that is being written: opening it says what is wrong with it."""
     name = check_name(path)
     if os.path.isdir(name):
         return False

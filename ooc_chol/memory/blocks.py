@@ -20,7 +20,7 @@ _FOR_BLOCKS = Purpose("host memory for the blocks of A", "keep them in a file (s
 
 
 class AbstractBlockSink(ABC):
-    """What takes blocks of bytes in order, each once."""
+    """Interface of a sink that takes blocks of bytes in order, each once."""
 
     @abstractmethod
     def room(self, nbytes: int) -> NDArray[np.uint8]:
@@ -55,20 +55,7 @@ class AbstractBlockTier(AbstractTier):
 class BlockMemory(AbstractBlockTier, AbstractBlockSink):
     """Blocks in one piece of host memory, each at a page.
 
-    Parameters
-    ----------
-    most_bytes : int
-        An upper bound of the bytes of all blocks, those up to the next page included. The memory is asked for at once and never
-        moves; pages that no block touches take none.
-    memory : HostMemory, optional
-        Where they lie; by default memory of its own, which is given up when the tier is closed.
-
-    Raises
-    ------
-    BudgetError
-        The system does not grant so much address space.
-    ValueError
-        ``memory`` is in use.
+    Raises ``BudgetError`` and ``ValueError``.
     """
 
     name = "memory"

@@ -142,7 +142,7 @@ class HostMemory:
 
     @property
     def locking(self) -> AbstractLocking | None:
-        """What knows which pieces are page-locked; None before :meth:`lock`."""
+        """Page locks of its pieces; None before :meth:`lock`."""
         return self._held[0].locks if self._held else None
 
     def close(self) -> None:

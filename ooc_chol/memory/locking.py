@@ -51,13 +51,7 @@ class Piece:
 
 
 def cut(starts: NDArray[np.int64], end: int, most: int) -> list[Piece]:
-    """Cut what begins at ``starts``, ascending, and ends at ``end`` into pieces of ``most`` bytes, or up to a tile more.
-
-    Examples
-    --------
-    >>> [(piece.low, piece.high) for piece in cut(np.array([0, 10, 20, 30, 40]), 45, 15)]
-    [(0, 20), (20, 40), (40, 45)]
-    """
+    """Cut what begins at ``starts``, ascending, and ends at ``end`` into pieces of ``most`` bytes, or up to a tile more."""
     bounds = [int(starts[0])]
     while (at := int(np.searchsorted(starts, bounds[-1] + most))) < len(starts):
         bounds.append(int(starts[at]))
@@ -65,7 +59,7 @@ def cut(starts: NDArray[np.int64], end: int, most: int) -> list[Piece]:
 
 
 def fits(piece: Piece, starts: NDArray[np.int64], end: int) -> bool:
-    """Whether no tile crosses a boundary of ``piece``, tiles beginning at ``starts`` and the last one ending at ``end``."""
+    """Tell whether no tile crosses a boundary of ``piece``, tiles beginning at ``starts`` and the last one ending at ``end``."""
 
     def is_between(address: int) -> bool:
         at = int(np.searchsorted(starts, address))
@@ -90,19 +84,7 @@ def completed(kept: Sequence[Piece], starts: NDArray[np.int64], end: int, most: 
 
 @final
 class PieceLocks(AbstractLocking):
-    """Page-locks memory in pieces; one run at a time begins it, and any number of threads may ask.
-
-    Parameters
-    ----------
-    registrar : AbstractRegistrar
-        What page-locks one piece.
-    memory : array
-        What the pieces are part of; it is kept as long as any is locked.
-    is_fresh : bool
-        Whether it is touched before: then it is an array of bytes.
-    piece_bytes : int or None
-        Bytes of a piece, by default :data:`PIECE_BYTES`.
-    """
+    """Page-locks memory in pieces; one run at a time begins it, and any number of threads may ask."""
 
     def __init__(
         self, registrar: AbstractRegistrar, memory: NDArray[Any], *, is_fresh: bool = False, piece_bytes: int | None = None
@@ -122,7 +104,7 @@ class PieceLocks(AbstractLocking):
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process made it: in a child that was forked nothing is locked, and no thread runs."""
+        """True if this process made it: in a child that was forked nothing is locked, and no thread runs."""
         return self._process == os.getpid()
 
     @property
@@ -161,7 +143,7 @@ class PieceLocks(AbstractLocking):
         return bisect_right(self._lows, address) - 1
 
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Whether the bytes are page-locked as one piece; waits until that is decided."""
+        """Tell whether the bytes are page-locked as one piece; waits until that is decided."""
         number = self._number(low)
         if number < 0 or high > self._pieces[number].high:
             return False

@@ -22,7 +22,7 @@ _LEAST_HUGE_BYTES = 4 * HUGE_PAGE_BYTES
 
 
 class Purpose(NamedTuple):
-    """What host memory is for, in the words of an error."""
+    """Purpose of host memory, in the words of an error."""
 
     what: str  #: Such as ``"host memory for L"``
     advice: str  #: What else the user can do
@@ -35,15 +35,9 @@ FOR_L = Purpose("host memory for L", "keep L in a file (store=) or over A (overw
 def allocate_aligned(nbytes: int, purpose: Purpose = FOR_L) -> NDArray[np.uint8]:
     """``nbytes`` uninitialised bytes that start at a page: at a huge one, where there are enough of them.
 
-    Raises
-    ------
-    BudgetError
-        The system does not grant as many.
-
-    Notes
-    -----
     Transparent huge pages are asked for by ``madvise``: on an H200's host 24 GiB are then touched in 0.49 s instead of 1.1,
-    page-locked in 0.50 instead of 0.91 and unmapped in 0.08 instead of 0.80 (docs/measurements.md).
+    page-locked in 0.50 instead of 0.91 and unmapped in 0.08 instead of 0.80 (docs/measurements.md). Raises ``BudgetError``: the
+    system does not grant as many.
     """
     try:
         if nbytes >= _LEAST_HUGE_BYTES:

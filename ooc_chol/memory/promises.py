@@ -1,4 +1,4 @@
-"""What the calls of one process leave to each other: memory that was promised to a run and is not in use yet."""
+"""Promises between the calls of one process: memory that was promised to a run and is not in use yet."""
 
 from __future__ import annotations
 

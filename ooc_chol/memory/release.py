@@ -29,10 +29,7 @@ _EXIT_SECONDS = 0.5
 class MemoryBlock:
     """An allocation, and what of it is page-locked.
 
-    Parameters
-    ----------
-    memory : (n,) array
-        Its bytes.
+    Shapes: ``memory`` (n,).
     """
 
     #: Whether whoever asks for memory may have it, once it waits for its release; others are taken by name.
@@ -71,7 +68,7 @@ class MemoryBlock:
 
 
 def _fits(block: MemoryBlock, nbytes: int) -> bool:
-    """Whether a block may serve who asks for so many bytes."""
+    """Tell whether a block may serve who asks for so many bytes."""
     return block.is_anyones and nbytes <= block.nbytes <= MOST_EXCESS * nbytes
 
 
@@ -81,13 +78,7 @@ def _due(block: MemoryBlock) -> float:
 
 @final
 class Releaser:
-    """Takes blocks over from those who need them no more. One thread works, and ends when nothing is left.
-
-    Parameters
-    ----------
-    grace_seconds : float
-        For how long a block is kept for the next who needs one.
-    """
+    """Takes blocks over from those who need them no more. One thread works, and ends when nothing is left."""
 
     def __init__(self, grace_seconds: float = GRACE_SECONDS) -> None:
         self.grace_seconds = grace_seconds

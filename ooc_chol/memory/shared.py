@@ -70,7 +70,7 @@ class _Mapping(MemoryBlock):
 
     @property
     def is_ours(self) -> bool:
-        """Whether this process made it."""
+        """True if this process made it."""
         return self._owner is None
 
     @property
@@ -84,7 +84,7 @@ class _Mapping(MemoryBlock):
         return count
 
     def is_of(self, address: SharedAddress) -> bool:
-        """Whether it is that memory of another process, whatever the use."""
+        """Tell whether it is that memory of another process, whatever the use."""
         return self._owner is not None and self._owner[:-1] == address[:-1]
 
     def enter(self, address: SharedAddress) -> None:
@@ -111,21 +111,10 @@ class _Mapping(MemoryBlock):
 class SharedMemory:
     """One use of memory of this process that others map, or of that of another process, which is only read here.
 
-    Parameters
-    ----------
-    held : list of _Mapping
-        The mapping, which this takes over.
-
-    Raises
-    ------
-    OSError
-        By :meth:`create` and :meth:`open`, where the system does not map it.
-
-    Notes
-    -----
     Arrays that show :attr:`bytes` keep the use. Where any of the memory was page-locked by the end of it, it is kept for a while
     with the mapping, for the next who asks for as many bytes, or for the same memory of the other process: to get pages from the
-    system and to lock them takes longer than what is done with them. Else it is given back at once.
+    system and to lock them takes longer than what is done with them. Else it is given back at once. Raises ``OSError``: by
+    :meth:`create` and :meth:`open`, where the system does not map it.
     """
 
     def __init__(self, held: list[MemoryBlock]) -> None:
@@ -175,7 +164,7 @@ class SharedMemory:
         return np.asarray(self)
 
     def locks(self, registrar: AbstractRegistrar) -> PieceLocks:
-        """What page-locks it, by ``registrar`` where nothing is yet."""
+        """Page locks of the memory, made by ``registrar`` where there are none yet."""
         mapping = self._mapping
         if mapping.locks is None:
             mapping.locks = PieceLocks(registrar, mapping.memory)
@@ -183,7 +172,7 @@ class SharedMemory:
 
     @property
     def was_locked(self) -> bool:
-        """Whether pages of it may be locked, from this use or one before."""
+        """True if pages of it may be locked, from this use or one before."""
         return self._mapping.locks is not None
 
     def arrays(self, spots: Mapping[Key, tuple[int, tuple[int, ...], Any]]) -> dict[Key, NDArray[Any]]:
@@ -247,7 +236,7 @@ def _opened(address: SharedAddress) -> int:
 
 
 def _renewed(block: MemoryBlock, nbytes: int) -> bool:
-    """Whether memory of our own that waits has so many bytes, and is nobody else's: then another use of it has begun."""
+    """Tell whether memory of our own that waits has so many bytes, and is nobody else's: then another use of it has begun."""
     return isinstance(block, _Mapping) and block.is_ours and block.nbytes == nbytes and block.renew()
 
 
@@ -283,11 +272,11 @@ _OPEN: weakref.WeakSet[_Mapping] = weakref.WeakSet()
 
 
 def is_possible() -> bool:
-    """Whether the system has such memory: Linux does."""
+    """Tell whether the system has such memory: Linux does."""
     return hasattr(os, "memfd_create")
 
 
 def has_room() -> bool:
-    """Whether this process may open one more: they take half of the files that it may have open (``ulimit -n``)."""
+    """Tell whether this process may open one more: they take half of the files that it may have open (``ulimit -n``)."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return most == resource.RLIM_INFINITY or _FILES_FOR_ONE * len(_OPEN) < most

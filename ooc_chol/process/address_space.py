@@ -143,7 +143,7 @@ def guarded_imports(*, blas: bool = True) -> Iterator[None]:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether an import has failed for lack of memory, by the error or by those behind it."""
+    """Tell whether an import has failed for lack of memory, by the error or by those behind it."""
     while error is not None:
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True

@@ -1,4 +1,4 @@
-"""What a forked child must not go on with: threads, streams and contexts of a driver stay with the process that made them."""
+"""Resources that a forked child must not use: threads, streams and contexts of a driver stay with the process that made them."""
 
 from __future__ import annotations
 

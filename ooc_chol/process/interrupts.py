@@ -90,6 +90,6 @@ class HeldInterrupts:
 
 
 def _is_held(handler: object) -> bool:
-    """Whether a handler is that of a block which holds signals now."""
+    """Tell whether a handler is that of a block which holds signals now."""
     owner = getattr(handler, "__self__", None)
     return isinstance(owner, HeldInterrupts) and owner._is_holding

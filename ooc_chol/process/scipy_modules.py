@@ -20,12 +20,8 @@ def linalg_module(name: str) -> ModuleType:
     """The compiled module ``scipy.linalg.<name>``.
 
     It does not stay in ``sys.modules``: whoever imports ``scipy.linalg`` afterwards finds the package whole, with this module in
-    it. Where the package is there already, or has no such file, the module is imported as usual.
-
-    Raises
-    ------
-    BudgetError
-        The process may not map enough memory for the library: OpenBLAS would ask for ever.
+    it. Where the package is there already, or has no such file, the module is imported as usual. Raises ``BudgetError``: the
+    process may not map enough memory for the library: OpenBLAS would ask for ever.
     """
     check_blas_room()
     with guarded_imports(blas=False):

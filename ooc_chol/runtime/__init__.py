@@ -1,1 +1,1 @@
-"""What holds around every run on devices, whatever it computes: passes, scans over blocks, and no thread or memory stays."""
+"""Surroundings of every run on devices, whatever it computes: passes, scans over blocks, and no thread or memory stays."""

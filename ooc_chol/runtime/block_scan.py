@@ -29,7 +29,7 @@ class AbstractScanned(ABC, Generic[KeyT]):
 
     @abstractmethod
     def is_kept(self, key: KeyT) -> bool:
-        """Whether the block has a place of its own, in which it stays; always the same answer."""
+        """Tell whether the block has a place of its own, in which it stays; always the same answer."""
 
     @abstractmethod
     def place(self, key: KeyT, slot: int | None) -> Tile:
@@ -77,22 +77,6 @@ class _Copy(NamedTuple):
 class BlockScan(Generic[KeyT]):
     """Brings blocks to a device in the order of their use, as far ahead as the ring has room.
 
-    Parameters
-    ----------
-    device : AbstractDevice
-        Where blocks are used. It is current in the thread that enqueues, the only one that calls this.
-    scanned : AbstractScanned
-        The blocks.
-    slots : int
-        Slots of the ring; two let a copy run beside a kernel, three or more also while the thread is late. None are needed where
-        all blocks are kept, or used where they are stored.
-    streams : ScanStreams
-        One that uses blocks and one that brings them. Both do other work as well if the caller likes.
-    track : Track
-        Is told of every copy and every use.
-
-    Notes
-    -----
     Nothing here waits: all waiting is between streams. A copy into a slot of the ring waits for the last use of the block that
     was there, a use for the block's copy. Copies run in the order of uses. A scan that is left before its end leaves copies
     behind that nobody needs: they complete, and count, and the next scan brings its blocks anew.
@@ -122,15 +106,7 @@ class BlockScan(Generic[KeyT]):
     def run_ahead(self, order: Sequence[KeyT]) -> None:
         """Enqueue copies for the next scan, as many as the ring has room for: they run while other work is done.
 
-        Parameters
-        ----------
-        order : sequence of BlockIndex
-            What the next call of :meth:`over` begins with. A second call before that goes on from the first.
-
-        Raises
-        ------
-        ScheduleError
-            Another order was announced before.
+        Raises ``ScheduleError``: another order was announced before.
         """
         ready = self._begin(order)
         try:
@@ -142,22 +118,7 @@ class BlockScan(Generic[KeyT]):
     def over(self, order: Sequence[KeyT], flops: Callable[[KeyT], int] | None = None) -> Generator[tuple[KeyT, Tile], None, None]:
         """Yield blocks in order; what the caller enqueues on the computing stream until it asks for the next one uses the block.
 
-        Parameters
-        ----------
-        order : sequence of BlockIndex
-            The blocks, any number of times each. What :meth:`run_ahead` announced stands first.
-        flops : callable, optional
-            Floating-point operations of what uses a block, for the trace.
-
-        Yields
-        ------
-        (BlockIndex, Tile)
-            A block and where it is. Close the generator (``contextlib.closing``) where the loop over it may fail.
-
-        Raises
-        ------
-        ScheduleError
-            :meth:`run_ahead` announced another order, or a block is to be copied and the ring has no slot.
+        Raises ``ScheduleError``: :meth:`run_ahead` announced another order, or a block is to be copied and the ring has no slot.
         """
         ready, self._announced, is_over = self._begin(order), (), False
         try:

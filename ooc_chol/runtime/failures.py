@@ -1,4 +1,4 @@
-"""What a driver refuses becomes an error of ours, which says on which device and at which step."""
+"""Refusals of a driver as errors of ours, which say on which device and at which step."""
 
 from __future__ import annotations
 

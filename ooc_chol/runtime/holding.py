@@ -1,4 +1,4 @@
-"""What an object holds open on devices from call to call, and lets go of at the first failure."""
+"""Resources that an object holds open on devices from call to call, and lets go of at the first failure."""
 
 from __future__ import annotations
 
@@ -16,17 +16,7 @@ from ooc_chol.runtime.shutdown import close_when_forgotten
 
 @final
 class Holding:
-    """Devices and memory of an object, for one thread at a time, in the process that opened them.
-
-    Parameters
-    ----------
-    owner : object
-        Whose they are: they are closed once nobody holds it any more.
-    stack : ExitStack
-        Closes them.
-    what : str
-        What errors call the owner, such as ``"this space"``.
-    """
+    """Devices and memory of an object, for one thread at a time, in the process that opened them."""
 
     def __init__(self, owner: object, stack: ExitStack, what: str) -> None:
         self._stack: ExitStack | None = stack
@@ -35,7 +25,7 @@ class Holding:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing has closed them yet."""
+        """True if nothing has closed them yet."""
         return self._stack is not None
 
     @contextmanager

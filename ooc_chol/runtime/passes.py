@@ -72,7 +72,7 @@ class BlockNames(NamedTuple):
 
 @final
 class Track:
-    """What one device does in a pass over blocks of one matrix, told by one thread at a time; times are kept for a trace only."""
+    """Record of one device in a pass over blocks of one matrix, told by one thread at a time; times are kept for a trace only."""
 
     def __init__(self, title: str, device: str, blocks: BlockNames, *, lane: int, is_traced: bool) -> None:
         self.nbytes = 0  #: Bytes of blocks that were read, in place or over the link
@@ -134,7 +134,7 @@ class Track:
         self._told.clear()
 
     def records(self, first: int) -> list[TraceRecord]:
-        """What was settled, its steps counted from ``first`` on."""
+        """Trace records of the settled steps, counted from ``first`` on."""
         return [
             record._replace(step=first + record.step, after=tuple((device, first + step) for device, step in record.after))
             for record in self._records
@@ -151,7 +151,7 @@ class Pass:
         self.tracks: list[Track] = []
 
     def track(self, device: str, blocks: BlockNames) -> Track:
-        """What ``device`` will do with the blocks of a matrix."""
+        """Track of ``device`` for the blocks of a matrix."""
         self.tracks.append(Track(self.title, device, blocks, lane=self.lane, is_traced=self.is_traced))
         return self.tracks[-1]
 
@@ -166,7 +166,7 @@ class Pass:
 
 
 class PassTotals(NamedTuple):
-    """What all passes of one kind did.
+    """Totals of all passes of one kind.
 
     Parameters
     ----------

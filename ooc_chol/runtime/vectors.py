@@ -16,14 +16,7 @@ from ooc_chol.interfaces import AbstractStream, AbstractTier, AnyDevice, ArraySp
 class Columns(AbstractTier):
     """Some columns of a host array as blocks of rows: block ``(b, 0)`` has rows ``b height`` and so on.
 
-    Parameters
-    ----------
-    x : (n, m) array
-        Rows of adjacent entries, of a type in which matrices are factored.
-    columns : slice
-        The columns of ``x`` that the blocks show.
-    height : int
-        Rows of a block.
+    Shapes: ``x`` (n, m).
     """
 
     name = "columns"
@@ -60,7 +53,7 @@ class Columns(AbstractTier):
 
 
 def vector_arrays(shape: tuple[int, ...], count: int, fmt: PrecisionFormat = FP64) -> tuple[ArraySpec, ...]:
-    """What :meth:`~ooc_chol.interfaces.AbstractDevice.allocate` takes for ``count`` arrays of one shape and format."""
+    """Arguments of :meth:`~ooc_chol.interfaces.AbstractDevice.allocate` for ``count`` arrays of one shape and format."""
     return (ArraySpec(fmt.dtype, shape),) * count
 
 

@@ -1,4 +1,4 @@
-"""What a run did, operation by operation: records, numbers, a text summary and a Perfetto trace."""
+"""Trace of a run, operation by operation: records, numbers, a text summary and a Perfetto trace."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What a person reads, such as ``"wait for fetch (3, 1)"``."""
+        """Label for a person, such as ``"wait for fetch (3, 1)"``."""
         if self.producer is None:
             return "idle"
         place = "" if self.producer.device == self.device else f" on {self.producer.device}"

@@ -29,7 +29,7 @@ class _DamagedError(Exception):
 
 
 class Contents(NamedTuple):
-    """What a file holds, as :class:`ooc_chol.Trace` takes it; times are nanoseconds from the start."""
+    """Content of a file, as :class:`ooc_chol.Trace` takes it; times are nanoseconds from the start."""
 
     records: tuple[TraceRecord, ...]
     predicted: tuple[TraceRecord, ...]
@@ -84,7 +84,7 @@ class _Names:
         }
 
     def work_of(self, event: Any) -> str:
-        """What sort of work an event is, where that is told."""
+        """Sort of work of an event, where that is told."""
         return _WORK_OF_WORD.get(self.words.get(event.correlation_id_str_iid, ""), "")
 
 

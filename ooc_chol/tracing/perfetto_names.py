@@ -1,4 +1,4 @@
-"""What the tracks of a trace are called, for those that write and read them."""
+"""Names of the tracks of a trace, for those that write and read them."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def decompressed(content: bytes) -> bytes:
 
 
 class StreamRole(NamedTuple):
-    """What a stream is to its device; whoever made the program says it.
+    """Role of a stream on its device, named by whoever made the program.
 
     Parameters
     ----------
@@ -128,13 +128,7 @@ class TraceRecord(NamedTuple):
 
 @final
 class LazyRecords(Sequence[TraceRecord]):
-    """Records that are made when somebody looks at them: a run has one for each step, and few ask.
-
-    Parameters
-    ----------
-    make : callable
-        Makes all of them; called once.
-    """
+    """Records that are made when somebody looks at them: a run has one for each step, and few ask."""
 
     def __init__(self, make: Callable[[], Iterable[TraceRecord]]) -> None:
         self._make: Callable[[], Iterable[TraceRecord]] | None = make

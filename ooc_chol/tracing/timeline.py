@@ -14,24 +14,13 @@ Step: TypeAlias = tuple[str, int]
 
 @dataclass(frozen=True)
 class Timeline:
-    """Records sorted by stream and time, checked, with overlaps inside a stream removed.
+    """Records sorted by stream and time, checked, with overlaps inside a stream removed."""
 
-    Parameters
-    ----------
-    streams : dict from (device, stream) to list of TraceRecord
-        Operations of each stream by time; devices by number, streams by the places that their roles tell.
-    by_step : dict from (device, step) to TraceRecord
-        The same records, by device and step.
-    position : dict from (device, step) to int
-        Place of a record in the list of its stream.
-    start_ns, end_ns : int
-        First start and last end; both 0 without records.
-    """
-
+    #: Operations of each stream by time; devices by number, streams by the places that their roles tell
     streams: dict[StreamKey, list[TraceRecord]]
-    by_step: dict[Step, TraceRecord]
-    position: dict[Step, int]
-    start_ns: int
+    by_step: dict[Step, TraceRecord]  #: The same records, by device and step
+    position: dict[Step, int]  #: Place of a record in the list of its stream
+    start_ns: int  #: First start and last end; both 0 without records
     end_ns: int
 
     @property

@@ -34,20 +34,7 @@ _IDLE_SECONDS = 30.0
 
 
 def viewer_link(file_url: str = "", *, viewer: str = VIEWER) -> str:
-    """The address of the viewer with a trace in it, its tracks open.
-
-    Parameters
-    ----------
-    file_url : str
-        Where the viewer finds the trace; without it the link is for one that is dropped on the page.
-    viewer : str
-        Where the viewer is: scheme, host and port.
-
-    Returns
-    -------
-    str
-        A link for a browser.
-    """
+    """The address of the viewer with a trace in it, its tracks open."""
     commands = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [_OPENED, "name"]}]
     words = {"url": file_url} if file_url else {}
     words["startupCommands"] = json.dumps(commands, separators=(",", ":"))
@@ -57,21 +44,7 @@ def viewer_link(file_url: str = "", *, viewer: str = VIEWER) -> str:
 def show(content: bytes, name: str, *, browser: bool = True, tell: Callable[[str], None] | None = None) -> None:
     """Serve a trace to the viewer, open a browser there, and return once the trace was fetched.
 
-    Parameters
-    ----------
-    content : bytes
-        The trace as a file holds it.
-    name : str
-        What the viewer calls it.
-    browser : bool
-        Whether to open a browser, where there is one with a window.
-    tell : callable, optional
-        Gets the link and what to do with it, instead of the standard output.
-
-    Raises
-    ------
-    OSError
-        The port is taken, by another trace that is shown or by ``trace_processor``.
+    Raises ``OSError``: the port is taken, by another trace that is shown or by ``trace_processor``.
     """
     tell = tell or partial(print, flush=True)
     with served(content, name) as server:
@@ -154,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._end_headers()
 
     def _is_known(self) -> bool:
-        """Whether the request is for the file; it is answered here if it is not."""
+        """Tell whether the request is for the file; it is answered here if it is not."""
         if secrets.compare_digest(self.path.encode(), self.server.path.encode()):
             return True
         self.send_error(404)

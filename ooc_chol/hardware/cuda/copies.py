@@ -15,7 +15,7 @@ PEER_ALREADY_ENABLED = 704
 
 
 def has_adjacent_entries(view: NDArray[Any], dtype: np.dtype[Any]) -> bool:
-    """Whether ``view`` is made of rows of ``dtype``, one above the other, of adjacent entries."""
+    """Tell whether ``view`` is made of rows of ``dtype``, one above the other, of adjacent entries."""
     size = dtype.itemsize
     if view.dtype != dtype or view.strides[1] != size:
         return False

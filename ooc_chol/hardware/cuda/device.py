@@ -257,7 +257,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             self._on_host(cupy_stream, lambda: tier.written(index))
 
     def wrote(self, tier: AbstractTier, index: BlockIndex, event: AbstractEvent) -> bool:
-        """Whether the copy is complete: after an abort, only where the block lies in memory that is page-locked for a run."""
+        """Tell whether the copy is complete: after an abort, only where the block lies in memory page-locked for a run."""
         if not event.query():
             return False
         return not self._aborted or self._on_device(tier, index) is not None or self._stored_in_place(tier, index) is not None
@@ -286,7 +286,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
             event.stream.watch(callback)
 
     def failure(self) -> BaseException | None:
-        """What a host function raised: what was computed after it is void, its flags too."""
+        """Error that a host function raised: results computed after it are void, its flags too."""
         return self.error
 
     def abort(self) -> None:

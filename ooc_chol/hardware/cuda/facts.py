@@ -35,7 +35,7 @@ def memory_info(name: str) -> tuple[int, int]:
 
 @cache
 def _properties(number: int) -> Any:
-    """What the driver says of a device, which takes it milliseconds; creates no context."""
+    """Properties of a device by the driver, which takes it milliseconds; creates no context."""
     return _runtime.getDeviceProperties(number)
 
 
@@ -46,7 +46,7 @@ def model(name: str) -> str:
 
 
 def identity(name: str) -> str:
-    """What tells a device from all others of its machine, whatever its number in a process; creates no context.
+    """Identity of a device among all of its machine, whatever its number in a process; creates no context.
 
     Parts of one GPU have the bus number of the whole, and identifiers of their own.
     """
@@ -56,7 +56,7 @@ def identity(name: str) -> str:
 
 
 def gpu_facts(name: str) -> GpuFacts:
-    """What the driver says of a device; creates no context."""
+    """Facts of a device by the driver; creates no context."""
     properties = _properties(device_number(name))
     # The driver tells clocks in kHz and the bus in bits; memory moves two words a clock.
     memory = 2 * 1e3 * properties["memoryClockRate"] * properties["memoryBusWidth"] / 8

@@ -1,4 +1,4 @@
-"""What CUDA's driver and its libraries raise, by way of CuPy and nvmath."""
+"""Errors of CUDA's driver and its libraries, by way of CuPy and nvmath."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class CudaRegistrar(AbstractRegistrar):
 
 
 def _is_locked(address: int) -> bool:
-    """Whether the driver has the page of ``address`` page-locked."""
+    """Tell whether the driver has the page of ``address`` page-locked."""
     return bool(_runtime.pointerGetAttributes(address).type == _runtime.memoryTypeHost)
 
 
@@ -93,8 +93,6 @@ def _is_locked(address: int) -> bool:
 class LockedMemory:
     """Which bytes of tiers are page-locked, so that copies reach them in place.
 
-    Notes
-    -----
     A tier that is locked piece by piece is asked for each block, and copies wait for its piece. Of any other the driver is asked
     once: the memory behind its views is locked for the time of a pass, or is not. What a tier holds elsewhere, such as tiles of a
     store that were made FP64 later, is not.
@@ -106,7 +104,7 @@ class LockedMemory:
         self._is_stopped = False
 
     def holds(self, tier: AbstractTier, part: NDArray[Any]) -> bool:
-        """Whether ``part``, an array that ``tier`` shows, is page-locked; waits for its piece, but not once it is stopped."""
+        """Tell whether ``part``, an array that ``tier`` shows, is page-locked; waits for its piece, but not once stopped."""
         if tier not in self._lockings:
             self._lockings[tier] = tier.locking()
         locking = self._lockings[tier]

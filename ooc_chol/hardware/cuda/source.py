@@ -17,7 +17,7 @@ _runtime = cp.cuda.runtime
 
 
 class _Gatherer(NamedTuple):
-    """What prepares copies to one other GPU: a stream of the matrix's own GPU, and an event on it, recorded anew each time."""
+    """Copies to one other GPU: a stream of the matrix's own GPU, and an event on it, recorded anew each time."""
 
     stream: Any
     gathered: Any

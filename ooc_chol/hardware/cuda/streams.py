@@ -17,7 +17,7 @@ Callback: TypeAlias = Callable[[BaseException | None], None]
 
 
 class StreamOwner(Protocol):
-    """What streams and events need of their device."""
+    """Interface of a device to its streams and events."""
 
     error: BaseException | None
 
@@ -85,8 +85,6 @@ class CudaStream(AbstractStream):
     def watch(self, callback: Callback) -> None:
         """Call back once all that is enqueued by now is complete; its device is current.
 
-        Notes
-        -----
         Events of one stream complete in order, so that one thread serves them all. It sleeps on an event of its own: only such
         events wake a sleeper, and a stream has room for no more than 56 of them (:func:`timed_event`).
         """

@@ -68,7 +68,7 @@ def as_source(a: Any) -> AbstractSource:
 
 
 def converted(a: Any) -> NDArray[Any] | None:
-    """What is no array but makes one: a table by ``to_numpy``, nested lists and what has ``__array__`` as NumPy does.
+    """Convert an object that is no array but makes one: by ``to_numpy``, from nested lists, or by ``__array__`` as NumPy does.
 
     A copy in most cases; None for anything else.
     """

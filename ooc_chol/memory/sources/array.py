@@ -23,7 +23,7 @@ _BLOCK_ROWS, _BLOCK_COLUMNS, _PADDING = 256, 128, 8
 
 
 def has_whole_rows(a: NDArray[Any]) -> bool:
-    """Whether an array is made of rows of adjacent entries, one behind the other."""
+    """Tell whether an array is made of rows of adjacent entries, one behind the other."""
     return a.strides[1] == a.itemsize and (len(a) == 1 or a.strides[0] >= a.itemsize * a.shape[1])
 
 
@@ -149,7 +149,7 @@ class SliceSource(AbstractSource):
             return hdf5_chunks(self._a)
 
     def describe(self, row: int, col: int) -> str | None:
-        """Whether the entry is masked, or the object that stands there, where it is no real number."""
+        """Describe an entry that is masked or no real number; None for numbers."""
         block, masked = self._slice(range(row, row + 1), range(col, col + 1))
         if masked is not None:
             return "masked"

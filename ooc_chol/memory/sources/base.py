@@ -1,4 +1,4 @@
-"""What every source of A has in common: its order, its entries' width, and reading a rectangle of it."""
+"""Base of every source of A: its order, its entries' width, and reading a rectangle of it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class AbstractSource(ABC):
         return None
 
     def describe(self, row: int, col: int) -> str | None:
-        """What stands at an entry that was read as NaN without being a number, such as ``"masked"``; None for numbers."""
+        """Describe an entry that was read as NaN without being a number, such as ``"masked"``; None for numbers."""
         return None
 
     def check_unchanged(self) -> None:  # noqa: B027 - most sources cannot tell

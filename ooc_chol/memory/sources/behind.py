@@ -58,12 +58,12 @@ def _of_xarray(a: Any) -> Iterator[str]:
 
 
 def _of_wrapper(a: Any) -> Iterator[str]:
-    """What lies behind the array within an array, such as those in which xarray wraps what it reads later."""
+    """Files behind the array within an array, such as those in which xarray wraps what it reads later."""
     yield from files_behind(a.array if hasattr(a, "array") else a.get_array())
 
 
 def _of_graph(a: Any) -> Iterator[str]:
-    """What lies behind the arrays in the graph of a Dask array."""
+    """Files behind the arrays in the graph of a Dask array."""
     for node in dict(a.__dask_graph__()).values():
         held = getattr(node, "value", node)  # later versions wrap what is no task
         if hasattr(held, "shape") and not hasattr(held, "__dask_graph__"):

@@ -39,7 +39,7 @@ _ASKED_AT_ONCE, _ASKED_AHEAD = 32, 128
 
 
 class FileState(NamedTuple):
-    """What tells that a file is another one, or was written to. A change within one tick of its clock is not seen."""
+    """State that tells a file from another one, or from itself before a write within another tick of its clock."""
 
     device: int
     inode: int
@@ -79,7 +79,7 @@ class MatrixLayout:
 
     @property
     def is_row_major(self) -> bool:
-        """Whether the entries of a row are adjacent."""
+        """True if the entries of a row are adjacent."""
         return self.col_stride == self.dtype.itemsize
 
     def position(self, row: int, col: int) -> int:

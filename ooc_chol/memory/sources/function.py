@@ -20,17 +20,7 @@ from ooc_chol.process.threads import users_code
 
 @final
 class FunctionSource(AbstractSource):
-    """A matrix that is generated tile by tile, where it is needed; made by :func:`from_function`.
-
-    Attributes
-    ----------
-    n : int
-        Order of the matrix.
-    bytes_per_entry : int
-        0: nothing crosses the link to the device that generates the tile.
-    dtype : dtype
-        Type of the arrays that the function fills.
-    """
+    """A matrix that is generated tile by tile, where it is needed; made by :func:`from_function`."""
 
     name = "function"
     bytes_per_entry = 0
@@ -54,7 +44,7 @@ class FunctionSource(AbstractSource):
 
     @property
     def is_made_on_cuda(self) -> bool:
-        """Whether there is a function for CUDA devices of its own."""
+        """True if there is a function for CUDA devices of its own."""
         return self._cuda is not None
 
     def tile_function(self, *, on_host: bool) -> TileFunction:
@@ -64,10 +54,7 @@ class FunctionSource(AbstractSource):
     def function(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Call the tile function on the device that owns ``out``: what :meth:`AbstractDevice.generate` takes.
 
-        Raises
-        ------
-        TypeError
-            The function returned a tile of its own instead of filling ``out``, or fills arrays of another type.
+        Raises ``TypeError``: the function returned a tile of its own instead of filling ``out``, or fills arrays of another type.
         """
         if out.dtype != self.dtype:
             raise TypeError(

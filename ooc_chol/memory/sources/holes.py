@@ -29,14 +29,8 @@ class Hole(NamedTuple):
 def find_hole(source: AbstractSource) -> Hole | None:
     """An entry above the diagonal that is missing, and whose mirror is there and another number; None where none is found.
 
-    Raises
-    ------
-    TierError
-        Such an entry is below the diagonal, where A is read.
-
-    Notes
-    -----
-    Where both chunks are missing nothing is lost as far as anybody can tell: both have the fill value.
+    Where both chunks are missing nothing is lost as far as anybody can tell: both have the fill value. Raises ``TierError``: such
+    an entry is below the diagonal, where A is read.
     """
     grid = source.chunk_grid()
     if grid is None or grid.is_there.all():

@@ -1,4 +1,4 @@
-"""Whether a matrix is symmetric, as far as a small sample of both triangles tells."""
+"""Check of symmetry, by a small sample of both triangles of a matrix."""
 
 from __future__ import annotations
 

@@ -107,14 +107,7 @@ class ZarrSource(AbstractSource):
 def zarr_array(a: Any) -> Any:
     """The array of Zarr that ``a`` is or names, open for reading; None for anything else.
 
-    Raises
-    ------
-    MissingPackageError
-        ``a`` names one, and Zarr, or what reaches the URL, is not installed.
-    FileNotFoundError
-        There is nothing of that name.
-    ValueError
-        There is a group, which does not have one matrix.
+    Raises ``MissingPackageError``, ``FileNotFoundError`` and ``ValueError``.
     """
     zarr: Any = sys.modules.get("zarr")
     if zarr is not None and isinstance(a, getattr(zarr, "Array", ())):
@@ -206,7 +199,7 @@ def _keys_of(array: Any) -> set[str] | None:
 
 
 def _store(name: str) -> Any:
-    """What Zarr opens an array of that name from."""
+    """Store or path from which Zarr opens an array of that name."""
     if (path := local_path(name)) is not None:
         return path
     address = object_address(name.rstrip("/"))

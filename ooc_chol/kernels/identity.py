@@ -1,4 +1,4 @@
-"""What measured rates belong to."""
+"""Identity of the machine that measured rates belong to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ooc_chol.kernels.registry import kernel_facts, kind_of
 
 
 def machine_identity(devices: str | Sequence[str] = "host:0") -> str:
-    """What the rates belong to: model, library, kernels, number of devices; of the host its cores and the threads on a tile."""
+    """Identity of the rates' machine: model, library, kernels, number of devices; of the host its cores and threads on a tile."""
     names = as_names(devices)
     facts = kernel_facts(names)
     several = f" devices={len(names)}" if len(names) > 1 else ""

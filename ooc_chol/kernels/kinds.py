@@ -1,4 +1,4 @@
-"""What planning must know of the kernels of a kind of device, and making them: no device is needed for it."""
+"""Facts of the kernels of a kind of device for planning, and making them: no device is needed for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ooc_chol.tasks.tiling import TileGrid
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What the bits of a factor depend on, of its devices and their kernels, as text for the arithmetic key."""
+    """Facts on which the bits of a factor depend, of its devices and their kernels, as text for the arithmetic key."""
 
     model: str  #: Models of the GPUs, each once; ``"host"`` for the host, where the library says more
     library: str  #: Names and versions of the libraries, with the BLAS library's kernel architecture

@@ -1,4 +1,4 @@
-"""What kernels on panels take: types and shapes, checked when a call is enqueued."""
+"""Checks of types and shapes of kernels on panels, when a call is enqueued."""
 
 from __future__ import annotations
 

@@ -118,5 +118,5 @@ def dense_eigenpairs_bytes(name: str, n: int) -> int:
 
 
 def kernel_facts(names: Sequence[str], fmt: PrecisionFormat = FP64) -> KernelFacts:
-    """What the bits of a factor depend on when ``names``, all of one kind, make it; for the arithmetic key."""
+    """Facts on which the bits of a factor depend when ``names``, all of one kind, make it; for the arithmetic key."""
     return kind_of(names[0]).facts(names, fmt)

@@ -1,4 +1,4 @@
-"""What kernels of tensors take: types and shapes, checked when a call is enqueued."""
+"""Checks of types and shapes of kernels of tensors, when a call is enqueued."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _check_whole(name: str, given: Tile, dtype: np.dtype[Any], shape: tuple[int,
 
 
 def _is_adjacent(array: Tile) -> bool:
-    """Whether the entries of a row are next to each other, and its rows one after the other."""
+    """Tell whether the entries of a row are next to each other, and its rows one after the other."""
     size, strides, width = array.dtype.itemsize, array.strides, array.shape[-1]
     is_row = width <= 1 or strides[-1] == size
     return bool(is_row and (array.ndim < 2 or len(array) <= 1 or (strides[0] >= size * width and strides[0] % size == 0)))

@@ -30,18 +30,10 @@ _DEVIATIONS = 2.0
 
 @dataclass(frozen=True)
 class ErrorEstimate:
-    """Estimates of parts of ``||A - L L.T||_F / ||A||_F``, mostly from above.
+    """Estimates of parts of ``||A - L L.T||_F / ||A||_F``, mostly from above."""
 
-    Parameters
-    ----------
-    storage : float
-        The part that comes from rounding final tiles to their formats.
-    arithmetic : float
-        The part that comes from updates, solves and reading A in the formats in which products ran.
-    """
-
-    storage: float
-    arithmetic: float
+    storage: float  #: The part that comes from rounding final tiles to their formats
+    arithmetic: float  #: The part that comes from updates, solves and reading A in the formats in which products ran
 
     __repr__ = brief_repr
 

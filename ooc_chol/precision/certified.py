@@ -54,7 +54,7 @@ _LARGE_NORMS = 8
 
 @dataclass(frozen=True)
 class CertifiedBound:
-    """What ``||A - L L.T||_F / ||A||_F`` is at most.
+    """Upper bound of ``||A - L L.T||_F / ||A||_F``.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class CertifiedBound:
         return f"{self.total:.1e} ||A||_F ({self.measured:.1e} as {self.probes} random vectors on either side measure it)"
 
     def holds(self, threshold: float) -> bool:
-        """Whether the bound is at most ``threshold``; False for one that is no number.
+        """Tell whether the bound is at most ``threshold``; False for one that is no number.
 
         Parameters
         ----------
@@ -122,13 +122,7 @@ def fp64_bound(n: int, nb: int, moduli: int | None) -> CertifiedBound:
 
 @cache
 def safety_factor(probes: int, failure: float = FAILURE / (2 * MOST_CHECKS)) -> float:
-    """By how much the bound exceeds what is measured, the part of rounding aside: ``s / a``.
-
-    Examples
-    --------
-    >>> round(safety_factor(64), 2)
-    2.75
-    """
+    """By how much the bound exceeds what is measured, the part of rounding aside: ``s / a``."""
     half = probes / 2
     tried = (half * step / _TRIED for step in range(1, _TRIED))
     moments = ((p, lgamma(half - p) - p * log(2.0) - lgamma(half)) for p in tried)
@@ -137,13 +131,7 @@ def safety_factor(probes: int, failure: float = FAILURE / (2 * MOST_CHECKS)) -> 
 
 @cache
 def largest_share(probes: int, failure: float) -> float:
-    """The least t > 1 with ``(t exp(1 - t))**(probes / 2) <= failure``: ``||N V||_F**2`` exceeds ``t s ||N||_F**2`` no oftener.
-
-    Examples
-    --------
-    >>> round(largest_share(64, 1e-11), 2)
-    2.83
-    """
+    """Least t > 1 with ``(t exp(1 - t))**(probes / 2) <= failure``: ``||N V||_F**2`` exceeds ``t s ||N||_F**2`` no oftener."""
     goal, low, high = 2.0 * log(failure) / probes, 1.0, 2.0 - 4.0 * log(failure) / probes
     for _ in range(60):
         middle = (low + high) / 2

@@ -376,13 +376,7 @@ def measured_gap(visit: Visit, scales: Scales, bound_of_factor: float | None, fa
 
 
 def least_share(count: int, failure: float) -> float:
-    """The largest t < 1 with ``(t exp(1 - t))**(count / 2) <= failure``: a mean of so many squares of normals is seldom less.
-
-    Examples
-    --------
-    >>> round(least_share(128, 1e-16), 2)
-    0.27
-    """
+    """The largest t < 1 with ``(t exp(1 - t))**(count / 2) <= failure``: a mean of so many squares of normals is seldom less."""
     goal, low, high = 2.0 * log(failure) / count, 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2

@@ -61,7 +61,7 @@ class Escalation:
 
     @property
     def _cause(self) -> str:
-        """What was not good enough, in words."""
+        """Cause of the failure, in words."""
         if self.minor is not None:
             return f"minor {self.minor} failed"
         if self.bound is not None:
@@ -90,7 +90,7 @@ class Escalations(tuple[Escalation, ...]):
 
 @dataclass
 class EscalationState:
-    """What was tried already; :meth:`next` says what comes now."""
+    """Attempts so far; :meth:`next` says what comes now."""
 
     grid: TileGrid
     rows: set[int] = field(default_factory=set)  # that were computed again

@@ -51,14 +51,7 @@ def _root_of_minus_one(m: int) -> int | None:
 
 @dataclass(frozen=True)
 class ResidueBasis:
-    """The first ``count`` moduli and what follows from them.
-
-    Examples
-    --------
-    >>> basis = ResidueBasis(13)
-    >>> basis.moduli[:4], basis.bits, basis.exponent(1.0)
-    ((256, 255, 253, 251), 50, 50)
-    """
+    """The first ``count`` moduli and what follows from them."""
 
     count: int  #: Number of moduli, from 4 to 16; more moduli are more bits. 13 give 50 bits.
     #: Whether -1 is a square modulo each of them: for complex numbers, which then have two residues a modulus. 14 give 51 bits.

@@ -1,4 +1,4 @@
-"""What the planner knows of a matrix and of its factor: norms of tiles, and a sample of entries."""
+"""Norms of a matrix and of its factor for the planner: norms of tiles, and a sample of entries."""
 
 from __future__ import annotations
 
@@ -39,18 +39,10 @@ _DRAWN_ROWS, MANY_ENTRIES = 4096, 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Random vectors with which a matrix is multiplied from both sides to learn the norm of what is wrong with its factor.
+    """Random vectors with which a matrix is multiplied from both sides to learn the norm of what is wrong with its factor."""
 
-    Parameters
-    ----------
-    vectors : (n, 2 s) array
-        ``[U, V]``, independent standard normal entries times ``2**(power / 2)``.
-    power : int
-        Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish; even.
-    """
-
-    vectors: NDArray[np.float64]
-    power: int = 0
+    vectors: NDArray[np.float64]  #: (n, 2 s) ``[U, V]``, independent standard normal entries times ``2**(power / 2)``
+    power: int = 0  #: Not 0 where A is so large or small that its products with ordinary numbers overflow, or vanish; even
 
     @classmethod
     def of(cls, n: int, power: int = 0) -> Probes:
@@ -126,7 +118,7 @@ def sample_starts(grid: TileGrid, step: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class FactorNorms:
-    """What is known, or expected, of the tiles of L."""
+    """Norms of the tiles of L, measured or expected."""
 
     tiles: NDArray[np.float64]  #: Frobenius norm of each tile
     columns: NDArray[np.float64]  #: Largest 2-norm of a column of each tile
@@ -172,45 +164,24 @@ class FactorNorms:
 
 @dataclass(frozen=True, eq=False)
 class MatrixNorms:
-    """What the planner must know of A's entries.
+    """Norms of A's entries for the planner.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        How A is cut into the tiles that were measured.
-    tiles : (n_tiles,) array
-        Frobenius norm of each packed tile; of a diagonal tile, of the whole square.
-    traces, least, largest : (nt,) array
-        Sum, least and largest of the diagonal entries of each tile row.
-    seconds : float
-        Seconds that measuring took, A's tiles made or read included.
-    expected : FactorNorms or None
-        The norms that L's tiles are expected to have, by a sample of A; None where none was taken, or has no factor.
-    probes : Probes or None
-        Random vectors that A was multiplied with, for the certificate; None where none were asked for.
-    form : (s, s) array or None
-        ``U.T @ A @ V`` of these vectors.
-    diagonal : (n,) array or None
-        The diagonal of A.
-    pivot : float or None
-        What the small pivots are foreseen to be, as a share of their diagonal entries; None where no sample was taken.
-
-    Raises
-    ------
-    ValueError
-        The arrays are not as long as the grid has tiles and tile rows.
+    Raises ``ValueError``: the arrays are not as long as the grid has tiles and tile rows.
     """
 
-    grid: TileGrid
-    tiles: NDArray[np.float64]
-    traces: NDArray[np.float64]
+    grid: TileGrid  #: How A is cut into the tiles that were measured
+    tiles: NDArray[np.float64]  #: (n_tiles,) Frobenius norm of each packed tile; of a diagonal tile, of the whole square
+    traces: NDArray[np.float64]  #: (nt,) sum, least and largest of the diagonal entries of each tile row
     least: NDArray[np.float64]
     largest: NDArray[np.float64]
-    seconds: float = 0.0
+    seconds: float = 0.0  #: Seconds that measuring took, A's tiles made or read included
+    #: The norms that L's tiles are expected to have, by a sample of A; None where none was taken, or has no factor
     expected: FactorNorms | None = None
+    #: Random vectors that A was multiplied with, for the certificate; None where none were asked for
     probes: Probes | None = None
-    form: NDArray[np.float64] | None = None
-    diagonal: NDArray[np.float64] | None = None
+    form: NDArray[np.float64] | None = None  #: (s, s) ``U.T @ A @ V`` of these vectors
+    diagonal: NDArray[np.float64] | None = None  #: (n,) the diagonal of A
+    #: What the small pivots are foreseen to be, as a share of their diagonal entries; None where no sample was taken
     pivot: float | None = None
 
     __repr__ = brief_repr

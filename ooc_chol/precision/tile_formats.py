@@ -54,36 +54,18 @@ _COLOURS = {"fp64": "#0b2f5b", "fp32": "#2f77b8", "fp16": "#8ab8e0", "fp8": "#ee
 
 @dataclass(frozen=True, eq=False)
 class PrecisionMap:
-    """Formats of all tiles.
+    """Formats of all tiles."""
 
-    Parameters
-    ----------
-    grid : TileGrid
-        How the matrix is cut into the tiles that have formats.
-    threshold : float
-        Most error that storing may cause, relative to ``||A||_F``.
-    rule : str
-        What a format's error is taken to be, one of :data:`RULES`.
-    norms : MatrixNorms
-        Norms of A by tile and by row, from which the formats were chosen.
-    formats : tuple of PrecisionFormat
-        Storage format of each packed tile; diagonal tiles are FP64.
-    products : tuple of PrecisionFormat
-        Format in which each packed tile receives its updates where the device has one of its own: FP64 or FP32.
-    moduli : int
-        Moduli that suffice for products through residues.
-    within : float
-        What of the threshold all errors together may take: less where the certificate's rounding takes some, or where so much
-        noise would drown the pivots that are foreseen.
-    """
-
-    grid: TileGrid
-    threshold: float
-    rule: str
-    norms: MatrixNorms
-    formats: tuple[PrecisionFormat, ...]
+    grid: TileGrid  #: How the matrix is cut into the tiles that have formats
+    threshold: float  #: Most error that storing may cause, relative to ``||A||_F``
+    rule: str  #: What a format's error is taken to be, one of :data:`RULES`
+    norms: MatrixNorms  #: Norms of A by tile and by row, from which the formats were chosen
+    formats: tuple[PrecisionFormat, ...]  #: Storage format of each packed tile; diagonal tiles are FP64
+    #: Format in which each packed tile receives its updates where the device has one of its own: FP64 or FP32
     products: tuple[PrecisionFormat, ...]
-    moduli: int
+    moduli: int  #: Moduli that suffice for products through residues
+    #: What of the threshold all errors together may take: less where the certificate's rounding takes some, or where so much
+    #: noise would drown the pivots that are foreseen
     within: float
 
     __repr__ = brief_repr
@@ -136,8 +118,6 @@ class PrecisionMap:
     def estimate(self) -> float:
         """Expected error of storing, relative to ``||A||_F``.
 
-        Notes
-        -----
         ``sqrt(2 sum_ij (u_ij w_ij)**2) / (sqrt(3) ||A||_F)`` with the weights w of :class:`MatrixNorms`: rounding errors spread
         evenly up to u.
         """
@@ -153,7 +133,7 @@ class PrecisionMap:
 
     @property
     def is_fp64(self) -> bool:
-        """Whether nothing is narrow, neither tiles nor products."""
+        """True if nothing is narrow, neither tiles nor products."""
         return all(fmt is FP64 for fmt in (*self.formats, *self.products))
 
     def widened(self, tiles: Iterable[tuple[int, int]]) -> PrecisionMap:

@@ -31,7 +31,7 @@ class FinishingTasks:
         self._row_is_beside: dict[int, bool] = {}
 
     def takes(self, task: Task, counted: int) -> bool:
-        """Whether ``task``, the next one of the program, of so many flops, is the finish stream's."""
+        """Tell whether ``task``, the next one of the program, of so many flops, is the finish stream's."""
         panel = self._panel_of[task.j - self._first]
         if panel != self._panel:
             self._panel, self._flops, self._row_is_beside = panel, [0, 0], {}

@@ -10,13 +10,8 @@ def balanced_rows(nt: int, n_devices: int) -> tuple[int, ...]:
 
     Work of tile row m grows as m², so the heaviest rows are dealt out first. A deal of ``n_devices`` rows runs forwards or
     backwards by the parity of the ones in its binary number, which evens out what grows linearly over two deals, and
-    quadratically over four. In every panel each device has as many rows as any other, or one more. At 40 rows on four devices
-    the busiest has 0.4 % more than the mean; with every other deal reflected, 1.3 %.
-
-    Examples
-    --------
-    >>> balanced_rows(8, 2)
-    (0, 1, 1, 0, 1, 0, 0, 1)
+    quadratically over four. In every panel each device has as many rows as any other, or one more. At 40 rows on four devices the
+    busiest has 0.4 % more than the mean; with every other deal reflected, 1.3 %.
     """
     owners = [0] * nt
     for position in range(nt):
@@ -26,13 +21,7 @@ def balanced_rows(nt: int, n_devices: int) -> tuple[int, ...]:
 
 
 def window_rows(nt: int, window: Window, n_devices: int) -> tuple[int, ...]:
-    """Owner of each of ``nt`` tile rows where only those of ``window`` are made: they are dealt out, all others are device 0's.
-
-    Examples
-    --------
-    >>> window_rows(6, Window(range(4, 6), range(2, 4)), 2)
-    (0, 0, 0, 0, 0, 1)
-    """
+    """Owner of each of ``nt`` tile rows where only those of ``window`` are made: they are dealt out, others are device 0's."""
     dealt = balanced_rows(len(window.rows), n_devices)
     return (0,) * window.rows.start + dealt + (0,) * (nt - window.rows.stop)
 

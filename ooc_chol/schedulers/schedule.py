@@ -21,7 +21,7 @@ Work = TypeVar("Work")
 
 @dataclass(frozen=True)
 class Schedule(Generic[Work]):
-    """What each device does, in order."""
+    """Tasks of each device, in order."""
 
     grid: TileGrid
     tasks: tuple[tuple[Work, ...], ...]  #: Work of each device in order

@@ -1,1 +1,1 @@
-"""What is to be done, as data: tiles of a grid, and the tile tasks of a factorization."""
+"""Work as data: tiles of a grid, and the tile tasks of a factorization."""

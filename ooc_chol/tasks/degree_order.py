@@ -27,25 +27,7 @@ class Deal(NamedTuple):
 
 
 def deals(n: int, chunk_rows: int = CHUNK_ROWS, stripes: int = STRIPES) -> Iterator[Deal]:
-    """How vertices in the order of their degrees are dealt to stripes: one at a time to each that has room left.
-
-    Parameters
-    ----------
-    n : int
-        Vertices.
-    chunk_rows, stripes : int
-        Rows of a chunk, and most stripes.
-
-    Yields
-    ------
-    Deal
-        Together they have each rank and each number once.
-
-    Examples
-    --------
-    >>> [(deal.ranks, deal.numbers) for deal in deals(7, chunk_rows=4)]
-    [(slice(0, 6, 2), slice(0, 3, 1)), (slice(1, 6, 2), slice(4, 7, 1)), (slice(6, 7, 1), slice(3, 4, 1))]
-    """
+    """How vertices in the order of their degrees are dealt to stripes: one at a time to each that has room left."""
     n_chunks = -(-n // chunk_rows)
     count = max(1, min(stripes, n_chunks))
     ends = [*(n_chunks * number // count * chunk_rows for number in range(count)), n]
@@ -72,14 +54,7 @@ def _spread(count: int) -> list[int]:
 def dealt(by_degree: Any, out: Any, chunk_rows: int = CHUNK_ROWS, stripes: int = STRIPES) -> None:
     """Deal vertices to stripes: ``out[number]`` becomes the vertex that has that number.
 
-    Parameters
-    ----------
-    by_degree : (n,) array
-        Vertices in the order of their degrees, of NumPy or CuPy.
-    out : (n,) array
-        Of the same library.
-    chunk_rows, stripes : int
-        Rows of a chunk, and most stripes.
+    Shapes: ``by_degree`` (n,), ``out`` (n,).
     """
     for deal in deals(len(by_degree), chunk_rows, stripes):
         out[deal.numbers] = by_degree[deal.ranks]

@@ -1,4 +1,4 @@
-"""What a step of a program can do: operations on places of a device, their kinds, streams and links.
+"""Operations of a program's steps on places of a device, their kinds, streams and links.
 
 An operation says *what*, on which slots; a step of a program adds *when*: its stream, what it waits on, its bytes and flops.
 """
@@ -12,7 +12,7 @@ from ooc_chol.interfaces import BlockKey
 
 
 class StepKind(IntEnum):
-    """What a step does, by the part of a device that does it."""
+    """Kind of a step, by the part of a device that performs it."""
 
     FETCH = 0  #: tier -> device over a link
     GENERATE = 1  #: a tile function fills the tile on the device
@@ -69,7 +69,7 @@ class FileLink(IntEnum):
 
 
 class Pool(IntEnum):
-    """What the slots of a device's memory are for, by the kind of block that they hold."""
+    """Purpose of the slots of a device's memory, by the kind of block that they hold."""
 
     TILE = 0  #: tiles of A that become tiles of L, and tiles of L that kernels read
     TRANSIT = 1  #: FP64 tiles of L between the store and their conversion
@@ -106,7 +106,7 @@ class Potrf(NamedTuple):
 
 
 class Invert(NamedTuple):
-    """What TRSM needs of the diagonal tile in ``place``, kept as number ``slot``."""
+    """Preparation of the diagonal tile in ``place`` for TRSM, kept as number ``slot``."""
 
     place: Place
     slot: int

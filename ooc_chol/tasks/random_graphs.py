@@ -25,13 +25,7 @@ _WORD = (1 << 64) - 1
 
 
 def mix(x: int) -> int:
-    """SplitMix64's bijection of 64 bits.
-
-    Examples
-    --------
-    >>> hex(mix(GOLDEN))
-    '0xe220a8397b1dcdaf'
-    """
+    """SplitMix64's bijection of 64 bits."""
     x ^= x >> SHIFTS[0]
     x = x * MULTIPLIERS[0] & _WORD
     x ^= x >> SHIFTS[1]
@@ -41,27 +35,14 @@ def mix(x: int) -> int:
 
 @dataclass(frozen=True)
 class EdgeDraw:
-    """All that decides the edges of a random graph.
+    """All that decides the edges of a random graph."""
 
-    Parameters
-    ----------
-    scale : int
-        There are ``2**scale`` vertices, 1 to :data:`LARGEST_SCALE`.
-    n_edges : int
-        Edges that are drawn, loops and duplicates included.
-    seed : int
-        Of 64 bits.
-    thresholds : (int, int, int) or None
-        Of R-MAT: draws below the first fall into quadrant (0, 0), then (0, 1), then (1, 0), all others (1, 1). None: uniform.
-    directed : bool
-        Whether an edge is the entry (u, v) alone, and not (v, u) too.
-    """
-
-    scale: int
-    n_edges: int
+    scale: int  #: There are ``2**scale`` vertices, 1 to :data:`LARGEST_SCALE`
+    n_edges: int  #: Edges that are drawn, loops and duplicates included
     seed: int
+    #: Of R-MAT: draws below the first fall into quadrant (0, 0), then (0, 1), then (1, 0), all others (1, 1). None: uniform.
     thresholds: tuple[int, int, int] | None
-    directed: bool
+    directed: bool  #: Whether an edge is the entry (u, v) alone, and not (v, u) too
 
     @property
     def n_vertices(self) -> int:
@@ -80,7 +61,7 @@ class EdgeDraw:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """What each round of relabelling adds, of 32 bits."""
+        """Offsets that each round of relabelling adds, of 32 bits."""
         return tuple(mix(self.seed + (2 + number) * GOLDEN & _WORD) >> 32 for number in range(len(ROUNDS)))
 
     @property

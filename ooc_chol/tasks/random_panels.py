@@ -19,37 +19,14 @@ _WORD = (1 << 64) - 1
 
 
 def panel_key(seed: int) -> int:
-    """Where the words of a panel begin.
-
-    Examples
-    --------
-    >>> hex(panel_key(0))
-    '0xe220a8397b1dcdaf'
-    """
+    """Where the words of a panel begin."""
     return mix(((seed & _WORD) + GOLDEN) & _WORD)
 
 
 def random_rows(seed: int, first_row: int, rows: int, columns: int) -> NDArray[np.float64]:
     """Some rows of a random panel.
 
-    Parameters
-    ----------
-    seed : int
-        Of which the lowest 64 bits count.
-    first_row : int
-        Row of the matrix at which they begin.
-    rows, columns : int
-        How many; columns begin at the panel's first.
-
-    Returns
-    -------
-    (rows, columns) array
-        Multiples of 2**-23 in [-1, 1).
-
-    Examples
-    --------
-    >>> random_rows(1, 0, 2, 1).ravel().tolist() == [float(random_rows(1, i, 1, 8)[0, 0]) for i in (0, 1)]
-    True
+    Returns (rows, columns): multiples of 2**-23 in [-1, 1).
     """
     row = np.arange(first_row, first_row + rows, dtype=np.uint64)[:, None]
     entries = row * np.uint64(ROW_WORDS) + np.arange(1, columns + 1, dtype=np.uint64)

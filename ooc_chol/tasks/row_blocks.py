@@ -73,7 +73,7 @@ class BlockParts(NamedTuple):
 
 
 class RowBlock(NamedTuple):
-    """What is known of one block without its bytes."""
+    """Facts of one block without its bytes."""
 
     first_row: int
     n_rows: int
@@ -125,21 +125,11 @@ def _aligned(nbytes: int) -> int:
 
 @dataclass(frozen=True)
 class RowBlocks:
-    """All blocks of a matrix, in the order of their rows.
+    """All blocks of a matrix, in the order of their rows."""
 
-    Parameters
-    ----------
-    shape : (int, int)
-        Rows and columns of the matrix.
-    blocks : sequence of RowBlock
-        They cover all rows, each row once; a matrix without rows has none.
-    chunk_rows : int
-        No block that holds part of a chunk of so many rows holds anything of another chunk.
-    """
-
-    shape: tuple[int, int]
-    blocks: Sequence[RowBlock]
-    chunk_rows: int = CHUNK_ROWS
+    shape: tuple[int, int]  #: Rows and columns of the matrix
+    blocks: Sequence[RowBlock]  #: They cover all rows, each row once; a matrix without rows has none
+    chunk_rows: int = CHUNK_ROWS  #: No block that holds part of a chunk of so many rows holds anything of another chunk
 
     __repr__ = brief_repr
 

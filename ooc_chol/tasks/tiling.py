@@ -21,27 +21,11 @@ class TileIndex(NamedTuple):
 class TileGrid:
     """The lower triangle of an ``(n, n)`` matrix cut into tiles of order ``nb``; the last tile row may be short.
 
-    Parameters
-    ----------
-    n : int
-        Order of the matrix; that of order 0 has no tiles.
-    nb : int
-        Order of a tile, at least 1. May exceed ``n``: then there is one tile.
-
-    Raises
-    ------
-    ValueError
-        ``n`` is negative, or ``nb`` smaller than 1.
-
-    Examples
-    --------
-    >>> grid = TileGrid(n=10, nb=4)
-    >>> grid.nt, grid.shape(2, 0), grid.n_tiles
-    (3, (2, 4), 6)
+    Raises ``ValueError``: ``n`` is negative, or ``nb`` smaller than 1.
     """
 
-    n: int
-    nb: int
+    n: int  #: Order of the matrix; that of order 0 has no tiles
+    nb: int  #: Order of a tile, at least 1. May exceed ``n``: then there is one tile.
 
     def __post_init__(self) -> None:
         if self.n < 0:

@@ -19,7 +19,7 @@ class Window(NamedTuple):
 
     @property
     def has_diagonal(self) -> bool:
-        """Whether the window makes the diagonal tiles of its columns, too."""
+        """True if the window makes the diagonal tiles of its columns, too."""
         return self.rows.start == self.columns.start
 
     @property
@@ -55,25 +55,13 @@ class Window(NamedTuple):
         return left if self.has_diagonal else left + len(self.columns) * (len(self.columns) + 1) // 2
 
     def needs(self) -> frozenset[Index]:
-        """Tiles of L that must be final before: those left of it in its rows, and all of its columns' own rows up to it.
-
-        Examples
-        --------
-        >>> sorted(Window(range(2, 3), range(1, 2)).needs())
-        [(1, 0), (1, 1), (2, 0)]
-        """
+        """Tiles of L that must be final before: those left of it in its rows, and all of its columns' own rows up to it."""
         own = range(self.columns.start, self.columns.stop)
         left = {(i, j) for i in {*self.rows, *own} for j in range(self.columns.start)}
         return frozenset(left if self.has_diagonal else left | {(i, j) for i in own for j in range(self.columns.start, i + 1)})
 
     def task_counts(self) -> dict[str, int]:
-        """How many tasks of each kind make its tiles final.
-
-        Examples
-        --------
-        >>> Window(range(1, 3), range(1, 3)).task_counts()
-        {'POTRF': 2, 'TRSM': 1, 'SYRK': 3, 'GEMM': 1}
-        """
+        """How many tasks of each kind make its tiles final."""
         updates = [0, 0]  # of tiles on the diagonal and below it
         for i, j in self.tiles():
             updates[i > j] += j
@@ -93,11 +81,5 @@ class Window(NamedTuple):
 
 
 def whole_triangle(nt: int) -> Window:
-    """The window of all tiles of ``nt`` tile rows.
-
-    Examples
-    --------
-    >>> whole_triangle(3).n_tiles
-    6
-    """
+    """The window of all tiles of ``nt`` tile rows."""
     return Window(range(nt), range(nt))

@@ -13,30 +13,11 @@ from ooc_chol.tasks.row_blocks import GROUP_ENTRIES, GROUP_ROWS, SEGMENT_ENTRIES
 
 
 def work_groups(starts: NDArray[np.uint32]) -> tuple[NDArray[np.uint32], int]:
-    """Where each work group of a block begins, and how many of them are segments of long rows.
+    """Row and entry at which each work group of a block begins, (n_groups + 1, 2), and how many are segments of long rows.
 
-    Parameters
-    ----------
-    starts : (n_rows + 1,) uint32
-        Entries of the block before each row, ascending.
-
-    Returns
-    -------
-    groups : (n_groups + 1, 2) uint32
-        Row and entry of the block at which each group begins; the last pair stands behind all.
-    n_segments : int
-        Groups that are segments of rows of more than ``GROUP_ENTRIES`` entries.
-
-    Notes
-    -----
-    Rows are taken into a group for as long as they fit. A loop of the interpreter does so, by one bisection a group, which has
-    about 2,000 entries or rows.
-
-    Examples
-    --------
-    >>> groups, n_segments = work_groups(np.array([0, 2000, 2048, 2050, 7050, 7050], np.uint32))
-    >>> groups.tolist(), n_segments
-    ([[0, 0], [2, 2048], [3, 2050], [3, 6146], [4, 7050], [5, 7050]], 2)
+    ``starts`` (n_rows + 1,) are the entries of the block before each row, ascending; the last pair stands behind all. Rows are
+    taken into a group for as long as they fit. A loop of the interpreter does so, by one bisection a group, which has about 2,000
+    entries or rows.
     """
     n_rows = len(starts) - 1
     counts = np.diff(starts)

@@ -38,8 +38,6 @@ def whole_bytes(n: int, itemsize: int = 8) -> int:
 def k_segments(k0: int, length: int) -> list[tuple[int, int]]:
     """First columns, counted from ``k0``, and lengths of the segments of a product.
 
-    Examples
-    --------
     >>> k_segments(0, 600), k_segments(4096, 4096)
     ([(0, 512), (512, 88)], [(0, 4096)])
     """

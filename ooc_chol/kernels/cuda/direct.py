@@ -59,7 +59,7 @@ def _missing() -> str:
 
 
 def has_cudss() -> bool:
-    """Whether cuDSS is installed."""
+    """Tell whether cuDSS is installed."""
     return not _missing()
 
 
@@ -89,13 +89,6 @@ class _Planned(NamedTuple):
 class CudssPlans:
     """Solvers whose factors nobody needs any more, the last few; their plans serve the next values of their patterns.
 
-    Parameters
-    ----------
-    keep : int
-        Solvers that are kept, with their memory on the device.
-
-    Notes
-    -----
     Solvers come back from finalizers, which may run in the middle of anything: nothing here is locked, and a deque alone changes.
     """
 
@@ -136,31 +129,6 @@ class CudssPlans:
 class CudssSolver:
     """cuDSS's factors of one matrix, in float64, whose solutions are the same to the bit in every run.
 
-    Parameters
-    ----------
-    a : Csr
-        The matrix; where ``assume`` says that it is symmetric, its lower triangle.
-    transposed : callable
-        Gives the transpose of a matrix that is not symmetric, as Csr, when it is first solved with: cuDSS 0.8 solves with the
-        matrix alone, so that the transpose is factored, too.
-    full : Csr
-        The whole matrix, with which the factors are tried out.
-    assume : {None, "symmetric", "spd"}
-        What is known of it.
-    times : callable
-        Gives the product with a float64 vector, ``times(x, trans)``, its sums in the same order in every run.
-    plans : CudssPlans
-        Where plans come from and go to, of symmetric matrices: those of others depend on their values, too.
-    key : hashable
-        Names the pattern, what is known of it, and the device.
-
-    Attributes
-    ----------
-    trouble : str
-        Why the factors are not good, from a solution that was tried out; empty where they are.
-
-    Notes
-    -----
     In its deterministic mode cuDSS 0.8 takes one right-hand side, and refines none: its analysis answers ``NOT_SUPPORTED`` where
     there are more, or where it is told to refine. So right-hand sides are solved for one after the other and refined here, two
     steps each, by which a solution takes three solves with the factors and two products with the matrix.
@@ -263,14 +231,14 @@ class CudssSolver:
 
     @staticmethod
     def _refusals() -> type[Exception]:
-        """What cuDSS's own errors are."""
+        """Class of cuDSS's own errors."""
         from nvmath.bindings import cudss
 
         found: type[Exception] = cudss.cuDSSError
         return found
 
     def _tried(self, matrix: Any) -> str:
-        """What is wrong with a solution, in words."""
+        """Problem with the factors, found by a trial solution, in words; empty where there is none."""
         b = cp.asarray(np.random.default_rng(_SEED).uniform(-1.0, 1.0, self._n))
         x = self.solve(b, False)
         norm = float(abs(matrix).sum(axis=1).max())
@@ -288,7 +256,7 @@ class CudssSolver:
 
 
 def _once(solver: Any, b: Any) -> Any:
-    """What the factors alone give for one right-hand side."""
+    """Solution by the factors alone for one right-hand side."""
     solver.reset_operands(b=b)
     return solver.solve()
 

@@ -22,26 +22,9 @@ _TOLERANCE, _MOST_SWEEPS = 2.0**-48, 100
 class BatchedEigenpairs:
     """Eigenpairs of float64 matrices of one order, by one of cuSOLVER's routines, in a workspace that is given.
 
-    Parameters
-    ----------
-    order : int
-        Order of the matrices.
-    most : int
-        Most matrices that anybody asks for at once.
-    routine : {"syevj", "xsyev"}
-        Jacobi's method, or the 64-bit routine.
-    workspace, nbytes : int
-        Address on the device that is current, and bytes there.
-
-    Raises
-    ------
-    BudgetError
-        The routine wants more than ``nbytes`` for a single matrix.
-
-    Notes
-    -----
     A batch for which the routine wants more is computed in parts, halved until they fit: their size depends on the order, on
-    ``most`` and on the version of cuSOLVER alone.
+    ``most`` and on the version of cuSOLVER alone. Raises ``BudgetError``: the routine wants more than ``nbytes`` for a single
+    matrix.
     """
 
     def __init__(self, order: int, most: int, routine: EigenRoutine, workspace: int, nbytes: int) -> None:

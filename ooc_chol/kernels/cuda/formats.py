@@ -80,10 +80,8 @@ class CudaNorms(AbstractTileNorms):
 class FormatKernels:
     """The kernels of ``formats.cu``, loaded for the current device.
 
-    Notes
-    -----
-    All are bound by memory. An entry of 8 bytes is read to find the largest, read and written to be rounded, and read and
-    written once more in ``itemsize`` bytes on its way to the host.
+    All are bound by memory. An entry of 8 bytes is read to find the largest, read and written to be rounded, and read and written
+    once more in ``itemsize`` bytes on its way to the host.
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from ooc_chol.kernels import cuda as sizes
 
 
 class CudaStreamLike(Protocol):
-    """What the kernels need of a stream of a CUDA device."""
+    """Stream of a CUDA device, as far as the kernels use it."""
 
     stream: Any
 

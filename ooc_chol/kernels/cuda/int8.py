@@ -161,7 +161,7 @@ def layout_of(rows: int, cols: int, stride: int, dtype: int, *, planes: int = 1,
 
 
 def _kernel(algorithm: int) -> Kernel:
-    """What cuBLASLt tells of a kernel."""
+    """Facts of a kernel by cuBLASLt."""
     return Kernel(_configured(algorithm, "TILE_ID"), _configured(algorithm, "CLUSTER_SHAPE_ID"))
 
 

@@ -18,7 +18,7 @@ _LEAST_ROWS = 1024
 
 
 class Kernel(NamedTuple):
-    """What tells one of cuBLASLt's kernels from others, in its own numbers."""
+    """Identity of one of cuBLASLt's kernels, in its own numbers."""
 
     tile: int  #: Tile of a thread block: 20 is 128 x 128, 23 is 128 x 256 and 24 is 256 x 128
     cluster: int | None  #: Thread blocks of a cluster: 3 is 2 x 1 and 5 is 1 x 2; as a wish, None is any
@@ -31,13 +31,7 @@ _OF_A_BATCH = ((6144, (Kernel(23, None),)), (3072, (Kernel(20, None),)))
 
 
 def planes_in_a_call(planes: int, cols: int, inner: int) -> int:
-    """Planes that one call multiplies: one where products are large, else all.
-
-    Examples
-    --------
-    >>> planes_in_a_call(13, 8192, 32768), planes_in_a_call(13, 8192, 2048)
-    (1, 13)
-    """
+    """Planes that one call multiplies: one where products are large, else all."""
     return 1 if cols >= _LEAST_COLUMNS and inner >= _LEAST_K else planes
 
 
@@ -51,14 +45,7 @@ def wished(planes: int, rows: int, inner: int) -> tuple[Kernel, ...]:
 
 
 def choose(offered: Sequence[Kernel], wishes: Sequence[Kernel]) -> int:
-    """Index of the first kernel offered that fulfils the first wish that any fulfils; 0, the library's favourite, if none does.
-
-    Examples
-    --------
-    >>> offered = [Kernel(24, 5), Kernel(20, 4), Kernel(24, 3)]
-    >>> choose(offered, [Kernel(24, 3)]), choose(offered, [Kernel(23, None), Kernel(20, None)]), choose(offered, [])
-    (2, 1, 0)
-    """
+    """Index of the first kernel offered that fulfils the first wish that any fulfils; 0, the library's choice, if none does."""
     for tile, cluster in wishes:
         for at, kernel in enumerate(offered):
             if kernel.tile == tile and cluster in (None, kernel.cluster):

@@ -11,25 +11,7 @@ _OPTIONS = ("--std=c++17",)
 
 
 def code(*names: str, **defines: float | str) -> str:
-    """Read files of CUDA C, each of which may use those before it, behind macros.
-
-    Parameters
-    ----------
-    *names : str
-        Files of this folder, such as ``"tiles.cu"``.
-    **defines : number or str
-        Macros that stand in front: ``BLOCK=64`` is ``#define BLOCK 64``; strings as they are.
-
-    Returns
-    -------
-    str
-        The text.
-
-    Examples
-    --------
-    >>> code("solves.cu", THREADS=256, REAL="float").splitlines()[:2]
-    ['#define THREADS 256', '#define REAL float']
-    """
+    """Read files of CUDA C, each of which may use those before it, behind macros."""
     macros = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     texts = [_text(name) for name in names]
     return "\n".join([macros, *texts] if macros else texts)
@@ -41,20 +23,7 @@ def _text(name: str) -> str:
 
 
 def load(*names: str, options: tuple[str, ...] = (), **defines: float | str) -> Any:
-    """Compile files of CUDA C for the current device, or find what was compiled for it before.
-
-    Parameters
-    ----------
-    *names, **defines
-        As for :func:`code`.
-    options : tuple of str
-        Options of the compiler beside the standard of C++.
-
-    Returns
-    -------
-    cupy.RawModule
-        One for a device, files, macros and options; CuPy keeps what it compiles on disk.
-    """
+    """Compile files of CUDA C for the current device, or find what was compiled for it before."""
     return compiled(code(*names, **defines), *options)
 
 

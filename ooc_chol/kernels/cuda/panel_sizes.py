@@ -25,7 +25,7 @@ _C_TYPES = {"float32": "float", "float64": "double"}
 
 
 class DeviceFacts(NamedTuple):
-    """What launches depend on."""
+    """Facts of a device on which launches depend."""
 
     capability: int  #: Ten times the compute capability
     processors: int  #: Multiprocessors

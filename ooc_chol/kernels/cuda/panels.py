@@ -34,18 +34,8 @@ _BLOCKS = 8
 class CudaPanelKernels(AbstractPanelKernels):
     """Kernels that take CuPy's arrays on the current CUDA device.
 
-    Parameters
-    ----------
-    precision : Precision
-        Of vectors and arithmetic. Where it computes in float64, basis and coefficients are multiplied by the tensor cores of
-        devices that have such (compute capability 8.0 and later), which is float64 arithmetic like any other.
-    block : int
-        Columns of a panel: 1, 2, 4 or 8.
-
-    Notes
-    -----
-    Kernels are compiled when they are first wanted, which takes a second or two, and kept on disk by CuPy; those of
-    ``combine`` for each number of columns of a warp, of which there are 9.
+    Kernels are compiled when they are first wanted, which takes a second or two, and kept on disk by CuPy; those of ``combine``
+    for each number of columns of a warp, of which there are 9.
     """
 
     chunk_rows = CHUNK_ROWS
@@ -208,7 +198,7 @@ def _facts() -> panel_sizes.DeviceFacts:
 
 @cache
 def _facts_of(device: int) -> panel_sizes.DeviceFacts:
-    """What the sizes of launches go by, of the current device."""
+    """Facts of a device on which the sizes of launches depend."""
     told = cp.cuda.runtime.getDeviceProperties(device)
     capability = 10 * told["major"] + told["minor"]
     return panel_sizes.DeviceFacts(capability, told["multiProcessorCount"], told["sharedMemPerBlockOptin"])

@@ -1,4 +1,4 @@
-"""What products of packed row blocks take of a CUDA device's memory; without CuPy, so that plans can be made anywhere."""
+"""Bytes of a CUDA device for products of packed row blocks; without CuPy, so that plans can be made anywhere."""
 
 from __future__ import annotations
 

@@ -25,17 +25,6 @@ _C_TYPES = {"int8": "signed char", "float32": "float", "float64": "double"}
 class CudaProductKernels(AbstractProductKernels):
     """Kernels that take CuPy's arrays, for CUDA devices.
 
-    Parameters
-    ----------
-    precision : Precision
-        Values of any kind are widened, in FFF rounded, as they are read.
-    columns : int
-        Most columns of all panels together, of which any one has up to 8.
-    most_segments : int
-        Most places for sums of segments of long rows in a block.
-
-    Notes
-    -----
     One launch a block. Kernels are compiled when a kind of values meets a width of panels for the first time, which takes about a
     second, and kept on disk by CuPy.
     """

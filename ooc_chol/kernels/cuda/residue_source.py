@@ -34,7 +34,7 @@ def source(basis: ResidueBasis, fmt: PrecisionFormat = FP64) -> str:
 
 
 def tables(basis: ResidueBasis) -> str:
-    """What the kernels take from their basis: macros, and ``__constant__`` tables by modulus."""
+    """Macros and ``__constant__`` tables by modulus, which the kernels take from their basis."""
     moduli = basis.moduli
     mantissa, power = basis.limit
     lines = [

@@ -106,7 +106,7 @@ def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[A
 
 
 def check_arguments(caller: str, arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """What a kernel takes by value or as pointers, Python's floats as float64; ``TypeError`` for anything else."""
+    """Check the arguments of a kernel; Python's floats become float64, anything but numbers and arrays is a ``TypeError``."""
     values: list[Any] = []
     for value in arguments:
         if isinstance(value, bool) or not isinstance(value, float | np.generic | np.ndarray):

@@ -86,7 +86,7 @@ def fill_parts(shape: TensorShape) -> dict[str, Part]:
 
 
 def threshold_parts(shape: TensorShape, svt: Svt) -> dict[str, Part]:
-    """What thresholds of a group work in."""
+    """Parts of the workspace in which thresholds of a group work."""
     s, d = group_slices(shape), shape.order
     slices, square = (s, shape.rows, shape.columns), (s, d, d)
     arrays: dict[str, tuple[tuple[int, ...], Any]] = {

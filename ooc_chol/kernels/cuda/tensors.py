@@ -28,24 +28,9 @@ _AS_IT_IS, _TRANSPOSED = 0, 1
 class CudaTensorKernels(AbstractTensorKernels):
     """Kernels that take CuPy's arrays, for CUDA devices.
 
-    Parameters
-    ----------
-    shape : TensorShape
-        Of the tensor and its transform.
-    precision : Precision
-        Of entries and arithmetic; Gram matrices and sums of squares are of float64 in all.
-    svt : {"auto", "gram64", "subspace"}
-        How singular values are found.
-
-    Raises
-    ------
-    ValueError
-        ``svt`` is "svd", which is the reference on the host.
-
-    Notes
-    -----
     In FDF panels are widened and multiplied in float64. cuBLAS and cuSOLVER have a handle each, which take memory beside the
-    workspace; so do, for a moment, the numbers of slices that take the full route.
+    workspace; so do, for a moment, the numbers of slices that take the full route. Raises ``ValueError``: ``svt`` is "svd", which
+    is the reference on the host.
     """
 
     def __init__(self, shape: TensorShape, precision: Precision, svt: Svt = "auto") -> None:
@@ -150,7 +135,7 @@ class CudaTensorKernels(AbstractTensorKernels):
                 cp.copyto(out, made[:, :width])
 
     def _is_packed(self, panel: Tile, stride: int) -> bool:
-        """Whether a panel lies as a packed one does."""
+        """Tell whether a panel lies as a packed one does."""
         is_typed = panel.dtype == self.precision.compute and panel.shape[1] == stride
         return bool(is_typed and panel.flags.c_contiguous and _at(panel) % tensor_sizes.ALIGNMENT == 0)
 

@@ -31,19 +31,7 @@ _FAILED = 1
 
 
 class CudaThresholds:
-    """Gram matrices, eigenpairs and products of one group at a time, in arrays of the workspace.
-
-    Parameters
-    ----------
-    shape, precision, svt
-        As of the kernels.
-    parts : dict
-        Arrays of ``tensor_sizes.threshold_parts`` on the device.
-    products : BatchedProducts
-        cuBLAS.
-    module : cupy.RawModule
-        The kernels of ``tensors.cu``.
-    """
+    """Gram matrices, eigenpairs and products of one group at a time, in arrays of the workspace."""
 
     def __init__(
         self,
@@ -190,7 +178,7 @@ class CudaThresholds:
         self._launch("orthonormalize", stream, len(v), (_at(v), *self._sizes))
 
     def _rayleigh_ritz(self, stream: AbstractStream, gram: Tile, v: Tile, h: Tile) -> None:
-        """Of orthonormal rows: ascending values ``found``, vectors as rows of ``turned``, products of these with G; h is used."""
+        """Rayleigh-Ritz of orthonormal rows: ascending ``found``, vectors as rows of ``turned``, their products with G."""
         multiply, s = self._products.multiply, len(v)
         small, found, info = (self._part(name, s) for name in ("small", "found", "info"))
         multiply(stream, v, gram, h)

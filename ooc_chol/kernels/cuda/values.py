@@ -31,7 +31,7 @@ _GROUPS: dict[int, tuple[weakref.ref[Any], TermGroups]] = {}
 
 
 class _Kind(NamedTuple):
-    """What the kernels are compiled for: types, and how rows of several columns are read."""
+    """Kind of kernels to compile: types, and how rows of several columns are read."""
 
     number: str
     compute: str
@@ -43,7 +43,7 @@ class _Kind(NamedTuple):
 
 
 class PatternLike(Protocol):
-    """What these kernels need of a pattern of ``ooc_chol.diff``."""
+    """Interface of a pattern of ``ooc_chol.diff`` to these kernels."""
 
     @property
     def nnz(self) -> int: ...

@@ -226,7 +226,7 @@ def _controller() -> Any:
 
 
 def _library() -> dict[str, Any] | None:
-    """What that library says of itself now; None when threadpoolctl does not know it."""
+    """Description by threadpoolctl of that library now; None where it is unknown to it."""
     controller = _controller()
     return None if controller is None else dict(controller.info())
 

@@ -142,7 +142,7 @@ def _words(draw: EdgeDraw, block: range, word: int, n_words: int) -> NDArray[np.
 
 @cache
 def _steps(n_words: int) -> NDArray[np.uint64]:
-    """What the words of the edges of a block add to the first one's."""
+    """Offsets of the words of a block's edges from the first one."""
     numbers = np.arange(_BLOCK, dtype=np.uint64)[:, None] * np.uint64(WORDS) + np.arange(n_words, dtype=np.uint64)
     steps: NDArray[np.uint64] = np.multiply(numbers, np.uint64(GOLDEN)).reshape(-1)
     return steps

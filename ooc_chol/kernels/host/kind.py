@@ -62,7 +62,7 @@ class HostKernelKind(AbstractKernelKind):
         return HostKernels(threads, None if moduli is None else HostResidueKernels(moduli, threads, fmt))
 
     def whole_order(self, source: str, *, keeps_on_device: bool) -> int:
-        """What is seen in place is only copied; what is read or made is so beside the computation, where that takes long."""
+        """Largest order of a whole factorization: arrays in place are only copied; other sources are read or made beside it."""
         return MOST_WHOLE_ARRAY if source == "array" else MOST_WHOLE
 
     def whole_layout(self, n: int, fmt: PrecisionFormat = FP64) -> tuple[int, str | None]:

@@ -47,17 +47,7 @@ Floats = NDArray[Any]
 
 @final
 class HostPanelKernels(AbstractPanelKernels):
-    """Kernels that take NumPy arrays, for streams of host devices.
-
-    Parameters
-    ----------
-    precision : Precision
-        Of vectors and arithmetic.
-    block : int
-        Columns of a panel: 1, 2, 4 or 8.
-    threads : int
-        Threads that share the strips of a call. The bits do not depend on them.
-    """
+    """Kernels that take NumPy arrays, for streams of host devices."""
 
     chunk_rows = CHUNK_ROWS
 

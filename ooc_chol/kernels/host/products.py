@@ -46,7 +46,7 @@ Floats = NDArray[Any]
 
 
 class _Scratch(NamedTuple):
-    """What one thread works in."""
+    """Workspace of one thread."""
 
     values: Floats  #: (MOST_ENTRIES,) of the type of computing
     starts: NDArray[np.int32]  #: (_MOST_SUMS + 1,)
@@ -71,7 +71,7 @@ class _Product:
 
     @property
     def is_plain(self) -> bool:
-        """Whether y is A x itself."""
+        """True if y is A x itself."""
         return isinstance(self.left, float) and self.left == 1.0 and not self.is_shifted
 
     @property
@@ -81,20 +81,7 @@ class _Product:
 
 @final
 class HostProductKernels(AbstractProductKernels):
-    """Kernels that take NumPy arrays, for host devices.
-
-    Parameters
-    ----------
-    precision : Precision
-        In FDF each panel is widened to float64 once, by :meth:`prepare`; values of another type than that of computing are
-        widened, in FFF rounded, piece by piece while they are in cache. Scalings and shifts are applied in float64, in cache too.
-    columns : int
-        Most columns of all panels that are prepared at a time.
-    most_segments : int
-        Taken for the sake of other devices: here a piece of rows has its own room for sums of segments.
-    threads : int
-        Threads that share the pieces of a block.
-    """
+    """Kernels that take NumPy arrays, for host devices."""
 
     def __init__(self, precision: Precision, columns: int, most_segments: int, threads: int) -> None:
         self.precision, self.columns, self.most_segments = precision, columns, most_segments
@@ -286,7 +273,7 @@ class HostProductKernels(AbstractProductKernels):
         return wide
 
     def _widened(self, x: Tile) -> Floats:
-        """What :meth:`prepare` makes of x."""
+        """Widened copy of x that :meth:`prepare` makes."""
         wide = self._wide_of.get(x.ctypes.data)
         if wide is None or wide.shape != x.shape:
             raise ScheduleError("a panel was multiplied that had not been prepared: call prepare(stream, x) when x has changed")
@@ -369,17 +356,7 @@ def _aligned(nbytes: int) -> int:
 def piece_bounds(starts: NDArray[np.int32], most_rows: int) -> list[int]:
     """Rows at which pieces of a block begin, and at last its number of rows.
 
-    Parameters
-    ----------
-    starts : (n_rows + 1,) array
-        Entries of the block before each row.
-    most_rows : int
-        Most rows of a piece.
-
-    Returns
-    -------
-    list of int
-        No piece has more than :data:`MOST_ENTRIES` entries, but for one that is a single row.
+    Shapes: ``starts`` (n_rows + 1,).
     """
     n_rows, n_entries = len(starts) - 1, int(starts[-1])
     # Rows of a piece begin in a window of entries: all but the last one end there too. Empty rows at the end have their own.

@@ -1,4 +1,4 @@
-"""What kernels on the host ask of its streams: to run a function in order."""
+"""Interface of the host's streams to its kernels: to run a function in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ooc_chol.interfaces import AbstractStream
 
 
 class HostStream(Protocol):
-    """What kernels need of a stream of the host device, or of what a test hands in."""
+    """Interface of a stream of the host device to kernels, or of one that a test hands in."""
 
     def enqueue(self, operation: Callable[[], None]) -> None:
         """Run ``operation`` on the stream's thread behind all earlier ones; an exception becomes the stream's error."""

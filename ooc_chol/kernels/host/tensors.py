@@ -35,21 +35,8 @@ Floats = NDArray[Any]
 class HostTensorKernels(AbstractTensorKernels):
     """Kernels that take NumPy arrays, for streams of host devices.
 
-    Parameters
-    ----------
-    shape : TensorShape
-        Of the tensor and its transform.
-    precision : Precision
-        Of entries and arithmetic; Gram matrices and sums of squares are of float64 in all.
-    svt : {"auto", "gram64", "subspace", "svd"}
-        How singular values are found.
-    threads : int
-        Threads that share the slices of a call. The bits do not depend on them.
-
-    Notes
-    -----
-    They take no workspace of the device. What they work in comes and goes with each job, as NumPy allocates it: for each thread
-    a few MB, or in FDF, for a graph of many vertices, two strips of up to 64 MB.
+    They take no workspace of the device. What they work in comes and goes with each job, as NumPy allocates it: for each thread a
+    few MB, or in FDF, for a graph of many vertices, two strips of up to 64 MB.
     """
 
     def __init__(self, shape: TensorShape, precision: Precision, svt: Svt = "auto", threads: int = 1) -> None:

@@ -34,7 +34,7 @@ class Rule(NamedTuple):
     shrinkage: Shrinkage
 
     def factors(self, squares: Floats) -> Floats:
-        """What is left of singular values above lambda, whose squares are given, as shares of them."""
+        """Shares that thresholding leaves of singular values above lambda, whose squares are given."""
         if self.shrinkage == "garrote":
             return 1 - self.lam * self.lam / squares
         factors: Floats = 1 - self.lam / np.sqrt(squares)
@@ -198,7 +198,7 @@ def _degrees(x: Floats) -> NDArray[np.intp]:
 
 
 def _is_accurate(pairs: _Pairs, tolerance: float) -> NDArray[np.bool_]:
-    """Whether the pairs kept are accurate enough.
+    """Tell whether the pairs kept are accurate enough.
 
     A residual r of a pair (t, v) that is kept moves the result by at most about ``|r| / sqrt(t)``: by either rule the factor of t
     is at most ``(t - lam**2) / t``, and what is not kept has eigenvalues below ``lam**2``.
@@ -211,7 +211,7 @@ def _is_accurate(pairs: _Pairs, tolerance: float) -> NDArray[np.bool_]:
 
 
 def _is_small(gram: Floats, pairs: _Pairs, lam: float) -> NDArray[np.bool_]:
-    """Whether no value above ``lam`` can be missing: Frobenius' norm of what is not kept is below ``lam**2``.
+    """Tell whether no value above ``lam`` can be missing: Frobenius' norm of what is not kept is below ``lam**2``.
 
     By Weyl's inequality what is not kept has eigenvalues up to the norm of G without the pairs kept: of the rest of the subspace
     and of what lies outside.
@@ -224,7 +224,7 @@ def _is_small(gram: Floats, pairs: _Pairs, lam: float) -> NDArray[np.bool_]:
 
 
 def _is_definite(gram: Floats, pairs: _Pairs, lam: float) -> NDArray[np.bool_]:
-    """Whether no value above ``lam`` can be missing: ``lam**2 I - R`` has a Cholesky factor, R being what is not kept of G.
+    """Tell whether no value above ``lam`` can be missing: ``lam**2 I - R`` has a Cholesky factor, R being what is not kept of G.
 
     Many values below ``lam`` have a large norm together, which says nothing of the largest. Roundings of the factorization are
     those of a change of the matrix by at most ``d (d + 1) u`` of its largest entry, by which ``lam**2`` is lowered.
@@ -237,7 +237,7 @@ def _is_definite(gram: Floats, pairs: _Pairs, lam: float) -> NDArray[np.bool_]:
 
 
 def _has_factors(matrices: Floats) -> bool:
-    """Whether all of some matrices have a Cholesky factor."""
+    """Tell whether all of some matrices have a Cholesky factor."""
     try:
         np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:

@@ -40,13 +40,7 @@ _SUMMED_ROWS = 64
 
 
 def strips(rows: int) -> list[slice]:
-    """Rows of a tile in strips: halves, but not below 128 rows nor above 512.
-
-    Examples
-    --------
-    >>> [(part.start, part.stop) for part in strips(1100)]
-    [(0, 512), (512, 1024), (1024, 1100)]
-    """
+    """Rows of a tile in strips: halves, but not below 128 rows nor above 512."""
     height = min(MOST_STRIP, max(LEAST_STRIP, -(-rows // 2)))
     return [slice(start, min(start + height, rows)) for start in range(0, rows, height)]
 

@@ -18,8 +18,6 @@ DIGIT_BITS, DIGITS = 32, 4
 def digits_of(number: int) -> list[int]:
     """The 32-bit digits of a number from 0 to 2**128, lowest first.
 
-    Examples
-    --------
     >>> digits_of(5 << 32 | 7)
     [7, 5, 0, 0]
     """

@@ -1,4 +1,4 @@
-"""What every kernel set offers, on whatever device: tile kernels, products through residues, solves."""
+"""Interfaces of every kernel set, on whatever device: tile kernels, products through residues, solves."""
 
 from typing import TypeAlias
 

@@ -20,7 +20,7 @@ class Failure(NamedTuple):
 
 
 class AbstractBatchKernels(ABC):
-    """What factors a stack of matrices, ``(b, n, n)`` and row-major, in the memory of one device, and solves with it."""
+    """Kernels that factor a stack of matrices, ``(b, n, n)`` and row-major, in the memory of one device, and solve with it."""
 
     @abstractmethod
     def current(self) -> AbstractContextManager[Any]:

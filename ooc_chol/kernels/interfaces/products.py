@@ -48,18 +48,9 @@ class AbstractProductKernels(AbstractDeviceKernels):
         """Enqueue ``y = shift * y + left * (A x)`` for the rows of one block, rounded once; with ``shift`` 0.0 y is only written.
 
         Every entry is multiplied by its value, also in a pattern whose value is not 1: the bits do not depend on the kind in
-        which the values of a block happen to be stored.
-
-        Parameters
-        ----------
-        data : (nbytes,) uint8
-            The bytes of the block.
-        x : (n_columns, b) Tile
-            A panel with a row for each column of the matrix, as it was when it was given to :meth:`prepare`.
-        y : (block.n_rows, b) Tile
-            The panel's rows that the block makes.
-        left, shift : float or (block.n_rows,) float64 Tile
-            One number for all rows, or one for each row of the block.
+        which the values of a block happen to be stored. ``data`` are the bytes of the block, ``x`` (n_columns, b) is as it was
+        when it was given to :meth:`prepare`, ``y`` (block.n_rows, b) the rows that the block makes; ``left`` and ``shift`` are
+        numbers, or float64 by row of the block.
         """
 
     @abstractmethod

@@ -34,7 +34,7 @@ SHRINKAGES: tuple[Shrinkage, ...] = ("soft", "garrote")
 
 
 class TensorShape(NamedTuple):
-    """What kernels are made for."""
+    """Sizes for which kernels are made."""
 
     vertices: int  #: N, slices of the tensor X
     components: int  #: r, eigenvectors of the graph, and slices of its transform
@@ -53,25 +53,13 @@ class TensorShape(NamedTuple):
 
 
 def slice_group(m: int, n: int) -> int:
-    """Slices of a group: 1,024, or fewer where slices are large.
-
-    Examples
-    --------
-    >>> slice_group(50, 50), slice_group(512, 512)
-    (1024, 85)
-    """
+    """Slices of a group: 1,024, or fewer where slices are large."""
     order = min(m, n)
     return max(1, min(_MOST_SLICES, _GROUP_BYTES // (8 * (m * n + 2 * order * order))))
 
 
 def subspace_columns(m: int, n: int) -> int:
-    """Columns c of the basis that "subspace" keeps for each slice: an eighth of the shorter side, from 16 to 1,024.
-
-    Examples
-    --------
-    >>> subspace_columns(64, 50), subspace_columns(512, 512), subspace_columns(9, 900)
-    (16, 64, 9)
-    """
+    """Columns c of the basis that "subspace" keeps for each slice: an eighth of the shorter side, from 16 to 1,024."""
     order = min(m, n)
     return min(order, max(16, min(order // 8, _MOST_COLUMNS)))
 
@@ -113,37 +101,20 @@ class AbstractTensorKernels(AbstractDeviceKernels):
     def transform(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool = False) -> None:
         """Enqueue ``out = U.T @ panel``, or ``out = U @ panel`` for the inverse; each entry is rounded to storage once.
 
-        Parameters
-        ----------
-        basis : (N, r) Tile
-            U, contiguous, of the type of computing.
-        panel : (N, w) Tile
-            A panel of the tensor; (r, w), of its transform, for the inverse.
-        out : (r, w) Tile
-            A panel of the transform; (N, w), of the tensor, for the inverse. It shares no memory with ``panel``.
+        ``basis`` (N, r) is U, contiguous, of the type of computing; ``panel`` (N, w) and ``out`` (r, w) share no memory, and
+        change their shapes for the inverse.
         """
 
     @abstractmethod
     def fill(
         self, stream: AbstractStream, z: Tile, observed: Tile, mask: Tile, x: Tile, sums: Tile, *, momentum: float = 0.0
     ) -> None:
-        """Enqueue ``x = observed where mask else z + momentum * (z - x)``, and what that changes.
+        """Enqueue ``x = observed where mask else z + momentum * (z - x)``, and the sizes of that change.
 
-        Parameters
-        ----------
-        z, observed, x : (rows, w) Tile
-            Panels of the estimate, of what was observed (where it was not, anything, NaN too) and of the tensor, which changes.
-        mask : (rows,) or (rows, w) uint8 Tile
-            1 where a slice, or an entry, is observed, else 0.
-        sums : (2,) float64 Tile
-            Becomes the sum of ``(x_new - x_old)**2`` over what is not observed, and that of ``x_old**2`` over all entries.
-        momentum : float
-            How far beyond the estimate.
-
-        Notes
-        -----
-        Squares are of float64 and added in one order on all devices: :data:`LANES` partial sums of a row, each in the order of
-        its columns, which are then folded in halves; the sums of rows in the same way.
+        ``z``, ``observed`` (where it was not, anything, NaN too) and ``x``, which changes, are (rows, w); ``mask`` is uint8,
+        (rows,) or (rows, w), 1 where observed. ``sums`` (2,) becomes the sum of ``(x_new - x_old)**2`` over missing entries, and
+        that of ``x_old**2`` over all. Squares are of float64 and added in one order on all devices: :data:`LANES` partial sums of
+        a row, each in the order of its columns, which are then folded in halves; the sums of rows in the same way.
         """
 
     @abstractmethod
@@ -160,36 +131,22 @@ class AbstractTensorKernels(AbstractDeviceKernels):
     ) -> None:
         """Enqueue: lower all singular values of each slice as ``shrinkage`` says, those below ``lam`` to zero, in place.
 
-        Parameters
-        ----------
-        slices : (s, m, n) Tile
-            Slices of the transform, which begin with a group: any number of groups, of which the last may be short.
-        lam : float
-            At least 0; slices stay as they are, to the bit, for 0.
-        ranks : (s,) int32 Tile
-            Becomes the number of values kept: those above ``lam`` and above ``sqrt(d u)`` of the largest, where d is the shorter
-            side and u the unit roundoff of float64, since Gram matrices do not tell smaller ones from zero.
-        flags : (s,) int32 Tile
-            Becomes 1 where all eigenpairs (or values) were computed, 0 where a subspace or the norm of the slice was enough, and
-            -1 where there are none: the slice, or its Gram matrix, is not finite, or cuSOLVER fails. All of it is NaN then.
-        basis : (s, d, c) float64 Tile, optional
-            For "subspace": the leading eigenvectors of the last step's Gram matrices, c = :attr:`basis_columns`; zeros where
-            there are none yet. Becomes those of this step; stays as it is where all of the slice is below ``lam``. Without it
-            all slices take the full route.
-        shrinkage : {"soft", "garrote"}
-            A value s above ``lam`` becomes ``s - lam``, or ``s - lam**2 / s``.
-
-        Notes
-        -----
-        With the Gram matrix ``G = X.T X`` (of the shorter side, in float64) the result is ``X V diag(f(s)) V.T``, which needs no
-        left vectors; f is ``(1 - lam / s)+``, or ``(1 - (lam / s)**2)+``. "subspace" multiplies the basis by G three times, in
-        the last as Rayleigh-Ritz, to pairs (V, t), and accepts it only if for all pairs kept together
+        ``slices`` (s, m, n) begin with a group: any number of groups, of which the last may be short. For ``lam`` 0 they stay as
+        they are, to the bit. ``ranks`` (s,) int32 becomes the number of values kept: those above ``lam`` and above ``sqrt(d u)``
+        of the largest, where d is the shorter side and u the unit roundoff of float64, since Gram matrices do not tell smaller
+        ones from zero. ``flags`` (s,) int32 becomes 1 where all eigenpairs (or values) were computed, 0 where a subspace or the
+        norm of the slice was enough, and -1, and the slice NaN, where it or its Gram matrix is not finite, or cuSOLVER fails.
+        ``basis`` (s, d, c) float64, for "subspace", has the leading eigenvectors of the last step's Gram matrices, zeros at
+        first, and becomes those of this step; it stays as it is where all of the slice is below ``lam``. Without it all slices
+        take the full route. With the Gram matrix ``G = X.T X`` (of the shorter side, in float64) the result is ``X V diag(f(s))
+        V.T``, which needs no left vectors; f is ``(1 - lam / s)+``, or ``(1 - (lam / s)**2)+``. "subspace" multiplies the basis
+        by G three times, in the last as Rayleigh-Ritz, to pairs (V, t), and accepts it only if for all pairs kept together
         ``sqrt(sum ||G v - t v||**2 / t) <= tolerance * s_1``, so that the error of the result is at most about that by either
         rule, and if the norm of what is not kept, ``G - sum t v v.T``, is below ``lam**2``, so that no value above ``lam`` was
-        missed. The norm is Frobenius', of the difference itself: a difference of sums of squares would lose it for lam below
-        1e-4 s_1. Slices that fail have a second try: V is filtered by Chebyshev polynomials of G, and instead of the norm a
+        missed. The norm is Frobenius', of the difference itself: a difference of sums of squares would lose it for lam below 1e-4
+        s_1. Slices that fail have a second try: V is filtered by Chebyshev polynomials of G, and instead of the norm a
         factorization of ``lam**2 I - (G - sum t v v.T)``, over the pairs kept, proves that no value above ``lam`` was missed.
-        What fails again takes the full route.
+        Those that fail again take the full route.
         """
 
     @abstractmethod

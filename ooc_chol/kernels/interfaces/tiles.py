@@ -58,7 +58,7 @@ class AbstractFlags(ABC):
 
 
 class AbstractTileNorms(ABC):
-    """What is measured of tiles as they become final: one row of :data:`NORM_COLUMNS` numbers for each packed tile."""
+    """Measurements of tiles as they become final: one row of :data:`NORM_COLUMNS` numbers for each packed tile."""
 
     @abstractmethod
     def copy_back(self, stream: AbstractStream) -> None:
@@ -83,7 +83,7 @@ NORM_COLUMNS = ("frobenius", "lost", "row_sum", "column_sum", "largest")
 
 
 class AbstractSurvey(ABC):
-    """What one device measures of A's tiles before there is a plan; what is read back is of all work that is complete."""
+    """Measurements of A's tiles on one device before there is a plan; results read back are of all work that is complete."""
 
     @abstractmethod
     def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:

@@ -16,7 +16,7 @@ from ooc_chol.memory.sources.base import AbstractSource
 
 
 class AbstractWholeKernels(ABC):
-    """What factors a whole matrix where it lies, row-major, on one device."""
+    """Kernels that factor a whole matrix where it lies, row-major, on one device."""
 
     @abstractmethod
     def current(self) -> AbstractContextManager[Any]:
@@ -54,7 +54,7 @@ class AbstractWholeKernels(ABC):
 
 
 class AbstractResidentKernels(ABC):
-    """What computes with an L that stays on a device as one tile, row-major."""
+    """Kernels that compute with an L that stays on a device as one tile, row-major."""
 
     @abstractmethod
     def current(self) -> AbstractContextManager[Any]:

@@ -41,7 +41,7 @@ _LOOKED_AT = 1 << 24
 
 
 def is_batch(a: Any) -> bool:
-    """Whether ``a`` is an array of three dimensions, or a list of matrices."""
+    """Tell whether ``a`` is an array of three dimensions, or a list of matrices."""
     if isinstance(a, list | tuple):
         try:
             return len(a) > 0 and np.ndim(a[0]) == 2

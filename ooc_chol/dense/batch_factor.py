@@ -22,7 +22,7 @@ from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What the factorization of a batch took.
+    """Report of the factorization of a batch.
 
     Parameters
     ----------
@@ -267,7 +267,7 @@ class BatchFactor:
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called: then the factors cannot be used, and what tries raises ``ClosedError``."""
+        """True if :meth:`close` was called: then the factors cannot be used, and what tries raises ``ClosedError``."""
         return self._stack is None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a checkpoint says beside its tiles: of which matrix they are, by which choices, and what was computed again until now."""
+"""Record of a checkpoint beside its tiles: the matrix, the choices, and the tiles computed again until now."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Progress:
         return cls(tuple(escalations), tuple(sorted(state.rows)))
 
     def state(self, grid: TileGrid) -> EscalationState:
-        """What was tried already, to be gone on with."""
+        """State of the escalations so far, to resume from."""
         return EscalationState(grid, set(self.rows))
 
     @classmethod
@@ -54,7 +54,7 @@ def _escalation(remedy: str, column: int | None, minor: int | None, work: float,
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """What the header of a factor file says, so that a later call can go on from its tiles."""
+    """Record in the header of a factor file, so that a later call can resume from its tiles."""
 
     fingerprint: Fingerprint
     fp64: str  #: Engine: ``"native"`` or ``"residue"``

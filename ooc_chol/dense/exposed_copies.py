@@ -23,7 +23,7 @@ _At = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Queue:
-    """What one stream ran, in order of time, one step at a time."""
+    """Steps of one stream, in order of time, one at a time."""
 
     positions: NDArray[np.intp]  #: Of the steps in the program
     starts: _Times  #: In nanoseconds
@@ -41,7 +41,7 @@ class _Queue:
 
 @dataclass(frozen=True)
 class _Device:
-    """What one device ran."""
+    """Steps of one device."""
 
     steps: Sequence[Step]
     queues: dict[StreamKind, _Queue]

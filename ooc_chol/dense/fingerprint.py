@@ -1,4 +1,4 @@
-"""What a matrix is known again by: its order, its type, and hashes of a sample of its entries."""
+"""Fingerprint of a matrix: its order, its type, and hashes of a sample of its entries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Fingerprint:
         return cls(int(content["n"]), str(content["dtype"]), blocks)
 
     def differences(self, other: Fingerprint) -> dict[str, tuple[str, str]]:
-        """What is not the same in ``other``, by name: how it is here, and in the other."""
+        """Differences from ``other``, by name: the value here, and the one in the other."""
         found = {"n": (self.n, other.n), "dtype of A": (self.dtype, other.dtype)}
         differing = {name: (str(here), str(there)) for name, (here, there) in found.items() if here != there}
         changed = [pair for pair in zip(self.blocks, other.blocks, strict=False) if pair[0] != pair[1]]

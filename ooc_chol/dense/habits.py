@@ -1,4 +1,4 @@
-"""What to say to arguments that other libraries' ``cholesky`` takes, and to names that are spelt otherwise."""
+"""Messages for arguments that other libraries' ``cholesky`` takes, and for names that are spelt otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of an unfinished factor file: it is flushed while the run goes on, and kept when the run ends early."""
+"""Fate of an unfinished factor file: it is flushed while the run goes on, and kept when the run ends early."""
 
 from __future__ import annotations
 

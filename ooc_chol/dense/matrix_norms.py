@@ -30,7 +30,7 @@ _OVER = object()
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTiles:
-    """What was measured of some tiles of A; nothing, that is zero, of the others."""
+    """Measurements of some tiles of A; nothing, that is zero, for the others."""
 
     grid: TileGrid
     tiles: NDArray[np.float64]  #: Frobenius norm of each packed tile
@@ -60,7 +60,7 @@ def measure_matrix(
 
 
 def norms_of(grid: TileGrid, measured: MeasuredTiles, *, step: int | None, probes: Probes | None) -> MatrixNorms:
-    """What the planner must know of A, by what was measured of all its tiles."""
+    """Norms of A for the planner, from the measurements of all its tiles."""
     rows = [measured.diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
     with np.errstate(over="ignore", invalid="ignore"):
         traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))

@@ -194,7 +194,7 @@ def _norms_and_form(ground: AbstractGround[PlanT], grid: TileGrid, with_probes: 
 
 
 def doubts(result: MixedResult[PlanT], asked: float, diagonal: NDArray[np.float64]) -> Iterator[str]:
-    """What the user of a factor must be warned of."""
+    """Warnings about a factor for its user."""
     if result.bound is not None and not result.bound.holds(asked):
         yield f"the error is only certified to be at most {result.bound}, more than precision_threshold = {asked:g}"
     plan, norms = result.plan, result.execution.norms
@@ -209,7 +209,7 @@ def doubts(result: MixedResult[PlanT], asked: float, diagonal: NDArray[np.float6
 
 
 class _Step(NamedTuple):
-    """What comes next: an escalation, the tiles that it widens, and those that it keeps."""
+    """Next step: an escalation, the tiles that it widens, and those that it keeps."""
 
     escalation: Escalation
     tiles: list[tuple[int, int]] = []  # noqa: RUF012 - never changed
@@ -295,7 +295,7 @@ def _merged(before: Execution, norms: NDArray[np.float64] | None, plan: Abstract
 
 
 def _after_pivot(plan: AbstractMixedPlan, state: EscalationState, error: NotPositiveDefiniteError, salvage: Salvage) -> _Step:
-    """What comes after a pivot that failed."""
+    """Next step after a pivot that failed."""
     grid, column = plan.grid, error.tile[0]
     # What was computed from the failed column on is void, complete or not.
     start = next((j for j in range(column) if any((i, j) not in salvage.finished for i in range(j, grid.nt))), column)

@@ -24,7 +24,7 @@ _ROOM = 2.0
 
 
 class AbstractMixedPlan(Protocol):
-    """What escalation must know of a plan, for whatever machines it is."""
+    """Interface of a plan to escalation, for whatever machines it is."""
 
     @property
     def grid(self) -> TileGrid:
@@ -129,7 +129,7 @@ class AbstractGround(ABC, Generic[PlanT]):
 
 
 def starts_in_fp64(like: AbstractMixedPlan | None) -> bool:
-    """Whether nothing but FP64 was good enough for a matrix like the one of a call."""
+    """Tell whether nothing but FP64 was good enough for a matrix like the one of a call."""
     return like is not None and like.precision is None
 
 

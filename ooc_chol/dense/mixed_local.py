@@ -146,7 +146,7 @@ class LocalGround(AbstractGround[Plan]):
         self.store.discard()
 
     def _record(self, plan: Plan, progress: Progress) -> CheckpointRecord | None:
-        """What a checkpoint says from now on."""
+        """Record of a checkpoint from this run on."""
         if not self._request.checkpoint:
             return None
         return CheckpointRecord.of(plan, self.options, self._request.fingerprint, progress)

@@ -43,7 +43,7 @@ def default_moduli(n: int, fmt: PrecisionFormat = FP64) -> int:
 
 @dataclass(frozen=True)
 class Option:
-    """What is told of an option, and how its word on a command line is read."""
+    """Entry of an option in documents, and how its word on a command line is read."""
 
     text: str  #: Its description, for docstrings and for the help of a command
     type: str  #: Its type, as docstrings name it
@@ -115,7 +115,7 @@ FROM_PYTHON_ALONE = frozenset({"precision_rule"})
 @_documented
 @dataclass(frozen=True)
 class FactorOptions:
-    """What the user asked of a factorization, before anything is resolved against a matrix or a machine."""
+    """Options of a factorization, before anything is resolved against a matrix or a machine."""
 
     tile_size: int | None = _row(
         None,

@@ -1,4 +1,4 @@
-"""What passes over the tiles of A or L are called in a trace."""
+"""Names of passes over the tiles of A or L in a trace."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TILES_OF_A = BlockNames("A", "source", copying=(COPIES,))
 
 
 def track_of_l(run: Pass, device: str) -> Track:
-    """What ``device`` will do with the tiles of L."""
+    """Track of ``device`` for a pass over the tiles of L."""
     return run.track(device, _TILES_OF_L)
 
 
 def track_of_a(run: Pass, device: str) -> Track:
-    """What ``device`` will do with the tiles of A."""
+    """Track of ``device`` for a pass over the tiles of A."""
     return run.track(device, _TILES_OF_A)

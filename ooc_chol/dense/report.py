@@ -27,7 +27,7 @@ _MOST_ESCALATIONS = 24
 
 @dataclass(frozen=True)
 class FactorReport:
-    """What a factorization did, beside what was planned.
+    """Report of a factorization, beside its plan.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class FactorReport:
 
     @property
     def predicted_seconds(self) -> float | None:
-        """What the plan predicts for the steps, beside :attr:`seconds`; None where no rates were known."""
+        """Prediction of the steps' seconds by the plan, beside :attr:`seconds`; None where no rates were known."""
         return self.plan.seconds
 
     @property
@@ -201,7 +201,7 @@ class FactorReport:
         return one_line(self, {**facts, **bound})
 
     def _repr_html_(self) -> str:
-        """What notebooks show: seconds by part and by kind of work; then the report."""
+        """HTML for notebooks: seconds by part and by kind of work; then the report."""
         return notebook_html(str(self), self._picture())
 
     def _picture(self) -> Drawing:
@@ -259,7 +259,7 @@ class FactorReport:
         ]
 
     def _file_lines(self) -> list[tuple[str, str]]:
-        """What went to files and came from there beside the plan, and what of L stayed in host memory; nothing without files."""
+        """Lines on traffic with files beside the plan, and on the part of L that stayed in host memory; nothing without files."""
         if self.plan.file_traffic.is_none:
             return []
         planned, executed = self.planned_file_bytes, self.executed_file_bytes
@@ -289,7 +289,7 @@ class FactorReport:
         return lines
 
     def _pass_lines(self) -> list[tuple[str, str]]:
-        """What passes beside the run did; nothing before the first one."""
+        """Lines on passes beside the run; nothing before the first one."""
         lines = [f"{title}: {totals}" for title, totals in self.passes.totals.items()]
         return [("passes", f"\n{'':13}".join(lines))] if lines else []
 

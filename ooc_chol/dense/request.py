@@ -47,7 +47,7 @@ Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 
 @dataclass(frozen=True)
 class Request:
-    """What a call asks for; nothing in it changes while it runs."""
+    """Request of a call; nothing in it changes while it runs."""
 
     a: Any  #: A as it was given
     source: AbstractSource  #: A as it is read
@@ -98,18 +98,18 @@ class Request:
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
-        """What A is known again by."""
+        """Fingerprint of A."""
         names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices)
         return fingerprint_of(self.source, self.problem.fmt, names)
 
     @cached_property
     def passes(self) -> Passes:
-        """What runs beside the factorization, for report and trace."""
+        """Passes beside the factorization, for report and trace."""
         return Passes(is_traced=self.trace)
 
     @cached_property
     def problem(self) -> Problem:
-        """What the planner must know of A, and of where L goes."""
+        """Problem for the planner: A, and where L goes."""
         is_in_memory = is_memory(self.store)
         problem = Problem.of(self.source, self.options, may_be_whole=is_in_memory and not self.overwrite)
         keeps_on_device = self._keeps_on_device(problem)
@@ -160,12 +160,12 @@ def _leaves_open(store: Place) -> bool:
 
 
 def is_memory(store: Place) -> bool:
-    """Whether L goes to memory of its own."""
+    """Tell whether L goes to memory of its own."""
     return store is None or store == ON_DEVICE or isinstance(store, HostMemory)
 
 
 def problem_of_order(n: int, options: FactorOptions, store: Place) -> Problem:
-    """What the planner must know of an array of order ``n`` that need not be there, and of where L would go."""
+    """Problem for the planner of an array of order ``n`` that need not be there, and of where L would go."""
     fmt, in_memory = format_asked(options, FP64.dtype), is_memory(store)
     keeps_on_device = store == ON_DEVICE
     return Problem(

@@ -46,7 +46,7 @@ class Resumption:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the factor was finished before."""
+        """True if the factor was finished before."""
         return self.store.is_complete
 
     @property
@@ -67,7 +67,7 @@ class Resumption:
             raise CheckpointError(self._path, differing)
 
     def norms(self, precision: PrecisionMap) -> NDArray[np.float64]:
-        """What a run measures of final tiles, of those that are there.
+        """Norms of final tiles measured by a run, of those that are there.
 
         What rounding took away from a tile is not known any more: it is taken to be the format's unit roundoff of its norm.
         """
@@ -88,14 +88,10 @@ class Resumption:
 
 
 def resumed(request: Request, owned: ExitStack) -> Resumption | None:
-    """What there is to go on from, which ``owned`` keeps unless it is emptied first; None where all is to be computed.
+    """Find the tiles to resume from, which ``owned`` keeps unless it is emptied first; None where all is to be computed.
 
-    Raises
-    ------
-    CheckpointError
-        What is there belongs to another matrix, to other options, or is a factor that no checkpoint was asked for.
-    TierError
-        Another run is writing it, or it cannot be read.
+    Raises ``CheckpointError`` for another matrix, other options, or a factor that no checkpoint was requested for, and
+    ``TierError`` where another run is writing it, or it cannot be read.
     """
     if not request.checkpoint or request.replace_store:
         return None

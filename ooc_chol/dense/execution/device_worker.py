@@ -37,7 +37,7 @@ from ooc_chol.tasks.tiling import TileGrid
 
 
 class News(NamedTuple):
-    """What a worker tells the coordinating thread."""
+    """News from a worker to the coordinating thread."""
 
     worker: int
     finished: bool
@@ -46,7 +46,7 @@ class News(NamedTuple):
 
 
 class Channels(NamedTuple):
-    """What the workers of a run share."""
+    """State shared by the workers of a run."""
 
     progress: ProgressTable
     news: queue.SimpleQueue[News]
@@ -99,7 +99,7 @@ class DeviceWorker:
         self.norms: NDArray[np.float64] | None = None
 
     def _converts(self, kind: StreamKind) -> bool:
-        """Whether a stream's copies widen or round tiles: a kernel that must not wait for long products."""
+        """Tell whether a stream's copies widen or round tiles: a kernel that must not wait for long products."""
         return self.operations.finisher is not None and kind in (StreamKind.COPY_IN, StreamKind.COPY_OUT)
 
     def stop(self) -> None:
@@ -150,12 +150,12 @@ class DeviceWorker:
         return False
 
     def _is_ready(self, key: BlockKey) -> bool:
-        """Whether a step that awaits ``key`` may be enqueued now; else the inbox will be told."""
+        """Tell whether a step that awaits ``key`` may be enqueued now; else the inbox will be told."""
         level = Progress.RECORDED if self._is_ordered(key) else Progress.DURABLE
         return self._progress.when(key, level, lambda: self._tell(BlockReady(key)))
 
     def _is_ordered(self, key: BlockKey) -> bool:
-        """Whether a stream can wait for ``key``: a device's step, or a value in a store that is ordered by events."""
+        """Tell whether a stream can wait for ``key``: a device's step, or a value in a store that is ordered by events."""
         return key.name == STEP or self._tiers[key.name].ordered_by_events
 
     def _label(self, position: int | None) -> str:
@@ -236,7 +236,7 @@ class DeviceWorker:
         return {tile for tile, end in writes if self.device.wrote(self._tiers["L"], tile, end)}
 
     def _collect(self) -> None:
-        """What was measured of tiles, once all are final."""
+        """Collect the measurements of tiles, once all are final."""
         if self.operations.finisher is not None:
             self.norms = self.operations.finisher.norms(self._streams[StreamKind.COMPUTE])
 
@@ -250,7 +250,7 @@ class DeviceWorker:
         return self.operations.probed
 
     def read_probes(self, sums: Sequence[ProbedSums]) -> NDArray[np.float64]:
-        """What the sums of all devices, this one's first, show together; once all streams are empty."""
+        """Sum of all devices' probes, this one's first; once all streams are empty."""
         stream = self._streams[StreamKind.COPY_OUT]
         with self.device.current():
             return form_of_factor(sums[0].with_themselves(stream, sums[1:]))

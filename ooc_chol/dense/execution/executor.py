@@ -48,55 +48,34 @@ ENGINES: Mapping[str, type[AbstractOperations]] = {"native": TileOperations, "re
 
 @dataclass(frozen=True)
 class Execution:
-    """What a run did: its time, the bytes that it moved, and its records.
+    """Result of a run: its time, the bytes that it moved, and its records."""
 
-    Parameters
-    ----------
-    seconds : float
-        Seconds from the first step enqueued to the last byte in its store.
-    link_bytes : tuple of tuple of int
-        Executed bytes over each :class:`Link`, per device, counted from the copies issued.
-    peak_bytes : tuple of int
-        Most bytes of blocks on each device at once, by its program: a run takes no slots but those.
-    records : sequence of TraceRecord
-        Every operation of every stream; made when somebody looks at them.
-    norms : (n_tiles, len(NORM_COLUMNS)) array or None
-        What was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`; None where all is FP64.
-    probed : (s, s) array or None
-        ``U.T @ L @ L.T @ V`` of the random vectors that the plan holds beside the run; None where it holds none.
-    probing_seconds : float
-        Seconds before and after the run for that: the vectors' way to the devices, and the sums' to the host.
-    locking_seconds : float
-        Seconds of the run for which enqueuing waited until host memory was page-locked.
-    refused_bytes : int
-        Bytes of host memory that the driver would not page-lock, so that copies went through staging buffers.
-    times : sequence of sequence of (int, int)
-        Nanoseconds at which each step began and ended, by device, in the order of its program; empty where nothing ran.
-    products : MeasuredProducts or None
-        What decided which products run in FP16; None where all were exact.
-    file_bytes : tuple of tuple of int
-        Of the bytes in ``link_bytes`` those over each :class:`FileLink`, per device, as the tiers tell; empty where nothing ran.
-    """
-
-    seconds: float
-    link_bytes: tuple[tuple[int, ...], ...]
-    peak_bytes: tuple[int, ...]
-    records: Sequence[TraceRecord]
+    seconds: float  #: Seconds from the first step enqueued to the last byte in its store
+    link_bytes: tuple[tuple[int, ...], ...]  #: Executed bytes over each :class:`Link`, per device, counted from the copies issued
+    peak_bytes: tuple[int, ...]  #: Most bytes of blocks on each device at once, by its program: a run takes no slots but those
+    records: Sequence[TraceRecord]  #: Every operation of every stream; made when somebody looks at them
+    #: (n_tiles, len(NORM_COLUMNS)) what was measured of final tiles, the numbers of :data:`~ooc_chol.interfaces.NORM_COLUMNS`;
+    #: None where all is FP64
     norms: NDArray[np.float64] | None = None
+    #: (s, s) ``U.T @ L @ L.T @ V`` of the random vectors that the plan holds beside the run; None where it holds none
     probed: NDArray[np.float64] | None = None
+    #: Seconds before and after the run for that: the vectors' way to the devices, and the sums' to the host
     probing_seconds: float = 0.0
-    locking_seconds: float = 0.0
+    locking_seconds: float = 0.0  #: Seconds of the run for which enqueuing waited until host memory was page-locked
+    #: Bytes of host memory that the driver would not page-lock, so that copies went through staging buffers
     refused_bytes: int = 0
+    #: Nanoseconds at which each step began and ended, by device, in the order of its program; empty where nothing ran
     times: Sequence[Sequence[tuple[int, int]]] = ()
+    #: Of the bytes in ``link_bytes`` those over each :class:`FileLink`, per device, as the tiers tell; empty where nothing ran
     file_bytes: tuple[tuple[int, ...], ...] = ()
-    products: MeasuredProducts | None = None
+    products: MeasuredProducts | None = None  #: What decided which products run in FP16; None where all were exact
 
     __repr__ = brief_repr
 
 
 @dataclass
 class Salvage:
-    """What is left of a run that failed: filled by :func:`execute` before it raises."""
+    """Remains of a run that failed: filled by :func:`execute` before it raises."""
 
     seconds: float = 0.0  #: How long it ran
     #: Tiles of L that are final in the store, given ones too; empty where the devices cannot tell
@@ -234,7 +213,7 @@ def _handle_events(workers: Sequence[DeviceWorker], channels: Channels, running:
 
 
 def _operations(plan: Plan, devices: Sequence[TileDevice], tiers: Tiers) -> list[AbstractOperations]:
-    """What performs the steps of each device; allocates its memory."""
+    """Operations of each device, which perform its steps; allocates its memory."""
     # They know each other only while they live: nothing that holds a device's memory is part of a cycle.
     others: WeakValueDictionary[int, AbstractOperations] = WeakValueDictionary()
     engine, operations = ENGINES[plan.layout.engine], []

@@ -1,4 +1,4 @@
-"""What a step does on a device: the operations that both engines share, and those of tiles in slots of one size."""
+"""Operations of steps on a device: those shared by both engines, and those of tiles in slots of one size."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class Finisher:
         return self._norms.rows(first, count)
 
     def norms(self, stream: AbstractStream) -> NDArray[np.float64]:
-        """What was measured of this device's tiles; waits for ``stream``, which comes after all of them."""
+        """Norms measured of this device's tiles; waits for ``stream``, which comes after all of them."""
         self._norms.copy_back(stream)
         stream.synchronize()
         return self.latest_norms()
 
     def latest_norms(self) -> NDArray[np.float64]:
-        """What is known on the host."""
+        """Norms known on the host."""
         return self._norms.values().copy()
 
 
@@ -113,11 +113,11 @@ class AbstractOperations(ABC):
         return self._PERFORM[type(step.operation)](self, step, step.operation, stream)
 
     def must_end_after(self, step: Step) -> bool:
-        """Whether the run must end once ``step`` is complete: flags are read at pivots."""
+        """Tell whether the run must end once ``step`` is complete: flags are read at pivots."""
         return step.is_pivot and self.is_flagged(step.tile[1] + 1)
 
     def is_flagged(self, columns: int) -> bool:
-        """Whether the run must end, once the pivots of this device's first ``columns`` tile columns are taken.
+        """Tell whether the run must end, once the pivots of this device's first ``columns`` tile columns are taken.
 
         A flagged row does not end it at once: a smaller minor may fail, which that row has no part in, and is to be named. The
         row counts when its pivot, this device's, has been taken with all before it.

@@ -21,10 +21,8 @@ class Progress(IntEnum):
 class ProgressTable:
     """Per value: how far it is, its event, and who wants to know. Safe to use from any thread.
 
-    Notes
-    -----
-    Waiting on a CUDA event that is not recorded yet is a no-op, so a reader that came first would read too early. Hence
-    RECORDED is a state of its own: it is set by the thread that recorded the event, after recording it.
+    Waiting on a CUDA event that is not recorded yet is a no-op, so a reader that came first would read too early. Hence RECORDED
+    is a state of its own: it is set by the thread that recorded the event, after recording it.
     """
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ def link_name(link: Link | None, device: str, store: str = "store") -> str:
 
 
 def store_name(step: Step, plan: Plan) -> str:
-    """What a tile of L comes from or goes to at first: of an L in a file host memory where it is kept there, else the file."""
+    """Name of the place that a tile of L comes from or first goes to: host memory where it is kept there, else store or file."""
     if not plan.in_file:
         return "store"
     return "memory" if step.tile in plan.host_tiles else "file"

@@ -1,4 +1,4 @@
-"""What a step does on a device when products run through residues."""
+"""Operations of steps on a device when products run through residues."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ResidueOperations(AbstractOperations):
         return self._stored_bytes(index)
 
     def _is_stored(self, place: Place, index: Index) -> bool:
-        """Whether a place holds a tile as it is stored: on its way to residues, in a narrow format."""
+        """Tell whether a place holds a tile as it is stored: on its way to residues, in a narrow format."""
         return place.pool is Pool.TRANSIT and self._store.format_of(index) != self._fmt
 
     def _stored(self, place: Place, index: Index) -> Tile:

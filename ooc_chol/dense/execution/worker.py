@@ -1,4 +1,4 @@
-"""What one device's worker knows and decides: a state machine without I/O, threads or clocks.
+"""State and decisions of one device's worker: a state machine without I/O, threads or clocks.
 
 Worker events go in, actions come out; :mod:`ooc_chol.dense.execution.executor` performs them.
 """
@@ -208,7 +208,7 @@ class WorkerState:
         return actions
 
     def _awaits_report(self) -> bool:
-        """Whether some enqueued step will be reported: the window may only be closed when something can open it."""
+        """Tell whether some enqueued step will be reported: the window may only be closed when something can open it."""
         return any(position in self._window.watched for position in self._outstanding)
 
     def _finish(self) -> list[Action]:

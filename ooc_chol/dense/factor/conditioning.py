@@ -46,12 +46,6 @@ def one_norm_estimate(apply: Apply, n: int) -> float:
 
     Higham and Tisseur (2000), algorithm 2.4, with two columns: first the mean of all columns and a random combination, then the
     columns at which the gradient is largest, until none is new.
-
-    Examples
-    --------
-    >>> b = np.array([[4.0, -1.0, 0.0], [-1.0, 7.0, 2.0], [0.0, 2.0, 1.0]])
-    >>> one_norm_estimate(lambda x: b @ x, 3)
-    10.0
     """
     if n <= 2 * _COLUMNS:
         return float(np.abs(apply(np.eye(n))).sum(axis=0).max(initial=0.0))
@@ -100,7 +94,7 @@ def signs_of(y: NDArray[Any]) -> NDArray[Any]:
 
 
 def _are_parallel(signs: NDArray[Any], before: NDArray[Any]) -> bool:
-    """Whether every column of signs, or its opposite, was there before; complex ones never count as such."""
+    """Tell whether every column of signs, or its opposite, was there before; complex ones never count as such."""
     return signs.dtype.kind != "c" and bool((np.abs(signs.T @ before).max(axis=1) == len(signs)).all())
 
 
@@ -128,7 +122,7 @@ def diagonal_of(a: object) -> Vectors | None:
 
 
 def may_be_ill_conditioned(squares: Vectors, diagonal: Vectors, fmt: PrecisionFormat) -> bool:
-    """Whether ``A_ii / L_ii**2`` is so large for some row that :func:`expected_error` may be worth its solve.
+    """Tell whether ``A_ii / L_ii**2`` is so large for some row that :func:`expected_error` may be worth its solve.
 
     With ``H = inv(D) A inv(D)``, the largest of these numbers is at most ``||inv(H)||_2``: each is the last diagonal entry of the
     inverse of a leading block. It falls short of the norm by more than a factor n only for matrices made to show that.

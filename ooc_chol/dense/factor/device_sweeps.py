@@ -339,7 +339,7 @@ class DeviceSolver(AbstractTeamSolver):
     team: tuple[DeviceSolver, ...] = ()  #: This one and those of all other devices that factored, where there are several
 
     def takes(self, store: AbstractStore, columns: int) -> bool:
-        """Whether so many right-hand sides are for the device rather than the host."""
+        """Tell whether so many right-hand sides are for the device rather than the host."""
         is_long_way = _bytes_of(store) >= LEAST_BYTES and store.host_memory() is not None
         return columns >= LEAST_COLUMNS or (columns > 0 and (is_long_way or bool(store.devices)))
 

@@ -269,20 +269,7 @@ def load(path: str | os.PathLike[str]) -> CholeskyFactor:
 
 
 def reopened(path: str, identity: str) -> CholeskyFactor:
-    """Open the file of a factor that was pickled; ``TierError`` if another one has that name now.
-
-    Parameters
-    ----------
-    path : str
-        Its name when the factor was pickled.
-    identity : str
-        What was in it then, as :attr:`~ooc_chol.dense.stores.file.FileStore.identity` tells.
-
-    Returns
-    -------
-    CholeskyFactor
-        The factor, as :func:`load` opens it.
-    """
+    """Open the file of a factor that was pickled; ``TierError`` if another one has that name now."""
     factor = load(path)
     store = factor._opened()
     if isinstance(store, AbstractKeptStore) and store.identity != identity:

@@ -1,4 +1,4 @@
-"""What users of NumPy and SciPy look for on a factor, by its solves and products: samples, condition, determinant, indexing."""
+"""Methods that users of NumPy and SciPy look for on a factor: samples, condition, determinant, indexing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SignAndLogdet(NamedTuple):
 
 
 class NormalGenerator(Protocol):
-    """What draws independent unit normals: a ``numpy.random.Generator``, or CuPy's for samples on a GPU."""
+    """A source of independent unit normals: a ``numpy.random.Generator``, or CuPy's for samples on a GPU."""
 
     def standard_normal(self, size: Any = None) -> Any:
         """An array of that shape."""
@@ -269,7 +269,7 @@ def _mean_of(mean: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _is_complex(mean: Any) -> bool:
-    """Whether a mean, of any library, is of complex numbers."""
+    """Tell whether a mean, of any library, is of complex numbers."""
     dtype = getattr(mean, "dtype", None)
     return "complex" in str(np.asarray(mean).dtype if dtype is None else dtype)
 

@@ -29,13 +29,7 @@ def check_width(width: int | None) -> None:
 
 
 def panel_width(grid: TileGrid, width: int | None, fitting: int | None = None) -> int:
-    """Columns of a panel: ``width`` where it is given, else whole tiles that fit.
-
-    Examples
-    --------
-    >>> panel_width(TileGrid(n=100_000, nb=128), None), panel_width(TileGrid(n=1000, nb=128), 300)
-    (256, 300)
-    """
+    """Columns of a panel: ``width`` where it is given, else whole tiles that fit."""
     if width is not None:
         check_width(width)
         return min(width, grid.n, fitting or grid.n)
@@ -65,7 +59,7 @@ class Turn(NamedTuple):
     devices: int = 1
 
     def has(self, panel: int) -> bool:
-        """Whether a panel is its own: they are dealt back and forth, as later ones are shorter."""
+        """Tell whether a panel is its own: they are dealt back and forth, as later ones are shorter."""
         lap, place = divmod(panel, self.devices)
         return place == (self.number if lap % 2 == 0 else self.devices - 1 - self.number)
 

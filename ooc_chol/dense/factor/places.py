@@ -23,7 +23,7 @@ from ooc_chol.runtime.passes import Pass, Passes
 
 
 class AbstractPlace(ABC):
-    """What a factor asks for that reads all of L, on whole right-hand sides that are checked and of the type of L.
+    """Interface to all of L, on whole right-hand sides that are checked and of the type of L.
 
     All else that a factor answers reads single tiles of its store.
     """
@@ -31,7 +31,7 @@ class AbstractPlace(ABC):
     @property
     @abstractmethod
     def is_quick_to_read(self) -> bool:
-        """Whether a reading of L takes little beside its factorization, so that a first solve may look how A is conditioned."""
+        """True if a reading of L takes little beside its factorization, so that a first solve may look how A is conditioned."""
 
     @property
     @abstractmethod
@@ -71,7 +71,7 @@ class AbstractPlace(ABC):
 
     @abstractmethod
     def goes_there_and_back(self, store: AbstractStore, columns: int) -> bool:
-        """Whether :meth:`there_and_back` is for so many columns; else two solves are."""
+        """Tell whether :meth:`there_and_back` is for so many columns; else two solves are."""
 
     @abstractmethod
     def there_and_back(self, store: AbstractStore, y: NDArray[Any], x: NDArray[Any], run: Pass) -> None:
@@ -114,15 +114,9 @@ class AbstractPlace(ABC):
 @final
 @dataclass(frozen=True)
 class LocalPlace(AbstractPlace):
-    """The calling process: its threads, and for what is worth it the GPUs that factored.
+    """The calling process: its threads, and for what is worth it the GPUs that factored."""
 
-    Parameters
-    ----------
-    solver : DeviceSolver or None
-        Solves on these GPUs; None where the host does all.
-    """
-
-    solver: DeviceSolver | None = None
+    solver: DeviceSolver | None = None  #: Solves on these GPUs; None where the host does all
 
     @property
     def is_quick_to_read(self) -> bool:

@@ -70,17 +70,6 @@ def refined_solve(
     ten vectors for each right-hand side and three tiles; GMRES takes right-hand sides one by one, with 30 vectors. Carson and
     Higham (SIAM J. Sci. Comput. 40, 2018) analyse refinement by preconditioned GMRES; conjugate gradients need fewer vectors, and
     serve as long as A and ``L L.T`` are positive definite.
-
-    Examples
-    --------
-    >>> from ooc_chol.memory.sources import as_source
-    >>> a = np.array([[4.0, 2.0], [2.0, 3.0]])
-    >>> rough = np.linalg.cholesky(a).astype(np.float16).astype(float)
-    >>> solution = refined_solve(
-    ...     as_source(a), lambda r: np.linalg.solve(rough @ rough.T, r), np.array([[1.0], [2.0]]), grid=TileGrid(2, 1)
-    ... )
-    >>> solution.methods, solution.x.ravel().round(15)
-    (('cg',), array([-0.125,  0.75 ]))
     """
     if source.n != grid.n:
         raise ValueError(f"the grid has order {grid.n}, but the source has order {source.n}")
@@ -158,7 +147,7 @@ def _refine(system: _ScaledSystem, b: Vectors, x: Vectors, *, columns: list[_Col
 
 
 class _Request(NamedTuple):
-    """What a column needs next: the product of A and a vector, or the solution of ``L L.T z = vector``."""
+    """Next need of a column: the product of A and a vector, or the solution of ``L L.T z = vector``."""
 
     kind: Literal["product", "solution"]
     vector: Vectors

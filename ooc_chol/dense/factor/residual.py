@@ -42,7 +42,7 @@ _BLOCKS_AT_ONCE = 4
 
 
 class RowReader(Protocol):
-    """What the sampled residual needs of a factor."""
+    """Reader of a factor's rows for the sampled residual."""
 
     @property
     def grid(self) -> TileGrid:
@@ -54,33 +54,16 @@ class RowReader(Protocol):
 
 @dataclass(frozen=True)
 class ResidualSample:
-    """Residuals ``R = A - L @ L.T`` of sampled sub-blocks, in units of the roundoff of L's type.
+    """Residuals ``R = A - L @ L.T`` of sampled sub-blocks, in units of the roundoff of L's type."""
 
-    Parameters
-    ----------
-    max_scaled : float
-        Largest ``|R_ij| / (u sqrt(A_ii A_jj))`` with ``u = 2**-53``, or ``2**-24`` for an L in single precision.
-    worst : tuple of int
-        Row and column of that entry.
-    floor : float
-        Rigorous bound on the error that the check itself makes in any ``|R_ij|``, in the same unit.
-    classical : float
-        ``||R||_F / (n u ||A||_F)`` over the sampled entries. Usual, and no test: it is small for wrong factors too.
-    blocks : int
-        Blocks that were computed.
-    entries : int
-        Entries on and below the diagonal in those blocks; an entry in two blocks counts twice.
-    n : int
-        Order of the matrix.
-    """
-
-    max_scaled: float
-    worst: tuple[int, int]
-    floor: float
+    max_scaled: float  #: Largest ``|R_ij| / (u sqrt(A_ii A_jj))`` with ``u = 2**-53``, or ``2**-24`` for an L in single precision
+    worst: tuple[int, int]  #: Row and column of that entry
+    floor: float  #: Rigorous bound on the error that the check itself makes in any ``|R_ij|``, in the same unit
+    #: ``||R||_F / (n u ||A||_F)`` over the sampled entries. Usual, and no test: it is small for wrong factors too.
     classical: float
-    blocks: int
-    entries: int
-    n: int
+    blocks: int  #: Blocks that were computed
+    entries: int  #: Entries on and below the diagonal in those blocks; an entry in two blocks counts twice
+    n: int  #: Order of the matrix
 
     __repr__ = brief_repr
 
@@ -97,13 +80,7 @@ class ResidualSample:
 
 
 def blocks_worth_a_factorization(n: int) -> int:
-    """How many blocks cost at most about a factorization of order ``n`` on the host: 200 from order 7100 on, at least 8.
-
-    Examples
-    --------
-    >>> [blocks_worth_a_factorization(n) for n in (500, 2000, 3000, 4500, 100_000)]
-    [8, 16, 36, 81, 200]
-    """
+    """How many blocks cost at most about a factorization of order ``n`` on the host: 200 from order 7100 on, at least 8."""
     return min(MOST_BLOCKS, max(LEAST_BLOCKS, n**2 // _ORDER_SQUARED_OF_BLOCK))
 
 
@@ -177,7 +154,7 @@ def _choose_blocks(grid: TileGrid, blocks: int, order: int, seed: int) -> Iterat
 
 
 class _Block(NamedTuple):
-    """What one block adds to the sample; entries of ``scaled`` above the diagonal are zero."""
+    """Contribution of one block to the sample; entries of ``scaled`` above the diagonal are zero."""
 
     a_norm: float
     residual_norm: float
@@ -198,7 +175,7 @@ class _BlockOfA(NamedTuple):
 
 
 def _read_block(read_a: ReadBlock, grid: TileGrid, rows: range, cols: range) -> _BlockOfA:
-    """What one block needs of A."""
+    """Entries of A that one block needs."""
     lower = np.asarray(rows)[:, None] >= np.asarray(cols)[None, :]
     a = _read_lower(read_a, grid, rows=rows, cols=cols, lower=lower)
     return _BlockOfA(rows, cols, lower, a, *(_diagonal_roots(read_a, grid, span) for span in (rows, cols)))
@@ -380,7 +357,7 @@ class _Total:
         self.entries += block.entries
 
     def sample(self, n: int) -> ResidualSample:
-        """What all blocks so far show together."""
+        """Sample of all blocks so far, together."""
         classical = self.r_norm / self.a_norm / (n * self.unit_roundoff)
         return ResidualSample(
             max_scaled=self.worst[0],

@@ -33,7 +33,7 @@ _BAND_BYTES = 1 << 24
 
 
 def is_array_name(path: AnyPath) -> bool:
-    """Whether L is saved to ``path`` as a dense array."""
+    """Tell whether L is saved to ``path`` as a dense array."""
     return os.fspath(path).lower().endswith(_ARRAY)
 
 

@@ -31,7 +31,7 @@ from ooc_chol.precision.certified_answers import CertifiedSolution
 
 
 class AbstractSolvedFactor(AbstractStoredFactor):
-    """What a factor solves and multiplies; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
+    """Solves and products of a factor; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
 
     @overload
     def solve(

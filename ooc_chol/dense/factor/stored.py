@@ -45,7 +45,7 @@ MaybeNone: TypeAlias = Any
 
 
 class AbstractStoredFactor(AbstractFactor):
-    """What a factor is, whatever is computed with it; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
+    """Stored state of a factor, whatever is computed with it; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
 
     def __init__(
         self,
@@ -345,7 +345,7 @@ class AbstractStoredFactor(AbstractFactor):
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called: then L cannot be used, and what tries raises ``ClosedError``."""
+        """True if :meth:`close` was called: then L cannot be used, and what tries raises ``ClosedError``."""
         return self._store is None
 
     def close(self) -> None:
@@ -384,7 +384,7 @@ class AbstractStoredFactor(AbstractFactor):
         return f"CholeskyFactor(n={self.n}, tile_size={self.tile_size}, {where}{kind})"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the tiles of L in the colours of their formats, and where it is."""
+        """HTML for notebooks: the tiles of L in the colours of their formats, and where it is."""
         store = self._store
         where = None if store is None else f"{store.name} {store.path}" if isinstance(store, AbstractKeptStore) else store.name
         formats = None if store is None else store.formats

@@ -20,7 +20,7 @@ from ooc_chol.memory.sources.function import FunctionSource
 
 
 class AbstractSummedFactor(AbstractSolvedFactor):
-    """What a factor sums; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
+    """Sums of a factor; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
 
     def inverse_panels(self, width: int | None = None) -> Generator[tuple[range, NDArray[np.float64]], None, None]:
         """The lower triangle of ``inv(A)``, a panel of columns at a time.

@@ -19,7 +19,7 @@ from ooc_chol.tasks.tiling import TileGrid, TileIndex
 
 
 class PanelSums(NamedTuple):
-    """What is summed over panels of the inverse: ``sum(panel * D)``, and ``v' D v`` of so many vectors."""
+    """Sums over panels of the inverse: ``sum(panel * D)``, and ``v' D v`` of so many vectors."""
 
     matrices: Sequence[FunctionSource]
     forms: int
@@ -153,7 +153,7 @@ class AbstractSweeps(ABC):
     def panel_sums(
         self, panel: Tile, columns: range, blocks: Sequence[range], *, sums: PanelSums, vectors: Tile
     ) -> list[NDArray[np.float64]]:
-        """Of each block of rows of a panel ``inv(A)[j0:, j0:j1]`` the sums, ``(k, 1 + q)``: waits for them."""
+        """Sums over each block of rows of a panel ``inv(A)[j0:, j0:j1]``, ``(k, 1 + q)``: waits for them."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -24,13 +24,7 @@ _Result = TypeVar("_Result")
 
 @final
 class TeamSweeps:
-    """Sweeps of several devices over one store, enqueued by the calling thread.
-
-    Parameters
-    ----------
-    members : sequence of AbstractTeamSweeps
-        One for each device.
-    """
+    """Sweeps of several devices over one store, enqueued by the calling thread."""
 
     def __init__(self, members: Sequence[AbstractTeamSweeps]) -> None:
         self.grid, self._members = members[0].grid, members
@@ -59,7 +53,7 @@ class TeamSweeps:
 
 
 class _Part:
-    """What one device has of the right-hand sides: its own blocks, and those of others that have come."""
+    """Right-hand sides on one device: its own blocks, and those of others that have come."""
 
     def __init__(self, member: AbstractTeamSweeps, x: NDArray[Any]) -> None:
         self._member, self._x = member, x
@@ -119,8 +113,6 @@ def opened_team(
 def kept_first(grid: TileGrid, number: int, count: int) -> dict[TileIndex, int]:
     """Ranks of the tiles that a device needs for both systems: rows and columns are its own; the last in stored order first.
 
-    Examples
-    --------
     >>> sorted(kept_first(TileGrid(4, 1), 1, 2))
     [TileIndex(i=1, j=1), TileIndex(i=3, j=1), TileIndex(i=3, j=3)]
     """

@@ -20,7 +20,7 @@ from ooc_chol.runtime.passes import Pass
 
 
 class InverseTraces(NamedTuple):
-    """What one pass over ``inv(A)`` gives: its diagonal, traces of products with matrices, and quadratic forms of these.
+    """Results of one pass over ``inv(A)``: its diagonal, traces of products with matrices, and quadratic forms of these.
 
     Parameters
     ----------
@@ -82,8 +82,6 @@ def check_border(matrix: FunctionSource, columns: range, n: int, width: int | No
 def row_blocks(columns: range, n: int, height: int) -> list[tuple[range, float]]:
     """Rows of a panel of the inverse from its first column down, in blocks, and what a sum over a symmetric matrix counts them.
 
-    Examples
-    --------
     >>> row_blocks(range(2, 4), 7, 2)
     [(range(2, 4), 1.0), (range(4, 6), 2.0), (range(6, 7), 2.0)]
     """

@@ -91,7 +91,7 @@ def _fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> 
 
 
 def _has_few_moduli(problem: Problem, options: FactorOptions) -> bool:
-    """Whether fewer moduli are asked for than a factor as accurate as a native one takes."""
+    """Tell whether fewer moduli are asked for than a factor as accurate as a native one takes."""
     return options.moduli is not None and options.moduli < default_moduli(problem.n, problem.fmt)
 
 

@@ -14,24 +14,12 @@ from ooc_chol.tasks.tiling import TileGrid
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to factor within a threshold.
+    """A way to factor within a threshold."""
 
-    Parameters
-    ----------
-    name : str
-        What is narrow, in words.
-    seconds : float or None
-        Predicted seconds of what was still to be done when it was compared; None where no rates are known.
-    nbytes : int
-        Bytes of L in its store.
-    error : float
-        Expected ``||A - L L.T||_F / ||A||_F``.
-    """
-
-    name: str
-    seconds: float | None
-    nbytes: int
-    error: float
+    name: str  #: What is narrow, in words
+    seconds: float | None  #: Predicted seconds of what was still to be done when it was compared; None where no rates are known
+    nbytes: int  #: Bytes of L in its store
+    error: float  #: Expected ``||A - L L.T||_F / ||A||_F``
 
     @classmethod
     def in_fp64(cls, grid: TileGrid, seconds: float | None, error: float) -> Self:

@@ -44,14 +44,14 @@ class TileCounter(AbstractResidencySink):
         """Ignore the move: only fetches count."""
 
     def cost(self, host_bytes: int, stored_bytes: Callable[[Index], int], rates: Rates | None) -> float:
-        """What all fetches cost, in tiles read from a file, with the best of them in so many bytes of host memory."""
+        """Cost of all fetches, in tiles read from a file, with the best of them in so many bytes of host memory."""
         kept = chosen_tiles(self.of_tiles, host_bytes, stored_bytes)
         spared = sum(self.of_tiles[index] for index in kept)
         return self.of_a + self.of_tiles.total() - spared * (1 - _share_of_memory(rates))
 
 
 def _share_of_memory(rates: Rates | None) -> float:
-    """What a fetch from host memory costs of one from a file, at most all."""
+    """Cost of a fetch from host memory as a share of one from a file, at most 1."""
     if rates is None:
         return _USUAL_SHARE
     from_file = rates.fetch if rates.disk is None else rates.disk.read

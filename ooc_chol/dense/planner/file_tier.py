@@ -41,7 +41,7 @@ def host_budget_of(options: FactorOptions, names: Sequence[str]) -> int:
 
 
 def stays_out_of_cache(options: FactorOptions, nbytes: int) -> bool:
-    """Whether files of so many bytes are read and written past the system's cache: host memory is bounded, or not that large."""
+    """Tell whether files of so many bytes are read and written past the system's cache: host memory is bounded, or too small."""
     return options.host_budget is not None or nbytes > memory_info("host:0")[0] // _CACHED_PART
 
 

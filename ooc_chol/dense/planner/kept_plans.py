@@ -119,7 +119,7 @@ for _plans in (KEPT_PLANS, KEPT_WINDOW_PLANS):
 
 
 def _is_rest(problem: Problem) -> bool:
-    """Whether a plan is for what is left of a run that failed; what a window is given belongs to the window."""
+    """Tell whether a plan is for what is left of a run that failed; what a window is given belongs to the window."""
     return problem.window is None and bool(problem.given)
 
 
@@ -146,7 +146,7 @@ def _formats_key(problem: Problem, options: FactorOptions, precision: PrecisionM
 
 
 def _are_alike(one: Rates | None, other: Rates | None) -> bool:
-    """Whether two sets of rates are the same, but for chance in that of a tile function."""
+    """Tell whether two sets of rates are the same, but for chance in that of a tile function."""
     if one is None or other is None:
         return one is other
     is_near = max(one.generate, other.generate) <= GENERATION_NOISE * min(one.generate, other.generate)

@@ -58,7 +58,7 @@ def larger_tile(grid: TileGrid, usual: Sequence[int], tiles_of: Callable[[TileGr
 
 
 def has_smaller_tile(grid: TileGrid, tiles_of: Callable[[TileGrid], Tiles]) -> bool:
-    """Whether the budget holds smaller tiles that can be planned."""
+    """Tell whether the budget holds smaller tiles that can be planned."""
     found = (tiles_of(TileGrid(grid.n, nb)) for nb in _least_orders(grid.n) if nb < grid.nb)
     return any(tiles.needed_bytes is None and tiles.steps <= MOST_STEPS for tiles in found)
 
@@ -76,7 +76,7 @@ def _proposed(grid: TileGrid, most: int, tiles_of: Callable[[TileGrid], Tiles]) 
 
 
 def _doubled(grid: TileGrid, usual: Sequence[int]) -> Iterator[int]:
-    """Of ``usual`` orders, largest first, those above ``grid``'s, ascending; then doubles, up to twice the matrix."""
+    """Orders above that of ``grid`` among the ``usual`` ones (largest first), ascending; then doubles, up to twice the matrix."""
     yield from (nb for nb in reversed(usual) if nb > grid.nb)
     nb = 2 * max(grid.nb, usual[0])
     while nb < 2 * grid.n:

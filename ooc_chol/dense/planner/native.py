@@ -76,7 +76,7 @@ def make_native_plan(problem: Problem, options: FactorOptions, names: tuple[str,
 
 
 def native_request(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> NativeRequest:
-    """What is settled before panel shapes are chosen, the budget found to be enough."""
+    """Request of a native plan before panel shapes are chosen, its budget found to be enough."""
     policy = policy_named(options.policy)
     kind, fmt = kind_of(names[0]), problem.fmt
     budget_bytes = budget_of(options, names, problem)
@@ -163,12 +163,12 @@ class NativeRequest:
 
     @property
     def is_timed(self) -> bool:
-        """Whether predicted seconds choose among plans."""
+        """True if predicted seconds choose among plans."""
         return self.objective == "seconds" and self.rates is not None
 
     @property
     def finishes_beside(self) -> bool:
-        """Whether tiles are finished on a stream of their own."""
+        """True if tiles are finished on a stream of their own."""
         return self.policy.overlaps and kind_of(self.devices[0]).finishes_beside
 
     def with_default_prefetch(self) -> NativeRequest:
@@ -332,7 +332,7 @@ def _schedule(request: NativeRequest, owners: Sequence[int], panels: Sequence[Pa
 
 
 def _always_computes(plan: Plan) -> bool:
-    """Whether the busiest device is next to never without work: the order of its tasks cannot make the run any shorter."""
+    """Tell whether the busiest device is next to never without work: the order of its tasks cannot make the run any shorter."""
     if plan.rates is None:
         return True
     busiest = max(_busy_seconds(program, plan.grid, plan.rates) for program in plan.programs)

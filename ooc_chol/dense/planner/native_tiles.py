@@ -98,7 +98,7 @@ def native_grid(
 def tiles_in_budget(
     options: FactorOptions, names: tuple[str, ...], budget_bytes: int, fmt: PrecisionFormat = FP64
 ) -> Callable[[TileGrid], Tiles]:
-    """What a plan takes by its tiles, whatever order of theirs ``options`` names."""
+    """Function from a grid to a plan's bytes by its tiles, whatever order of tiles ``options`` names."""
     return partial(_tiles_in, options, names, budget_bytes, fmt)
 
 

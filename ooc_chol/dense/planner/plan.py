@@ -37,27 +37,13 @@ _MOST_DEVICES = 7
 
 @dataclass(frozen=True)
 class DeviceBudget:
-    """How a plan divides the memory of one device.
+    """How a plan divides the memory of one device."""
 
-    Parameters
-    ----------
-    budget_bytes : int
-        Most bytes that the plan may take: what the user allows, or what the device has free.
-    slot_bytes : int
-        Bytes of a slot: the largest tile, rounded up to 4096.
-    n_slots : int
-        How many slots the device's memory for tiles has.
-    prefetch_slots : int
-        How many of these are kept free for tiles in transit.
-    workspace_bytes : int
-        Bytes that kernels take for themselves, inside the budget.
-    """
-
-    budget_bytes: int
-    slot_bytes: int
-    n_slots: int
-    prefetch_slots: int
-    workspace_bytes: int
+    budget_bytes: int  #: Most bytes that the plan may take: what the user allows, or what the device has free
+    slot_bytes: int  #: Bytes of a slot: the largest tile, rounded up to 4096
+    n_slots: int  #: How many slots the device's memory for tiles has
+    prefetch_slots: int  #: How many of these are kept free for tiles in transit
+    workspace_bytes: int  #: Bytes that kernels take for themselves, inside the budget
 
 
 @dataclass(frozen=True)
@@ -244,7 +230,7 @@ class Plan:
 
     @property
     def file_costs(self) -> FileCosts | None:
-        """What files cost beyond the rates of single steps; None without rates, and for an L that goes to no file."""
+        """Costs of files beyond the rates of single steps; None without rates, and for an L that goes to no file."""
         if self.rates is None or not self.in_file:
             return None
         return FileCosts(self.rates, self.file_traffic, is_staged=not device_kind(self.devices[0]).is_in_host_memory)
@@ -362,7 +348,7 @@ class Plan:
 
     @property
     def is_generated(self) -> bool:
-        """Whether A is made on the device, so that it crosses no link."""
+        """True if A is made on the device, so that it crosses no link."""
         return self.link_bytes(Link.SOURCE) == 0
 
     @property
@@ -414,14 +400,14 @@ class Plan:
         return one_line(self, facts | ({"seconds": self.seconds} if self.is_simulated else {}))
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the tiles, and bytes beside budget and bounds; then the page."""
+        """HTML for notebooks: the tiles, and bytes beside budget and bounds; then the page."""
         from ooc_chol.dense.planner.plan_picture import plan_picture
 
         return notebook_html(str(self), plan_picture(self))
 
     @property
     def is_simulated(self) -> bool:
-        """Whether the simulator has run, or takes no time: predicted seconds are known without waiting for them."""
+        """True if the simulator has run, or takes no time: predicted seconds are known without waiting for them."""
         return "timeline" in vars(self) or self.grid.nt == 1
 
     def __str__(self) -> str:
@@ -510,7 +496,7 @@ class Plan:
         return f"{self.seconds:.3g} predicted ({self.flops / self.seconds / 1e9:.4g} GFLOP/s){origin}"
 
     def _why_no_seconds(self) -> str:
-        """What is missing for a prediction, and the command that measures it, where one does."""
+        """Reason for missing predictions, and the command that measures rates, where one does."""
         if self.engine == "library":
             return "a library's routine factors the whole matrix, and rates are of our own kernels"
         if self.source == "slices":

@@ -1,4 +1,4 @@
-"""What a plan is made for: the matrix, and the bytes that each device may take."""
+"""Problem of a plan: the matrix, and the bytes that each device may take."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMPARED_STEPS = 24_000
 
 @dataclass(frozen=True)
 class Problem:
-    """What the planner must know of A."""
+    """Facts of A for the planner."""
 
     n: int  #: Order of the matrix
     bytes_per_entry: int  #: Bytes that reading one entry moves; 0 when a tile function makes A on the device
@@ -154,7 +154,7 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
 
 
 def excess_of_budget(options: FactorOptions) -> str | None:
-    """What to say of a budget that is more than the memory of the machine's devices; None where they have as much."""
+    """Warning about a budget that is more than the memory of the machine's devices; None where they have as much."""
     if options.memory_budget is None:
         return None
     budget = parse_bytes(options.memory_budget, "memory_budget")

@@ -71,7 +71,7 @@ def _best_grids(n: int, tile_size: int | None, kind: AbstractKernelKind) -> list
 def residue_tiles_in_budget(
     options: FactorOptions, names: tuple[str, ...], budget_bytes: int, moduli: int, fmt: PrecisionFormat = FP64
 ) -> Callable[[TileGrid], Tiles]:
-    """What a plan through residues takes by its tiles, whatever order of theirs ``options`` names."""
+    """Function from a grid to the bytes of a plan through residues by its tiles, whatever order of tiles ``options`` names."""
     return partial(_tiles_in, options, names, budget_bytes=budget_bytes, moduli=moduli, fmt=fmt)
 
 

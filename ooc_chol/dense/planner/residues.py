@@ -63,7 +63,7 @@ EQUALS = 12
 
 @dataclass(frozen=True)
 class _Request:
-    """What every layout of a plan through residues must do."""
+    """Request common to every layout of a plan through residues."""
 
     problem: Problem
     options: FactorOptions
@@ -74,12 +74,12 @@ class _Request:
 
     @cached_property
     def kind(self) -> AbstractKernelKind:
-        """What kind of kernels the devices have, all the same."""
+        """Kind of the devices' kernels, all the same."""
         return kind_of(self.names[0])
 
     @cached_property
     def tiles_of(self) -> Callable[[TileGrid], Tiles]:
-        """What a plan takes by its tiles."""
+        """Function from a grid to a plan's bytes by its tiles."""
         return residue_tiles_in_budget(self.options, self.names, self.budget_bytes, self.moduli, self.problem.fmt)
 
     @property
@@ -88,7 +88,7 @@ class _Request:
         return self.half_share is not None and bool(self.options.half_products)
 
     def may_be_narrow(self, rates: Rates | None) -> bool:
-        """Whether products in FP16 are to be looked at: where they are asked for, or were measured and are not refused."""
+        """Tell whether products in FP16 are to be looked at: where they are asked for, or were measured and are not refused."""
         if self.half_share is None or self.options.half_products is not None:
             return self.must_be_narrow
         return rates is not None and rates.residue is not None and rates.residue.half is not None
@@ -194,7 +194,7 @@ def _window_plan(problem: Problem, window: Window, options: FactorOptions, names
 
 
 def rest_of_residue_plan(plan: Plan, problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
-    """What is left of ``plan`` beside the tiles that ``problem`` gives: in the same panels, on which FP32 sums depend."""
+    """Plan of the tasks of ``plan`` that ``problem`` does not give: in the same panels, on which FP32 sums depend."""
     assert isinstance(plan.layout, ResidueLayout)
     budget, moduli = plan.budgets[0].budget_bytes, plan.layout.moduli
     request = _Request(problem, options, plan.devices, budget, moduli, half_share_of(problem))
@@ -268,7 +268,7 @@ def _fastest(request: _Request, candidates: _Candidates) -> Plan:
 
 
 def _estimated_fastest(request: _Request, candidates: _Candidates) -> ResidueLayout:
-    """Of layouts with and without products in FP16 the one of the least estimated seconds."""
+    """Layout of the least estimated seconds, of those with and without products in FP16."""
     assert candidates.rates is not None
     grid, n_devices = candidates.grid, len(candidates.devices)
     rates = request.estimates(grid, candidates.rates, n_devices)
@@ -340,7 +340,7 @@ def _task_counts(nt: int) -> dict[str, int]:
 
 
 def _whole_panels(given: frozenset[tuple[int, int]], panels: Sequence[Panel]) -> frozenset[tuple[int, int]]:
-    """Of given tiles those of rows of which a whole panel is given: a row is finished panel by panel."""
+    """Those of the given tiles in rows of which a whole panel is given: a row is finished panel by panel."""
     whole: set[tuple[int, int]] = set()
     for panel in panels:
         rows = {i for i, j in given if j == panel.k0}

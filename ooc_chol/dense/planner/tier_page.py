@@ -1,4 +1,4 @@
-"""What a printed plan and report say of files, host memory and the links between them."""
+"""Lines of a printed plan and report on files, host memory and the links between them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tier_lines(plan: Plan) -> list[tuple[str, str]]:
 
 
 def host_text(plan: Plan) -> str:
-    """What host memory keeps of an L in a file, beside its budget."""
+    """Text on the part of an L in a file that host memory keeps, beside its budget."""
     if not plan.host_tiles:
         kept = "no tile of L is kept in host memory"
     else:

@@ -54,7 +54,7 @@ def whole_device(problem: Problem, options: FactorOptions, *, must_exist: bool =
 
 
 def _leaves_open(options: FactorOptions) -> bool:
-    """Whether options leave open how the matrix is cut, and in which arithmetic FP64 is computed."""
+    """Tell whether options leave open how the matrix is cut, and in which arithmetic FP64 is computed."""
     return (
         options.tile_size is None
         and options.policy == "planned"

@@ -1,4 +1,4 @@
-"""What a window must be to be planned: of tiles and arithmetic that are settled, and no larger than others."""
+"""Requirements on a window to be planned: tiles and arithmetic that are settled, and no larger than others."""
 
 from __future__ import annotations
 

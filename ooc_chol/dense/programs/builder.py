@@ -111,7 +111,7 @@ class Waits:
         return [] if at < 0 else [at]
 
     def _of(self, place: Place) -> _Uses:
-        """What is known of a place, which for a new one is nothing."""
+        """Uses of a place; a new one has none."""
         if place not in self._uses:
             self._uses[place] = _Uses([] if place.pool is _STRIP else None)
         return self._uses[place]

@@ -1,4 +1,4 @@
-"""What the slots of a device hold while its program runs: the check of plans."""
+"""Contents of a device's slots while its program runs: the check of plans."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Sum:
 
 @dataclass
 class Contents:
-    """What one device's slots hold; :meth:`apply` verifies a step and takes its effect.
+    """Contents of one device's slots; :meth:`apply` verifies a step and takes its effect.
 
     A slot may be filled when it was given up, and given up when what it holds is in the store. Its bytes stay until it is filled
     again: other devices may still copy them.

@@ -49,7 +49,7 @@ class RatesOrigin(StrEnum):
 
 @dataclass(frozen=True)
 class ResidueRates:
-    """What a device does in a second with residues of one number of moduli.
+    """Rates of a device with residues of one number of moduli.
 
     Products of all shapes are told by two numbers: a product of K columns takes ``2 K / product + 1 / accumulate`` seconds an
     entry. They are those of a long and of a short product (:mod:`ooc_chol.dense.rates.residues`).
@@ -86,66 +86,38 @@ class ResidueRates:
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device does in a second; a plan without rates predicts no seconds.
+    """Rates of a device; a plan without rates predicts no seconds.
 
-    Parameters
-    ----------
-    tile_size : int
-        Tile order at which the kernels were measured.
-    potrf, trsm, syrk, gemm : float
-        Flops per second of each kernel.
-    source, fetch, write : float
-        Bytes per second read from A, read from the store of L, and written to it: on GPUs while the link carries as much in the
-        other direction, as it does in a run.
-    generate : float
-        Entries per second of a tile function.
-    launch : float
-        Seconds between two operations of one stream.
-    residue : ResidueRates or None
-        Rates of products through residues; None where they were not measured.
-    invert : float
-        Entries per second of a diagonal tile that TRSM is prepared with; infinite where that was not measured.
-    trsm_float32, gemm_float32 : float or None
-        Flops per second of tiles that are updated in float32, of TRSM with what makes them final; None where they were not
-        measured, which counts as float64.
-    precision : PrecisionMap or None
-        Which tiles these are; None where all are float64.
-    origin : RatesOrigin
-        Whether they were measured here, and how long, or are nominal ones.
-    model : str or None
-        The model of GPU whose nominal rates they are; None where they were measured.
-    memory_fetch, memory_write : float or None
-        As ``fetch`` and ``write``, of tiles that are in host memory, wherever the others are. None where those are not known,
-        which counts as ``fetch`` and ``write``.
-    disk : DiskRates or None
-        What the disk under that file does; None where it was not measured: then ``fetch`` and ``write`` are of a file in the page
-        cache.
-
-    Raises
-    ------
-    ValueError
-        A rate is not more than zero.
+    Raises ``ValueError``: a rate is not more than zero.
     """
 
-    tile_size: int
-    potrf: float
+    tile_size: int  #: Tile order at which the kernels were measured
+    potrf: float  #: Flops per second of each kernel
     trsm: float
     syrk: float
     gemm: float
+    #: Bytes per second read from A, read from the store of L, and written to it: on GPUs while the link carries as much in the
+    #: other direction, as it does in a run
     source: float
     fetch: float
     write: float
-    generate: float
-    launch: float
-    residue: ResidueRates | None = None
-    invert: float = inf
+    generate: float  #: Entries per second of a tile function
+    launch: float  #: Seconds between two operations of one stream
+    residue: ResidueRates | None = None  #: Rates of products through residues; None where they were not measured
+    invert: float = inf  #: Entries per second of a diagonal tile that TRSM is prepared with; infinite where that was not measured
+    #: Flops per second of tiles that are updated in float32, of TRSM with what makes them final; None where they were not
+    #: measured, which counts as float64
     trsm_float32: float | None = None
     gemm_float32: float | None = None
-    precision: PrecisionMap | None = None
-    origin: RatesOrigin = RatesOrigin.MEASURED
-    model: str | None = None
+    precision: PrecisionMap | None = None  #: Which tiles these are; None where all are float64
+    origin: RatesOrigin = RatesOrigin.MEASURED  #: Whether they were measured here, and how long, or are nominal ones
+    model: str | None = None  #: The model of GPU whose nominal rates they are; None where they were measured
+    #: As ``fetch`` and ``write``, of tiles that are in host memory, wherever the others are. None where those are not known,
+    #: which counts as ``fetch`` and ``write``.
     memory_fetch: float | None = None
     memory_write: float | None = None
+    #: What the disk under that file does; None where it was not measured: then ``fetch`` and ``write`` are of a file in the page
+    #: cache
     disk: DiskRates | None = None
 
     def __post_init__(self) -> None:
@@ -170,10 +142,7 @@ class Rates:
     def seconds(self, step: Step, grid: TileGrid) -> float:
         """Predicted seconds of ``step`` on its stream.
 
-        Raises
-        ------
-        ValueError
-            It works on residues, but no rates of those are known.
+        Raises ``ValueError``: it works on residues, but no rates of those are known.
         """
         return self._SECONDS[type(step.operation)](self, step, grid)
 

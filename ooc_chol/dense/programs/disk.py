@@ -12,44 +12,28 @@ _DUPLEX = 0.75
 
 @dataclass(frozen=True)
 class DiskRates:
-    """What the disk under a store's file does in a second, all devices together.
+    """Rates of the disk under a store's file, all devices together.
 
-    Parameters
-    ----------
-    read, write : float
-        Bytes per second from the disk and to it, past the page cache.
-    source : float or None
-        Bytes per second read of A's file, by rows of tiles; None where A is in none, or where its disk was not measured.
-    is_one : bool
-        Whether A's file is on the same disk.
-    folder : str
-        The folder that was measured.
-    together : float
-        Seconds in which it reads and writes at once, over those of reading first and writing then: 1 for a disk that does one
-        thing at a time, a half for one whose directions do not meet.
-    row_bytes : int or None
-        Bytes of a row of a tile of A, for which ``source`` is the rate; None where tiles are read in one piece.
-    is_by_rows : bool
-        Whether ``source`` is the rate of how A is read; else reading by rows was not measured, and it is that of whole tiles.
-
-    Raises
-    ------
-    ValueError
-        A rate is not more than zero.
+    Raises ``ValueError``: a rate is not more than zero.
     """
 
-    read: float
+    read: float  #: Bytes per second from the disk and to it, past the page cache
     write: float
+    #: Bytes per second read of A's file, by rows of tiles; None where A is in none, or where its disk was not measured
     source: float | None = None
-    is_one: bool = True
-    folder: str = ""
+    is_one: bool = True  #: Whether A's file is on the same disk
+    folder: str = ""  #: The folder that was measured
+    #: Seconds in which it reads and writes at once, over those of reading first and writing then: 1 for a disk that does one
+    #: thing at a time, a half for one whose directions do not meet
     together: float = 1.0
+    #: Bytes of a row of a tile of A, for which ``source`` is the rate; None where tiles are read in one piece
     row_bytes: int | None = None
+    #: Whether ``source`` is the rate of how A is read; else reading by rows was not measured, and it is that of whole tiles
     is_by_rows: bool = True
 
     @property
     def is_duplex(self) -> bool:
-        """Whether reads and writes hinder each other so little that each counts for itself."""
+        """True if reads and writes hinder each other so little that each counts for itself."""
         return self.together < _DUPLEX
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ class FileMove(NamedTuple):
 
 @dataclass(frozen=True)
 class FileCosts:
-    """What files cost a plan of these rates.
+    """Costs of files for a plan of these rates.
 
     Where nobody measured the disk, what is read or written goes at the rates of the page cache on each stream. Where it was
     measured, all devices share it.
@@ -35,7 +35,7 @@ class FileCosts:
     is_staged: bool  #: Whether tiles pass through host memory on their way: the link begins where the disk ends
 
     def moves(self, steps: Sequence[Step]) -> dict[int, FileMove]:
-        """What each step that has to do with a file or is spared one takes, by its position."""
+        """File copy of each step that has to do with a file or is spared one, by its position."""
         found: dict[int, FileMove] = {}
         for position, step in enumerate(steps):
             if step.nbytes and (link := step.link) is not None and (move := self._move(step, link)) is not None:

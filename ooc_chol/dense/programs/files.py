@@ -15,7 +15,7 @@ FILE = NpySource.name
 
 @dataclass(frozen=True)
 class FileTraffic:
-    """What of a run goes to files or comes from there."""
+    """Steps of a run that read or write files."""
 
     reads_source: bool  #: Whether A is in a file
     has_store: bool  #: Whether L goes to one
@@ -23,7 +23,7 @@ class FileTraffic:
 
     @property
     def is_none(self) -> bool:
-        """Whether no step reads or writes a file."""
+        """True if no step reads or writes a file."""
         return not (self.reads_source or self.has_store)
 
     def link_of(self, step: Step) -> FileLink | None:

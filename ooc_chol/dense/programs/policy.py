@@ -7,30 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Policy:
-    """How a plan moves tiles; it never changes the arithmetic.
+    """How a plan moves tiles; it never changes the arithmetic."""
 
-    Parameters
-    ----------
-    name : str
-        The word by which users ask for it.
-    keeps_accumulator : bool
-        The output tile stays on the device until it is final; else it is written back and fetched again around every task.
-    eviction : str or None
-        Name of the eviction policy of the operand cache; None fetches operands anew for every task.
-    overlaps : bool
-        Copies run on streams of their own; else every operation runs on one stream, in order.
-    holds_diagonal : bool
-        The diagonal tile of the current column is not evicted before the column is final.
-    widens_panels : bool
-        Panel widths and row-group heights are searched; else every panel is one tile column and rows come one at a time.
-    """
-
-    name: str
+    name: str  #: The word by which users ask for it
+    #: The output tile stays on the device until it is final; else it is written back and fetched again around every task
     keeps_accumulator: bool
-    eviction: str | None
-    overlaps: bool
+    eviction: str | None  #: Name of the eviction policy of the operand cache; None fetches operands anew for every task
+    overlaps: bool  #: Copies run on streams of their own; else every operation runs on one stream, in order
+    #: Panel widths and row-group heights are searched; else every panel is one tile column and rows come one at a time
     widens_panels: bool
-    holds_diagonal: bool = False
+    holds_diagonal: bool = False  #: The diagonal tile of the current column is not evicted before the column is final
 
 
 #: ``sync`` to ``v3`` are those of Ren et al. (2024), each with one thing more than the one before; ``planned`` is ours.

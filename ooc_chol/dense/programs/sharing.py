@@ -16,14 +16,12 @@ _NEGLIGIBLE = 1e-12
 class SharedProcessors:
     """The processors of one device: urgent streams go first, the compute stream has what they leave.
 
-    Notes
-    -----
-    Kernels that keep a share ``u`` of the processors busy leave ``1 - u``: beside them, a kernel of share ``v`` runs at
-    ``min(1, (1 - u) / v)`` of its speed. Kernels of one stream are told in order, but one stream may be told far ahead of
-    another. An urgent kernel that meets compute kernels told before it makes a debt of the seconds that it would have cost
-    them: the next compute kernel pays it, less what the processors have left while the compute stream stands still before it.
-    Of urgent kernels on several streams, one that is told later has what those told before leave, so that together they never
-    do more than all processors can. Every number follows from the order of the calls.
+    Kernels that keep a share ``u`` of the processors busy leave ``1 - u``: beside them, a kernel of share ``v`` runs at ``min(1,
+    (1 - u) / v)`` of its speed. Kernels of one stream are told in order, but one stream may be told far ahead of another. An
+    urgent kernel that meets compute kernels told before it makes a debt of the seconds that it would have cost them: the next
+    compute kernel pays it, less what the processors have left while the compute stream stands still before it. Of urgent kernels
+    on several streams, one that is told later has what those told before leave, so that together they never do more than all
+    processors can. Every number follows from the order of the calls.
     """
 
     def __init__(self) -> None:
@@ -71,7 +69,7 @@ class SharedProcessors:
         return end
 
     def _add_debt(self, pieces: list[_Span]) -> None:
-        """What compute kernels told before would have lost beside an urgent one."""
+        """Add the seconds that compute kernels told before would have lost beside an urgent one."""
         start, end = pieces[0][0], pieces[-1][1]
         computing, first = self._computing, bisect_right(self._computing_ends, start)
         for at in range(first, len(computing)):
@@ -94,7 +92,7 @@ class SharedProcessors:
         return end - start - taken
 
     def _beside_urgent(self, first: int, start: float, seconds: float, share: float) -> tuple[list[_Span], int]:
-        """What work from ``start`` on takes of the processors, piece by piece: less where urgent kernels run.
+        """Spans of work from ``start`` on with its share of the processors, piece by piece: less where urgent kernels run.
 
         Returns the pieces, and the first of the taken spans behind them; ``first`` is the first that ends after ``start``.
         """

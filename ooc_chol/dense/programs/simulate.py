@@ -23,19 +23,12 @@ _IS_URGENT = [stream in URGENT_STREAMS for stream in StreamKind]
 
 @dataclass(frozen=True)
 class Timeline:
-    """When each step of each device starts and ends in the simulator.
+    """When each step of each device starts and ends in the simulator."""
 
-    Parameters
-    ----------
-    starts, ends : tuple of tuple of float
-        Seconds from the start of the run, by device and by position in its program; all 0 without rates.
-    filed : float
-        Seconds at which the last tile that host memory keeps is in its file, too; 0 where none is kept.
-    """
-
+    #: Seconds from the start of the run, by device and by position in its program; all 0 without rates
     starts: tuple[tuple[float, ...], ...]
     ends: tuple[tuple[float, ...], ...]
-    filed: float = 0.0
+    filed: float = 0.0  #: Seconds at which the last tile that host memory keeps is in its file, too; 0 where none is kept
 
     __repr__ = brief_repr
 
@@ -73,33 +66,7 @@ def simulate(
 ) -> Timeline:
     """Run every program in order, as the workers will, and verify each step.
 
-    Parameters
-    ----------
-    programs : sequence of Program
-        The steps of each device, in the order in which they are enqueued.
-    grid : TileGrid
-        How the matrix is cut into tiles.
-    rates : Rates or None
-        Measured rates; None checks the plan without times.
-    given : iterable of tuple of int
-        Tiles of L that are in the store from the start.
-    checks_slots : bool
-        Whether to verify what slots hold. What is simulated for its times alone, and then changed, need not be.
-    files : FileCosts or None
-        What files cost; None where the steps' own rates say all.
-    window : Window or None
-        The tiles of L that are to be written; None for all.
-
-    Returns
-    -------
-    Timeline
-        Start and end of each step.
-
-    Raises
-    ------
-    ScheduleError
-        A step uses a tile that is not in its slot, overwrites one that is still there, gives one up that is not there or not
-        written, waits on a later step, fetches a value that nobody writes (the plan would block), or a tile of L is left out.
+    Raises ``ScheduleError``.
     """
     runs = [_run_of(number, program, grid, rates, files) for number, program in enumerate(programs)]
     disks = None if files is None or rates is None else FileRun(files)

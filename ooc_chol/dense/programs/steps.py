@@ -57,12 +57,12 @@ class Step(NamedTuple):
 
     @property
     def is_pivot(self) -> bool:
-        """Whether it may find that A is not positive definite."""
+        """True if it may find that A is not positive definite."""
         return type(self.operation) is Potrf
 
     @property
     def needs_store(self) -> bool:
-        """Whether it reads a value that some device must have written to the store before."""
+        """True if it reads a value that some device must have written to the store before."""
         return self.kind is StepKind.FETCH and self.block.version > 0
 
     @property

@@ -41,37 +41,18 @@ USUAL_TILE_SIZE = 1024
 
 @dataclass(frozen=True)
 class MeasuredFolder:
-    """What was measured in one folder.
-
-    Parameters
-    ----------
-    folder : str
-        The folder.
-    file_system : str
-        The name under which the rates are stored: machine, device, kind and place of the file system.
-    read, write : float
-        Bytes per second past the page cache; writing until all is on the disk.
-    together : float
-        Seconds of both at once over those of one after the other.
-    nbytes : int
-        Bytes that were written and read.
-    tile_bytes : int
-        Bytes of a tile, each read and written in one piece.
-    access : str
-        How: ``"direct"``, or ``"cache dropped behind"`` where the file system has no direct I/O.
-    rows : tuple of (int, float)
-        Bytes per second of tiles of A, which lie in their file row by row: bytes of such a row of a tile, and the rate. Empty
-        where too little was written for that, or the system does not open a file by its descriptor.
-    """
+    """Measured rates of one folder."""
 
     folder: str
-    file_system: str
-    read: float
+    file_system: str  #: The name under which the rates are stored: machine, device, kind and place of the file system
+    read: float  #: Bytes per second past the page cache; writing until all is on the disk
     write: float
-    together: float
-    nbytes: int
-    tile_bytes: int
-    access: str
+    together: float  #: Seconds of both at once over those of one after the other
+    nbytes: int  #: Bytes that were written and read
+    tile_bytes: int  #: Bytes of a tile, each read and written in one piece
+    access: str  #: How: ``"direct"``, or ``"cache dropped behind"`` where the file system has no direct I/O
+    #: Bytes per second of tiles of A, which lie in their file row by row: bytes of such a row of a tile, and the rate. Empty
+    #: where too little was written for that, or the system does not open a file by its descriptor.
     rows: RowRates = ()
 
     def __str__(self) -> str:
@@ -85,36 +66,10 @@ class MeasuredFolder:
 def measure_folder(folder: str | os.PathLike[str], tile_size: int = USUAL_TILE_SIZE, *, quick: bool = False) -> MeasuredFolder:
     """Measure how fast tiles of L go to files in a folder and come back, and tiles of A come from there; plans predict from it.
 
-    Parameters
-    ----------
-    folder : path
-        Where stores of L will be. All folders of its file system share the rates.
-    tile_size : int
-        Order of a tile.
-    quick : bool
-        Measure with little data, for two seconds at most: what a disk has as a cache of its own may make it look faster.
-
-    Returns
-    -------
-    MeasuredFolder
-        Bytes per second each way.
-
-    Raises
-    ------
-    ValueError
-        The tile order is not positive.
-    MissingFolderError
-        There is no such folder.
-    TierError
-        The folder's disk is full, or it cannot be written or read.
-    OSError
-        The folder of rates cannot be written.
-
-    Notes
-    -----
     A file without a name is written and read, at most 2 GiB and a quarter of what is free, four seconds each way; it is gone
     afterwards. Data are random: nothing can be compressed. Tiles of A are read from the same file as from a matrix in a ``.npy``
-    file, one piece for each row of a tile, a second for each length of a row: a disk may give a quarter of its rate then.
+    file, one piece for each row of a tile, a second for each length of a row: a disk may give a quarter of its rate then. Raises
+    ``ValueError``, ``MissingFolderError``, ``TierError`` and ``OSError``.
     """
     if tile_size < 1:
         raise ValueError(f"tile_size is {tile_size}, but a tile has at least 1 row")

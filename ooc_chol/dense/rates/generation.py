@@ -53,14 +53,14 @@ def _identity(source: AbstractSource, device: str) -> tuple[Hashable, object]:
 
 
 def _shape_of(argument: Any) -> Hashable:
-    """What of a kernel's argument may change its speed by much: an integer, the shape of an array, not a float."""
+    """Part of a kernel's argument that may change its speed by much: an integer, the shape of an array, not a float."""
     if isinstance(argument, np.integer):
         return int(argument)
     return np.shape(argument), type(argument)
 
 
 def _reference(owner: object) -> Callable[[], object]:
-    """What finds ``owner`` while it lives; what cannot be referred to weakly is never found."""
+    """Weak reference to ``owner``; for an object that allows none, a function that finds nothing."""
     try:
         return weakref.ref(owner)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What GPUs can do at most: vendors' data sheets, and for other models the driver's facts. Nothing here was measured."""
+"""Peak rates of GPUs: vendors' data sheets, and for other models the driver's facts. Nothing here was measured."""
 
 from __future__ import annotations
 
@@ -55,13 +55,7 @@ CAPABILITIES = tuple(_PER_CLOCK)
 
 
 def ceilings_of(facts: GpuFacts) -> Ceilings | None:
-    """The ceilings of a GPU: of its model, else by compute capability, multiprocessors, clock and bus; None where none are known.
-
-    Examples
-    --------
-    >>> ceilings_of(GpuFacts("NVIDIA GeForce RTX 4090", (8, 9), 128, 2.52e9, 1.008e12)).int8 / 1e12
-    660.60288
-    """
+    """Ceilings of a GPU: of its model, else by compute capability, multiprocessors, clock and bus; None where none are known."""
     if (sheet := DATA_SHEETS.get(facts.model)) is not None:
         return sheet
     in_a_clock = _PER_CLOCK.get(facts.capability)

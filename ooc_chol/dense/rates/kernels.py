@@ -82,7 +82,7 @@ def measure_typed_kernels(opened: OpenedDevice) -> dict[str, float]:
 
 
 def _reload(opened: OpenedDevice, tile: Tile) -> Callable[[], None]:
-    """What copies ``tile`` over the tile that kernels work on."""
+    """Function that copies ``tile`` over the tile that kernels work on."""
     return partial(opened.device.copy_between, opened.stream, tile, opened.tiles.work)
 
 

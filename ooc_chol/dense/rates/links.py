@@ -107,7 +107,7 @@ def measure_links(opened: Sequence[OpenedDevice], tiers: LinkTiers, seconds: flo
 
 
 class _Ways:
-    """What one device reads and writes."""
+    """Transfers of one device, to be measured."""
 
     def __init__(self, opened: OpenedDevice, tiers: LinkTiers) -> None:
         self.device, self._tiles = opened.device, opened.tiles

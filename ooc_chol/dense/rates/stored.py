@@ -1,4 +1,4 @@
-"""What the file of measured rates says of tiles and of disks."""
+"""Entries for tiles and disks in the file of measured rates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def rates_of(figures: Figures, nb: int, source: str, store: str) -> Rates:
 
 
 def disk_figures(file_system: str) -> Figures | None:
-    """What was measured of a file system: fields of :class:`DiskRates`, and ``rows``; None without that."""
+    """Measured figures of a file system: fields of :class:`DiskRates`, and ``rows``; None without them."""
     figures = usable_rates().get(DISKS, {}).get(file_system)
     try:
         return None if figures is None else _checked_disk(figures)
@@ -96,7 +96,7 @@ def _residue_rates(figures: Figures) -> ResidueRates:
 
 
 def rates_problem() -> str | None:
-    """What is wrong with the file of rates, all its figures looked at; None where nothing is."""
+    """Error in the file of rates, all its figures looked at; None where there is none."""
     try:
         everything = read_rates()
         for figures in everything.pop(DISKS, {}).values():

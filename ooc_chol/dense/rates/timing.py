@@ -64,8 +64,6 @@ class IdleTimer(AbstractTimer):
 class LoadedTimer(AbstractTimer):
     """The mean of calls in the state of a long run: for GPUs, whose clock follows the power of the last milliseconds.
 
-    Notes
-    -----
     What is measured alternates with the load, as long each, in one queue that never runs empty; the second half counts. A kernel
     that draws little power is thus measured at the clock that the load leaves, as it runs in a factorization.
     """

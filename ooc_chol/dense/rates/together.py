@@ -28,7 +28,7 @@ _TYPES_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Measurement:
-    """What to measure, and how long."""
+    """Extent of a measurement: devices, sizes and seconds."""
 
     names: tuple[str, ...]
     tile_size: int  #: Order of a tile

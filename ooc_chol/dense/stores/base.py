@@ -1,4 +1,4 @@
-"""What every tier that holds L has in common."""
+"""Base of every tier that holds L."""
 
 from __future__ import annotations
 

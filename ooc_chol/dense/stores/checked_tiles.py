@@ -38,7 +38,7 @@ class OpenFile(NamedTuple):
 
 
 class TileStates(NamedTuple):
-    """What was found of the tiles of a file."""
+    """States of the tiles of a file."""
 
     good: set[TileIndex]  #: Their bytes are what was written
     bad: set[TileIndex]  #: Their bytes are not what was written, or cannot be read
@@ -182,7 +182,7 @@ class CheckedTiles:
         return next((index for index in layout.grid.tiles() if not self.is_written(layout, index)), None)
 
     def is_written(self, layout: TileLayout, index: BlockIndex) -> bool:
-        """Whether a tile was written, in the format that it has now."""
+        """Tell whether a tile was written, in the format that it has now."""
         return bool(self.tables.index[self.tables.place(layout, index)] != NOT_WRITTEN)
 
     def write(self, file: OpenFile, layout: TileLayout, index: BlockIndex, data: memoryview) -> None:
@@ -310,7 +310,7 @@ class CheckedTiles:
         return hashes
 
     def _piece_hashes(self, file: OpenFile, spot: _Spot) -> NDArray[Any] | None:
-        """What the file says of the pieces of a tile, which its checksum signs; None where every tile is one piece."""
+        """Hashes of the pieces of a tile in the file, which its checksum signs; None where every tile is one piece."""
         if not self.tables.n_pieces:
             return None
         hashes = np.empty(-(-spot.nbytes // PIECE_BYTES), "<u8")

@@ -80,7 +80,7 @@ class ChecksumTables:
         return self.pieces_offset + _WORD * self.n_pieces * place
 
     def index_hash(self, geometry: dict[str, Any]) -> int:
-        """What signs the index: XXH3-64 of its bytes, seeded with that of what a header says of the matrix and its tiles."""
+        """Signature of the index: XXH3-64 of its bytes, seeded with that of the header's lines on the matrix and its tiles."""
         return hash_bytes(self.index, hash_bytes(json.dumps(geometry, sort_keys=True).encode(), 0))
 
 

@@ -1,4 +1,4 @@
-"""Whether a place of L is a file or a Zarr group, by its name, and what follows from that: the one place where it is decided."""
+"""Choice between a file and a Zarr group for L, by its name, and what follows from that: the one place where it is decided."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def check_verifiable(place: AnyPlace) -> None:
 
 
 def verify(place: AnyPlace) -> Verdict:
-    """What is found of the factor of that name."""
+    """Verify the factor of that name."""
     if not is_zarr(place):
         return verify_file(place)
     from ooc_chol.dense.stores.zarr_verification import verify_group

@@ -21,23 +21,7 @@ from ooc_chol.tasks.tiling import TileGrid
 class DeviceStore(AbstractStore):
     """L in tiles on GPUs, each tile row on the one that makes it; copies to the host are made when asked for.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        How L is cut into tiles.
-    devices : sequence of str
-        Names of the GPUs.
-    owners : sequence of int
-        For each tile row the number of its GPU.
-    formats : sequence of PrecisionFormat, optional
-        Format of every tile in packed order; all of ``fmt`` when not given.
-    fmt : PrecisionFormat
-        Format of what is given and taken.
-
-    Raises
-    ------
-    BudgetError
-        A GPU has too little memory.
+    Raises ``BudgetError``: a GPU has too little memory.
     """
 
     name = "device"

@@ -141,15 +141,7 @@ class FileStore(AbstractKeptStore):
         """Open the ``path + ".partial"`` of a run that was ended, locked, to go on writing it.
 
         Which of its tiles are there :meth:`verify_tiles` says. A file that was complete but for its name is open for writing too.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is none, or an empty one: its run was killed before it wrote a header.
-        DamagedFileError
-            Neither its header nor the copy of that can be read.
-        TierError
-            Another run is writing it, or it has no checksums.
+        Raises ``FileNotFoundError``, ``DamagedFileError`` and ``TierError``.
         """
         final_path = os.path.realpath(path)
         partial = final_path + ".partial"
@@ -174,10 +166,7 @@ class FileStore(AbstractKeptStore):
     def checkpoint_at(path: str | os.PathLike[str]) -> str | None:
         """Name of the unfinished file of ``path`` where that is a checkpoint; None where there is none to go on from.
 
-        Raises
-        ------
-        TierError
-            Another run is writing it, or it cannot be read, so that nobody knows what it is.
+        Raises ``TierError``: another run is writing it, or it cannot be read, so that nobody knows what it is.
         """
         partial = os.path.realpath(path) + ".partial"
         try:
@@ -205,14 +194,14 @@ class FileStore(AbstractKeptStore):
 
     @property
     def identity(self) -> str:
-        """What tells the content of a complete file from that of any other: its order, its key, and the sum of its checksums."""
+        """Identity of a complete file's content: its order, its key, and the sum of its checksums."""
         header = self.header
         key = zlib.crc32(json.dumps(dict(header.arithmetic_key), sort_keys=True).encode())
         signed = "unsigned" if header.index_hash is None else f"{header.index_hash:016x}"
         return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
 
     def is_there(self) -> bool:
-        """Whether the file is complete and its name still leads to it."""
+        """Tell whether the file is complete and its name still leads to it."""
         try:
             status = os.stat(self.path)
         except OSError:
@@ -236,7 +225,7 @@ class FileStore(AbstractKeptStore):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is a finished factor."""
+        """True if it is a finished factor."""
         return self.header.complete
 
     @property
@@ -283,8 +272,6 @@ class FileStore(AbstractKeptStore):
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Fill ``out`` with rows ``rows`` of tile ``index``, which are contiguous in the file.
 
-        Notes
-        -----
         Entries that are stored in another type than ``out``'s pass through as many bytes of memory as they have in the file.
         """
         fmt, columns = self.format_of(index), self.grid.size(index[1])
@@ -365,33 +352,13 @@ class FileStore(AbstractKeptStore):
 
     @property
     def has_checksums(self) -> bool:
-        """Whether tiles are checked as they are read; files of versions 1 to 3 have no checksums."""
+        """True if tiles are checked as they are read; files of versions 1 to 3 have no checksums."""
         return self._checked is not None
 
     def verify_tiles(self, indices: Iterable[BlockIndex] | None = None, team: ThreadTeam | None = None) -> TileStates:
-        """Read tiles, all by default, and compare them with their checksums; nothing that is found is an error.
+        """Read tiles, all by default, and compare them with their checksums; damage is no error.
 
-        Parameters
-        ----------
-        indices : iterable of (int, int), optional
-            The tiles to look at.
-        team : ThreadTeam, optional
-            Threads that share the tiles; the calling one otherwise.
-
-        Returns
-        -------
-        TileStates
-            Three sets of tiles: ``good`` ones, ``bad`` ones whose bytes are not those that were written or cannot be read, and
-            ``missing`` ones that were never written.
-
-        Raises
-        ------
-        TierError
-            The file is of a version without checksums, or closed.
-
-        Notes
-        -----
-        A MiB of memory for each thread.
+        A MiB of memory for each thread. Raises ``TierError`` if the file is of a version without checksums, or closed.
         """
         return self._with_checksums().verify(self._open_file(), self.layout, indices, team)
 
@@ -434,7 +401,7 @@ class FileStore(AbstractKeptStore):
 
     @property
     def is_closed(self) -> bool:
-        """Whether the file is closed."""
+        """True if the file is closed."""
         return self._descriptor is None
 
     @property
@@ -541,8 +508,6 @@ class FileStore(AbstractKeptStore):
     def discard(self) -> None:
         """Close the file; remove it unless it is complete.
 
-        Notes
-        -----
         What the disk has to say of a file that is thrown away is of no interest: the error that led here goes on.
         """
         with suppress(OSError):
@@ -589,7 +554,7 @@ class FileStore(AbstractKeptStore):
 
 
 def is_open(path: str | os.PathLike[str], but: AbstractStore) -> bool:
-    """Whether a store other than ``but`` has the file at ``path`` open, in this process."""
+    """Tell whether a store other than ``but`` has the file at ``path`` open, in this process."""
     try:
         status = os.stat(path)
     except OSError:

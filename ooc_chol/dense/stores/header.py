@@ -79,7 +79,7 @@ SIGNATURE = struct.Struct("<Q")
 
 @dataclass(frozen=True)
 class FileHeader:
-    """What a factor file says about itself."""
+    """Header of a factor file."""
 
     grid: TileGrid  #: Order of the matrix and of its tiles
     arithmetic_key: Mapping[str, Any]  #: Everything that the bits of L depend on, as a JSON object
@@ -110,7 +110,7 @@ class FileHeader:
 
     @property
     def has_checksums(self) -> bool:
-        """Whether the file has checksums of its tiles."""
+        """True if the file has checksums of its tiles."""
         return self.version >= VERSION
 
     @property
@@ -174,7 +174,7 @@ class FileHeader:
 
 
 def _fields_of_formats(formats: tuple[PrecisionFormat, ...], widened: tuple[tuple[int, int], ...]) -> dict[str, Any]:
-    """What the header of a file of several formats says otherwise than that of one format."""
+    """Fields of the header that only a file of several formats has."""
     in_use = {fmt.name for fmt in formats}
     names = [name for name in FORMATS if name in in_use]
     digit = {name: str(place) for place, name in enumerate(names)}

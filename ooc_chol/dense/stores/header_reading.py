@@ -174,12 +174,12 @@ def _refuse_unknown(fields: dict[str, Any], path: str) -> None:
 
 
 def _is_one_of(value: object, readable: tuple[Any, ...]) -> bool:
-    """Whether a value is one of some, and of its type: neither is true 1, nor 1.0."""
+    """Tell whether a value is one of some, and of its type: neither is true 1, nor 1.0."""
     return any(type(value) is type(each) and value == each for each in readable)
 
 
 def _is_mixed(fields: dict[str, Any]) -> bool:
-    """Whether a header is that of a file of several formats."""
+    """Tell whether a header is that of a file of several formats."""
     version = fields["version"]
     return version == MIXED_VERSION or (version == VERSION and fields["format_of_tile"] is not None)
 
@@ -294,7 +294,7 @@ def _widened(fields: dict[str, Any]) -> tuple[tuple[int, int], ...]:
 
 
 def _fields_of_checks(fields: dict[str, Any]) -> dict[str, Any]:
-    """What the header says of checksums and checkpoints, as arguments of a FileHeader."""
+    """Fields of checksums and checkpoints in a header, as arguments of a FileHeader."""
     room = _whole(fields, "header_room", 3 * MOST_TEXT_BYTES)
     if room < TILE_ALIGNMENT or room % TILE_ALIGNMENT:
         raise ValueError(f"header_room {room} is no positive multiple of {TILE_ALIGNMENT}")

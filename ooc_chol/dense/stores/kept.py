@@ -1,4 +1,4 @@
-"""What the stores have in common that outlast a process: files, and Zarr groups."""
+"""Base of the stores that outlast a process: files, and Zarr groups."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AbstractKeptStore(AbstractStore):
     @property
     @abstractmethod
     def is_complete(self) -> bool:
-        """Whether it is a finished factor."""
+        """True if it is a finished factor."""
 
     @property
     @abstractmethod
@@ -67,11 +67,11 @@ class AbstractKeptStore(AbstractStore):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What tells the content of a complete store from that of any other."""
+        """Identity of a complete store's content."""
 
     @abstractmethod
     def is_there(self) -> bool:
-        """Whether it is complete and its name still leads to it."""
+        """Tell whether it is complete and its name still leads to it."""
 
     @abstractmethod
     def verify_tiles(self, indices: Iterable[tuple[int, int]] | None = None, team: ThreadTeam | None = None) -> TileStates:
@@ -89,7 +89,7 @@ class AbstractKeptStore(AbstractStore):
     @property
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether it is closed."""
+        """True if it is closed."""
 
     @abstractmethod
     def keep_out_of_cache(self) -> None:

@@ -33,19 +33,6 @@ class TileLayout:
     """Where each tile of the lower triangle starts, in bytes.
 
     Offsets of tiles of one format are a closed form; those of other layouts take 8 bytes a tile, computed at first use.
-
-    Examples
-    --------
-    >>> layout = TileLayout(TileGrid(n=100, nb=64))
-    >>> layout.offset(1, 0), layout.offset(1, 1), layout.end
-    (32768, 53248, 65536)
-    >>> from ooc_chol.formats import FP16
-    >>> layout = TileLayout(TileGrid(n=100, nb=64), formats=(FP64, FP16, FP64))
-    >>> layout.offset(1, 0), layout.offset(1, 1), layout.end
-    (32768, 40960, 53248)
-    >>> layout = layout.with_wider([(1, 0)])
-    >>> layout.offset(1, 0), layout.offset(1, 1), layout.end
-    (53248, 40960, 73728)
     """
 
     grid: TileGrid
@@ -88,8 +75,6 @@ class TileLayout:
     def offset(self, i: int, j: int) -> int:
         """First byte of tile ``(i, j)``.
 
-        Notes
-        -----
         Closed form of one format: the ``i (i + 1) / 2`` tiles of the rows above are all of order nb, and so are the first ``i``
         tile columns.
         """

@@ -35,7 +35,7 @@ class SourceTier(AbstractTier):
         return self.fmt
 
     def reads_file(self, index: BlockIndex) -> bool:
-        """Whether A is in a file."""
+        """Tell whether A is in a file."""
         return self.source.name == NpySource.name
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:

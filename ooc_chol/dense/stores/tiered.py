@@ -29,17 +29,9 @@ class TieredStore(AbstractStore):
 
     A kept tile has its place from the beginning, which no other tile ever gets: so what is read there needs no word from anybody
     who might replace it. In left-looking order the tiles that are fetched most often are written early, and each until late: a
-    fixed set of these is close to the best that any exchange could do.
-
-    A kept tile is written to memory, and from there to the file by threads; others are written to the file at once. A
-    kept tile is read where it lies, any other from the file. Two threads may read and write different tiles at once.
-
-    Parameters
-    ----------
-    file : AbstractKeptStore
-        The file or Zarr group, empty; it is the tiered store's own from now on.
-    kept : iterable of (int, int)
-        Tiles that are kept in memory.
+    fixed set of these is close to the best that any exchange could do. A kept tile is written to memory, and from there to the
+    file by threads; others are written to the file at once. A kept tile is read where it lies, any other from the file. Two
+    threads may read and write different tiles at once.
     """
 
     name = "memory over file"
@@ -79,7 +71,7 @@ class TieredStore(AbstractStore):
         return self.file.formats
 
     def reads_file(self, index: BlockIndex) -> bool:
-        """Whether memory does not keep tile ``index``."""
+        """Tell whether memory does not keep tile ``index``."""
         return _key(index) not in self._starts
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:

@@ -1,4 +1,4 @@
-"""Whether a factor file is still what was written: every tile, the header and its copy, the index, and the zeros between them."""
+"""Verification of a factor file against what was written: every tile, the header and its copy, the index, the zeros between."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found of a factor file.
+    """Result of verifying a factor file.
 
     ``is_whole`` is true where nothing was found that is not as it was written. A file of a version without checksums is whole
     where its header and its size are right, which says nothing of its tiles; an unfinished one where all that was written is.
@@ -61,7 +61,7 @@ class Verdict:
 
     @property
     def is_whole(self) -> bool:
-        """Whether no damage was found."""
+        """True if no damage was found."""
         return not self.damage
 
     def __str__(self) -> str:
@@ -86,27 +86,8 @@ class Verdict:
 def verify_file(path: AnyPath) -> Verdict:
     """Read all of a factor file, finished or not, and compare it with its checksums.
 
-    Parameters
-    ----------
-    path : path
-        The file, which is only read, and not locked: tiles that a run is writing meanwhile may seem damaged.
-
-    Returns
-    -------
-    Verdict
-        What was found; damage is no error.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    TierError
-        It is no ordinary file, or of a version that only others read.
-
-    Notes
-    -----
     All cores share the tiles, a MiB of memory for each. What the system has of the file in memory is dropped first where it can
-    be, so that the bytes are those of the disk.
+    be, so that the bytes are those of the disk. Raises ``FileNotFoundError`` and ``TierError``.
     """
     name, begun = os.fspath(path), time.perf_counter()
     check_ordinary(name)
@@ -127,7 +108,7 @@ def check_ordinary(path: AnyPath) -> None:
 
 
 def _verdict(file: OpenFile, begun: float) -> Verdict:
-    """What is found in an open file."""
+    """Verify an open file."""
     try:
         header = read_any_header(file.descriptor, file.path)
     except DamagedFileError as error:
@@ -197,7 +178,7 @@ def _spans_of_zeros(file: OpenFile, header: FileHeader, checked: CheckedTiles) -
 
 
 def _is_zero(file: OpenFile, first: int, stop: int) -> bool:
-    """Whether all these bytes are zero; those behind the end of the file are nobody's."""
+    """Tell whether all these bytes are zero; those behind the end of the file are nobody's."""
     for start in range(first, stop, _ZEROS_AT_ONCE):
         if read_up_to(file.descriptor, min(_ZEROS_AT_ONCE, stop - start), start).strip(b"\0"):
             return False

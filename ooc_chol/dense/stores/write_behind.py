@@ -14,7 +14,7 @@ Item = TypeVar("Item")
 
 
 class _Shared(Generic[Item]):
-    """What the threads and whoever gives them work know of it; none of them knows the object that is closed or dropped."""
+    """State shared by the threads and whoever gives them work; none of them knows the object that is closed or dropped."""
 
     def __init__(self, write: Callable[[Item], None]) -> None:
         self.write = write
@@ -60,15 +60,6 @@ class WriteBehind(Generic[Item]):
 
     The first error of a write drops what waits, and is raised by every later call. One that is dropped ends its threads, like one
     that is closed.
-
-    Parameters
-    ----------
-    write : callable
-        Writes one item; it is called from the threads.
-    threads : int
-        Threads, which start with the first item.
-    most_waiting : int
-        Items that may wait to be written: who gives more is held up.
     """
 
     def __init__(self, write: Callable[[Item], None], *, threads: int, most_waiting: int) -> None:
@@ -80,7 +71,7 @@ class WriteBehind(Generic[Item]):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes nothing more."""
+        """True if it takes nothing more."""
         return self._shared.has_ended
 
     def put(self, item: Item) -> None:

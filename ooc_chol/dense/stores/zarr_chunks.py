@@ -61,10 +61,7 @@ class TileChunks:
     ) -> tuple[int, bool]:
         """Fill what is stored of a tile; returns the checksum of that, and where asked whether the chunk's CRC-32C is right.
 
-        Raises
-        ------
-        DamagedFileError
-            The chunk is missing, or has another size.
+        Raises ``DamagedFileError``: the chunk is missing, or has another size.
         """
         count = self._grid.entries(*index) * fmt.itemsize
         if fmt.top is not None:
@@ -86,7 +83,7 @@ class TileChunks:
         return found, not crc or crc32c(data) == bytes(behind)
 
     def _is_chunk(self, index: BlockIndex) -> bool:
-        """Whether a tile is all of its chunk."""
+        """Tell whether a tile is all of its chunk."""
         return self._grid.shape(*index) == (self._shape.chunk, self._shape.chunk)
 
     def _padded(self, index: BlockIndex, fmt: PrecisionFormat, entries: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""What one run writes the Zarr group of an L by: a lock in a local folder, and everywhere a token in the attributes."""
+"""Claim of one run on the Zarr group of an L: a lock in a local folder, and everywhere a token in the attributes."""
 
 from __future__ import annotations
 

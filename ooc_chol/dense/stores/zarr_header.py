@@ -1,4 +1,4 @@
-"""What the Zarr group of an L says about itself, in the attributes of the group."""
+"""Header of the Zarr group of an L, in the attributes of the group."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class ZarrHeader:
         }
 
     def document(self) -> bytes:
-        """What describes the group."""
+        """Document that describes the group."""
         fields = {
             "version": VERSION,
             "kind": KIND,
@@ -91,7 +91,7 @@ def _signature(fields: Mapping[str, Any]) -> str:
 
 
 def is_ours(folder: AbstractObjectFolder) -> bool:
-    """Whether a folder is the group of an L, of whatever version, damaged or not."""
+    """Tell whether a folder is the group of an L, of whatever version, damaged or not."""
     try:
         fields = _attributes(folder)
     except (FileNotFoundError, DamagedFileError):
@@ -106,16 +106,9 @@ def check_there(place: str | os.PathLike[str]) -> None:
 
 
 def read_zarr_header(folder: AbstractObjectFolder) -> ZarrHeader:
-    """What a group says about itself.
+    """Read the header of a group.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is nothing of that name.
-    DamagedFileError
-        What it says makes no sense, or is not what was written.
-    TierError
-        It is no factor of ours, or of another version.
+    Raises ``FileNotFoundError``, ``DamagedFileError`` and ``TierError``.
     """
     fields, path = _attributes(folder), f"{folder.name}/{DOCUMENT}"
     if fields is None or fields.get("kind") != KIND:

@@ -92,7 +92,7 @@ class GroupIndex:
             self._checksums.read_again(block)
 
     def _is_whole(self, block: BlockOf) -> bool:
-        """Whether all tiles of a block have checksums."""
+        """Tell whether all tiles of a block have checksums."""
         entries = self._checksums.values(block)
         return all(entries[tile_part(index, self.height)] for index in self.window(block).tiles())
 

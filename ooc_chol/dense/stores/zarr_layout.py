@@ -59,7 +59,7 @@ class ArrayShape:
         return f"{self.name}/c/{'/'.join(map(str, chunk))}"
 
     def document(self) -> bytes:
-        """What describes the array, as Zarr itself would write it."""
+        """Document that describes the array, as Zarr itself would write it."""
         names = [{"name": "bytes"} if self.dtype.itemsize == 1 else {"name": "bytes", "configuration": {"endian": "little"}}]
         zero: object = {"c": [0.0, 0.0], "f": 0.0}.get(self.dtype.kind, 0)
         return _json(
@@ -81,24 +81,12 @@ class ArrayShape:
 
 @dataclass(frozen=True)
 class GroupShape:
-    """The arrays of the group of an L.
+    """The arrays of the group of an L."""
 
-    Parameters
-    ----------
-    grid : TileGrid
-        How L is cut into tiles.
-    height : int
-        Tile rows of a block, whose checksums are one chunk.
-    fmt : PrecisionFormat
-        Format of what is given and taken.
-    formats : tuple of PrecisionFormat
-        Formats of its tiles, each once.
-    """
-
-    grid: TileGrid
-    height: int
-    fmt: PrecisionFormat
-    formats: tuple[PrecisionFormat, ...]
+    grid: TileGrid  #: How L is cut into tiles
+    height: int  #: Tile rows of a block, whose checksums are one chunk
+    fmt: PrecisionFormat  #: Format of what is given and taken
+    formats: tuple[PrecisionFormat, ...]  #: Formats of its tiles, each once
 
     @property
     def chunk(self) -> int:
@@ -107,7 +95,7 @@ class GroupShape:
 
     @property
     def is_mixed(self) -> bool:
-        """Whether tiles may be of several formats."""
+        """True if tiles may be of several formats."""
         return self.formats != (self.fmt,)
 
     def of_tiles(self, fmt: PrecisionFormat) -> ArrayShape:
@@ -134,7 +122,7 @@ class GroupShape:
 
     @property
     def norms(self) -> ArrayShape:
-        """What a run in mixed precision measured of every tile."""
+        """Norms of every tile, measured by a run in mixed precision."""
         return self.of_blocks("norms", np.float64, columns=("measure", len(NORM_COLUMNS)))
 
     @property
@@ -151,7 +139,7 @@ class GroupShape:
 
 
 def group_document(attributes: Mapping[str, Any]) -> bytes:
-    """What describes a group, as Zarr itself would write it."""
+    """Document that describes a group, as Zarr itself would write it."""
     return _json({"attributes": dict(attributes), "zarr_format": 3, "node_type": "group"})
 
 

@@ -1,4 +1,4 @@
-"""What may be at the place of a new Zarr group of L, and the removal of one of ours."""
+"""Checks of the place of a new Zarr group of L, and the removal of one of ours."""
 
 from __future__ import annotations
 
@@ -23,12 +23,7 @@ def check_zarr_target(
 ) -> None:
     """Refuse a group that is an input of the call, holds one or lies in one, and one that may not take its place.
 
-    Raises
-    ------
-    OutputError
-        It is one of these; or there is a factor and nobody asked for it to be replaced, or anything else, whatever was asked.
-    MissingFolderError
-        There is no folder to make a local group in.
+    Raises ``OutputError`` and ``MissingFolderError``.
     """
     real = local_path(place)
     for name, given in inputs:
@@ -43,12 +38,12 @@ def check_zarr_target(
 
 
 def _is_within(path: str | None, folder: str | None) -> bool:
-    """Whether a local path is a folder or lies in it."""
+    """Tell whether a local path is a folder or lies in it."""
     return path is not None and folder is not None and (path == folder or path.startswith(f"{folder.rstrip('/')}/"))
 
 
 def _is_same_url(place: AnyPlace, other: str | os.PathLike[str]) -> bool:
-    """Whether two names of object storage are one, or one leads into the other."""
+    """Tell whether two names of object storage are one, or one leads into the other."""
     if not is_zarr(other):
         return False
     one, two = (f"{os.fspath(name).rstrip('/')}/" for name in (place, other))
@@ -75,7 +70,7 @@ def check_free(folder: AbstractObjectFolder, *, replace: bool, ask: str = "repla
 
 
 def _is_begun(folder: AbstractObjectFolder) -> bool:
-    """Whether a folder has a factor that is not complete."""
+    """Tell whether a folder has a factor that is not complete."""
     try:
         return not read_zarr_header(folder).complete
     except (FileNotFoundError, TierError):  # of what cannot be read check_free says more
@@ -83,7 +78,7 @@ def _is_begun(folder: AbstractObjectFolder) -> bool:
 
 
 def _kind_of(folder: AbstractObjectFolder) -> str:
-    """What there is of a group of ours, in words."""
+    """Kind of a group of ours, in words."""
     try:
         header = read_zarr_header(folder)
     except TierError:

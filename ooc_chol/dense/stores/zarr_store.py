@@ -89,14 +89,7 @@ class ZarrStore(AbstractKeptStore):
         """Make the group of an L without tiles, for writing; an earlier factor is removed only where ``replace`` says so.
 
         ``height`` is that of the blocks whose tiles :meth:`finish_window` makes known at once. ``checkpoint`` is a JSON object
-        that :meth:`open_unfinished` finds again.
-
-        Raises
-        ------
-        OutputError
-            There is something: a factor and ``replace`` is false, or anything else.
-        MissingPackageError
-            Zarr, or what reaches the URL, is not installed.
+        that :meth:`open_unfinished` finds again. Raises ``OutputError`` and ``MissingPackageError``.
         """
         check_installed()
         layout = TileLayout(grid, formats=None if formats is None else tuple(formats), fmt=fmt)
@@ -145,14 +138,8 @@ class ZarrStore(AbstractKeptStore):
     def open_unfinished(cls, url: AnyPlace | AbstractObjectFolder) -> ZarrStore:
         """Open the group of a run that was ended, to go on writing it once it is known for the same; nothing is changed yet.
 
-        Which tiles are there :meth:`verify_tiles` says, and :meth:`take_over` lets it be written.
-
-        Raises
-        ------
-        FileNotFoundError
-            There is none, or it is complete.
-        TierError
-            Another run is writing it.
+        Which tiles are there :meth:`verify_tiles` says, and :meth:`take_over` lets it be written. Raises ``FileNotFoundError``
+        and ``TierError``.
         """
         check_installed()
         folder = open_folder(url)
@@ -196,13 +183,13 @@ class ZarrStore(AbstractKeptStore):
 
     @property
     def identity(self) -> str:
-        """What tells the content of a complete group from that of any other: its order, its key, and the sum of its checksums."""
+        """Identity of a complete group's content: its order, its key, and the sum of its checksums."""
         key = zlib.crc32(json.dumps(dict(self.header.arithmetic_key), sort_keys=True).encode())
         signed = "unsigned" if self.header.index_hash is None else f"{self.header.index_hash:016x}"
         return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
 
     def is_there(self) -> bool:
-        """Whether the group is complete and its name still leads to it."""
+        """Tell whether the group is complete and its name still leads to it."""
         try:
             found = read_zarr_header(self.folder)
         except (FileNotFoundError, TierError):
@@ -226,7 +213,7 @@ class ZarrStore(AbstractKeptStore):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is a finished factor."""
+        """True if it is a finished factor."""
         return self.header.complete
 
     @property
@@ -246,7 +233,7 @@ class ZarrStore(AbstractKeptStore):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed."""
+        """True if it is closed."""
         return self._is_closed
 
     def reads_file(self, index: BlockIndex) -> bool:
@@ -270,8 +257,6 @@ class ZarrStore(AbstractKeptStore):
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
         """Fill ``out`` with rows ``rows`` of tile ``index``.
 
-        Notes
-        -----
         All of the tile is read and checked; the last one of which rows were read is kept, so that its other rows cost nothing.
         """
         if len(rows) == self.grid.size(index[0]):
@@ -345,20 +330,7 @@ class ZarrStore(AbstractKeptStore):
     def finish_window(self, window: Window, facts: Mapping[str, Any] | None = None) -> None:
         """Let the tiles of a window be there for others, once all are written: their checksums come last.
 
-        Parameters
-        ----------
-        window : Window
-            A block of the group's height, or several.
-        facts : mapping, optional
-            What was measured as it was made, as JSON has it; ``"norms"`` may be an array, a row for each tile in the order of
-            ``window.tiles()``. :meth:`window_facts` gives it back.
-
-        Raises
-        ------
-        TierError
-            A tile was not written by this process.
-        ValueError
-            The window is not made of blocks.
+        Raises ``TierError`` and ``ValueError``.
         """
         blocks = self._index.blocks_of(window)
         missing = next((index for index in window.tiles() if not self._index.checksum(index)), None)
@@ -376,7 +348,7 @@ class ZarrStore(AbstractKeptStore):
         return self._index.finished_windows()
 
     def window_facts(self, window: Window) -> dict[str, Any]:
-        """What :meth:`finish_window` was told of a window; nothing where it was told nothing."""
+        """Facts of a window that :meth:`finish_window` was given; empty where it was given none."""
         return self._records.load(window)
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
@@ -424,7 +396,7 @@ class ZarrStore(AbstractKeptStore):
         return self._chunks.key(index, self.format_of(index))
 
     def damage_of(self, index: BlockIndex) -> str:
-        """What is damaged of a tile, in words; nothing where it is what was written."""
+        """Damage of a tile, in words; empty where it is what was written."""
         fmt, stored = self.format_of(index), np.empty(self._layout.nbytes(*index), np.uint8)
         try:
             if not (expected := self._index.checksum(index)):
@@ -529,7 +501,7 @@ class ZarrStore(AbstractKeptStore):
         return self._index.packed()
 
     def index_hash(self, packed: NDArray[np.uint64]) -> int:
-        """What signs all checksums: XXH3-64 of them, seeded with that of what the header says of the matrix and its tiles."""
+        """Signature of all checksums: XXH3-64 of them, seeded with that of the header's lines on the matrix and its tiles."""
         return hash_bytes(packed, hash_bytes(json.dumps(self.header.geometry(), sort_keys=True).encode(), 0))
 
     def _write_header(self, header: ZarrHeader) -> None:

@@ -1,4 +1,4 @@
-"""Whether the Zarr group of an L is still what was written: its attributes, its arrays, every tile and every checksum."""
+"""Verification of the Zarr group of an L against what was written: its attributes, its arrays, every tile and every checksum."""
 
 from __future__ import annotations
 
@@ -20,27 +20,8 @@ from ooc_chol.process.team import ThreadTeam, cores
 def verify_group(place: AnyPlace) -> Verdict:
     """Read all of the Zarr group of an L, finished or not, and compare it with its checksums.
 
-    Parameters
-    ----------
-    place : path or str
-        The folder or the URL of the group, which is only read.
-
-    Returns
-    -------
-    Verdict
-        What was found; damage is no error.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such group.
-    TierError
-        It is no factor of ours, or of another version, or cannot be reached.
-
-    Notes
-    -----
     All cores share the tiles, a tile of memory for each. Both checksums of a tile are compared: the XXH3-64, which is bound to
-    its place, and the CRC-32C that plain readers of Zarr compare.
+    its place, and the CRC-32C that plain readers of Zarr compare. Raises ``FileNotFoundError`` and ``TierError``.
     """
     name, begun = os.fspath(place), time.perf_counter()
     try:
@@ -53,7 +34,7 @@ def verify_group(place: AnyPlace) -> Verdict:
 
 
 def _verdict(store: ZarrStore, name: str, begun: float) -> Verdict:
-    """What is found in an open group."""
+    """Verify an open group."""
     found = [*_damage_of_arrays(store)]
     try:
         missing = {index for index in store.grid.tiles() if not store.checksum_of(index)}

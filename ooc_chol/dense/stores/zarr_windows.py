@@ -1,4 +1,4 @@
-"""What a cluster measured as it made the windows of an L, kept in the Zarr group beside the tiles."""
+"""Facts that a cluster measured as it made the windows of an L, kept in the Zarr group beside the tiles."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class WindowRecords:
             table.write(block)
 
     def load(self, window: Window) -> dict[str, Any]:
-        """What :meth:`save` was given of a window; nothing where it was given nothing."""
+        """Facts of a window that :meth:`save` was given; empty where it was given none."""
         try:
             content = json.loads(self._folder.read(f"{_name(window)}/{DOCUMENT}"))
         except FileNotFoundError:

@@ -69,7 +69,7 @@ class _Sums:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was added yet."""
+        """True if nothing was added yet."""
         return not self.terms
 
 

@@ -19,7 +19,7 @@ def machine_of(address: str) -> str:
 
 
 def asked_of_all(client: Any, calls: Mapping[str, tuple[Callable[..., Any], tuple[Any, ...]]]) -> dict[str, Any]:
-    """What calls on workers return, by their address; the first error that one returns is raised.
+    """Results of calls on workers, by their address; the first error that one returns is raised.
 
     ``WorkersLeftError`` where one of them has gone meanwhile.
     """
@@ -34,7 +34,7 @@ def asked_of_all(client: Any, calls: Mapping[str, tuple[Callable[..., Any], tupl
 
 
 def asked_of_one(client: Any, agreed: Collection[str], call: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call on one of workers returns that agree in it; on another where these have gone."""
+    """Result of a call on one of the workers in ``agreed``; on another where these have gone."""
 
     def ask() -> Any:
         there = worker_addresses(client)
@@ -45,7 +45,7 @@ def asked_of_one(client: Any, agreed: Collection[str], call: Callable[..., Any],
 
 
 def _answers(client: Any, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """What all workers answer."""
+    """Answers of all workers."""
     try:
         wait_for(client, list(asked.values()), FACTS_SECONDS, asked=list(asked))
     except TimeoutError:

@@ -20,16 +20,7 @@ MemoryTiles: TypeAlias = tuple[SharedMemory, Mapping[Index, NDArray[Any]]]
 
 @final
 class BlockLocks(AbstractLocking):
-    """The blocks that one task is given, each locked in pieces beside the task, unless an earlier one has begun that.
-
-    Parameters
-    ----------
-    registrar : AbstractRegistrar
-        What page-locks a piece.
-    blocks : sequence of (SharedMemory, dict)
-        The memory of each and its tiles, in the order in which they are needed. It must last until all copies are over, as that
-        of a task's blocks does: they are held until its devices are closed.
-    """
+    """The blocks that one task is given, each locked in pieces beside the task, unless an earlier one has begun that."""
 
     def __init__(self, registrar: AbstractRegistrar, blocks: Sequence[MemoryTiles]) -> None:
         found = {_first(memory): _locks_of(registrar, memory, tiles) for memory, tiles in blocks}
@@ -48,7 +39,7 @@ class BlockLocks(AbstractLocking):
         return sum(locks.refused_bytes for locks in self._locks)
 
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool]) -> bool:
-        """Whether the bytes of a tile are page-locked; waits for their piece."""
+        """Tell whether the bytes of a tile are page-locked; waits for their piece."""
         number = bisect_right(self._firsts, low) - 1
         return number >= 0 and self._locks[number].holds(low, high, is_stopped)
 

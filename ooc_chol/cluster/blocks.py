@@ -22,24 +22,10 @@ class BlockPlace(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockGrid:
-    """The lower triangle of a tile grid cut into blocks of ``height`` tile rows and columns; the last block row may be short.
+    """The lower triangle of a tile grid cut into blocks of ``height`` tile rows and columns; the last block row may be short."""
 
-    Parameters
-    ----------
-    tiles : TileGrid
-        How the matrix is cut into tiles.
-    height : int
-        Tile rows of a block, at least 1.
-
-    Examples
-    --------
-    >>> grid = BlockGrid(TileGrid(n=10, nb=2), height=2)
-    >>> grid.n_blocks, grid.window(BlockPlace(2, 1))
-    (3, Window(rows=range(4, 5), columns=range(2, 4)))
-    """
-
-    tiles: TileGrid
-    height: int
+    tiles: TileGrid  #: How the matrix is cut into tiles
+    height: int  #: Tile rows of a block, at least 1
 
     def __post_init__(self) -> None:
         if self.height < 1:
@@ -72,33 +58,18 @@ class BlockGrid:
 
 @dataclass(frozen=True)
 class LBlock:
-    """A block of L that is final, with what its run measured; a worker keeps it, and it travels to others.
-
-    Parameters
-    ----------
-    window : Window
-        Its tiles.
-    tiles : mapping of Index to array, or None
-        Row-major arrays in the formats of storage, as a store of L keeps them; None where they are in a file or a Zarr group.
-    norms : (n tiles of the window, NORM_COLUMNS) array or None
-        What was measured of its final tiles, in the order of ``window.tiles()``; None where all is in one format.
-    seconds : float
-        Seconds of the run that made it, opening and planning included.
-    link_bytes : tuple of int
-        Executed bytes over each :class:`~ooc_chol.tasks.operations.Link` of its device.
-    worker : str
-        Address of the worker that made it, empty outside a cluster.
-    read_bytes : int
-        Bytes of L that its run read from a Zarr group; what its worker kept in memory is not read again.
-    """
+    """A block of L that is final, with what its run measured; a worker keeps it, and it travels to others."""
 
     window: Window
+    #: Row-major arrays in the formats of storage, as a store of L keeps them; None where they are in a file or a Zarr group
     tiles: Mapping[Index, NDArray[Any]] | None
+    #: (n tiles of the window, NORM_COLUMNS) what was measured of its final tiles, in the order of ``window.tiles()``; None where
+    #: all is in one format
     norms: NDArray[np.float64] | None
-    seconds: float
-    link_bytes: tuple[int, ...]
-    worker: str = ""
-    read_bytes: int = 0
+    seconds: float  #: Seconds of the run that made it, opening and planning included
+    link_bytes: tuple[int, ...]  #: Executed bytes over each :class:`~ooc_chol.tasks.operations.Link` of its device
+    worker: str = ""  #: Address of the worker that made it, empty outside a cluster
+    read_bytes: int = 0  #: Bytes of L that its run read from a Zarr group; what its worker kept in memory is not read again
 
     @property
     def nbytes(self) -> int:
@@ -106,5 +77,5 @@ class LBlock:
         return 0 if self.tiles is None else sum(tile.nbytes for tile in self.tiles.values())
 
     def __sizeof__(self) -> int:
-        """What it takes in memory, which Dask asks for: by that it moves, spills and balances."""
+        """Bytes in memory, which Dask asks for: by that it moves, spills and balances."""
         return object.__sizeof__(self) + self.nbytes + (0 if self.norms is None else self.norms.nbytes)

@@ -1,4 +1,4 @@
-"""What a run on a cluster cannot be shorter than, and the bytes that each worker receives."""
+"""Lower bounds of a run on a cluster, and the bytes that each worker receives."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from ooc_chol.runtime.passes import Passes
 
 @dataclass(frozen=True)
 class Setting:
-    """What follows from a call and the workers, before anything runs."""
+    """Choices that follow from a call and the workers, before anything runs."""
 
     matrix: AbstractClusterMatrix
     fmt: PrecisionFormat
@@ -57,23 +57,7 @@ class Setting:
 
 
 def factor_on_cluster(call: ClusterCall) -> CholeskyFactor:
-    """Factor A on the workers of a client.
-
-    Parameters
-    ----------
-    call : ClusterCall
-        The arguments.
-
-    Returns
-    -------
-    CholeskyFactor
-        L, in the memory of the workers until it is closed, or in the Zarr group.
-
-    Raises
-    ------
-    Exception
-        Whatever :func:`ooc_chol.cholesky` raises.
-    """
+    """Factor A on the workers of a client."""
     if call.options.precision_threshold is not None:
         from ooc_chol.cluster.mixed_calls import factor_mixed_on_cluster
 
@@ -114,7 +98,7 @@ def _factored_matrix(
 
 
 def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, asks_seconds: bool = False) -> Setting:
-    """What follows from the arguments and the workers, before anything runs; with seconds where a plan is asked for."""
+    """Choices that follow from the arguments and the workers, before anything runs; with seconds where a plan is requested."""
     fmt = format_asked(call.options, matrix.dtype)
     if call.plan is not None:
         check_call(call.plan, call.options, matrix.n, fmt)
@@ -155,7 +139,7 @@ def _planned(
     *,
     asks_seconds: bool,
 ) -> tuple[ClusterFacts, ClusterPlan]:
-    """What the workers are that are there now, and a plan for them; ``WorkersLeftError`` where one leaves meanwhile."""
+    """Facts of the present workers, and a plan for them; ``WorkersLeftError`` where one leaves meanwhile."""
     asked, found = group
     facts = _sharing(client, agreed_facts(client, matrix.n, options, fmt), asked)
     plan = plan_of_call(
@@ -208,7 +192,7 @@ def _group(client: Any, setting: Setting) -> Iterator[Group]:
 
 
 def _record_of(fingerprint: Fingerprint | None, options: FactorOptions) -> CheckpointRecord | None:
-    """What a group says so that a later call can go on from it; None without a checkpoint."""
+    """Record in a group from which a later call can resume; None without a checkpoint."""
     if fingerprint is None:
         return None
     budget = parse_bytes(options.memory_budget or 0, "memory_budget")
@@ -267,7 +251,7 @@ def _store(client: Any, setting: Setting, tasks: BlockRun, connection: ExitStack
 
 
 def _report(tasks: BlockRun, setting: Setting, group: Group) -> ClusterReport:
-    """What the tasks told."""
+    """Report made of the tasks' events."""
     events, blocks = tasks.events, setting.plan.blocks
     return ClusterReport(
         setting.plan,
@@ -317,23 +301,7 @@ def _factor(call: ClusterCall, setting: Setting, store: AbstractStore, report: C
 
 
 def plan_on_cluster(call: ClusterCall) -> ClusterPlan:
-    """The plan of :func:`factor_on_cluster`; ``a`` may be an order.
-
-    Parameters
-    ----------
-    call : ClusterCall
-        The arguments.
-
-    Returns
-    -------
-    ClusterPlan
-        What such a call would do.
-
-    Raises
-    ------
-    Exception
-        Whatever :func:`ooc_chol.plan` raises.
-    """
+    """The plan of :func:`factor_on_cluster`; ``a`` may be an order."""
     with connected(call.client) as client, client.as_current(), losses_named():
         if isinstance(call.a, int | np.integer) and not isinstance(call.a, bool):
             call = replace(call, a=from_function(int(call.a), _no_entries, dtype=call.options.dtype or "float64"))

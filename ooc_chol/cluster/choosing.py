@@ -53,8 +53,6 @@ def _residue_order(n: int, options: FactorOptions, names: tuple[str, ...], budge
 def block_height(tile_rows: int, n_workers: int) -> int:
     """Tile rows of a block, so that there are enough blocks for all workers.
 
-    Examples
-    --------
     >>> block_height(16, 2), block_height(256, 2), block_height(256, 100)
     (2, 22, 2)
     """

@@ -19,14 +19,14 @@ _ROWS = 512
 
 
 class PanelPart(NamedTuple):
-    """What one block row gives to the sums over a panel of the inverse."""
+    """Contribution of one block row to the sums over a panel of the inverse."""
 
     totals: NDArray[np.float64]  #: Of each matrix the trace and the forms, ``(k, 1 + q)``
     diagonal: NDArray[np.float64] | None  #: Of the inverse, from the block row that has the panel's columns as rows
 
 
 def half_solve_sums(sweeps: ClusterSweeps, columns: range, matrix: Any, vectors: Any) -> list[Any]:
-    """Of ``Y = inv(L) @ B`` the sums of squares of columns beside ``Y.T @ vectors``; ``matrix``, of B, and these are futures."""
+    """Sums of squares of columns of ``Y = inv(L) @ B`` beside ``Y.T @ vectors``; ``matrix``, of B, and these are futures."""
     rows = [sweeps.triangle.blocks.rows(row) for row in range(sweeps.n_blocks)]
     made = [sweeps.client.submit(_made, matrix, part, columns, pure=False) for part in rows]
     return _summed(sweeps, sweeps.forward(made), rows, vectors)
@@ -40,7 +40,7 @@ def unit_squares(sweeps: ClusterSweeps, columns: range) -> list[Any]:
 
 
 def panel_sums(sweeps: ClusterSweeps, columns: range, matrices: Any, vectors: Any) -> list[Any]:
-    """Of a panel of the inverse, all of its columns in one block row, a list of :class:`PanelPart` from each of several tasks."""
+    """Sums over a panel of the inverse, all columns in one block row: a list of :class:`PanelPart` from each of several tasks."""
     first, rows = _first(sweeps, columns)
     made = [sweeps.client.submit(_unit, part, columns, pure=False) for part in rows]
     panels = sweeps.backward(sweeps.forward(made, first), first)

@@ -31,7 +31,7 @@ def distributed_package() -> Any:
 
 
 def is_dask_array(a: Any) -> bool:
-    """Whether ``a`` is an array of Dask; imports nothing."""
+    """Tell whether ``a`` is an array of Dask; imports nothing."""
     module = sys.modules.get("dask.array")
     return module is not None and isinstance(a, module.Array)
 

@@ -1,4 +1,4 @@
-"""What tasks tell the client of themselves, and what follows for the whole run: seconds, bytes, runs that were repeated."""
+"""Events that tasks send to the client, and their sums for the whole run: seconds, bytes, runs that were repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all workers must agree on before a run: package, devices and kernels, and room for their budget."""
+"""Facts on which all workers must agree before a run: package, devices and kernels, and room for their budget."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ClusterFacts:
 
     @property
     def resources(self) -> dict[str, float]:
-        """What each task takes of what all workers announce."""
+        """Resources that each task takes of those that all workers announce."""
         announced = all(state.resources.get(GPU_RESOURCE) for state in self.workers.values())
         return {GPU_RESOURCE: 1.0} if announced else {}
 
@@ -89,7 +89,7 @@ class ClusterFacts:
 
 
 def state_here(options: FactorOptions, fmt: PrecisionFormat, sharing: int) -> WorkerState | Exception:
-    """What the worker that runs this has, one of ``sharing`` on its machine; an error is a result, so that all are known."""
+    """State of the worker that runs this, one of ``sharing`` on its machine; an error is a result, so that all are known."""
     with guarded_imports(blas=False):
         from distributed import get_worker
 
@@ -159,7 +159,7 @@ def check_planned(plan: ClusterPlan, states: Mapping[str, WorkerState]) -> None:
 
 
 def _memory_bytes(options: FactorOptions, states: Mapping[str, WorkerState]) -> int:
-    """What a task and the tiles that its worker keeps may take of the worker's memory, together.
+    """Bytes of the worker's memory for a task and the tiles that the worker keeps, together.
 
     On the host that is the budget, where one is given. Else, and beside GPUs, half of what Dask lets a worker have: Python and
     Dask take some themselves, and at four fifths Dask makes a worker pause.

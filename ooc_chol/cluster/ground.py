@@ -35,7 +35,7 @@ from ooc_chol.tasks.tiling import TileGrid
 
 
 class MixedEngine(NamedTuple):
-    """What a worker says of the arithmetic of a factorization in mixed precision there."""
+    """Arithmetic of a factorization in mixed precision, as a worker sets it."""
 
     grid: TileGrid
     options: FactorOptions  #: With engine and tile order
@@ -51,21 +51,11 @@ def engine_here(n: int, options: FactorOptions) -> MixedEngine:
 @final
 @dataclass(frozen=True)
 class ClusterMixedPlan:
-    """A run on a cluster as escalation sees it.
+    """A run on a cluster as escalation sees it."""
 
-    Parameters
-    ----------
-    run : ClusterRun
-        What every task is told.
-    blocks : BlockGrid
-        How L is cut into tasks.
-    kept : frozenset of BlockPlace
-        Blocks that a run before has made final, and that stay.
-    """
-
-    run: ClusterRun
-    blocks: BlockGrid
-    kept: frozenset[BlockPlace] = frozenset()
+    run: ClusterRun  #: What every task is told
+    blocks: BlockGrid  #: How L is cut into tasks
+    kept: frozenset[BlockPlace] = frozenset()  #: Blocks that a run before has made final, and that stay
 
     @property
     def grid(self) -> TileGrid:
@@ -110,7 +100,7 @@ class AbstractBlockWork(ABC):
 
     @abstractmethod
     def engine(self, options: FactorOptions) -> MixedEngine:
-        """What :func:`engine_here` says on the workers."""
+        """Result of :func:`engine_here` on the workers."""
 
     @abstractmethod
     def cut(self, grid: TileGrid) -> BlockGrid:
@@ -153,21 +143,10 @@ class AbstractBlockWork(ABC):
 class ClusterGround(AbstractGround[ClusterMixedPlan]):
     """Workers as the ground of a factorization in mixed precision.
 
-    Parameters
-    ----------
-    work : AbstractBlockWork
-        Where tasks run.
-    options : FactorOptions
-        Those of the call; devices and budgets are those of each worker.
-    like : ClusterMixedPlan, optional
-        The last run for a matrix like this one.
-
-    Notes
-    -----
     Norms of A are measured per tile, and formats follow from them: both are those of one machine with the same tiles, to the bit.
     What random vectors show is summed block column by block column, whoever made the parts, and differs from that of one machine
-    by rounding. Products in FP16 are left out
-    unless they are asked for: whether they gain is a matter of rates, which workers may measure otherwise.
+    by rounding. Products in FP16 are left out unless they are asked for: whether they gain is a matter of rates, which workers
+    may measure otherwise.
     """
 
     def __init__(self, work: AbstractBlockWork, options: FactorOptions, like: ClusterMixedPlan | None = None) -> None:
@@ -275,7 +254,7 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
 
 
 def _norms_of_tiles(grid: TileGrid, told: Iterable[tuple[BlockPlace, LBlock]]) -> NDArray[np.float64]:
-    """What runs measured of final tiles, in packed order; zero for tiles that are not final."""
+    """Norms of final tiles measured by runs, in packed order; zero for tiles that are not final."""
     norms = np.zeros((grid.n_tiles, len(NORM_COLUMNS)))
     for _, block in told:
         if block.norms is not None:

@@ -27,17 +27,6 @@ class GroupWindow(AbstractStore):
 
     Tiles of the window are written to the group at once, and kept for later tasks from :meth:`finish` on, which lets all others
     have them. Neither the group nor what is kept is closed with it.
-
-    Parameters
-    ----------
-    group : ZarrStore
-        The group, open for writing.
-    kept : KeptTiles
-        Tiles of it in memory.
-    window : Window
-        The tiles that are made.
-    kept_bytes : int
-        Most bytes that may be kept during and behind this task.
     """
 
     name = "zarr"
@@ -64,7 +53,7 @@ class GroupWindow(AbstractStore):
         return self._group.nbytes
 
     def reads_file(self, index: BlockIndex) -> bool:
-        """Whether reading a tile now reads the group."""
+        """Tell whether reading a tile now reads the group."""
         key = _key(index)
         return key not in self._made and not self._kept.has(key)
 
@@ -158,7 +147,7 @@ class GroupWindow(AbstractStore):
         return stored
 
     def _keeps(self, index: BlockIndex) -> bool:
-        """Whether there is room to keep a tile that is about to be written; then it is taken, but where it was before."""
+        """Tell whether there is room to keep a tile that is about to be written; then it is taken, but where it was before."""
         key = _key(index)
         return key in self._made or self._kept.hold(key, self._nbytes_of(index))
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a call says of where L goes."""
+    """Arguments of a call on where L goes."""
 
     place: str
     checkpoint: bool
@@ -99,7 +99,7 @@ def checked(asked: Asked, matrix: AbstractClusterMatrix) -> None:
 def found_group(
     asked: Asked, options: FactorOptions, matrix: AbstractClusterMatrix, fmt: PrecisionFormat, fingerprint: Fingerprint
 ) -> Found | None:
-    """What there is to go on from; ``CheckpointError`` where it is of another call."""
+    """Find the group to resume from; ``CheckpointError`` where it is of another call."""
     store = None if asked.replace else _opened(asked.place)
     if store is None:
         return None
@@ -132,7 +132,7 @@ def _opened(place: str) -> ZarrStore | None:
 
 
 def _record(store: ZarrStore) -> CheckpointRecord | None:
-    """What a group says of its checkpoint; None for what a killed run without one left."""
+    """Record of a group's checkpoint; None for a group that a killed run without one left."""
     content: Any = store.checkpoint
     if content is None:
         if store.is_complete:
@@ -189,7 +189,7 @@ def right_blocks(client: Any, store: ZarrStore) -> frozenset[BlockPlace]:
 
 
 def is_right(url: str, window: Window) -> bool:
-    """Whether all tiles of a window in a group are what was written."""
+    """Tell whether all tiles of a window in a group are what was written."""
     from ooc_chol.dense.stores.zarr_store import ZarrStore
 
     store = ZarrStore.open_for_writing(url)

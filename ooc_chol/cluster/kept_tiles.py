@@ -23,13 +23,8 @@ class KeptTiles:
 
     Tasks come about column by column, and in a column row by row. So rows that the present task works on come again one column
     later, other rows of this worker earlier, and rows of the columns themselves with the very next task, but never after their
-    column. What comes again last leaves first, and is not even kept where others that come earlier fill the budget: rows that
-    are gone through again and again would else push out one another, each just before it is needed.
-
-    Parameters
-    ----------
-    nt : int
-        Tile rows of L.
+    column. What comes again last leaves first, and is not even kept where others that come earlier fill the budget: rows that are
+    gone through again and again would else push out one another, each just before it is needed.
     """
 
     def __init__(self, nt: int) -> None:
@@ -94,7 +89,7 @@ class KeptTiles:
             self._changed.notify_all()
 
     def has(self, index: Index) -> bool:
-        """Whether a tile is kept."""
+        """Tell whether a tile is kept."""
         with self._changed:
             return index[1] in self._rows.get(index[0], ())
 

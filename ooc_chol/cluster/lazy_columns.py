@@ -21,23 +21,8 @@ from ooc_chol.kernels.interfaces.whole import check_right_hand_side, nonfinite_e
 class LazyColumns:
     """A Dask array of right-hand sides, cut by block rows and into groups of columns; computed on the workers, once.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Connected to the cluster.
-    blocks : BlockGrid
-        How L is cut into blocks.
-    fmt : PrecisionFormat
-        Format of L.
-    b : dask.array.Array
-        Right-hand sides, of shape ``(n,)`` or ``(n, m)``.
-    most : int
-        Most columns of a group.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As for right-hand sides in memory: another shape, no numbers, or a NaN or an infinity among them.
+    Raises ``TypeError`` or ``ValueError``: as for right-hand sides in memory: another shape, no numbers, or a NaN or an infinity
+    among them.
     """
 
     def __init__(self, client: Any, blocks: BlockGrid, fmt: PrecisionFormat, b: Any, *, most: int) -> None:

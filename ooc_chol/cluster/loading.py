@@ -15,25 +15,7 @@ from ooc_chol.files.zarr_names import is_zarr
 
 
 def load_on_cluster(path: str | os.PathLike[str], client: Any) -> CholeskyFactor:
-    """Open the factor in a Zarr group, for solves on the workers of a client.
-
-    Parameters
-    ----------
-    path : path or str
-        The group, by a name that all workers understand.
-    client : distributed.Client
-        A client of the cluster, open as long as the factor is used.
-
-    Returns
-    -------
-    CholeskyFactor
-        The factor, without a ``report``.
-
-    Raises
-    ------
-    Exception
-        Whatever :func:`ooc_chol.load` raises.
-    """
+    """Open the factor in a Zarr group, for solves on the workers of a client."""
     if isinstance(client, str):
         raise TypeError(
             f"client is the address {client!r}: give distributed.Client({client!r}), which you close after the factor"

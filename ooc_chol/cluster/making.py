@@ -49,40 +49,9 @@ def make_block(
 ) -> LBlock:
     """Make the tiles of ``window`` final, on the devices of the process that calls.
 
-    Parameters
-    ----------
-    run : ClusterRun
-        What all tasks of the run are told.
-    window : Window
-        The tiles to make.
-    given : sequence of LBlock
-        Blocks that hold all tiles that the window needs (:meth:`~ooc_chol.tasks.windows.Window.needs`); where ``run.store`` names
-        a group, that holds them, and the blocks are not looked at.
-    a : (rows, columns) array or None
-        The rows and columns of A in the window; None where ``run.source`` gives them.
-    diagonal : (n,) array or None
-        The whole diagonal of A, which products through residues need beside ``a``.
-
-    Returns
-    -------
-    LBlock
-        The tiles, or with ``run.store`` only what was measured.
-
-    Raises
-    ------
-    NotPositiveDefiniteError, NonFiniteError, NotHermitianError
-        What the window finds out of A, in rows and columns of A.
-    ClusterError
-        This process computes with other bits than the run: its devices, library or kernels differ; or the run has ended.
-    BudgetError
-        The budget of a device does not hold the least that a window takes.
-    TierError
-        A tile cannot be read from the group or written to it.
-
-    Notes
-    -----
-    For one arithmetic key the tiles are bitwise those of one run over all of A. On the host a task takes some milliseconds beside
-    its flops.
+    Shapes: ``a`` (rows, columns), ``diagonal`` (n,). For one arithmetic key the tiles are bitwise those of one run over all of A.
+    On the host a task takes some milliseconds beside its flops. Raises ``NotPositiveDefiniteError``, ``NonFiniteError``,
+    ``NotHermitianError``, ``ClusterError``, ``BudgetError`` and ``TierError``.
     """
     room = task_room()
     with room.turn, memory_errors_typed("a block of the factorization"), HOST_PROMISES.call():
@@ -115,7 +84,7 @@ def key_here(options: FactorOptions, blocks: BlockGrid, fmt: PrecisionFormat) ->
 
 
 def _source_of(run: ClusterRun, window: Window, a: NDArray[Any] | None, diagonal: NDArray[Any] | None) -> AbstractSource:
-    """What the window reads A from."""
+    """Source from which the window reads A."""
     if run.source is not None:
         assert isinstance(run.source, AbstractSource)
         return run.source
@@ -181,7 +150,7 @@ def _check_arithmetic(plan: Plan, run: ClusterRun) -> None:
 
 
 def _norms_of(plan: Plan, execution: Execution) -> NDArray[np.float64] | None:
-    """What was measured of the tiles of the plan's window, in their order."""
+    """Measured norms of the tiles of the plan's window, in their order."""
     if execution.norms is None:
         return None
     return execution.norms[[plan.grid.packed(i, j) for i, j in plan.made.tiles()]]

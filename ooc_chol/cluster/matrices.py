@@ -54,7 +54,7 @@ class AbstractClusterMatrix(ABC):
 
     @abstractmethod
     def fingerprint(self, client: Any, fmt: PrecisionFormat, devices: Devices) -> Fingerprint:
-        """What A is known again by; ``devices`` are those of each worker."""
+        """Fingerprint of A; ``devices`` are those of each worker."""
 
     def close(self) -> None:
         """Let go of what the client has open to look at A."""
@@ -63,11 +63,11 @@ class AbstractClusterMatrix(ABC):
 
     @property
     def sampled(self) -> AbstractSource | None:
-        """What the client can look at both triangles by; None where nothing is here."""
+        """Source in which the client can sample both triangles; None where nothing is here."""
         return self.source
 
     def describe(self, row: int, col: int) -> str | None:
-        """What stands at an entry that is no number, as far as the client can tell."""
+        """Describe an entry that is no number, as far as the client can tell."""
         return None
 
 
@@ -133,7 +133,7 @@ class DaskMatrix(AbstractClusterMatrix):
 
 @final
 class SentMatrix(AbstractClusterMatrix):
-    """What only this process can read: it reads and sends block after block."""
+    """A matrix that only this process can read: it reads and sends block after block."""
 
     def __init__(self, source: AbstractSource) -> None:
         self._source, self.name, self.n, self.dtype = source, source.name, source.n, source.dtype
@@ -180,11 +180,11 @@ class SentMatrix(AbstractClusterMatrix):
 
     @property
     def sampled(self) -> AbstractSource:
-        """What is sent."""
+        """The matrix that is sent."""
         return self._source
 
     def describe(self, row: int, col: int) -> str | None:
-        """What stands at an entry."""
+        """Describe an entry."""
         return self._source.describe(row, col)
 
 

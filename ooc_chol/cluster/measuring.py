@@ -1,4 +1,4 @@
-"""What a worker measures of one block for mixed precision: norms of A's tiles, and products of A's or L's with random vectors."""
+"""Measurements of one block for mixed precision: norms of A's tiles, and products of A's or L's with random vectors."""
 
 from __future__ import annotations
 
@@ -29,43 +29,22 @@ from ooc_chol.tasks.windows import Window
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is measured of every block of A.
+    """Measurements requested of every block of A."""
 
-    Parameters
-    ----------
-    step : int or None
-        Every how many rows and columns of a tile a sample takes, in the whole matrix; None where none is taken.
-    power : int or None
-        That of the random vectors that A is multiplied with; None where it is multiplied with none.
-    """
-
+    #: Every how many rows and columns of a tile a sample takes, in the whole matrix; None where none is taken
     step: int | None = None
-    power: int | None = None
+    power: int | None = None  #: That of the random vectors that A is multiplied with; None where it is multiplied with none
 
 
 @dataclass(frozen=True, eq=False)
 class BlockNorms:
-    """What was measured of one block of A.
+    """Measurements of one block of A."""
 
-    Parameters
-    ----------
-    tiles : (n tiles of the window,) array
-        Frobenius norms, in the order of ``window.tiles()``.
-    diagonal : (rows,) array or None
-        The diagonal of A, of a block on it.
-    sample : (sample rows, sample columns) array or None
-        The block's part of the sample.
-    form : (s, s) array or None
-        The block's part of ``U.T @ A @ V``, with that of its mirror image.
-    seconds : float
-        Seconds that the pass took.
-    """
-
-    tiles: NDArray[np.float64]
-    diagonal: NDArray[np.float64] | None
-    sample: NDArray[np.float64] | None
-    form: NDArray[np.float64] | None
-    seconds: float
+    tiles: NDArray[np.float64]  #: (n tiles of the window,) Frobenius norms, in the order of ``window.tiles()``
+    diagonal: NDArray[np.float64] | None  #: (rows,) the diagonal of A, of a block on it
+    sample: NDArray[np.float64] | None  #: (sample rows, sample columns) the block's part of the sample
+    form: NDArray[np.float64] | None  #: (s, s) the block's part of ``U.T @ A @ V``, with that of its mirror image
+    seconds: float  #: Seconds that the pass took
 
 
 def measure_block(run: ClusterRun, window: Window, asked: Measuring, a: NDArray[np.float64] | None = None) -> BlockNorms:
@@ -100,24 +79,7 @@ def _own_sample(piece: Piece, sample: NDArray[np.float64] | None, step: int | No
 def joined_norms(
     blocks: BlockGrid, asked: Measuring, parts: Iterable[tuple[BlockPlace, BlockNorms]], probes: Probes | None = None
 ) -> MatrixNorms:
-    """Norms of A by what was measured of its blocks; sums are taken column of blocks after column, whoever made the parts.
-
-    Parameters
-    ----------
-    blocks : BlockGrid
-        How A is cut into blocks.
-    asked : Measuring
-        What was asked of every block.
-    parts : iterable of BlockPlace and BlockNorms
-        One for each place, in the order of ``blocks.places()``.
-    probes : Probes or None
-        The random vectors, where A was multiplied with any.
-
-    Returns
-    -------
-    MatrixNorms
-        As of one machine; of products with random vectors the sums differ by rounding.
-    """
+    """Norms of A by what was measured of its blocks; sums are taken column of blocks after column, whoever made the parts."""
     grid = blocks.tiles
     tiles, diagonal = np.zeros(grid.n_tiles), np.empty(grid.n)
     starts = None if asked.step is None else sample_starts(grid, asked.step)

@@ -32,23 +32,7 @@ from ooc_chol.precision.escalation import Escalations
 
 
 def factor_mixed_on_cluster(call: ClusterCall) -> CholeskyFactor:
-    """Factor A in mixed precision on the workers of a client.
-
-    Parameters
-    ----------
-    call : ClusterCall
-        The arguments, with a ``precision_threshold``.
-
-    Returns
-    -------
-    CholeskyFactor
-        L in the memory of the workers until it is closed.
-
-    Raises
-    ------
-    Exception
-        Whatever :func:`ooc_chol.cholesky` raises.
-    """
+    """Factor A in mixed precision on the workers of a client."""
     began = time.perf_counter()
     with ExitStack() as owned, losses_named():
         connection = owned.enter_context(ExitStack())
@@ -114,7 +98,7 @@ def _solver(store: ClusterStore, workers: Workers, plan: ClusterMixedPlan) -> Cl
 def _report(
     result: MixedResult[ClusterMixedPlan], planned: ClusterPlan, workers: Workers, work: DaskWork, began: float, sent: int
 ) -> ClusterReport:
-    """What the tasks of all runs told."""
+    """Report made of the tasks' events of all runs."""
     plan, last = result.plan, work.runs[-1]
     runs = [run for each in work.runs for run in each.events.runs]
     busy: dict[str, float] = {}

@@ -38,21 +38,11 @@ _AT_A_TIME = 4
 
 @dataclass(frozen=True)
 class Workers:
-    """A client, and what its workers are.
+    """A client, and what its workers are."""
 
-    Parameters
-    ----------
-    client : distributed.Client
-        A client of the cluster.
-    facts : ClusterFacts
-        All workers, which agree.
-    retries : int
-        How often Dask runs a task again that failed to read.
-    """
-
-    client: Any
-    facts: ClusterFacts
-    retries: int = 0
+    client: Any  #: A client of the cluster
+    facts: ClusterFacts  #: All workers, which agree
+    retries: int = 0  #: How often Dask runs a task again that failed to read
 
     def placing(self, blocks: BlockGrid) -> Placing:
         """Where the tasks of these blocks had best run."""
@@ -61,17 +51,7 @@ class Workers:
 
 @final
 class DaskWork(AbstractBlockWork):
-    """Tasks of Dask.
-
-    Parameters
-    ----------
-    workers : Workers
-        Where they run.
-    matrix : AbstractClusterMatrix
-        A, as tasks get it.
-    progress : bool, callable or None
-        Whom the run tells how far it is.
-    """
+    """Tasks of Dask."""
 
     def __init__(self, workers: Workers, matrix: AbstractClusterMatrix, progress: Progress = None) -> None:
         self.n, self.source = matrix.n, matrix.source

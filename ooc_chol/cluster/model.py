@@ -1,4 +1,4 @@
-"""What a task of a cluster costs: flops, bytes of operands and of its result, seconds; and in which order tasks are wanted."""
+"""Costs of tasks on a cluster: flops, bytes of operands and of the result, seconds; and the order in which tasks are wanted."""
 
 from __future__ import annotations
 
@@ -15,33 +15,16 @@ _MOST_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class WorkerRates:
-    """What one worker does, and how much it holds.
+    """Rates and memory of one worker.
 
-    Parameters
-    ----------
-    memory_bytes : int
-        Bytes for blocks of L and for the task that runs.
-    flops_per_second : float, optional
-        Rate of long products; None where nobody measured it, and then no seconds are predicted.
-    panel_flops_per_second : float, optional
-        Rate of POTRF and TRSM of tiles; by default that of products.
-    link_bytes_per_second : float, optional
-        From the worker's memory to its GPU; None where the worker computes in that memory.
-
-    Raises
-    ------
-    ValueError
-        A rate or the memory is not positive.
-
-    Examples
-    --------
-    >>> WorkerRates(64 << 30, 50e9).memory_bytes
-    68719476736
+    Raises ``ValueError``: a rate or the memory is not positive.
     """
 
-    memory_bytes: int
+    memory_bytes: int  #: Bytes for blocks of L and for the task that runs
+    #: Rate of long products; None where nobody measured it, and then no seconds are predicted
     flops_per_second: float | None = None
-    panel_flops_per_second: float | None = None
+    panel_flops_per_second: float | None = None  #: Rate of POTRF and TRSM of tiles; by default that of products
+    #: From the worker's memory to its GPU; None where the worker computes in that memory
     link_bytes_per_second: float | None = None
 
     __repr__ = brief_repr
@@ -52,31 +35,18 @@ class WorkerRates:
 
 @dataclass(frozen=True)
 class ClusterRates:
-    """What lies between the workers.
+    """Rates of network, storage and scheduler between the workers.
 
-    Parameters
-    ----------
-    network_bytes_per_second : float
-        Into one worker.
-    storage_bytes_per_second : float, optional
-        Between one worker and the Zarr group.
-    storage_total_bytes_per_second : float, optional
-        Between all workers together and the Zarr group; by default without limit.
-    overhead_seconds : float
-        What a task takes beside its work: a run of this package is planned and opened on the worker.
-    scheduler_seconds, dependency_seconds : float
-        What Dask's scheduler, which is one process, takes for each task, and for each dependency of a task.
-
-    Raises
-    ------
-    ValueError
-        A rate is not positive, or seconds are negative.
+    Raises ``ValueError``: a rate is not positive, or seconds are negative.
     """
 
     network_bytes_per_second: float
-    storage_bytes_per_second: float | None = None
+    storage_bytes_per_second: float | None = None  #: Between one worker and the Zarr group
+    #: Between all workers together and the Zarr group; by default without limit
     storage_total_bytes_per_second: float | None = None
+    #: What a task takes beside its work: a run of this package is planned and opened on the worker
     overhead_seconds: float = 0.05
+    #: What Dask's scheduler, which is one process, takes for each task, and for each dependency of a task
     scheduler_seconds: float = 1e-3
     dependency_seconds: float = 1e-4
 
@@ -102,7 +72,7 @@ def _check_positive(owner: str, values: dict[str, float | None]) -> None:
 
 
 class PartCost(NamedTuple):
-    """What a part of a block's sum costs; the last part finishes the block."""
+    """Cost of a part of a block's sum; the last part finishes the block."""
 
     product_flops: float
     panel_flops: float
@@ -119,18 +89,10 @@ class PartCost(NamedTuple):
 
 @dataclass(frozen=True)
 class BlockCosts:
-    """Flops and bytes of blocks, and of parts of them.
+    """Flops and bytes of blocks, and of parts of them."""
 
-    Parameters
-    ----------
-    blocks : BlockGrid
-        How the triangle is cut.
-    itemsize : int
-        Bytes of an entry of L.
-    """
-
-    blocks: BlockGrid
-    itemsize: int = 8
+    blocks: BlockGrid  #: How the triangle is cut
+    itemsize: int = 8  #: Bytes of an entry of L
 
     def nbytes(self, place: BlockPlace) -> int:
         """Bytes of a block of L: of its tiles, those of a diagonal block in its lower triangle only, whole diagonal tiles."""
@@ -173,27 +135,16 @@ class BlockCosts:
 
 
 def column_urgency(place: BlockPlace) -> int:
-    """How early a block is wanted, smaller ones first: column by column, but before each the block that the next one begins with.
-
-    Examples
-    --------
-    >>> sorted([BlockPlace(2, 0), BlockPlace(1, 1), BlockPlace(1, 0)], key=column_urgency)
-    [BlockPlace(row=1, column=0), BlockPlace(row=1, column=1), BlockPlace(row=2, column=0)]
-    """
+    """Priority of a block, smaller ones first: column by column, but before each the block that the next one begins with."""
     is_in_chain = place.row - place.column <= 1
     return (place.column - is_in_chain) * _MOST_ROWS + (place.row - place.column if is_in_chain else place.row)
 
 
 def chain_urgency(place: BlockPlace) -> int:
-    """How early a block is wanted, smaller ones first: the order of the longest chains of tasks that begin with it.
+    """Priority of a block, smaller ones first: the order of the longest chains of tasks that begin with it.
 
     From block ``(s, p)`` a chain leads along its row, where a block costs ``2 q`` units of work, to the diagonal, and from there
     on down the diagonal and the blocks below it, ``3 q`` units a column: what is left of it falls as ``p**2 + s**2 / 2`` grows.
-
-    Examples
-    --------
-    >>> sorted([BlockPlace(3, 0), BlockPlace(1, 1), BlockPlace(2, 1)], key=chain_urgency)
-    [BlockPlace(row=1, column=1), BlockPlace(row=2, column=1), BlockPlace(row=3, column=0)]
     """
     return 2 * place.column**2 + place.row**2
 
@@ -207,11 +158,6 @@ def part_bounds(place: BlockPlace, *, reach: int) -> Sequence[int]:
 
     Blocks within ``reach`` of the diagonal are summed in parts that double in length from the last one back: the part of ``m``
     block columns waits for operands that are there ``m`` columns before the block is finished.
-
-    Examples
-    --------
-    >>> part_bounds(BlockPlace(8, 7), reach=2), part_bounds(BlockPlace(8, 7), reach=0)
-    ([0, 4, 6, 7], [0, 7])
     """
     column, bounds, length = place.column, [place.column], 1
     if place.row - column < reach:

@@ -12,27 +12,11 @@ from ooc_chol.schedulers.ownership import balanced_rows
 
 @dataclass(frozen=True)
 class BlockOwners:
-    """Block rows dealt to groups of workers, and the blocks of a row to the workers of its group in turn.
-
-    Parameters
-    ----------
-    n_blocks : int
-        Block rows.
-    n_row_groups : int
-        Groups that block rows are dealt to, balanced.
-    n_columns : int
-        Workers of a group; with 1, all blocks of a row are one worker's.
-
-    Examples
-    --------
-    >>> owners = BlockOwners(4, n_row_groups=2)
-    >>> owners.rows, owners.of(BlockPlace(3, 1))
-    ((1, 0, 0, 1), 1)
-    """
+    """Block rows dealt to groups of workers, and the blocks of a row to the workers of its group in turn."""
 
     n_blocks: int
-    n_row_groups: int
-    n_columns: int = 1
+    n_row_groups: int  #: Groups that block rows are dealt to, balanced
+    n_columns: int = 1  #: Workers of a group; with 1, all blocks of a row are one worker's
 
     __repr__ = brief_repr
 

@@ -1,4 +1,4 @@
-"""What a printed plan of a cluster says."""
+"""Page of a printed plan of a cluster."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _memory_text(plan: ClusterPlan) -> str:
 
 
 def _rates_text(plan: ClusterPlan) -> str:
-    """Of the slowest worker, on which a run with even shares waits."""
+    """Rates of the slowest worker, on which a run with even shares waits."""
     slowest = min(plan.case.workers, key=lambda worker: worker.flops_per_second or 0.0)
     assert slowest.flops_per_second is not None
     panel = slowest.panel_flops_per_second or slowest.flops_per_second
@@ -78,7 +78,7 @@ def _seconds_text(plan: ClusterPlan) -> str:
 
 
 def _bounds_text(plan: ClusterPlan) -> str:
-    """What limits the run, the longest first."""
+    """Limits of the run, the longest first."""
     longest_first = sorted(plan.bounds.items(), key=lambda item: -item[1])
     return ", ".join(f"{name} {seconds:.3g} s" for name, seconds in longest_first)
 

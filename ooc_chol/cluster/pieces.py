@@ -23,22 +23,13 @@ from ooc_chol.tasks.windows import Window
 class Piece:
     """The tile rows that a window meets, numbered from 0: those of its columns, and below them its own.
 
-    Parameters
-    ----------
-    tiles : TileGrid
-        How the whole matrix is cut into tiles.
-    window : Window
-        Tiles of that grid; where its rows are not those of its columns, its columns are no short ones.
-
-    Examples
-    --------
     >>> piece = Piece(TileGrid(10, 2), Window(range(4, 5), range(1, 3)))
     >>> piece.grid, piece.own_tiles(), piece.row(2), piece.spans
     (TileGrid(n=6, nb=2), [TileIndex(i=2, j=0), TileIndex(i=2, j=1)], 4, (range(2, 6), range(8, 10)))
     """
 
-    tiles: TileGrid
-    window: Window
+    tiles: TileGrid  #: How the whole matrix is cut into tiles
+    window: Window  #: Tiles of that grid; where its rows are not those of its columns, its columns are no short ones
 
     @property
     def grid(self) -> TileGrid:

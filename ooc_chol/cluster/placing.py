@@ -16,24 +16,13 @@ GPU_RESOURCE = "GPU"
 
 @dataclass(frozen=True)
 class Placing:
-    """The worker that each block row had best be made on: its earlier blocks are there.
+    """The worker that each block row had best be made on: its earlier blocks are there."""
 
-    Parameters
-    ----------
-    workers : tuple of str
-        Addresses of the workers.
-    owners : tuple of int
-        By block row, a position in ``workers``.
-    resources : mapping of str to float
-        What each task takes of what workers announce; empty where they announce nothing.
-    retries : int
-        How often Dask runs a task again that failed to read or write.
-    """
-
-    workers: tuple[str, ...]
-    owners: tuple[int, ...]
+    workers: tuple[str, ...]  #: Addresses of the workers
+    owners: tuple[int, ...]  #: By block row, a position in ``workers``
+    #: What each task takes of what workers announce; empty where they announce nothing
     resources: Mapping[str, float] = field(default_factory=dict)
-    retries: int = 0
+    retries: int = 0  #: How often Dask runs a task again that failed to read or write
 
     @classmethod
     def of(cls, blocks: BlockGrid, workers: tuple[str, ...], resources: Mapping[str, float], retries: int) -> Placing:
@@ -45,20 +34,14 @@ class Placing:
         return self.workers[self.owners[place.row]]
 
     def hints(self, place: BlockPlace) -> dict[str, Any]:
-        """What Dask is told of the task of a block: a worker that is lost or late is replaced by another."""
+        """Hints to Dask for the task of a block: a worker that is lost or late is replaced by another."""
         return {**self.near(place), "priority": priority(place), "retries": self.retries, "resources": self.resources or None}
 
     def near(self, place: BlockPlace) -> dict[str, Any]:
-        """What Dask is told of where a block's entries of A had best be made."""
+        """Hints to Dask on where a block's entries of A had best be made."""
         return {"workers": [self.owner(place)], "allow_other_workers": True}
 
 
 def priority(place: BlockPlace) -> int:
-    """Greater for what longer chains of tasks wait for, as plans of a cluster have it.
-
-    Examples
-    --------
-    >>> sorted([BlockPlace(3, 0), BlockPlace(1, 1), BlockPlace(1, 0), BlockPlace(0, 0)], key=priority, reverse=True)
-    [BlockPlace(row=0, column=0), BlockPlace(row=1, column=0), BlockPlace(row=1, column=1), BlockPlace(row=3, column=0)]
-    """
+    """Greater for what longer chains of tasks wait for, as plans of a cluster have it."""
     return -chain_urgency(place)

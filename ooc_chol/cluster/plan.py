@@ -36,29 +36,14 @@ _ROWS_PER_WORKER = 8
 
 @dataclass(frozen=True)
 class Settled:
-    """Choices of a call on a cluster beside its blocks; by them a plan serves such a call again, and no other.
+    """Choices of a call on a cluster beside its blocks; by them a plan serves such a call again, and no other."""
 
-    Parameters
-    ----------
-    asked : FactorOptions
-        Those of the call.
-    options : FactorOptions
-        The same with nothing left open that bits depend on, and the budget of each worker's devices.
-    fmt : PrecisionFormat
-        Format of L.
-    kernels : KernelFacts
-        What bits depend on, of the workers.
-    is_run : bool
-        In mixed precision: whether a run has come to ``formats``.
-    formats : PrecisionMap or None
-        Formats of the tiles that a run came to, whatever its escalations were; None where it came to FP64.
-    """
-
-    asked: FactorOptions
-    options: FactorOptions
+    asked: FactorOptions  #: Those of the call
+    options: FactorOptions  #: The same with nothing left open that bits depend on, and the budget of each worker's devices
     fmt: PrecisionFormat
-    kernels: KernelFacts
-    is_run: bool = False
+    kernels: KernelFacts  #: What bits depend on, of the workers
+    is_run: bool = False  #: In mixed precision: whether a run has come to ``formats``
+    #: Formats of the tiles that a run came to, whatever its escalations were; None where it came to FP64
     formats: PrecisionMap | None = None
 
     __repr__ = brief_repr
@@ -124,12 +109,12 @@ class ClusterPlan:
 
     @cached_property
     def outcome(self) -> Outcome | None:
-        """What the simulation found; None where rates are unknown, or there are too many blocks to follow each."""
+        """Outcome of the simulation; None where rates are unknown, or there are too many blocks to follow each."""
         return simulate(self.case) if self.has_rates and self.n_tasks <= MOST_SIMULATED else None
 
     @property
     def has_rates(self) -> bool:
-        """Whether seconds can be predicted: arithmetic of all workers is known, and storage where L goes there."""
+        """True if seconds can be predicted: arithmetic of all workers is known, and storage where L goes there."""
         storage = self.case.store == "memory" or self.case.rates.storage_rate(self.n_workers) is not None
         return storage and all(worker.flops_per_second is not None for worker in self.case.workers)
 
@@ -265,50 +250,8 @@ def plan_cluster(
 ) -> ClusterPlan:
     """Plan a factorization on a cluster: the height of blocks that is predicted to be fastest among those that memory holds.
 
-    Parameters
-    ----------
-    tiles : TileGrid
-        The matrix and its tiles.
-    workers : sequence of WorkerRates
-        What each worker does and holds, in the order of the workers' numbers.
-    rates : ClusterRates
-        Network, storage, and what tasks cost beside their work.
-    itemsize : int
-        Bytes of an entry of L.
-    store : {"memory", "zarr"}
-        Whether workers keep L, or a Zarr group does.
-    height : int, optional
-        Tile rows of a block; chosen by default.
-    heights : sequence of int, optional
-        Those to choose from, ascending; by default all that differ by a factor of about 1.4.
-    a_is_sent : bool
-        Whether blocks of A cross the network to the tasks, as those of an array do; a function is called on the worker.
-    order : {"columns", "chains"}
-        Which of the tasks that are ready a worker takes first.
-
-    Returns
-    -------
-    ClusterPlan
-        The plan; ``print`` shows it as a page.
-
-    Raises
-    ------
-    BudgetError
-        No height of blocks fits into the workers' memory; it says how many bytes, or how many workers, would do.
-    ValueError
-        There are no workers, or ``store`` is neither of its words.
-
-    Notes
-    -----
     Each candidate is predicted column by column, the chosen one event by event where it has at most 10,000 blocks. Heights differ
-    by a factor of about 1.4, and no more than 1,024 block rows are looked at.
-
-    Examples
-    --------
-    >>> workers = [WorkerRates(64 << 30, flops_per_second=50e9)] * 2
-    >>> plan = plan_cluster(TileGrid(32_768, 512), workers, ClusterRates(1e9))
-    >>> plan.blocks.n_blocks, plan.n_tasks, plan.efficiency > 0.85
-    (16, 136, True)
+    by a factor of about 1.4, and no more than 1,024 block rows are looked at. Raises ``BudgetError`` and ``ValueError``.
     """
     if not workers:
         raise ValueError("a cluster has no workers: start some, or wait for them (client.wait_for_workers(1))")
@@ -385,7 +328,7 @@ def _fits(case: Case) -> bool:
 
 
 def _too_small(case: Case) -> BudgetError:
-    """What is said where no height fits; the case is the one that needs least."""
+    """Error where no height fits; the case is the one that needs least."""
     memory, needed = min(worker.memory_bytes for worker in case.workers), least_bytes(case)
     n_workers, height = len(case.workers), case.costs.blocks.height
     if case.store == "zarr":

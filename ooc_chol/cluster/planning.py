@@ -31,40 +31,8 @@ def plan_of_call(
 ) -> ClusterPlan:
     """Plan a call: blocks of the height that is predicted to be fastest, unless one is given, or the matrix is small.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        The cluster.
-    facts : ClusterFacts
-        Its workers, and the options that are settled for them.
-    n : int
-        Order of A.
-    fmt : PrecisionFormat
-        Format of L.
-    store : str or None
-        Path or URL of the group that L goes to.
-    height : int or None
-        Tile rows of a block, where an earlier run has settled them.
-    a_is_sent : bool
-        Whether blocks of A cross the network to the tasks.
-    asks_seconds : bool
-        Whether seconds are wanted: then rates are measured also where no choice follows from them.
-
-    Returns
-    -------
-    ClusterPlan
-        The plan, without seconds where they were not asked for, or rates are not known.
-
-    Raises
-    ------
-    BudgetError
-        The workers' memory does not hold the matrix.
-    ClusterError
-        A worker does not answer.
-
-    Notes
-    -----
-    Bits depend on the order of tiles, which is settled before, and not on the height of blocks.
+    Bits depend on the order of tiles, which is settled before, and not on the height of blocks. Raises ``BudgetError`` and
+    ``ClusterError``.
     """
     nb, count = facts.options.tile_size, len(facts.workers)
     assert nb is not None

@@ -36,7 +36,7 @@ _KNOWN: WeakKeyDictionary[Any, tuple[tuple[tuple[str, ...], bool], DaskRates]] =
 
 @dataclass(frozen=True)
 class DaskRates:
-    """What Dask does between tasks."""
+    """Costs of Dask between tasks."""
 
     network_bytes_per_second: float | None  #: Into one worker; None where there is one
     worker_seconds: float  #: Of a worker, for each task that is there when the one before it ends
@@ -65,7 +65,7 @@ def _worker_rates(memory_bytes: int, speed: WorkerSpeed | None) -> WorkerRates:
 
 
 def _cluster_rates(dask: DaskRates, speeds: list[WorkerSpeed]) -> ClusterRates:
-    """What lies between the workers; of storage and of what a run takes beside its flops the slowest of all."""
+    """Rates between the workers; of storage and of the overhead of a run the slowest of all."""
     stores = [speed.storage_bytes_per_second for speed in speeds]
     known = [rate for rate in stores if rate is not None]
     return replace(
@@ -78,7 +78,7 @@ def _cluster_rates(dask: DaskRates, speeds: list[WorkerSpeed]) -> ClusterRates:
 
 
 def _dask_rates(client: Any, workers: tuple[str, ...], *, shares_memory: bool) -> DaskRates:
-    """What is known of this client and these workers, else a measurement of some tenths of a second."""
+    """Known costs of this client and these workers, else a measurement of some tenths of a second."""
     known = _KNOWN.get(client)
     if known is not None and known[0] == (workers, shares_memory):
         return known[1]
@@ -157,5 +157,5 @@ def _shared_bytes(count: int) -> object:
 
 
 def _random_bytes(count: int) -> NDArray[np.uint8]:
-    """What no compression makes shorter."""
+    """Random bytes, which no compression makes shorter."""
     return np.frombuffer(np.random.default_rng(0).bytes(count), np.uint8)

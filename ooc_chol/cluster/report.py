@@ -18,7 +18,7 @@ from ooc_chol.runtime.passes import Passes
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """What a factorization on a cluster did.
+    """Report of a factorization on a cluster.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class ClusterReport:
 
     @property
     def predicted_seconds(self) -> float | None:
-        """What the plan predicts of ``seconds``; None without rates, and for a run that a checkpoint shortened."""
+        """Prediction of ``seconds`` by the plan; None without rates, and for a run that a checkpoint shortened."""
         return None if self.resumed_blocks else self.plan.seconds
 
     @property
@@ -197,7 +197,7 @@ class ClusterReport:
         return [*lines, *(("passes", f"{title}: {totals}") for title, totals in self.passes.totals.items())]
 
     def _repr_html_(self) -> str:
-        """What notebooks show: seconds in tasks by worker, then the report."""
+        """HTML for notebooks: seconds in tasks by worker, then the report."""
         title = f"Cholesky of n = {self.blocks.tiles.n} on {len(self.workers)} workers"
         drawing = Drawing(640, 40 + 16 * max(1, min(len(self.busy_seconds), 16)), title)
         drawing.words(8, 16, f"seconds in tasks, of {self.seconds:.3g}")

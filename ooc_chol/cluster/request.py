@@ -25,34 +25,18 @@ RETRIES = 2
 class ClusterCall:
     """The arguments of a call that runs on a cluster; what cannot be had there is refused.
 
-    Parameters
-    ----------
-    a : object
-        A as it was given.
-    client : distributed.Client or str
-        A client, or the address of a scheduler.
-    options : FactorOptions
-        Those of the call; devices and memory_budget are each worker's.
-    lower, store, checkpoint, replace_store, progress, plan : object
-        As for :func:`ooc_chol.cholesky`; ``store`` is a Zarr group.
-    refused : mapping of str to bool
-        Other arguments, and whether each was given.
-
-    Raises
-    ------
-    ValueError, TypeError
-        Something was given that is not there on a cluster.
+    Raises ``ValueError`` or ``TypeError``: something was given that is not there on a cluster.
     """
 
-    a: Any
-    client: Any
-    options: FactorOptions
-    lower: bool | None = None
+    a: Any  #: A as it was given
+    client: Any  #: A client, or the address of a scheduler
+    options: FactorOptions  #: Those of the call; devices and memory_budget are each worker's
+    lower: bool | None = None  #: As for :func:`ooc_chol.cholesky`; ``store`` is a Zarr group
     store: Place = None
     checkpoint: bool = False
     replace_store: bool = False
     progress: Progress = None
-    refused: Mapping[str, bool] = field(default_factory=dict)
+    refused: Mapping[str, bool] = field(default_factory=dict)  #: Other arguments, and whether each was given
     plan: ClusterPlan | None = None
 
     def __post_init__(self) -> None:

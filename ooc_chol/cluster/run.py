@@ -195,13 +195,7 @@ class BlockRun:
 
 
 def needed_blocks(place: BlockPlace, *, in_order: bool) -> Sequence[BlockPlace]:
-    """The blocks of L that a block needs; ``in_order`` only the last of them, behind which all others are.
-
-    Examples
-    --------
-    >>> needed_blocks(BlockPlace(2, 1), in_order=False)
-    [BlockPlace(row=2, column=0), BlockPlace(row=1, column=0), BlockPlace(row=1, column=1)]
-    """
+    """The blocks of L that a block needs; ``in_order`` only the last of them, behind which all others are."""
     row, column = place
     first = max(0, column - 1) if in_order else 0
     own = [BlockPlace(row, q) for q in range(first, column)]
@@ -220,7 +214,7 @@ def block_flops(blocks: BlockGrid, place: BlockPlace) -> int:
 
 
 def failure_of(place: BlockPlace, future: Any) -> BaseException:
-    """What a failed task is for the caller: one that ended its workers is told as such, an error of the user's code as it is."""
+    """Error for the caller from a failed task: one that ended its workers is told as such, an error of the user's code as is."""
     distributed, error = distributed_package(), future.exception()
     name = f"block ({place.row}, {place.column}) of L"
     if isinstance(error, distributed.KilledWorker):

@@ -26,15 +26,9 @@ _FACTS = tuple(each.name for each in fields(LBlock))
 @final
 @dataclass(frozen=True)
 class SharedBlock(LBlock):
-    """A block whose tiles are in memory that others may map.
+    """A block whose tiles are in memory that others may map."""
 
-    Parameters
-    ----------
-    memory : SharedMemory
-        What its tiles are parts of.
-    """
-
-    memory: SharedMemory = field(kw_only=True, compare=False, repr=False)
+    memory: SharedMemory = field(kw_only=True, compare=False, repr=False)  #: What its tiles are parts of
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a block with its bytes."""
@@ -52,7 +46,7 @@ def without_memory(block: LBlock) -> LBlock:
 
 
 def _sent(block: SharedBlock, context: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], list[bytes]]:
-    """What Dask sends of a block: where it is, to a process of this machine; ``NotImplementedError`` has it pickled."""
+    """Serialized form of a block: its place, for a process of this machine; ``NotImplementedError`` makes Dask pickle it."""
     if not _stays_here(context):
         raise NotImplementedError("a block goes to another machine, or to disk, as its bytes")
     assert block.tiles is not None
@@ -85,7 +79,7 @@ if "distributed" in sys.modules:  # as in a worker, which imports this when it i
 
 
 def _stays_here(context: Mapping[str, Any] | None) -> bool:
-    """Whether both ends of a connection have the same address."""
+    """Tell whether both ends of a connection have the same address."""
     if not context or not {"sender", "recipient"} <= context.keys():
         return False
     ends = [str(context[end].get("address", "")) for end in ("sender", "recipient")]
@@ -93,7 +87,7 @@ def _stays_here(context: Mapping[str, Any] | None) -> bool:
 
 
 def shares_memory(client: Any, workers: Sequence[str]) -> bool:
-    """Whether workers of one machine are processes that map each other's memory: each tries; False with one worker on each."""
+    """Tell whether workers of one machine are processes that map each other's memory: each tries; False with one on each."""
     _register()
     machines: dict[str, list[str]] = {}
     for address in workers:
@@ -121,7 +115,7 @@ def _beacon() -> SharedMemory:
 
 
 def sees_here(beacons: Sequence[SharedAddress]) -> bool:
-    """Whether this process can open the memory of others."""
+    """Tell whether this process can open the memory of others."""
     try:
         for each in beacons:
             SharedMemory.open(each)

@@ -26,42 +26,22 @@ class Part(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether it finishes its block."""
+        """True if it finishes its block."""
         return self.stop == self.place.column
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is simulated.
+    """Input of a simulation."""
 
-    Parameters
-    ----------
-    costs : BlockCosts
-        The blocks, their flops and bytes.
-    owners : BlockOwners
-        The worker of each block.
-    workers : tuple of WorkerRates
-        What each worker does and holds; all rates known.
-    rates : ClusterRates
-        Network, storage and scheduler.
-    store : {"memory", "zarr"}
-        Where L is.
-    reach : int
-        Blocks nearer to the diagonal than this are summed in parts; 0 is the plain order.
-    a_is_sent : bool
-        Whether blocks of A cross the network to the tasks.
-    order : {"columns", "chains"}
-        Which of the tasks that are ready a worker takes first.
-    """
-
-    costs: BlockCosts
-    owners: BlockOwners
-    workers: tuple[WorkerRates, ...]
-    rates: ClusterRates
+    costs: BlockCosts  #: The blocks, their flops and bytes
+    owners: BlockOwners  #: The worker of each block
+    workers: tuple[WorkerRates, ...]  #: What each worker does and holds; all rates known
+    rates: ClusterRates  #: Network, storage and scheduler
     store: str = "memory"
-    reach: int = 0
-    a_is_sent: bool = False
-    order: str = "columns"
+    reach: int = 0  #: Blocks nearer to the diagonal than this are summed in parts; 0 is the plain order
+    a_is_sent: bool = False  #: Whether blocks of A cross the network to the tasks
+    order: str = "columns"  #: Which of the tasks that are ready a worker takes first
 
     __repr__ = brief_repr
 
@@ -87,7 +67,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What a simulation found; bytes and seconds of each worker."""
+    """Outcome of a simulation; bytes and seconds of each worker."""
 
     seconds: float
     n_tasks: int

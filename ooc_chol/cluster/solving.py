@@ -51,32 +51,18 @@ class ClusterSolver(AbstractPlace):
 
     Right-hand sides are cut by block rows and, where there are many, into groups of columns; what travels are these pieces, not
     L. Every sum is taken in the order of one machine, so that results depend neither on the number of workers nor on which of
-    them did what; one that dies loses nothing that Dask does not compute again.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        Connected to the cluster.
-    blocks : BlockGrid
-        How L is cut into blocks.
-    held : mapping of BlockPlace to Future of LBlock, or str
-        The blocks in the workers' memory, the very mapping that the store of L has and empties when it is closed; or the URL of
-        the Zarr group that has them.
-    fmt : PrecisionFormat
-        Format of what is computed with L, as a store's ``fmt``.
-    owners : sequence of str
-        Address of the worker of each block row, as a hint; when empty, Dask finds it by the bytes that it has.
-
-    Notes
-    -----
-    A solve with one column of ``N`` block rows takes at most ``N (N + 1) / 2`` tasks, and about ``4 N`` for each thread of the
-    workers. Right-hand sides travel inside tasks, so that they are there when a task has to run again.
+    them did what; one that dies loses nothing that Dask does not compute again. A solve with one column of ``N`` block rows takes
+    at most ``N (N + 1) / 2`` tasks, and about ``4 N`` for each thread of the workers. Right-hand sides travel inside tasks, so
+    that they are there when a task has to run again.
     """
 
-    client: Any
-    blocks: BlockGrid
+    client: Any  #: Connected to the cluster
+    blocks: BlockGrid  #: How L is cut into blocks
+    #: The blocks in the workers' memory, the very mapping that the store of L has and empties when it is closed; or the URL of
+    #: the Zarr group that has them
     held: Mapping[BlockPlace, Any] | str
-    fmt: PrecisionFormat
+    fmt: PrecisionFormat  #: Format of what is computed with L, as a store's ``fmt``
+    #: Address of the worker of each block row, as a hint; when empty, Dask finds it by the bytes that it has
     owners: Sequence[str] = ()
 
     @property

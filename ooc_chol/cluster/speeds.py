@@ -1,4 +1,4 @@
-"""What one worker does in a second: rates that are known on its machine, else a quick measurement on its devices."""
+"""Rates of one worker: those known on its machine, else a quick measurement on its devices."""
 
 from __future__ import annotations
 
@@ -38,24 +38,14 @@ _SMALL_TILE_ROWS, _SMALL_TILE, _SMALL_RUNS = 2, 16, 3
 
 @dataclass(frozen=True)
 class WorkerSpeed:
-    """What all devices of a worker do in a second, together.
+    """Rates of all devices of a worker together."""
 
-    Parameters
-    ----------
-    flops_per_second, panel_flops_per_second : float
-        Of products, and of POTRF and TRSM of tiles, counted as ``n**3 / 3`` counts them whatever the type of the entries.
-    link_bytes_per_second : float or None
-        From the worker's memory to its devices; None where they compute in it.
-    run_seconds : float
-        What a run of the engine takes beside its flops: planning and opening.
-    storage_bytes_per_second : float or None
-        To or from the folder of the Zarr group, whichever is slower; None where that was not measured, or is no folder.
-    """
-
+    #: Of products, and of POTRF and TRSM of tiles, counted as ``n**3 / 3`` counts them whatever the type of the entries
     flops_per_second: float
     panel_flops_per_second: float
-    link_bytes_per_second: float | None
-    run_seconds: float
+    link_bytes_per_second: float | None  #: From the worker's memory to its devices; None where they compute in it
+    run_seconds: float  #: What a run of the engine takes beside its flops: planning and opening
+    #: To or from the folder of the Zarr group, whichever is slower; None where that was not measured, or is no folder
     storage_bytes_per_second: float | None = None
 
 

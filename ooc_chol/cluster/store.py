@@ -27,25 +27,6 @@ LEAST_KEPT, KEPT_BYTES = 2, 256 << 20
 class ClusterStore(AbstractStore):
     """L as futures of its blocks, which keep them on the workers until the store is closed.
 
-    Parameters
-    ----------
-    client : distributed.Client
-        The client that has the futures.
-    blocks : BlockGrid
-        How L is cut.
-    futures : mapping of BlockPlace to Future
-        Every block of the lower triangle.
-    fmt : PrecisionFormat
-        Format of what is given, and of all tiles without ``formats``.
-    formats : tuple of PrecisionFormat or None
-        Format of every tile in packed order.
-    release : callable
-        Called once, when the store is closed.
-    shares_memory : bool
-        Whether workers have blocks in memory that others map.
-
-    Notes
-    -----
     The client keeps the two blocks that it read last, and more up to 256 MiB. Several threads may read; they wait for each other.
     """
 
@@ -132,7 +113,7 @@ class ClusterStore(AbstractStore):
         return block
 
     def _as_bytes(self, future: Any) -> Any:
-        """What brings a block here as its bytes: it may come by way of the scheduler, from another machine."""
+        """Future of a block as bytes, for this process: it may come by way of the scheduler, from another machine."""
         if not self._shares_memory:
             return future
         from ooc_chol.cluster.shared_blocks import without_memory  # needs Dask

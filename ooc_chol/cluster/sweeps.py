@@ -21,27 +21,14 @@ RETRIES = 2
 
 @dataclass(frozen=True)
 class ClusterSweeps:
-    """Submits the tasks; pieces are futures of them, or arrays that travel inside the first task that takes them.
+    """Submits the tasks; pieces are futures of them, or arrays that travel inside the first task that takes them."""
 
-    Parameters
-    ----------
-    client : distributed.Client
-        Where the tasks go.
-    triangle : Triangle
-        How L is cut.
-    held : mapping of BlockPlace to Future of LBlock, or str
-        The blocks of L; or the URL of the Zarr group that has them.
-    owners : sequence of str
-        Address of the worker that is best asked for a block row; empty where Dask is to find it by the bytes that it has.
-    span : int
-        Block columns that one task takes: few, where few columns are to keep many workers busy.
-    """
-
-    client: Any
-    triangle: Triangle
-    held: Mapping[BlockPlace, Any] | str
+    client: Any  #: Where the tasks go
+    triangle: Triangle  #: How L is cut
+    held: Mapping[BlockPlace, Any] | str  #: The blocks of L; or the URL of the Zarr group that has them
+    #: Address of the worker that is best asked for a block row; empty where Dask is to find it by the bytes that it has
     owners: Sequence[str]
-    span: int
+    span: int  #: Block columns that one task takes: few, where few columns are to keep many workers busy
 
     @property
     def n_blocks(self) -> int:
@@ -63,7 +50,7 @@ class ClusterSweeps:
         return self.client.submit(task, self.triangle, blocks, row, columns, *pieces, pure=False, retries=retries, **where)
 
     def carried(self, what: Any) -> Any:
-        """What several tasks take, as the result of one: it travels to the cluster once, and is there again if it is lost."""
+        """Input of several tasks as the result of one task: it travels to the cluster once, and is there again if it is lost."""
         return self.client.submit(_itself, what, pure=False)
 
     def forward(self, b: Sequence[Any], first: int = 0) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What Dask calls on a worker: a block of L, or a verdict on A that every later task hands on; each tells what it did."""
+"""Functions that Dask calls on a worker: a block of L, or a verdict on A that later tasks hand on; each reports its work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a task found that ends the run: a value and no exception, so that Dask neither tries again nor logs a failure."""
+    """Result of a task that ends the run: a value and no exception, so that Dask neither tries again nor logs a failure."""
 
     error: OocCholError
 

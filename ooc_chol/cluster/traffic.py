@@ -1,4 +1,4 @@
-"""What workers count of their traffic."""
+"""Counts of the workers' traffic."""
 
 from __future__ import annotations
 

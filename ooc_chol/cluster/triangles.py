@@ -1,4 +1,4 @@
-"""What tasks of solves and products do on a worker: tiles of a block row meet pieces of right-hand sides.
+"""Tasks of solves and products on a worker: tiles of a block row meet pieces of right-hand sides.
 
 A piece is a row-major array of the matrix rows of one block row, or of several that follow each other, and of a few columns.
 Every function returns new arrays and leaves what it is given as it is, so that a task may run twice. Each row of a result takes
@@ -176,8 +176,6 @@ def wide_tile(stored: NDArray[Any], shape: tuple[int, int], fmt: PrecisionFormat
 
     In mixed precision the number of its bytes tells the format in which a tile is stored.
 
-    Examples
-    --------
     >>> from ooc_chol.formats import FP64
     >>> wide_tile(np.ones((1, 2), np.float32), (1, 2), FP64)
     array([[1., 1.]])

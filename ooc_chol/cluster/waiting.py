@@ -32,15 +32,7 @@ class WorkersLeftError(ClusterError):
 
 @final
 class StallWatch:
-    """Raises where tasks cannot run.
-
-    Parameters
-    ----------
-    client : distributed.Client
-        The client that waits.
-    asked : collection of str
-        Addresses of workers that tasks are for, and nobody else may do: these wait in vain for one that has gone.
-    """
+    """Raises where tasks cannot run."""
 
     def __init__(self, client: Any, asked: Collection[str] = ()) -> None:
         self._client, self._asked = client, asked
@@ -86,7 +78,7 @@ class StallWatch:
             )
 
     def _goes_on(self, workers: Mapping[str, Any], paused: Mapping[str, Any]) -> bool:
-        """Whether a worker has something to do that it can do."""
+        """Tell whether a worker has something to do that it can do."""
         if paused:
             return any(map(_is_at_work, workers.values()))
         return bool(workers) and any(self._client.processing().values())
@@ -158,7 +150,7 @@ def gathered(client: Any, futures: Any, *, errors: str = "raise", asked: Collect
 
 
 def asked_anew(ask: Callable[[], _Result]) -> _Result:
-    """What ``ask`` returns; it is asked again, some times, where workers left meanwhile: those answer that are there."""
+    """Result of ``ask``, which is called again, a few times, where workers left meanwhile: those that are there answer."""
     for _ in range(MOST_TRIES - 1):
         try:
             return ask()
@@ -186,13 +178,13 @@ def losses_named() -> Iterator[None]:
 
 
 def _is_at_work(worker: Mapping[str, Any]) -> bool:
-    """Whether a worker runs a task, or fetches what one needs."""
+    """Tell whether a worker runs a task, or fetches what one needs."""
     metrics = worker.get("metrics", {})
     counts: Mapping[str, int] = metrics.get("task_counts", {})
     return any(counts.get(state, 0) for state in _AT_WORK) or bool(metrics.get("executing", 0))
 
 
 def _memory_of(worker: Mapping[str, Any]) -> str:
-    """What a worker has of memory and may have, in words."""
+    """Memory of a worker, in use and in all, in words."""
     used, limit = worker.get("metrics", {}).get("memory", 0), worker.get("memory_limit") or 0
     return f"{format_bytes(used)} in use, memory limit {format_bytes(limit)}"

@@ -16,23 +16,8 @@ from ooc_chol.memory.sources.numbers import put_numbers
 class WindowSource(AbstractSource):
     """A rectangle of A in memory; of diagonal squares outside of it the diagonal alone is known, and zeros are read beside.
 
-    A run through residues looks at the diagonal of all rows that it meets, and at nothing else outside of its window.
-
-    Parameters
-    ----------
-    a : (len(rows), len(columns)) array
-        ``A[rows, columns]``, of any strides.
-    rows, columns : range
-        Where it stands in A, counted from zero.
-    diagonal : (n,) array or None
-        The whole diagonal of A; None where it is not needed.
-    n : int
-        Order of A.
-
-    Raises
-    ------
-    ValueError
-        An array is not of its shape.
+    A run through residues looks at the diagonal of all rows that it meets, and at nothing else outside of its window. Shapes:
+    ``a`` (len(rows), len(columns)), ``diagonal`` (n,). Raises ``ValueError``: an array is not of its shape.
     """
 
     name = "array"
@@ -69,5 +54,5 @@ class WindowSource(AbstractSource):
 
 
 def _is_within(inner: range, outer: range) -> bool:
-    """Whether all of a range lies in another one."""
+    """Tell whether all of a range lies in another one."""
     return outer.start <= inner.start and inner.stop <= outer.stop

@@ -24,25 +24,7 @@ from ooc_chol.tasks.windows import Window
 class WindowStore(AbstractStore):
     """Tiles in memory: those of given blocks in place, which are only read, and new ones of a window.
 
-    Parameters
-    ----------
-    grid : TileGrid
-        How the matrix is cut into tiles.
-    window : Window
-        The tiles that are made.
-    given : sequence of LBlock
-        Blocks with the tiles that the window needs.
-    formats : tuple of PrecisionFormat or None
-        Format of every tile in packed order; None where all are of ``fmt``.
-    fmt : PrecisionFormat
-        Format of what is given and taken.
-    is_shared : bool
-        Whether the tiles of the window are in memory that others may map.
-
-    Raises
-    ------
-    ScheduleError
-        A given block has no tiles with it.
+    Raises ``ScheduleError``: a given block has no tiles with it.
     """
 
     name = "memory"

@@ -1,4 +1,4 @@
-"""What a worker has beside its tasks: their turn, the cores that they use, and the group of the present run with tiles of it."""
+"""State of a worker beside its tasks: their turn, the cores that they use, and the group of the present run with tiles of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TaskRoom:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is an open group, with tiles that are kept."""
+        """True if there is an open group, with tiles that are kept."""
         return self._open is not None
 
     def group(self, run: ClusterRun) -> OpenGroup:
@@ -59,7 +59,7 @@ class TaskRoom:
         return there
 
     def has_ended(self, run: ClusterRun) -> bool:
-        """Whether the client of a run wants nothing more of it."""
+        """Tell whether the client of a run wants nothing more of it."""
         return run.name in self._ended
 
     def end(self, name: str) -> None:

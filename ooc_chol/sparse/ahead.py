@@ -1,4 +1,4 @@
-"""What several makers make in turn, each in a thread of its own and one item ahead of the one who takes them."""
+"""Items of several makers in turn, each in a thread of its own and one item ahead of the one who takes them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Made: TypeAlias = "queue.SimpleQueue[tuple[Result | None, BaseException | None]
 
 
 def made_ahead(makers: Sequence[Callable[[Item], Result]], items: Sequence[Item]) -> Generator[Result]:
-    """What ``makers[i % len(makers)](items[i])`` returns, in order; each maker makes its next item while the last is in use."""
+    """Results of ``makers[i % len(makers)](items[i])``, in order; each maker makes its next item while the last is in use."""
     count = len(makers)
     orders: list[_Orders[Item]] = [queue.SimpleQueue() for _ in makers]
     made: list[_Made[Result]] = [queue.SimpleQueue() for _ in makers]

@@ -96,7 +96,7 @@ class BlockCSR:
 
     @property
     def counts(self) -> RowCounts:
-        """What the source counted: duplicates that became one entry, zeros, loops that were left out."""
+        """Counts of the source: duplicates that became one entry, zeros, loops that were left out."""
         return self._facts.counts
 
     @property
@@ -119,12 +119,12 @@ class BlockCSR:
 
     @property
     def closed(self) -> bool:
-        """Whether it is closed."""
+        """True if it is closed."""
         return self._tier is None
 
     @property
     def tier(self) -> AbstractBlockTier:
-        """What holds the bytes of block b as ``stored((b, 0))``, in place, or ``read_stored((b, 0), out)``.
+        """Tier that holds the bytes of block b as ``stored((b, 0))``, in place, or ``read_stored((b, 0), out)``.
 
         Raises
         ------

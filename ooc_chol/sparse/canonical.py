@@ -25,23 +25,12 @@ _NEAR_WRAPPING = 2.0**62
 
 @dataclass(frozen=True)
 class Rules:
-    """What is asked of the rows of a source.
+    """Requirements on the rows of a source."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the source, for messages.
-    n_columns : int
-        Columns of the matrix.
-    zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
-    repeated : {"sum", "once"}
-        Whether entries of the same row and column are added, or are one entry of value 1, as edges of a graph are.
-    """
-
-    name: str
-    n_columns: int
-    zeros: Zeros = "keep"
+    name: str  #: Name of the source, for messages
+    n_columns: int  #: Columns of the matrix
+    zeros: Zeros = "keep"  #: What becomes of entries that are zero
+    #: Whether entries of the same row and column are added, or are one entry of value 1, as edges of a graph are
     repeated: Literal["sum", "once"] = "sum"
 
     def __post_init__(self) -> None:
@@ -72,37 +61,9 @@ def canonical(
 ) -> Rows:
     """A run of rows that keeps all rules; what is canonical already is handed on without a copy.
 
-    Parameters
-    ----------
-    first_row : int
-        Number of its first row.
-    starts : (n_rows + 1,) int64
-        Entries of the run before each row, ascending.
-    columns : (n_entries,) array
-        Whole numbers of any type. Never changed.
-    values : (n_entries,) array or None
-        Real numbers of any type; None where all are 1. Never changed.
-    rules : Rules
-        What is asked.
-    counts : RowCounts
-        What is met is added to it.
-
-    Returns
-    -------
-    Rows
-        The run, canonical. Its arrays may be views of those that were given.
-
-    Raises
-    ------
-    SparseInputError
-        A column lies outside of the matrix, or a whole number or a sum of some is beyond 2^53.
-    NonFiniteError
-        A value is NaN or infinite, or a sum of repeated entries is.
-
-    Notes
-    -----
-    Canonical rows cost one reading of their bytes. Others are sorted row by row, and values of the same place added in float64,
-    and rounded once where they were float32; whole numbers are added exactly.
+    Shapes: ``columns`` (n_entries,), ``values`` (n_entries,). Canonical rows cost one reading of their bytes. Others are sorted
+    row by row, and values of the same place added in float64, and rounded once where they were float32; whole numbers are added
+    exactly. Raises ``SparseInputError`` and ``NonFiniteError``.
     """
     known = None if values is None else _known(np.ascontiguousarray(values), rules)
     run = Rows(first_row, starts, _native(np.ascontiguousarray(columns)), known)
@@ -159,7 +120,7 @@ def _check_whole(run: Rows, rules: Rules) -> None:
 
 
 def _is_ascending(run: Rows, rules: Rules) -> bool:
-    """Whether columns ascend in each row; a column outside of the matrix is refused."""
+    """Tell whether columns ascend in each row; a column outside of the matrix is refused."""
     columns, starts = run.columns, run.starts
     unsigned = columns.view(np.dtype(f"u{columns.itemsize}"))  # of negative numbers, larger than any column
     rises = True

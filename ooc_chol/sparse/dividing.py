@@ -21,27 +21,14 @@ RING_SLOTS = 3
 
 
 class Beside(NamedTuple):
-    """What whoever makes products of its own vectors, again and again, wants of a plan beside them.
+    """Further needs of a plan for repeated products of vectors that the caller makes."""
 
-    Parameters
-    ----------
-    arrays : callable
-        ``arrays(rows)`` are those that it keeps on the device which owns these rows.
-    made_of_own : bool
-        Whether Y has a device's own rows alone, since it never becomes X.
-    least_row_bytes : int
-        Bytes that a row of X, and one of Y, takes at least: room for numbers of a wider type.
-    ring_slots : int
-        Slots of the ring, where there is one.
-    what : str
-        What needs the memory, for who gave too little.
-    """
-
+    #: ``arrays(rows)`` are those that it keeps on the device which owns these rows
     arrays: Callable[[range], tuple[ArraySpec, ...]]
-    made_of_own: bool = True
-    least_row_bytes: int = 0
-    ring_slots: int = RING_SLOTS
-    what: str = "the vectors of one panel"
+    made_of_own: bool = True  #: Whether Y has a device's own rows alone, since it never becomes X
+    least_row_bytes: int = 0  #: Bytes that a row of X, and one of Y, takes at least: room for numbers of a wider type
+    ring_slots: int = RING_SLOTS  #: Slots of the ring, where there is one
+    what: str = "the vectors of one panel"  #: What needs the memory, for who gave too little
 
 
 def _none(rows: range) -> tuple[ArraySpec, ...]:
@@ -53,7 +40,7 @@ NOTHING_BESIDE = Beside(_none, made_of_own=False)
 
 
 class _Problem(NamedTuple):
-    """What a plan is made from."""
+    """Input of a plan."""
 
     blocks: RowBlocks
     precision: Precision
@@ -82,40 +69,8 @@ def plan_products(
 ) -> MultiplyPlan:
     """Divide blocks among devices and each device's budget among vectors, ring and kept blocks.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        The blocks of the matrix.
-    columns : int
-        Columns of X, at least 1.
-    precision : Precision
-        Types of the products.
-    devices : sequence of str
-        Names of the devices, all of one kind.
-    budget_bytes : int
-        Most bytes on each.
-    workspace : callable
-        ``workspace(columns, threads)`` is what kernels take for panels of so many columns together, in bytes.
-    tier : str
-        ``"memory"`` or ``"file"``.
-    diagonals : Diagonals
-        Which factors of an operator are vectors.
-    rates : PassRates, optional
-        Measured rates.
-    threads : int
-        Threads of each host device; fewer where the budget does not hold room for each of them. Results do not depend on it.
-    beside : Beside
-        What is kept on the devices beside products.
-
-    Returns
-    -------
-    MultiplyPlan
-        The plan.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
+    Raises ``BudgetError``: the budget does not hold three blocks beside the vectors of one panel; it says how many bytes would
+    do.
     """
     problem = _Problem(blocks, precision, budget_bytes, tier, diagonals, workspace, beside, threads)
     owned = [(name, span) for name, span in zip(devices, blocks.shares(len(devices)), strict=True) if len(span)]

@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 @final
 class PackedLinearOperator(LinearOperator):  # type: ignore[misc]
-    """SciPy's ``LinearOperator`` over a multiplier, which it closes: ``A @ x`` on open devices.
-
-    Parameters
-    ----------
-    multiplier : Multiplier
-        What multiplies.
-    symmetric : bool
-        Whether products with the transpose are those with the matrix itself.
-    """
+    """SciPy's ``LinearOperator`` over a multiplier, which it closes: ``A @ x`` on open devices."""
 
     def __init__(self, multiplier: Multiplier, *, symmetric: bool = False) -> None:
         self.multiplier = multiplier

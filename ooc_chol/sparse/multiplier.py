@@ -165,7 +165,7 @@ class Multiplier:
 
     @property
     def plan(self) -> MultiplyPlan:
-        """What is done in each product, with as many columns as it was made for."""
+        """Plan of each product, with as many columns as it was made for."""
         return self._plan
 
     @property
@@ -180,7 +180,7 @@ class Multiplier:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, or closed itself when a product failed."""
+        """True if it was closed, or closed itself when a product failed."""
         return self._stack is None
 
     def __call__(self, x: ArrayLike) -> NDArray[Any]:
@@ -324,7 +324,7 @@ class Multiplier:
 
     @property
     def report(self) -> MultiplyReport:
-        """What was done until now."""
+        """Report of all products until now."""
         return MultiplyReport(
             plan=self._plan,
             scans=self._products.scans,
@@ -386,7 +386,7 @@ class _Told:
         self._events: list[tuple[AbstractEvent, int]] = []
 
     def note(self, widths: tuple[int, ...]) -> Callable[[range, AbstractEvent], None] | None:
-        """What takes numbers of blocks, and an event behind their products; None where nobody is told."""
+        """Function of numbers of blocks, and an event behind their products; None where nobody is told."""
         if self._report is None:
             return None
         blocks, columns = self._plan.blocks.blocks, sum(widths)

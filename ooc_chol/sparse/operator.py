@@ -105,7 +105,7 @@ class Operator:
 
     @property
     def has_shift(self) -> bool:
-        """Whether a product needs the rows of X that it makes of Y."""
+        """True if a product needs the rows of X that it makes of Y."""
         return not isinstance(self._shift, float) or self._shift != _NONE
 
     @property

@@ -59,7 +59,7 @@ def inverse(order: Vertices) -> Vertices:
 
 
 def is_permutation(order: Vertices) -> bool:
-    """Whether each number below its size is there once."""
+    """Tell whether each number below its size is there once."""
     if order.size == 0:
         return True
     if order.view(np.uint32).max() >= order.size:

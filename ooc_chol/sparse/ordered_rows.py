@@ -29,18 +29,8 @@ _PART_ENTRIES, _PART_ROWS = 1 << 20, 1 << 20
 class OrderedRows(AbstractRows):
     """The rows of another source, ``P A P^T``: numbered by descending entries of their columns, and dealt to stripes.
 
-    All entries are read once when this is made, which finds what is wrong with them, in the numbers that the source has, and
-    then again.
-
-    Parameters
-    ----------
-    rows : AbstractRows
-        A source of a square matrix.
-
-    Attributes
-    ----------
-    order : (n,) int32 array
-        The row and column of the source that each one is.
+    All entries are read once when this is made, which finds what is wrong with them, in the numbers that the source has, and then
+    again. Shapes: ``order`` (n,).
     """
 
     def __init__(self, rows: AbstractRows) -> None:
@@ -98,7 +88,7 @@ def _entries(rows: AbstractRows, numbers: Vertices) -> Iterator[Entries]:
 
 
 def _are_one_number(values: NDArray[Any]) -> bool:
-    """Whether values are all the same number, and not zero, which has two signs."""
+    """Tell whether values are all the same number, and not zero, which has two signs."""
     parts = range(0, values.size, _PART_ENTRIES)
     return all((values[at : at + _PART_ENTRIES] == values[0]).all() for at in parts) and bool((values[:1] != 0).all())
 

@@ -28,7 +28,7 @@ _AGAIN = "copy the file again, or pack the matrix again"
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a packed matrix beside its entries."""
+    """Facts of a packed matrix beside its entries."""
 
     blocks: RowBlocks
     dtype: np.dtype[Any]  #: Of the values that were packed: float32 or float64
@@ -56,12 +56,7 @@ def facts_to_json(facts: Facts) -> dict[str, Any]:
 def opened_packed(path: AnyPath) -> tuple[BlockFile, Facts]:
     """Open a packed file: its header is checked wholly, and an order of its rows; and each block when it is first read.
 
-    Raises
-    ------
-    DamagedFileError
-        It is not as it was written; with the block and its bytes where that shows only when a block is read.
-    TierError
-        It is of another version, kind or byte order, or is being written.
+    Raises ``DamagedFileError`` and ``TierError``.
     """
     file = BlockFile(path, KIND)
     try:
@@ -160,7 +155,7 @@ def _check_cover(blocks: tuple[RowBlock, ...], n_rows: int, chunk_rows: int) -> 
 
 
 def block_checker(file: BlockFile, blocks: RowBlocks) -> Callable[[int, NDArray[np.uint8]], None]:
-    """What raises DamagedFileError unless a block is such that a kernel reads nothing outside of it, nor of a vector."""
+    """Check that raises DamagedFileError unless a kernel reads nothing outside of a block, nor of a vector."""
 
     def check(number: int, data: NDArray[np.uint8]) -> None:
         if problem := block_problem(blocks.blocks[number], data, blocks.shape[1]):
@@ -172,7 +167,7 @@ def block_checker(file: BlockFile, blocks: RowBlocks) -> Callable[[int, NDArray[
 
 
 def block_problem(block: RowBlock, data: NDArray[np.uint8], n_columns: int) -> str:
-    """What is wrong with the bytes of a block, in words; empty where nothing is."""
+    """Problem with the bytes of a block, in words; empty where there is none."""
     parts = block.parts(data)
     starts = parts.starts
     falls = starts[1:] < starts[:-1]

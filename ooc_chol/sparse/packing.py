@@ -42,7 +42,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 class Packed(NamedTuple):
-    """What came of packing."""
+    """Result of packing."""
 
     blocks: RowBlocks
     dtype: np.dtype[Any]  #: In which the source had its values, float64 where these were no floats
@@ -112,22 +112,7 @@ class _Cut(NamedTuple):
 class Packer:
     """Packs the rows of one matrix.
 
-    Parameters
-    ----------
-    rows : AbstractRows
-        The matrix.
-    sink : AbstractBlockSink
-        Where blocks go.
-    block_bytes : int
-        Bytes that no block exceeds but one of a single row.
-    chunk_rows : int
-        Rows of a chunk: a block has whole chunks, or part of one.
-    dtype : dtype or None
-        float32 rounds all values to it once, before anything else; float64 keeps them; None is as the source is.
-    progress : callable or None
-        Called with the entries packed so far, and those expected.
-    order : (n,) array or None
-        The row and column, to whoever reads a message, that each one is; None where they are the same.
+    Shapes: ``order`` (n,).
     """
 
     def __init__(
@@ -159,14 +144,7 @@ class Packer:
     def pack(self) -> Packed:
         """Pack all rows.
 
-        Raises
-        ------
-        SparseInputError
-            Rows are missing, a column is not in the matrix, twice or not ascending in a row, or a whole number is beyond 2^53.
-        NonFiniteError
-            A value is NaN or infinite.
-        UnsupportedTypeError
-            Values are no real numbers, or are beyond float32 where that was asked for.
+        Raises ``SparseInputError``, ``NonFiniteError`` and ``UnsupportedTypeError``.
         """
         with closing(ThreadTeam(cores())) as team:
             for run in self._rows.runs():
@@ -293,7 +271,7 @@ class Packer:
         self._chunk, self._is_split = [], False
 
     def _fits(self, pieces: Sequence[Piece]) -> bool:
-        """Whether pieces may be one block."""
+        """Tell whether pieces may be one block."""
         n_rows, n_entries = sum(piece.n_rows for piece in pieces), sum(piece.n_entries for piece in pieces)
         if n_entries > MOST_ENTRIES or n_rows >= MOST_ENTRIES:
             return False
@@ -370,7 +348,7 @@ def _copy(parts: BlockParts, there: slice, columns: NDArray[Any], numbers: NDArr
 
 
 def run_problem(run: Rows, next_row: int, rows: AbstractRows) -> SparseInputError | None:
-    """What is wrong with the shape of a run's arrays, where ``next_row`` is its first row."""
+    """Problem with the shape of a run's arrays, where ``next_row`` is its first row."""
     n_rows, name = run.starts.size - 1, rows.name
     problem = ""
     if run.first_row != next_row or run.first_row + n_rows > rows.shape[0]:
@@ -389,7 +367,7 @@ def run_problem(run: Rows, next_row: int, rows: AbstractRows) -> SparseInputErro
 
 
 def refusal(run: Rows, error: BadValueError, name: str, place: tuple[int, int] | None = None) -> OocCholError:
-    """What is raised for a value of a run that cannot be stored, at this row and column unless they are the run's."""
+    """Error for a value of a run that cannot be stored, at this row and column unless they are the run's."""
     row, column = place or _place(run, error.at)
     if run.values is not None and run.values.dtype.kind == "f":
         return NonFiniteError(row, column, None)

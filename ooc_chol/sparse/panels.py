@@ -20,16 +20,7 @@ _PIECE_BYTES = 16 << 20
 class PanelRows(AbstractTier):
     """Some columns of a host array as blocks of rows of a panel: block ``(i, 0)`` has rows ``i height`` and so on.
 
-    Parameters
-    ----------
-    x : (n, m) array
-        Real numbers in any order of memory.
-    first : int
-        The first column of the panel; those beyond the array's last are zeros, and are dropped on the way back.
-    dtype : dtype
-        Type of the panel, in which the blocks cross the link.
-    height : int
-        Rows of a block.
+    Shapes: ``x`` (n, m).
     """
 
     name = "vectors"

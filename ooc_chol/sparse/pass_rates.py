@@ -1,4 +1,4 @@
-"""What a machine does in a pass over packed blocks: rates that were measured, from which plans predict seconds."""
+"""Rates of a machine in a pass over packed blocks: they were measured, and plans predict seconds from them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def store_pass_rates(device: str, rates: PassRates) -> None:
 
 
 def pass_rates_problem() -> str | None:
-    """What is wrong with the rates of passes in the file of rates; None where nothing is, or the file cannot be read at all."""
+    """Problem with the rates of passes in the file of rates; None where there is none, or the file cannot be read at all."""
     try:
         for figures in read_rates().get(PASSES, {}).values():
             rates_of_figures(figures)

@@ -35,57 +35,23 @@ NO_DIAGONALS = Diagonals()
 
 @dataclass(frozen=True)
 class DeviceShare:
-    """What one device does in every pass, and how its memory is divided.
-
-    Parameters
-    ----------
-    device : str
-        Its name.
-    blocks : range
-        Numbers of the blocks that it multiplies.
-    rows : range
-        Rows of the matrix that these have.
-    n_entries : int
-        Entries of these.
-    stored_bytes : int
-        Bytes of these.
-    in_place : bool
-        Whether it reads them where they are: a host device does, of blocks in host memory.
-    vectors : tuple of ArraySpec
-        Two replicas of the panels of a scan, current and next, as numbers one behind the other.
-    diagonals : tuple of ArraySpec
-        The operator's vectors: left and shift of its own rows, right of all columns.
-    workspace_bytes : int
-        Bytes that the kernels take for partial sums, or for vectors in another type.
-    slot_bytes : int
-        Bytes of a slot of the ring: its largest block, in whole pages; 0 where all blocks are read in place.
-    ring_slots : int
-        How many of these there are; 0 where all its blocks are kept, or read in place.
-    n_kept : int
-        How many of its blocks stay on the device after the first pass, the first ones.
-    kept_bytes : int
-        Bytes of these, which are tightly packed.
-    made : range
-        Rows of Y for which it has room: all where Y may be the next X, else its own.
-    others : tuple of ArraySpec
-        What somebody else keeps on the device, beside the products.
-    """
+    """Share of one device in every pass, and how its memory is divided."""
 
     device: str
-    blocks: range
-    rows: range
+    blocks: range  #: Numbers of the blocks that it multiplies
+    rows: range  #: Rows of the matrix that these have
     n_entries: int
     stored_bytes: int
-    in_place: bool
-    vectors: tuple[ArraySpec, ...]
-    diagonals: tuple[ArraySpec, ...]
-    workspace_bytes: int
-    slot_bytes: int
-    ring_slots: int
-    n_kept: int
-    kept_bytes: int
-    made: range
-    others: tuple[ArraySpec, ...] = ()
+    in_place: bool  #: Whether it reads them where they are: a host device does, of blocks in host memory
+    vectors: tuple[ArraySpec, ...]  #: Two replicas of the panels of a scan, current and next, as numbers one behind the other
+    diagonals: tuple[ArraySpec, ...]  #: The operator's vectors: left and shift of its own rows, right of all columns
+    workspace_bytes: int  #: Bytes that the kernels take for partial sums, or for vectors in another type
+    slot_bytes: int  #: Bytes of a slot of the ring: its largest block, in whole pages; 0 where all blocks are read in place
+    ring_slots: int  #: How many of these there are; 0 where all its blocks are kept, or read in place
+    n_kept: int  #: How many of its blocks stay on the device after the first pass, the first ones
+    kept_bytes: int  #: Bytes of these, which are tightly packed
+    made: range  #: Rows of Y for which it has room: all where Y may be the next X, else its own
+    others: tuple[ArraySpec, ...] = ()  #: What somebody else keeps on the device, beside the products
 
     __repr__ = brief_repr
 
@@ -116,18 +82,7 @@ class DeviceShare:
         return self.ring_bytes + fixed + whole_pages(self.kept_bytes)
 
     def copied_bytes(self, scans: int) -> int:
-        """Bytes of blocks that so many scans copy to the device: the first one all, each later one all but the kept.
-
-        Parameters
-        ----------
-        scans : int
-            How often the device goes through its blocks.
-
-        Returns
-        -------
-        int
-            0 where blocks are read in place.
-        """
+        """Bytes of blocks that so many scans copy to the device: the first one all, each later one all but the kept."""
         if self.in_place or not scans:
             return 0
         return scans * self.stored_bytes - (scans - 1) * self.kept_bytes
@@ -139,13 +94,7 @@ def bytes_of(arrays: Sequence[ArraySpec]) -> int:
 
 
 def panel_widths(columns: int) -> tuple[int, ...]:
-    """Widths of the panels of so many columns, by their number alone: sums must not depend on budgets or devices.
-
-    Examples
-    --------
-    >>> panel_widths(1), panel_widths(13), panel_widths(23)
-    ((1,), (8, 4, 1), (8, 8, 8))
-    """
+    """Widths of the panels of so many columns, by their number alone: sums must not depend on budgets or devices."""
     widths, left = [], columns
     while left > 0:
         width = max(width for width in PANEL_COLUMNS if width <= left or _LEAST_FILLED * width <= left)
@@ -155,13 +104,7 @@ def panel_widths(columns: int) -> tuple[int, ...]:
 
 
 def panel_groups(panels: Sequence[int], room: int) -> tuple[tuple[int, ...], ...]:
-    """Panels that pass together, each group of no more columns than there is room for.
-
-    Examples
-    --------
-    >>> panel_groups((8, 8, 8, 4), 16), panel_groups((8, 4), 16)
-    (((8, 8), (8, 4)), ((8, 4),))
-    """
+    """Panels that pass together, each group of no more columns than there is room for."""
     groups: list[list[int]] = []
     left = 0  # of the room, beside the panels of the last group
     for width in panels:

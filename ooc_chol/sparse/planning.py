@@ -80,7 +80,7 @@ def diagonals_of(operator: Operator) -> Diagonals:
 
 
 class Known(NamedTuple):
-    """What a plan must know of a matrix, whether it is there or not."""
+    """Facts of a matrix for a plan, whether it is there or not."""
 
     blocks: RowBlocks
     tier: str  #: Where the blocks are, for plans and links
@@ -89,7 +89,7 @@ class Known(NamedTuple):
 
 
 def known_of(a: object) -> Known:
-    """What is known of a packed matrix, of an operator of one, or of facts; TypeError for anything else."""
+    """Facts of a packed matrix, of an operator of one, or of facts; TypeError for anything else."""
     if isinstance(a, tuple):
         return Known(_assumed(a), "memory", NO_DIAGONALS, np.dtype(np.float32 if a[2] == ValueKind.FP32.value else np.float64))
     if not isinstance(a, BlockCSR | Operator):

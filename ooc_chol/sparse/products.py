@@ -52,7 +52,7 @@ class _PackedBlocks(AbstractScanned[BlockKey]):
         return self._tier.stored(key) if self._share.in_place else None
 
     def is_kept(self, key: BlockKey) -> bool:
-        """Whether it is one of the first."""
+        """Tell whether it is one of the first."""
         return key[0] in self._offsets
 
     def place(self, key: BlockKey, slot: int | None) -> Tile:
@@ -89,7 +89,7 @@ class _Diagonals(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What the product of a block takes beside X."""
+    """Input of a block's product beside X."""
 
     ys: list[Tile]  #: Its rows of each panel
     left: Tile | float
@@ -105,23 +105,7 @@ class _View(NamedTuple):
 
 @final
 class DeviceProducts:
-    """One device's part: its memory, its streams, and what is enqueued there.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        Open, with kernels that it allocates workspace for.
-    plan : MultiplyPlan
-        What is done.
-    share : DeviceShare
-        What this device does of it.
-    operator : Operator
-        The matrix and its diagonals.
-    run : Pass
-        Is told what is done.
-    kernels : AbstractProductKernels
-        Kernels for products there: those of the device, or a part of them.
-    """
+    """One device's part: its memory, its streams, and what is enqueued there."""
 
     def __init__(
         self,
@@ -274,7 +258,7 @@ class DeviceProducts:
 
     @property
     def is_steady(self) -> bool:
-        """Whether a product is kernels alone: all blocks are there, and nobody asks for the times of each."""
+        """True if a product is kernels alone: all blocks are there, and nobody asks for the times of each."""
         is_there = not self._streamed or (self.share.in_place and self._plan.tier == "memory")
         return is_there and self._has_scanned and not self._is_traced
 
@@ -292,7 +276,7 @@ class DeviceProducts:
 
     @property
     def _has_runs(self) -> bool:
-        """Whether kept blocks are there, and nobody asks for the times of each: they do not pass then."""
+        """True if kept blocks are there, and nobody asks for the times of each: they do not pass then."""
         return self._has_scanned and self.share.n_kept > 0 and not self._is_traced
 
     @property
@@ -330,7 +314,7 @@ class DeviceProducts:
             self._multiply(number, self._scanned.place((number, 0), None), widths)
 
     def _parts_of(self, number: int, widths: Sequence[int]) -> _Parts:
-        """What a block makes of Y, and its rows of the diagonals; kept, since slicing takes longer than looking up."""
+        """Rows of Y that a block makes, and its rows of the diagonals; kept, since slicing takes longer than looking up."""
         block, start = self._blocks[number], self.share.rows.start
         left, shift = self._diagonals.of_rows(slice(block.rows.start - start, block.rows.stop - start))
         return _Parts([y[self.made(block.rows)] for y in self.panels(1, widths)], left, shift)
@@ -374,8 +358,6 @@ def _due(passed: int, streamed: int, kept: int) -> int:
 def interleaved(streamed: Sequence[BlockKey], kept: Sequence[BlockKey]) -> list[BlockKey]:
     """Blocks that pass, with those that are kept spread among them: the link never waits for a run of kept ones.
 
-    Examples
-    --------
     >>> interleaved([(2, 0), (3, 0)], [(0, 0), (1, 0)])
     [(2, 0), (0, 0), (3, 0), (1, 0)]
     """
@@ -396,15 +378,7 @@ def _firsts(first: int, widths: Sequence[int]) -> Iterator[int]:
 
 @final
 class Products:
-    """Products on all devices of a plan, enqueued by the calling thread.
-
-    Parameters
-    ----------
-    plan : MultiplyPlan
-        What is done.
-    members : sequence of DeviceProducts
-        One for each share.
-    """
+    """Products on all devices of a plan, enqueued by the calling thread."""
 
     def __init__(self, plan: MultiplyPlan, members: Sequence[DeviceProducts]) -> None:
         self.plan, self.members = plan, members

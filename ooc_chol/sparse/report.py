@@ -1,4 +1,4 @@
-"""What products with a packed matrix did: bytes over each link, planned and executed, and seconds."""
+"""Report of products with a packed matrix: bytes over each link, planned and executed, and seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ooc_chol.sparse.plan import MultiplyPlan, device_text
 
 @dataclass(frozen=True)
 class MultiplyReport:
-    """What a multiplier has done until now.
+    """Report of a multiplier until now.
 
     Parameters
     ----------

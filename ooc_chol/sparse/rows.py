@@ -25,7 +25,7 @@ class Rows(NamedTuple):
 
 @dataclass
 class RowCounts:
-    """What was met on the way, for the one who asks."""
+    """Counts of rows read on the way, for the caller."""
 
     duplicates: int = 0  #: Entries that became one with another of the same row and column
     zeros: int = 0  #: Entries that were zero, kept or not

@@ -16,32 +16,8 @@ from ooc_chol.sparse.sources.scattered import Entries, ScatteredRows
 def transposed_rows(matrix: BlockCSR) -> AbstractRows:
     """The rows of ``A.T``, to be packed: ``block_csr(transposed_rows(A))``.
 
-    Parameters
-    ----------
-    matrix : BlockCSR
-        The matrix A, open until the rows are packed. It has at most 2^31 - 1 rows, since these become columns.
-
-    Returns
-    -------
-    AbstractRows
-        Of the values that were packed, to the bit; canonical, as A is.
-
-    Raises
-    ------
-    SparseInputError
-        A has more rows than a packed matrix may have columns.
-
-    Notes
-    -----
     A is read once to count, and then once for every eighth of its entries, of which a copy is held (of 16 million at least).
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> from scipy.sparse import csr_array
-    >>> with oc.block_csr(csr_array([[0.0, 2.0, 3.0]])) as a, oc.block_csr(transposed_rows(a)) as b:
-    ...     b.tocsr().toarray().tolist()
-    [[0.0], [2.0], [3.0]]
+    Raises ``SparseInputError``: A has more rows than a packed matrix may have columns.
     """
     n_rows, n_columns = matrix.shape
     name = f"the transpose of {matrix.path or 'A'}"

@@ -19,7 +19,7 @@ _ORDER = (ValueKind.PATTERN, ValueKind.INT8, ValueKind.FP32, ValueKind.FP64)
 
 
 class Values(NamedTuple):
-    """What is known of some values."""
+    """Facts of some values."""
 
     kind: ValueKind  #: That holds them; PATTERN where there are none
     only: float | None  #: What all of them are; None where they differ, or there are none
@@ -35,7 +35,7 @@ class Values(NamedTuple):
         return 1.0 if self.only is None else self.only
 
     def joined(self, other: Values) -> Values:
-        """What is known of both together."""
+        """Facts of both together."""
         if other.kind is ValueKind.PATTERN:
             return self
         if self.kind is ValueKind.PATTERN:
@@ -59,24 +59,9 @@ class BadValueError(Exception):
 
 
 def look_at(values: NDArray[Any] | None, count: int) -> Values:
-    """What ``count`` values are, None being ones.
+    """Look at ``count`` values, None being ones.
 
-    Parameters
-    ----------
-    values : (count,) array or None
-        Of float64, float32, any type of whole numbers, or bool.
-    count : int
-        Their number.
-
-    Returns
-    -------
-    Values
-        A zero below zero is no int8, and a subnormal number is float32 only if that has the very number.
-
-    Raises
-    ------
-    BadValueError
-        A value is NaN or infinite, or a whole number beyond 2^53.
+    Shapes: ``values`` (count,). Raises ``BadValueError``: a value is NaN or infinite, or a whole number beyond 2^53.
     """
     if not count:
         return NO_VALUES
@@ -123,7 +108,7 @@ def _kind_of(number: float) -> ValueKind:
 
 
 def _are_int8(values: NDArray[Any]) -> bool:
-    """Whether finite values are all whole numbers from -128 to 127, and no zero is below zero."""
+    """Tell whether finite values are all whole numbers from -128 to 127, and no zero is below zero."""
     if values.min() < -128 or values.max() > 127:
         return False
     whole = values.astype(np.int8)
@@ -134,11 +119,11 @@ def _are_int8(values: NDArray[Any]) -> bool:
 
 
 def _are_fp32(values: NDArray[Any]) -> bool:
-    """Whether finite values are all numbers of float32."""
+    """Tell whether finite values are all numbers of float32."""
     with np.errstate(over="ignore", under="ignore"):
         return bool((values.astype(np.float32) == values.astype(np.float64, copy=False)).all())
 
 
 def _is_same(one: float, other: float) -> bool:
-    """Whether two numbers are the same to the bit."""
+    """Tell whether two numbers are the same to the bit."""
     return one == other and math.copysign(1.0, one) == math.copysign(1.0, other)

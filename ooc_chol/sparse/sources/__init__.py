@@ -31,43 +31,7 @@ _READERS: dict[str, Callable[..., AbstractRows]] = {
 def rows_of(source: Any, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:
     """The rows of whatever holds a sparse matrix.
 
-    Parameters
-    ----------
-    source : AbstractRows, sparse matrix, str or PathLike
-        A sparse matrix of SciPy, cupyx or PyTorch; or the path of a folder of ``.npy`` files, a ``.npz`` file of SciPy's, a
-        Matrix Market file (``.mtx``), a graph of METIS's (``.graph``), or a list of edges; these three also with ``.gz``. Of
-        rows, such as :func:`ooc_chol.edge_list` and :func:`ooc_chol.rmat` give, zeros are dropped where that is asked.
-    zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
-    name : str, optional
-        Name for messages and reports; that of the file or of the type by default.
-
-    Returns
-    -------
-    AbstractRows
-        Its rows, which are never changed where they lie.
-
-    Raises
-    ------
-    TypeError
-        It is no sparse matrix, or a complex one; the message says what would do.
-    OSError
-        There is no such file, or it is in a folder that may not be looked into.
-    ValueError
-        The name of a file has another ending.
-    SparseInputError
-        A file or a matrix is not what it should be.
-    TierError
-        A file cannot be read.
-
-    Examples
-    --------
-    >>> from scipy.sparse import coo_array
-    >>> rows = rows_of(coo_array(([1.0, 2.0, 4.0], ([1, 0, 1], [0, 1, 0])), shape=(2, 2)))
-    >>> [(run.columns.tolist(), run.values.tolist()) for run in rows.runs()]
-    [([1, 0], [2.0, 5.0])]
-    >>> rows.counts.duplicates
-    1
+    Raises ``TypeError``, ``OSError``, ``ValueError``, ``SparseInputError`` and ``TierError``.
     """
     if isinstance(source, AbstractRows):
         return source if zeros == "keep" else NonzeroRows(source, zeros)

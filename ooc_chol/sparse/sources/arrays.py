@@ -33,29 +33,7 @@ _ADVICE = {
 def array_rows(matrix: Any, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:
     """The rows of a sparse matrix in memory, which is never changed.
 
-    Parameters
-    ----------
-    matrix : sparse array
-        SciPy's, of any format (others than CSR, CSC and COO are converted to CSR); CSR, CSC or COO of cupyx; or a sparse CSR or
-        COO tensor of PyTorch.
-    zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
-    name : str, optional
-        Name for messages; by default that of its type.
-
-    Returns
-    -------
-    AbstractRows
-        Its rows. CSR is handed over where it lies if it is canonical; of CSC and COO an eighth is copied at a time.
-
-    Raises
-    ------
-    TypeError
-        It is no sparse matrix; the message says what would do.
-    UnsupportedTypeError
-        Its numbers are complex, or no numbers.
-    SparseInputError
-        Its arrays do not fit together.
+    Raises ``TypeError``, ``UnsupportedTypeError`` and ``SparseInputError``.
     """
     kind = type(matrix)
     source = name or kind.__name__
@@ -99,7 +77,7 @@ def _full_name(kind: type) -> str:
 
 
 def _advice(matrix: Any) -> str:
-    """What would do in its place."""
+    """Advice on a replacement."""
     full = _full_name(type(matrix))
     if isinstance(matrix, np.ndarray | list | tuple):
         return _ADVICE["numpy."]

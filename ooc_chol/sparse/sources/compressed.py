@@ -38,25 +38,13 @@ class HostCSR(NamedTuple):
 
 @dataclass(frozen=True)
 class Compressed:
-    """The vectors of a matrix in compressed form, each a row (or column) after the other.
+    """The vectors of a matrix in compressed form, each a row (or column) after the other."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the source, for messages.
-    count : int
-        Rows of CSR, columns of CSC.
-    indptr, indices : AbstractVector
-        Starts, ``count + 1`` of them, and what they are starts in.
-    data : AbstractVector or None
-        Values; None where all are 1.
-    """
-
-    name: str
-    count: int
-    indptr: AbstractVector
+    name: str  #: Name of the source, for messages
+    count: int  #: Rows of CSR, columns of CSC
+    indptr: AbstractVector  #: Starts, ``count + 1`` of them, and what they are starts in
     indices: AbstractVector
-    data: AbstractVector | None
+    data: AbstractVector | None  #: Values; None where all are 1
 
     def __post_init__(self) -> None:
         check_index_type(self.indptr.dtype, self.name, self.indptr.name)

@@ -244,7 +244,7 @@ def _check_digits(piece: Piece, source: str) -> None:
 
 @lru_cache(maxsize=1 << 12)
 def _is_whole(word: bytes) -> bool:
-    """Whether all digits of a number, such as 1.000e+00, say a whole one."""
+    """Tell whether all digits of a number, such as 1.000e+00, say a whole one."""
     try:
         number = Decimal(word.decode("ascii"))
         return number == number.to_integral_value()

@@ -31,7 +31,7 @@ _COMMENT = re.compile(rb"(?m)^[ \t]*%.*$")
 
 
 class Header(NamedTuple):
-    """What a file says of itself."""
+    """Header of a file."""
 
     field: str
     symmetry: str
@@ -43,29 +43,7 @@ class Header(NamedTuple):
 def matrix_market_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) -> ScatteredRows:
     """The matrix in a ``.mtx`` or ``.mtx.gz`` file, in coordinate form: real, integer or pattern.
 
-    Parameters
-    ----------
-    path : Path
-        Name of the file.
-    zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
-    name : str, optional
-        Name for messages; that of the file by default.
-
-    Returns
-    -------
-    ScatteredRows
-        Its rows, with both triangles of a symmetric or skew-symmetric matrix. All entries are held in memory, as SciPy reads
-        them.
-
-    Raises
-    ------
-    SparseInputError
-        A line is not as the format has it.
-    UnsupportedTypeError
-        It is complex.
-    BudgetError
-        There is not as much memory as its entries need.
+    Raises ``SparseInputError``, ``UnsupportedTypeError`` and ``BudgetError``.
     """
     source = name or str(path)
     with opened_text(path, source) as stream:
@@ -89,7 +67,7 @@ def matrix_market_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = 
 
 
 def _header(text: bytes, source: str) -> Header:
-    """What the first lines say."""
+    """Header from the first lines."""
     lines = text.split(b"\n")
     words = lines[0].decode("ascii", "replace").lower().split()
     if len(words) != 5 or words[0] != "%%matrixmarket" or words[1] != "matrix":

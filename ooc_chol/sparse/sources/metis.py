@@ -160,7 +160,7 @@ def _without_comments(piece: Piece) -> tuple[bytes, NDArray[np.int64]]:
 
 
 def _header(line: bytes, number: int, source: str) -> Header:
-    """What the first line says."""
+    """Header from the first line."""
     words = line.decode("ascii", "replace").split()
     whole = 2 <= len(words) <= 4 and all(re.fullmatch(r"\d{1,12}", word) for word in words)
     fmt = words[2].zfill(3) if whole and len(words) > 2 else "000"

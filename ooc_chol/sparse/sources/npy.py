@@ -28,7 +28,7 @@ MOST_HEADER, _MOST_SHAPE = 1 << 16, 1 << 12
 
 
 class Header(NamedTuple):
-    """What a ``.npy`` file says of itself."""
+    """Header of a ``.npy`` file."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -173,26 +173,7 @@ class NpyVector(AbstractVector):
 def folder_rows(folder: Path, *, zeros: Zeros = "keep", name: str | None = None) -> CompressedRows:
     """The matrix in a folder of ``indptr.npy``, ``indices.npy``, and ``data.npy`` unless all values are 1.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder. ``shape.json`` in it, a list of two numbers, tells the shape; without it the matrix is square.
-    zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
-    name : str, optional
-        Name for messages; that of the folder by default.
-
-    Returns
-    -------
-    CompressedRows
-        Its rows, read from the files by pieces of some ten million entries.
-
-    Raises
-    ------
-    SparseInputError
-        A file is no vector of whole numbers (or of values), or their lengths do not agree.
-    TierError
-        A file cannot be read.
+    Raises ``SparseInputError`` and ``TierError``.
     """
     source = name or str(folder)
     indptr, indices = (NpyVector(_member(folder, each, source), source) for each in ("indptr.npy", "indices.npy"))

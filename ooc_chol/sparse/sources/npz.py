@@ -233,26 +233,7 @@ def input_npz(path: AnyPath, choose: Callable[[Mapping[str, Header]], Iterable[s
 def npz_rows(path: Path, *, zeros: Zeros = "keep", name: str | None = None) -> AbstractRows:
     """The matrix in a file of ``scipy.sparse.save_npz``: CSR, CSC or COO.
 
-    Parameters
-    ----------
-    path : Path
-        Name of the file.
-    zeros : {"keep", "drop"}
-        What becomes of entries that are zero.
-    name : str, optional
-        Name for messages; that of the file by default.
-
-    Returns
-    -------
-    AbstractRows
-        Its rows. A member is inflated as rows are asked for, and never held whole.
-
-    Raises
-    ------
-    SparseInputError
-        It is no such file, is damaged, or holds another kind of matrix.
-    TierError
-        It cannot be read.
+    Raises ``SparseInputError`` and ``TierError``.
     """
     archive = Archive(path, name or str(path))
     kind = archive.fact("format.npy")

@@ -52,19 +52,6 @@ class ScatteredRows(AbstractRows):
 
     One reading counts entries by row; then as many rows are gathered at a time as hold an eighth of the entries (or sixteen
     million), and sorted by counting. So a copy of an eighth of the entries is held, twice while it is sorted, not one of all.
-
-    Parameters
-    ----------
-    name : str
-        Name of the source, for messages.
-    shape : (int, int)
-        Rows and columns.
-    pieces : callable
-        Gives all entries anew whenever it is called.
-    n_entries : int
-        How many these are.
-    zeros, repeated : str
-        As :class:`ooc_chol.sparse.canonical.Rules` has them.
     """
 
     def __init__(

@@ -118,24 +118,7 @@ class Numbers(NamedTuple):
 def parsed(piece: Piece, source: str, *, real: bool = False) -> Numbers:
     """The numbers of each line, between blanks.
 
-    Parameters
-    ----------
-    piece : Piece
-        Lines without comments.
-    source : str
-        Name of the file, for messages.
-    real : bool
-        Whether there may be real numbers; else they are whole ones without a sign.
-
-    Returns
-    -------
-    Numbers
-        Of int64, where all are whole numbers without a sign; else of float64. What int64 does not hold is its largest number.
-
-    Raises
-    ------
-    SparseInputError
-        Something is no number; the message has the line.
+    Raises ``SparseInputError``: something is no number; the message has the line.
     """
     whole = (other := first_other(piece.data, WHOLE)) is None
     if not whole and real:

@@ -1,4 +1,4 @@
-"""What a caller of eigsh asked for, looked at before anything is done."""
+"""Checks of a caller's arguments of eigsh, before anything is done."""
 
 from __future__ import annotations
 
@@ -46,28 +46,9 @@ class Sizes:
 
 
 def wanted_of(k: object, which: object, tol: float | None, precision: Precision, n: int) -> Wanted:
-    """What is looked for.
+    """Check the eigenvalues requested.
 
-    Parameters
-    ----------
-    k, which, tol
-        As :func:`ooc_chol.eigsh` takes them.
-    precision : Precision
-        Names the least and the default ``tol``.
-    n : int
-        Rows of A.
-
-    Returns
-    -------
-    Wanted
-        The same, looked at.
-
-    Raises
-    ------
-    ValueError
-        There are no k pairs, no such ``which``, or ``tol`` is below the floor of the precision.
-    TypeError
-        k is no whole number, or tol no number.
+    Raises ``ValueError`` and ``TypeError``.
     """
     count = whole_number(k, "k")
     if not 1 <= count <= n:
@@ -101,26 +82,7 @@ def precision_for(precision: Precision | str | None, dtype: np.dtype[Any]) -> Pr
 def sizes_of(ncv: object, block: object, k: int, n: int, *, usual_block: int = 8) -> Sizes:
     """Columns of a panel and panels of the basis.
 
-    Parameters
-    ----------
-    ncv, block
-        As :func:`ooc_chol.eigsh` takes them.
-    k, n : int
-        Eigenpairs, and rows of A.
-    usual_block : int
-        Most columns of a panel where the caller does not say.
-
-    Returns
-    -------
-    Sizes
-        ``ncv`` in whole panels. The basis may be larger than n, which is for the caller to see.
-
-    Raises
-    ------
-    ValueError
-        There are no panels of so many columns, or ncv is too small; the message says what is least.
-    TypeError
-        They are no whole numbers.
+    Raises ``ValueError`` and ``TypeError``.
     """
     if block is not None and whole_number(block, "block") not in BLOCKS:
         raise ValueError(f"block is {block}; panels have 1, 2, 4 or 8 columns")
@@ -149,12 +111,7 @@ def passes_of(max_passes: object) -> int:
 def degree_of(degree: object, which: object, solver: str) -> int | None:
     """The degree of a filter that is asked for; None where the run is to choose.
 
-    Raises
-    ------
-    ValueError
-        There is no such filter, or none for what is looked for.
-    TypeError
-        It is no whole number.
+    Raises ``ValueError`` and ``TypeError``.
     """
     if degree is None and solver == "lanczos" and which != "LM":
         return None
@@ -173,12 +130,7 @@ def degree_of(degree: object, which: object, solver: str) -> int | None:
 def start_of(v0: Any, n: int, block: int) -> NDArray[np.float64] | None:
     """The starting panel: the caller's columns, and random ones beside them; None where all are random.
 
-    Raises
-    ------
-    ValueError
-        It has another length or more columns than a panel, is zero, or holds NaN or infinities.
-    TypeError
-        It holds no real numbers.
+    Raises ``ValueError`` and ``TypeError``.
     """
     if v0 is None:
         return None

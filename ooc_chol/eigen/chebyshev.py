@@ -27,23 +27,14 @@ _LARGEST_ANGLE = 700.0
 
 @dataclass(frozen=True)
 class ChebyshevFilter:
-    """``p(A) = T_d((A - center) / half)``, which is within 1 in magnitude on the interval that is damped.
+    """``p(A) = T_d((A - center) / half)``, which is within 1 in magnitude on the interval that is damped."""
 
-    Parameters
-    ----------
-    degree : int
-        d, products with A for one with p(A).
-    center, half : float
-        Middle of the damped interval, and half its length; negative where the smallest eigenvalues are wanted, so that the
-        wanted ones always have arguments and values above 1.
-    panels : int
-        Panels of the basis of filtered vectors, that for what a product leaves included.
-    """
-
-    degree: int
+    degree: int  #: d, products with A for one with p(A)
+    #: Middle of the damped interval, and half its length; negative where the smallest eigenvalues are wanted, so that the wanted
+    #: ones always have arguments and values above 1
     center: float
     half: float
-    panels: int
+    panels: int  #: Panels of the basis of filtered vectors, that for what a product leaves included
 
     def values(self, filtered: NDArray[np.float64]) -> NDArray[np.float64]:
         """Eigenvalues of A from those of p(A): the end of the interval for those that are not above 1."""
@@ -75,27 +66,6 @@ def chosen_filter(
 ) -> ChebyshevFilter | None:
     """The filter with which one more cycle should do, by what a restart tells of the spectrum; None where none is worth it.
 
-    Parameters
-    ----------
-    ritz : Ritz
-        All Ritz pairs of A in a basis, the most wanted first.
-    wanted : Wanted
-        What is looked for: one end of the spectrum.
-    block, capacity : int
-        Columns of a panel, and panels of the space.
-    degree : int, optional
-        The degree that the caller asks for.
-    largest : float
-        What values of the polynomial must not exceed: degrees of which they would are lowered.
-
-    Returns
-    -------
-    ChebyshevFilter or None
-        It damps all from the far end, as far as its Ritz value may be off, to a Ritz value that is not wanted: the first that is
-        far enough for a degree of at most 64.
-
-    Notes
-    -----
     A Krylov space of m products with ``T_d`` holds polynomials of degree m d of A, of which the best reduces what is damped
     beside the last wanted eigenvalue as ``T_(m d)`` does: by ``2 exp(-m d t)``, ``cosh t`` being where that eigenvalue is in
     units of the interval (Saad 2011, section 4.4; Zhou and Saad 2007 for the interval).
@@ -140,15 +110,7 @@ def _drowned(degree: int, outermost: float, angle: float, half: float) -> float:
 
 @final
 class FilteredSpace(AbstractSpace):
-    """A space in which a product is one with p(A); all else is that of the space of A, of which two panels are its own.
-
-    Parameters
-    ----------
-    space : AbstractSpace
-        Where vectors are, with room for two panels more than the filter says.
-    chebyshev : ChebyshevFilter
-        The polynomial.
-    """
+    """A space in which a product is one with p(A); all else is that of the space of A, of which two panels are its own."""
 
     def __init__(self, space: AbstractSpace, chebyshev: ChebyshevFilter) -> None:
         if space.capacity < chebyshev.panels + SCRATCH_PANELS:
@@ -224,7 +186,7 @@ class FilteredSpace(AbstractSpace):
         return self._space.read()
 
     def residuals(self, panels: range, values: Sequence[float]) -> NDArray[np.float64]:
-        """Of A, not of p(A)."""
+        """Residuals of A, not of p(A)."""
         return self._space.residuals(panels, values)
 
     def close(self) -> None:

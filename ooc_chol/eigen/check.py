@@ -15,7 +15,7 @@ VECTORS, PASSES = 4, 10
 
 
 class Sweep(NamedTuple):
-    """What a sweep did and found."""
+    """Work and findings of a sweep."""
 
     passes: int  #: Products with a panel
     vectors: int  #: Random vectors it began with
@@ -33,33 +33,10 @@ def sweep(
 ) -> Sweep:
     """Look for eigenvalues beyond those that were found.
 
-    Parameters
-    ----------
-    basis : KrylovBasis
-        Just restarted with the pairs that were found, all converged. Their vectors stay where they are, the first columns, unless
-        the basis is restarted; all else makes room for the sweep.
-    wanted : Wanted
-        What is looked for.
-    found : array
-        Values that were found, the most wanted first.
-    margin : (k,) array
-        By how much another value must be beyond each to count.
-    seed : int
-        Of the random vectors, another one for each sweep.
-    passes : int
-        Products with each random vector.
-
-    Returns
-    -------
-    Sweep
-        With more than 0 pairs missed where Ritz values of the larger basis go beyond those found by more than the margin.
-
-    Notes
-    -----
-    4 random vectors, 10 products with each: a block of fewer columns takes several panels; a wider one begins with as many as
-    it has. Where the basis has no room for that, it is fewer vectors and then fewer products. A random vector has a part in every
-    eigenspace that is orthogonal to what was found, which products with A enlarge where its eigenvalue is extreme. It is a test
-    and no proof.
+    Shapes: ``margin`` (k,). 4 random vectors, 10 products with each: a block of fewer columns takes several panels; a wider one
+    begins with as many as it has. Where the basis has no room for that, it is fewer vectors and then fewer products. A random
+    vector has a part in every eigenspace that is orthogonal to what was found, which products with A enlarge where its eigenvalue
+    is extreme. It is a test and no proof.
     """
     space, k = basis.space, wanted.k
     basis.shrink(-(-k // space.block))

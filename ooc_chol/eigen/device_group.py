@@ -18,15 +18,7 @@ OfDevice: TypeAlias = Callable[[SpaceDevice], Tile]
 
 @final
 class DeviceGroup:
-    """The devices of a space, in the order of their rows; one thread enqueues for all.
-
-    Parameters
-    ----------
-    devices : sequence of SpaceDevice
-        All that have rows.
-    block : int
-        Columns of a panel.
-    """
+    """The devices of a space, in the order of their rows; one thread enqueues for all."""
 
     def __init__(self, devices: Sequence[SpaceDevice], block: int) -> None:
         self.devices, self.block = devices, block

@@ -40,17 +40,6 @@ from ooc_chol.tracing.trace import Trace
 class DeviceSpace(AbstractSpace):
     """A basis on devices, all of one kind; :func:`open_space` makes it.
 
-    Parameters
-    ----------
-    operator : Operator
-        The matrix; who packed it closes it.
-    plan : SpacePlan
-        How the space lies on its devices.
-    trace : bool
-        Whether every copy, product and piece of work on panels is recorded for :attr:`trace`.
-
-    Notes
-    -----
     One thread enqueues for all devices. Every device has its own rows of the basis and of W, and computes all small matrices,
     from the sums of all chunks of rows in their order: so it needs nothing of the others but sums and panels to multiply. A call
     that fails or is interrupted closes the space.
@@ -199,7 +188,7 @@ class DeviceSpace(AbstractSpace):
 
     @property
     def _is_steady(self) -> bool:
-        """Whether one device has all blocks, and a product is kernels alone."""
+        """True if one device has all blocks, and a product is kernels alone."""
         devices = self._group.devices
         return len(devices) == 1 and devices[0].products.is_steady
 
@@ -258,14 +247,10 @@ class DeviceSpace(AbstractSpace):
 
         A column of which nothing is left beside those before it has a zero row in R, and becomes a random vector orthonormal to
         all else, ``against`` included; zeros where there is no such vector. W has been projected against these before, and is
-        spoilt.
-
-        Notes
-        -----
-        The first factor clamps small pivots, so that no column is given up before the second one has seen what is left of it.
-        What a column was is its norm before the last :meth:`project` where W has not changed since. Roundoff that two passes left
-        is as large in all columns, and not orthogonal to the basis: where the last pass took a tenth of a norm, or a column is
-        nearly in the span of the others, vectors of norm 1 are projected once more. Where that takes a tenth, or a column is
+        spoilt. The first factor clamps small pivots, so that no column is given up before the second one has seen what is left of
+        it. What a column was is its norm before the last :meth:`project` where W has not changed since. Roundoff that two passes
+        left is as large in all columns, and not orthogonal to the basis: where the last pass took a tenth of a norm, or a column
+        is nearly in the span of the others, vectors of norm 1 are projected once more. Where that takes a tenth, or a column is
         weak, they are projected twice again and factored a third time.
         """
         with self._working(f"orthonormalize {panel}"):
@@ -451,36 +436,7 @@ def open_space(
 ) -> DeviceSpace:
     """Open devices for a basis, with a packed matrix.
 
-    Parameters
-    ----------
-    A : BlockCSR or Operator
-        The matrix; it stays open when the space is closed.
-    block : int
-        Columns of a panel: 1, 2, 4 or 8.
-    capacity : int
-        Panels of the basis.
-    precision : Precision or str, optional
-        ``"DDD"`` (default), ``"FDF"`` or ``"FFF"``.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`ooc_chol.multiply`.
-    memory_budget : int or str, optional
-        Most bytes on each device; by default what is free.
-    ring_slots : int
-        Blocks in transit.
-    trace : bool
-        Whether everything is recorded.
-
-    Returns
-    -------
-    DeviceSpace
-        A context manager.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold the ring beside vectors and basis, or a device has less memory free.
-    ValueError
-        The matrix is not square, or there is no such device.
+    Raises ``BudgetError`` and ``ValueError``.
     """
     operator = operator_of(A)
     plan = plan_space(

@@ -20,15 +20,7 @@ _PIECE_BYTES, _THREADS = 1 << 24, 8
 
 @final
 class EarlyArray:
-    """An array that is new, whose pages threads touch until it is taken or closed.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Its shape.
-    dtype : dtype
-        Its type.
-    """
+    """An array that is new, whose pages threads touch until it is taken or closed."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.shape, self.dtype = shape, dtype

@@ -28,28 +28,9 @@ class FactorSize(NamedTuple):
 def factor_size(a: csc_array) -> FactorSize:
     """Size of SuperLU's factors of ``a``, by a symbolic factorization.
 
-    Parameters
-    ----------
-    a : (n, n) csc_array
-        Of symmetric pattern.
-
-    Returns
-    -------
-    FactorSize
-        Entries and bytes, if all pivots stay on the diagonal.
-
-    Notes
-    -----
-    The order of elimination is that which SuperLU takes: an incomplete factorization that drops everything tells it, in a few
-    passes over the entries. Column counts are those of Gilbert, Ng and Peyton (1994), in time almost linear in the entries of A.
-
-    Examples
-    --------
-    >>> from scipy.sparse import diags_array
-    >>> from ooc_chol.eigen.factor_size import factor_size
-    >>> tridiagonal = diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000)).tocsc()
-    >>> factor_size(tridiagonal).entries  # no fill: two bands of 999, and two diagonals
-    3998
+    Shapes: ``a`` (n, n). The order of elimination is that which SuperLU takes: an incomplete factorization that drops everything
+    tells it, in a few passes over the entries. Column counts are those of Gilbert, Ng and Peyton (1994), in time almost linear in
+    the entries of A.
     """
     n = a.shape[0]
     order = np.argsort(_permutation(a))

@@ -14,31 +14,8 @@ _GAIN = 3.0
 class Forecast:
     """Tells after which step a residual should have come down to a goal, by what was seen of it.
 
-    Parameters
-    ----------
-    goal : float
-        Largest residual that will do, above 0.
-    due : int
-        Step after which to look first.
-    least_gain : float
-        Logarithm of what a step is expected to gain at least: by default a factor of 20.
-    seen : (int, float), optional
-        A step before, and the residual behind it.
-
-    Notes
-    -----
     The next look is due where the line through the logarithms of the last two reaches the goal, rounded down, a step of it being
     at least the least gain. Krylov methods converge ever faster, so that hardly a step is taken in vain.
-
-    Examples
-    --------
-    >>> forecast = Forecast(1e-9, 4)
-    >>> forecast.is_reached(4, 1e-3), forecast.due
-    (False, 5)
-    >>> forecast.is_reached(5, 1e-4), forecast.due
-    (False, 8)
-    >>> forecast.is_reached(8, 1e-10)
-    True
     """
 
     def __init__(self, goal: float, due: int, least_gain: float = _GAIN, seen: tuple[int, float] | None = None) -> None:
@@ -46,7 +23,7 @@ class Forecast:
         self._least_gain, self._seen = least_gain, seen
 
     def is_reached(self, step: int, residual: float) -> bool:
-        """Whether a residual, seen after a step, will do; else :attr:`due` is the step for the next look."""
+        """Tell whether a residual, seen after a step, will do; else :attr:`due` is the step for the next look."""
         if residual <= self.goal:
             return True
         steps = 1

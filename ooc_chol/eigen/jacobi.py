@@ -14,35 +14,11 @@ _MOST_SWEEPS = 60
 def jacobi(t: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Eigenpairs of a symmetric matrix by cyclic Jacobi rotations, ``T = V diag(w) V.T``, in T's own arithmetic.
 
-    Parameters
-    ----------
-    t : (n, n) float32 or float64 array
-        Symmetric; only symmetric rounding is assumed, and the array is not changed.
-
-    Returns
-    -------
-    w : (n,) array
-        Eigenvalues, ascending, of the type of ``t``.
-    v : (n, n) array
-        Orthonormal eigenvectors as columns.
-
-    Raises
-    ------
-    numpy.linalg.LinAlgError
-        T holds a NaN or an infinity, or the sweeps do not converge.
-
-    Notes
-    -----
-    A sweep is a round-robin tournament: n - 1 rounds of n / 2 rotations of disjoint rows, which are done at once. An entry off
-    the diagonal counts as zero at the unit roundoff of T's largest entry. Rutishauser, Numerische Mathematik 9 (1966), has the
-    method; Brent and Luk, SIAM Journal on Scientific and Statistical Computing 6 (1985), the order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> w, v = jacobi(np.array([[2.0, 1.0], [1.0, 2.0]]))
-    >>> w.round(12)
-    array([1., 3.])
+    Returns ``w`` (n,), ascending, and the orthonormal ``v`` (n, n), vectors as columns; ``t`` is not changed. A sweep is a
+    round-robin tournament: n - 1 rounds of n / 2 rotations of disjoint rows, which are done at once. An entry off the diagonal
+    counts as zero at the unit roundoff of T's largest entry. Rutishauser, Numerische Mathematik 9 (1966), has the method; Brent
+    and Luk, SIAM Journal on Scientific and Statistical Computing 6 (1985), the order. Raises ``LinAlgError`` if T is not finite,
+    or the sweeps do not converge.
     """
     a, n = np.array(t), len(t)
     if not np.isfinite(a).all():

@@ -1,4 +1,4 @@
-"""What names a result to the bit: the contents of A, what is looked for, the basis, the arithmetic; no device, no budget."""
+"""Key that names a result to the bit: the contents of A, the request, the basis, the arithmetic; no device, no budget."""
 
 from __future__ import annotations
 
@@ -40,44 +40,7 @@ def arithmetic_key(
 ) -> dict[str, Any]:
     """All that a result of :func:`ooc_chol.eigsh` depends on, to the bit.
 
-    Parameters
-    ----------
-    matrix : dict
-        From :func:`packed_key` or :func:`product_key`.
-    wanted : Wanted
-        What is looked for.
-    precision : Precision
-        Types of vectors and arithmetic.
-    sizes : Sizes
-        Columns of a panel and of the basis.
-    method : str
-        Name of the method.
-    check : bool
-        Whether a check sweep follows.
-    degree : int, optional
-        Of the filter that was asked for; by default the run chooses.
-    start : (n, block) array, optional
-        Starting panel; None where it is the usual random one.
-    devices : sequence of str
-        Devices, of which only the kind, the model and the libraries count: not their names, number, or memory.
-
-    Returns
-    -------
-    dict
-        Plain data that JSON can hold.
-
-    Examples
-    --------
-    >>> from ooc_chol import Precision
-    >>> from ooc_chol.eigen.asked import Sizes
-    >>> from ooc_chol.eigen.key import arithmetic_key
-    >>> from ooc_chol.eigen.wanted import Wanted
-    >>> one, two = (
-    ...     arithmetic_key({"n": 9}, Wanted(1, "LM", 1e-10), Precision.DDD, Sizes(1, 6), devices=names)
-    ...     for names in (["host:0"], ["host:0", "host:1"])
-    ... )
-    >>> one == two
-    True
+    Shapes: ``start`` (n, block).
     """
     facts = kernel_facts(devices[:1])
     return {
@@ -98,18 +61,7 @@ def arithmetic_key(
 
 
 def packed_key(operator: Operator) -> dict[str, Any]:
-    """A packed matrix and its diagonals, by all their contents.
-
-    Parameters
-    ----------
-    operator : Operator
-        The matrix, which is read once.
-
-    Returns
-    -------
-    dict
-        Shape, entries, and checksums that do not depend on the blocks into which it is packed, nor on where these are.
-    """
+    """A packed matrix and its diagonals, by all their contents."""
     matrix = operator.matrix
     found: dict[str, Any] = {"shape": list(matrix.shape), "entries": matrix.nnz, "chunk_rows": matrix.blocks.chunk_rows}
     found["checksum"] = _contents(matrix)
@@ -154,21 +106,6 @@ def _kind(block: RowBlock) -> tuple[str, str]:
 
 
 def product_key(product: Product, n: int, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """A matrix that only multiplies, by what it makes of two random vectors.
-
-    Parameters
-    ----------
-    product : callable
-        Multiplies an (n, 2) array of float64.
-    n : int
-        Rows.
-    dtype : dtype
-        Type of its entries.
-
-    Returns
-    -------
-    dict
-        Order, type and a checksum. A matrix that has changed elsewhere than these vectors see has the same one.
-    """
+    """A matrix that only multiplies, by what it makes of two random vectors."""
     made = np.asarray(product(np.random.default_rng(_PROBE_SEED).uniform(-1.0, 1.0, (n, _PROBES))), dtype=np.float64)
     return {"shape": [n, n], "dtype": dtype.name, "checksum": xxhash.xxh3_64_hexdigest(np.ascontiguousarray(made).data)}

@@ -28,7 +28,7 @@ class Ritz(NamedTuple):
 
 
 class KrylovState(NamedTuple):
-    """What a basis is besides its vectors, just after a restart; the vectors are those of its first panels."""
+    """State of a basis besides its vectors, just after a restart; the vectors are those of its first panels."""
 
     values: NDArray[np.float64]  #: Ritz value of each column that is kept
     coupling: NDArray[np.float64]  #: (columns of the frontier, columns kept): ``A V = V diag(values) + F coupling``
@@ -42,14 +42,9 @@ class KrylovState(NamedTuple):
 class KrylovBasis:
     """Panels of a space in use: those that were multiplied by A, and the *frontier*, those that were not yet.
 
-    A product with a panel of the frontier is projected on all panels in use, and what is left becomes a new one; so
-    ``A V[done] = V H`` holds at any time, all V in use being orthonormal. A frontier of one panel is block Lanczos; more of them,
-    such as random ones that join, make a wider block.
-
-    Parameters
-    ----------
-    space : AbstractSpace
-        Where vectors are.
+    A product with a panel of the frontier is projected on all panels in use, and what is left becomes a new one; so ``A V[done] =
+    V H`` holds at any time, all V in use being orthonormal. A frontier of one panel is block Lanczos; more of them, such as
+    random ones that join, make a wider block.
     """
 
     def __init__(self, space: AbstractSpace) -> None:
@@ -91,7 +86,7 @@ class KrylovBasis:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another product."""
+        """True if there is no room for another product."""
         return self.used == self.space.capacity
 
     # Rayleigh and Ritz
@@ -99,10 +94,7 @@ class KrylovBasis:
     def read(self) -> None:
         """Wait, and put the coefficients of products since the last call into H.
 
-        Raises
-        ------
-        ValueError
-            They are not finite: A holds NaN or infinities, or its products overflow.
+        Raises ``ValueError``: they are not finite: A holds NaN or infinities, or its products overflow.
         """
         found, block = self.space.read(), self.space.block
         for panel, height, new in self._pending:
@@ -189,20 +181,7 @@ class KrylovBasis:
     # restarts
 
     def restart(self, ritz: Ritz, panels: int) -> KrylovState:
-        """The first Ritz vectors become the first panels, and the frontier follows them.
-
-        Parameters
-        ----------
-        ritz : Ritz
-            Pairs of this basis.
-        panels : int
-            Panels of Ritz vectors to keep.
-
-        Returns
-        -------
-        KrylovState
-            What the basis is now, besides its vectors.
-        """
+        """The first Ritz vectors become the first panels, and the frontier follows them."""
         block = self.space.block
         count = panels * block
         self._clear_below(panels)
@@ -226,13 +205,13 @@ class KrylovBasis:
                 self.used += 1
 
     def shrink(self, panels: int) -> None:
-        """Of a basis that was just restarted, keep fewer Ritz vectors."""
+        """Keep fewer Ritz vectors of a basis that was just restarted."""
         count, block = panels * self.space.block, self.space.block
         kept, frontier = np.arange(count), _columns(self.frontier, block)
         self._settle(KrylovState(np.diag(self._h)[:count].copy(), self._h[np.ix_(frontier, kept)]))
 
     def drop_frontier(self, panels: int) -> None:
-        """Of a basis that was just restarted, forget the panels of the frontier that come last, whose coupling is small."""
+        """Forget the last panels of the frontier, whose coupling is small, of a basis that was just restarted."""
         self.frontier = self.frontier[: len(self.frontier) - panels]
         self.used = max([*self.done, *self.frontier]) + 1
 
@@ -259,7 +238,7 @@ class KrylovBasis:
             self.space.store(to)
 
     def state(self) -> KrylovState:
-        """What the basis is besides its vectors; only just after a restart. The frontier counts in its order."""
+        """State of the basis besides its vectors; only just after a restart. The frontier counts in its order."""
         count = len(self.done) * self.space.block
         coupling = self._h[np.ix_(_columns(self.frontier, self.space.block), np.arange(count))]
         return KrylovState(np.diag(self._h)[:count].copy(), coupling)
@@ -271,17 +250,7 @@ class KrylovBasis:
         self._fill(state)
 
     def resume(self, state: KrylovState, panels: Iterable[NDArray[np.float64]], frontier: list[int]) -> None:
-        """Become the basis that a restart left.
-
-        Parameters
-        ----------
-        state : KrylovState
-            From :meth:`state`.
-        panels : iterable of (n, block) array
-            Vectors of its panels, as ``space.take`` gave them.
-        frontier : list of int
-            As :attr:`frontier` was.
-        """
+        """Become the basis that a restart left."""
         for panel, vectors in zip(range(state.panels(self.space.block)), panels, strict=True):
             self.space.bring(vectors)
             self.space.store(panel)

@@ -44,34 +44,18 @@ START_SEED, CHECK_SEED = 0, 1_000_000
 
 @dataclass(frozen=True)
 class Found:
-    """Where a run ended; the vectors are the first columns of the space.
+    """Where a run ended; the vectors are the first columns of the space."""
 
-    Parameters
-    ----------
-    values : (k,) array
-        The most wanted Ritz values, the most wanted first.
-    residuals : (k,) array
-        ``||A v - value v|| / ||v||`` of each, computed in float64.
-    scale : float
-        Largest magnitude of a Ritz value that was met.
-    why_not : str
-        Why not all have converged; empty where they have.
-    counts : LanczosCounts
-        What was done.
-    is_hopeless : bool
-        Whether products with A alone do not lead to these pairs.
-    """
-
-    values: NDArray[np.float64]
-    residuals: NDArray[np.float64]
-    scale: float
-    why_not: str
+    values: NDArray[np.float64]  #: (k,) the most wanted Ritz values, the most wanted first
+    residuals: NDArray[np.float64]  #: (k,) ``||A v - value v|| / ||v||`` of each, computed in float64
+    scale: float  #: Largest magnitude of a Ritz value that was met
+    why_not: str  #: Why not all have converged; empty where they have
     counts: LanczosCounts
-    is_hopeless: bool = False
+    is_hopeless: bool = False  #: Whether products with A alone do not lead to these pairs
 
 
 class _Settled(NamedTuple):
-    """What a restart has left of the pairs that are wanted."""
+    """Wanted pairs as a restart has left them."""
 
     values: NDArray[np.float64]  #: Ritz values, the most wanted first: at least those of the panels that hold wanted vectors
     estimates: NDArray[np.float64]  #: Of the residuals of those that are wanted
@@ -85,41 +69,12 @@ AtRestart = Callable[["Lanczos", float], None]
 class Lanczos:
     """Block thick-restart Lanczos on a space.
 
-    Parameters
-    ----------
-    space : AbstractSpace
-        With room for at least ``k`` columns and four panels more.
-    wanted : Wanted
-        What is looked for.
-    max_passes : int
-        Most products that build the basis.
-    check : bool
-        Whether a check sweep follows.
-    degree : int, optional
-        Degree of a Chebyshev filter, 1 for none; by default the first restart tells what is worth it.
-    at_restart : callable, optional
-        ``at_restart(run, residual)`` after each restart, when :attr:`basis` can be kept and taken up again.
-
-    Notes
-    -----
     Wu and Simon (2000) for thick restarts, with the basis in panels of several columns. Every new panel is orthogonalized against
-    all others, once or twice, so that no ghosts of converged pairs arise and none has to be locked.
-
-    Where eigenvalues at one end are so close together that a cycle falls far short of them, later cycles are of a polynomial of A
+    all others, once or twice, so that no ghosts of converged pairs arise and none has to be locked. Where eigenvalues at one end
+    are so close together that a cycle falls far short of them, later cycles are of a polynomial of A
     (:mod:`~ooc_chol.eigen.chebyshev`): as many products, but a fraction of the orthogonalization, in a smaller basis. Residuals
     are looked at now and then, and the rest of such a cycle is left out where they will do, as it is of the last cycle of A.
     Where a polynomial brings nothing, since wanted eigenvalues are in the interval that it damps, the run goes on with A.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ooc_chol.eigen.lanczos import Lanczos
-    >>> from ooc_chol.eigen.operator_space import OperatorSpace
-    >>> from ooc_chol.eigen.wanted import Wanted
-    >>> d = np.arange(1.0, 101.0)[:, None]
-    >>> space = OperatorSpace(lambda x: d * x, 100, block=2, capacity=13)
-    >>> Lanczos(space, Wanted(2, "LA", 1e-10), max_passes=500).run().values.round(8)
-    array([100.,  99.])
     """
 
     def __init__(
@@ -148,20 +103,7 @@ class Lanczos:
     def run(self, v0: NDArray[np.float64] | None = None) -> Found:
         """Run until all wanted pairs have converged and passed the check, or it cannot go on.
 
-        Parameters
-        ----------
-        v0 : (n, block) array, optional
-            Starting panel; random by default, as columns that depend on others become.
-
-        Returns
-        -------
-        Found
-            The most wanted pairs, converged or not.
-
-        Raises
-        ------
-        ValueError
-            A is not symmetric, or a product holds NaN.
+        Shapes: ``v0`` (n, block). Raises ``ValueError``: A is not symmetric, or a product holds NaN.
         """
         if not self.basis.used:
             self.basis.join(START_SEED, v0)
@@ -188,7 +130,7 @@ class Lanczos:
         return settled
 
     def _settled_of(self, values: NDArray[np.float64], estimates: NDArray[np.float64]) -> _Settled:
-        """What a restart has left, as A has it."""
+        """Wanted pairs as a restart has left them, their values and estimates those of A."""
         if self.filter is None:
             return _Settled(values, estimates)
         slopes, infinite = self.filter.slopes(values[: len(estimates)]), np.full_like(estimates, np.inf)
@@ -249,7 +191,7 @@ class Lanczos:
         return None
 
     def state(self) -> LanczosState:
-        """What the run is, as ``at_restart`` is called; its vectors are the first panels of the space."""
+        """State of the run, as ``at_restart`` is called; its vectors are the first panels of the space."""
         assert self._settled is not None
         estimates, counts = self._settled.estimates.copy(), deepcopy(self.counts)
         basis, frontier = self.basis.state(), tuple(self.basis.frontier)
@@ -258,20 +200,7 @@ class Lanczos:
         return LanczosState(basis, frontier, estimates, self.scale, self._least, stuck, passes, counts, *filters, pace)
 
     def resume(self, state: LanczosState, panels: Iterable[NDArray[np.float64]]) -> float:
-        """Become, before :meth:`run`, the run that :meth:`state` told of.
-
-        Parameters
-        ----------
-        state : LanczosState
-            What the run was.
-        panels : iterable of (n, block) array
-            Vectors of its panels, as ``space.take`` gave them.
-
-        Returns
-        -------
-        float
-            How far these are from such a run, as :meth:`KrylovBasis.deviation` tells: roundoff, or they are not what they were.
-        """
+        """Become, before :meth:`run`, the run that :meth:`state` told of."""
         self.filter, self._next = state.filter, state.next_filter
         if self.filter is not None:
             self.basis = KrylovBasis(FilteredSpace(self.space, self.filter))
@@ -312,7 +241,7 @@ class Lanczos:
         return Forecast(goal, max(done + max(1, room // 2), self._panels + 1), _LITTLE, (done, before))
 
     def _bounds(self, ritz: Ritz) -> NDArray[np.float64]:
-        """Of the residuals of the pairs that are wanted, as A has them."""
+        """Bounds of the residuals of the wanted pairs, in terms of A."""
         values, estimates = ritz.values[: self.wanted.k], ritz.estimates[: self.wanted.k]
         return estimates if self.filter is None else self.filter.bounds(values, estimates)
 
@@ -389,7 +318,7 @@ class Lanczos:
         )
 
     def _is_stuck(self, residual: float) -> bool:
-        """Whether residuals have stopped to fall, although the basis tells that they are small."""
+        """Tell whether residuals have stopped to fall, although the basis tells that they are small."""
         self._stuck = 0 if residual < _PROGRESS * self._least else self._stuck + 1
         self._least = min(self._least, residual)
         return self._stuck >= _PATIENCE
@@ -411,7 +340,7 @@ class Lanczos:
 
 
 def asymmetry_text(asymmetry: float, what: str = "the projected matrix") -> str:
-    """What is said of an A that is not symmetric."""
+    """Warning about an A that is not symmetric."""
     return (
         f"A is not symmetric: {what} differs from its transpose by {asymmetry:.2g} of its largest entry; take "
         "(A + A.T) / 2, or oc.svds for singular triplets of A"

@@ -32,27 +32,7 @@ def lobpcg_panels(k: int, block: int) -> int:
 
 
 def lobpcg_capacity(k: int, block: int, null: int = 0, *, diagonal: bool = False, check: bool = True) -> int:
-    """Panels that a space needs for LOBPCG.
-
-    Parameters
-    ----------
-    k : int
-        Eigenpairs.
-    block : int
-        Columns of a panel.
-    null : int
-        Known null vectors.
-    diagonal : bool
-        Whether the preconditioner is a diagonal, which is kept beside the vectors.
-    check : bool
-        Whether a check sweep follows.
-
-    Returns
-    -------
-    int
-        Null vectors, and six panels for each of X: three of vectors, three of their products; or what the check sweep takes; and
-        one for a diagonal.
-    """
+    """Panels that a space needs for LOBPCG."""
     first, panels = -(-null // block), lobpcg_panels(k, block)
     needed = LobpcgBasis.capacity(first, panels)
     if check:
@@ -68,41 +48,9 @@ def _check_panels(panels: int, block: int) -> int:
 class Lobpcg:
     """Locally optimal block preconditioned conjugate gradients on a space, with an orthonormal basis [X, P, R].
 
-    Parameters
-    ----------
-    space : AbstractSpace
-        With room for :func:`lobpcg_capacity` panels.
-    wanted : Wanted
-        What is looked for, ``"LA"`` or ``"SA"``.
-    max_passes : int
-        Most products with a panel, without those of certificates and checks.
-    preconditioner : Preconditioner, optional
-        An approximation of the inverse of A.
-    null : (n, m) array, optional
-        Orthonormal null vectors of A, which are not looked for.
-    check : bool
-        Whether a check sweep follows.
-    at_step : callable, optional
-        ``at_step(run, residual)`` after each step.
-
-    Notes
-    -----
-    Knyazev (2001), with the basis of Hetmaniuk and Lehoucq (2006). A panel all of whose wanted pairs have converged is locked
-    softly: it takes no products any more, but stays in the basis. The first step is made without the preconditioner: it shows how
-    large the largest eigenvalue is, relative to which residuals are measured.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ooc_chol.eigen.lobpcg import Lobpcg, lobpcg_capacity
-    >>> from ooc_chol.eigen.operator_space import OperatorSpace
-    >>> from ooc_chol.eigen.preconditioners import Preconditioner
-    >>> from ooc_chol.eigen.wanted import Wanted
-    >>> d = np.arange(1.0, 101.0)
-    >>> space = OperatorSpace(lambda x: d[:, None] * x, 100, block=2, capacity=lobpcg_capacity(2, 2, diagonal=True))
-    >>> run = Lobpcg(space, Wanted(2, "SA", 1e-10), max_passes=100, preconditioner=Preconditioner(1 / d, 100))
-    >>> run.run().values.round(8)
-    array([1., 2.])
+    Shapes: ``null`` (n, m). Knyazev (2001), with the basis of Hetmaniuk and Lehoucq (2006). A panel all of whose wanted pairs
+    have converged is locked softly: it takes no products any more, but stays in the basis. The first step is made without the
+    preconditioner: it shows how large the largest eigenvalue is, relative to which residuals are measured.
     """
 
     def __init__(
@@ -129,22 +77,7 @@ class Lobpcg:
     def run(self, start: NDArray[np.float64] | None = None) -> Found:
         """Run until all wanted pairs have converged and passed the check, or it cannot go on.
 
-        Parameters
-        ----------
-        start : (n, m) array, optional
-            Vectors to begin with; random ones take the place of what there is not.
-
-        Returns
-        -------
-        Found
-            The most wanted pairs, converged or not, their vectors moved to the first columns of the space.
-
-        Raises
-        ------
-        ValueError
-            A is not symmetric, a product holds NaN, or null vectors are none.
-        PreconditionerError
-            The preconditioner is not positive definite, or returns what it should not.
+        Shapes: ``start`` (n, m). Raises ``ValueError`` and ``PreconditionerError``.
         """
         self._bring_null()
         self._bring_diagonal()
@@ -210,7 +143,7 @@ class Lobpcg:
         return self.space.residuals(self.basis.x, self.basis.values.tolist())[: self.wanted.k]
 
     def _why_stuck(self, residual: float) -> str:
-        """Whether residuals have stopped to fall, although those of combined products are small."""
+        """Reason to stop where residuals no longer fall although those of combined products are small; else empty."""
         self._stuck = 0 if residual < _PROGRESS * self._least else self._stuck + 1
         self._least = min(self._least, residual)
         return "further steps no longer reduce residuals" if self._stuck >= _PATIENCE else ""

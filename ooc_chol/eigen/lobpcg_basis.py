@@ -25,23 +25,9 @@ class LobpcgBasis:
     """Panels of Ritz vectors X, directions P and residuals R, orthonormal to each other and to panels before them.
 
     Products A X, A P and A R stand beside and are combined as the vectors are, so that a step takes products with R alone. Of the
-    projected matrix, what X and P have with each other follows on the host from the step before.
-
-    Parameters
-    ----------
-    space : AbstractSpace
-        Where vectors are.
-    first : int
-        Panels before those of this basis, which all of it is kept orthogonal to; X is panels ``first`` and following.
-    panels : int
-        Panels of X. The space has ``first + 6 * panels`` panels or more.
-    which : {"LA", "SA"}
-        Which end is looked for.
-
-    Notes
-    -----
-    Directions P are made orthonormal to X within coefficients on the host (Hetmaniuk and Lehoucq 2006), R by sums over rows; so
-    no Gram matrix has to be inverted, which is what makes LOBPCG break down near convergence.
+    projected matrix, what X and P have with each other follows on the host from the step before. Directions P are made
+    orthonormal to X within coefficients on the host (Hetmaniuk and Lehoucq 2006), R by sums over rows; so no Gram matrix has to
+    be inverted, which is what makes LOBPCG break down near convergence.
     """
 
     def __init__(self, space: AbstractSpace, first: int, panels: int, which: Which) -> None:
@@ -91,17 +77,7 @@ class LobpcgBasis:
     def begin(self, start: NDArray[np.float64] | None, seed: int) -> float:
         """X becomes Ritz vectors of a starting block; no directions yet.
 
-        Parameters
-        ----------
-        start : (n, m) array, optional
-            First columns; the others are random.
-        seed : int
-            Of random columns.
-
-        Returns
-        -------
-        float
-            Asymmetry of ``X.T A X``, relative to its largest entry.
+        Shapes: ``start`` (n, m).
         """
         block = self.space.block
         for at, panel in enumerate(self.x):
@@ -144,21 +120,7 @@ class LobpcgBasis:
         return norms
 
     def step(self, active: list[int], precondition: Precondition | None) -> float:
-        """A step: Rayleigh and Ritz in [X, P, R], R made of residuals of :meth:`residuals`.
-
-        Parameters
-        ----------
-        active : list of int
-            Panels of X, counted from 0, whose residuals take part; the others are locked, but rotate with the rest.
-        precondition : callable, optional
-            ``precondition(panel)`` enqueues: W becomes M times a panel of residuals.
-
-        Returns
-        -------
-        float
-            Without a preconditioner and directions, how far ``X.T A R`` is from ``(R.T A X).T``, relative to its largest entry;
-            else 0.
-        """
+        """A step: Rayleigh and Ritz in [X, P, R], R made of residuals of :meth:`residuals`."""
         top, factors = self._top, []
         for to, at in enumerate(active):
             (precondition or self.space.load)(top + at)

@@ -47,7 +47,7 @@ _LEAST_SINGULAR = 1e-10
 
 
 class Solved(NamedTuple):
-    """What a method has found."""
+    """Result of a method."""
 
     found: Found
     vectors: NDArray[Any]  #: (n, k), the most wanted first
@@ -59,7 +59,7 @@ class Solved(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What these methods take of a caller's arguments."""
+    """Arguments of a caller that these methods read."""
 
     block: int | None
     ncv: int | None
@@ -72,22 +72,7 @@ class Asked(NamedTuple):
 def method_of(method: str, *, preconditioner: Any, null: Any, sigma: float | None, OPinv: Any, checkpoint: Any = None) -> str:
     """The method that is meant.
 
-    Parameters
-    ----------
-    method : {"auto", "lanczos", "lobpcg"}
-        As the caller gave it.
-    preconditioner, null, sigma, OPinv, checkpoint
-        As :func:`ooc_chol.eigsh` takes them.
-
-    Returns
-    -------
-    {"lanczos", "lobpcg", "sigma"}
-        LOBPCG where a preconditioner or null vectors are given, and Lanczos on the inverse where sigma is.
-
-    Raises
-    ------
-    ValueError
-        They contradict each other.
+    Raises ``ValueError``: they contradict each other.
     """
     is_lobpcg = method == "lobpcg" or preconditioner is not None or null is not None
     if checkpoint is not None and (sigma is not None or is_lobpcg):
@@ -121,34 +106,7 @@ def solved_by_lobpcg(
 ) -> Solved:
     """Eigenpairs from one end of the spectrum, by LOBPCG.
 
-    Parameters
-    ----------
-    problem : AbstractProblem
-        A.
-    wanted : Wanted
-        What is looked for.
-    precision : Precision
-        Types of vectors and arithmetic.
-    asked : Asked
-        What else the caller asked for.
-    stack : ExitStack
-        Closes what is opened.
-    preconditioner, null
-        As :func:`ooc_chol.eigsh` takes them.
-    at_step : callable, optional
-        As :class:`Lobpcg` takes it.
-
-    Returns
-    -------
-    Solved
-        The pairs, converged or not.
-
-    Raises
-    ------
-    ValueError
-        An argument makes no sense, or A is not symmetric.
-    PreconditionerError
-        The preconditioner is not what it should be.
+    Raises ``ValueError`` and ``PreconditionerError``.
     """
     if asked.ncv is not None:
         raise ValueError("ncv is the size of a basis of Lanczos, but that of LOBPCG follows from k and block: leave it out")
@@ -183,27 +141,8 @@ def solved_by_lobpcg(
 def null_of(null: Any, n: int) -> NDArray[np.float64] | None:
     """Orthonormal columns of the span of null vectors; None where there are none.
 
-    Parameters
-    ----------
-    null : (n,) or (n, m) array_like or None
-        What the caller gave.
-    n : int
-        Rows of A.
+    Shapes: ``null`` (n,) or (n, m). Returns (n, m): as many columns as are independent. Raises ``ValueError`` and ``TypeError``.
 
-    Returns
-    -------
-    (n, m) array or None
-        As many columns as are independent.
-
-    Raises
-    ------
-    ValueError
-        They have another length, or are not finite, or zero.
-    TypeError
-        They are no real numbers.
-
-    Examples
-    --------
     >>> from ooc_chol.eigen.methods import null_of
     >>> abs(null_of([1, 1, 1, 1], 4)).round(3).tolist()
     [[0.5], [0.5], [0.5], [0.5]]
@@ -283,30 +222,7 @@ def solved_near(
 ) -> Solved:
     """Eigenpairs nearest sigma, by Lanczos on the inverse of ``A - sigma I``.
 
-    Parameters
-    ----------
-    problem, wanted, precision, asked, stack
-        As for :func:`solved_by_lobpcg`; ``wanted.which`` is of eigenvalues of the inverse.
-    sigma, OPinv, memory_budget
-        As :func:`ooc_chol.eigsh` takes them.
-    at_restart : callable, optional
-        As :class:`~ooc_chol.eigen.lanczos.Lanczos` takes it; residuals are those of the inverse.
-
-    Returns
-    -------
-    Solved
-        The pairs, converged or not.
-
-    Raises
-    ------
-    BudgetError
-        The factor does not fit.
-    SingularMatrixError
-        No number near sigma has an inverse that can be worked with.
-    ValueError
-        An argument makes no sense, A or OPinv is not symmetric, or A has fewer eigenvalues on the wanted side of sigma.
-    TypeError
-        sigma is no real number, or OPinv solves nothing.
+    Raises ``BudgetError``, ``SingularMatrixError``, ``ValueError`` and ``TypeError``.
     """
     if isinstance(sigma, bool) or not isinstance(sigma, int | float | np.integer | np.floating):
         raise TypeError(f"sigma is a {type(sigma).__name__}; give a real number")
@@ -358,15 +274,7 @@ def _by_inverse(
 def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, stack: ExitStack) -> Solved | None:
     """Pairs nearest 0 where that is an end of the spectrum, as the factor tells, by Lanczos on the inverse.
 
-    Parameters
-    ----------
-    problem, wanted, asked, stack
-        As for :func:`solved_by_lobpcg`.
-
-    Returns
-    -------
-    Solved or None
-        The pairs, all converged; None where A cannot be factored in little memory, or has eigenvalues on both sides of 0.
+    None where A cannot be factored in little memory, or has eigenvalues on both sides of 0.
     """
     n, which = problem.n, {"SA": "LA", "LA": "SA"}.get(wanted.which)
     sizes = sizes_of(wanted.k + _EXTRA_COLUMNS, None, wanted.k, n, usual_block=_USUAL_BLOCK)
@@ -385,7 +293,7 @@ def solved_from_zero(problem: AbstractProblem, wanted: Wanted, asked: Asked, sta
 
 
 def _all_near(problem: AbstractProblem, wanted: Wanted, sigma: float, stack: ExitStack) -> Solved:
-    """Of all eigenpairs, by LAPACK, those that are wanted."""
+    """Wanted pairs among all eigenpairs by LAPACK."""
     whole = whole_pairs(problem.exact(stack), problem.n, Wanted(problem.n, "LA", wanted.tol), Precision.DDD)
     check_near(sigma, whole.scale, problem.power)
     roundoff = len(whole.values) * np.finfo(np.float64).eps * whole.scale

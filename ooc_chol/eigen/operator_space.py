@@ -29,39 +29,9 @@ _REPLACEMENT_SEED = 1 << 32
 class OperatorSpace(AbstractSpace):
     """A basis in host memory beside a product that the caller gives: a ``LinearOperator``, an array, a function.
 
-    Parameters
-    ----------
-    product : callable
-        Takes an (n, block) array, float32 where ``precision`` computes in it and float64 else, and returns A times it.
-    n : int
-        Rows of A.
-    block : int
-        Columns of a panel.
-    capacity : int
-        Panels of the basis; ``capacity * block`` is at most n.
-    precision : Precision
-        Types in which vectors are stored and sums over rows are made.
-    exact : callable, optional
-        Takes and returns float64, for residuals; by default ``product``.
-
-    Notes
-    -----
-    Sums over rows are made within chunks of 65,536 rows first, and of these in their order, as on devices.
-    :meth:`orthonormalize` is Gram and Schmidt's process twice, column by column, where devices take Cholesky-QR twice: it
-    answers for columns that differ by no more than roundoff, and b columns of a panel cost nothing beside the basis.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ooc_chol.eigen.operator_space import OperatorSpace
-    >>> space = OperatorSpace(lambda x: 2.0 * x, 10, block=2, capacity=3)
-    >>> space.fill(0)
-    >>> space.orthonormalize(0, "R", range(0))
-    >>> space.product(0)
-    >>> space.inner(range(1), "C")
-    >>> space.read()["C"].round(12) + 0.0
-    array([[2., 0.],
-           [0., 2.]])
+    Sums over rows are made within chunks of 65,536 rows first, and of these in their order, as on devices. :meth:`orthonormalize`
+    is Gram and Schmidt's process twice, column by column, where devices take Cholesky-QR twice: it answers for columns that
+    differ by no more than roundoff, and b columns of a panel cost nothing beside the basis.
     """
 
     def __init__(

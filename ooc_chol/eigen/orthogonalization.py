@@ -24,15 +24,7 @@ _NOISE = 64
 
 @final
 class Orthogonalizer:
-    """Enqueues for all devices of a space; what it does is told of by :class:`~ooc_chol.eigen.device_space.DeviceSpace`.
-
-    Parameters
-    ----------
-    group : DeviceGroup
-        The devices.
-    precision : Precision
-        Of vectors and arithmetic.
-    """
+    """Enqueues for all devices of a space; what it does is told of by :class:`~ooc_chol.eigen.device_space.DeviceSpace`."""
 
     def __init__(self, group: DeviceGroup, precision: Precision) -> None:
         self._group = group

@@ -26,26 +26,13 @@ REORTHOGONALIZATIONS: tuple[str, ...] = get_args(Reorthogonalization)
 
 @dataclass(frozen=True)
 class PaperPairs:
-    """What K steps have found. The vectors stand in the first K panels of the space, of about unit norm.
+    """Pairs after K steps. The vectors stand in the first K panels of the space, of about unit norm."""
 
-    Attributes
-    ----------
-    values : (k,) float64 array
-        Ritz values, ascending.
-    residuals : (k,) float64 array
-        ``||A v - value v|| / ||v||`` of each, computed in float64.
-    basis_deviation : float
-        Largest entry of ``|V.T V - I|`` of the Lanczos vectors.
-    deviation : float
-        Largest ``|cos|`` of the angle between two of the pairs' vectors.
-    mean_angle_degrees : float
-        Mean of the angles between any two of the pairs' vectors, at most 90, which it is where they are orthogonal; 90 of one.
-    """
-
-    values: NDArray[np.float64]
-    residuals: NDArray[np.float64]
-    basis_deviation: float
-    deviation: float
+    values: NDArray[np.float64]  #: (k,) Ritz values, ascending
+    residuals: NDArray[np.float64]  #: (k,) ``||A v - value v|| / ||v||`` of each, computed in float64
+    basis_deviation: float  #: Largest entry of ``|V.T V - I|`` of the Lanczos vectors
+    deviation: float  #: Largest ``|cos|`` of the angle between two of the pairs' vectors
+    #: Mean of the angles between any two of the pairs' vectors, at most 90, which it is where they are orthogonal; 90 of one
     mean_angle_degrees: float
     #: A Ritz pair of K steps need not be near an eigenpair, and copies of one stand beside it where orthogonality was lost.
     certified: bool = False
@@ -54,31 +41,10 @@ class PaperPairs:
 def paper_pairs(space: AbstractSpace, k: int, *, reorthogonalize: Reorthogonalization = "full") -> PaperPairs:
     """K Lanczos steps from the vector in W, and Jacobi's method for the tridiagonal matrix.
 
-    Parameters
-    ----------
-    space : AbstractSpace
-        Of block 1, with k panels or more. W holds the first vector, of any norm.
-    k : int
-        Steps, and pairs.
-    reorthogonalize : {"full", "alternate", "none"}
-        Whether each new vector is made orthogonal to all before it; to every second one, as in Algorithm 1 of the source; or to
-        the last two alone, as exact arithmetic would have it.
-
-    Returns
-    -------
-    PaperPairs
-        Values, true residuals, and how far from orthogonal the vectors are. The vectors are in the space.
-
-    Raises
-    ------
-    ValueError
-        The space is of another block or has fewer panels, or ``reorthogonalize`` is none of the three.
-
-    Notes
-    -----
     k products, one more for residuals. The tridiagonal matrix is solved in the third type of the precision: float32 in FFF and
     FDF. The source is Sgherzi, Parravicini and Santambrogio (2022). Its Algorithm 1 subtracts the components along v_1, v_3, ...
     from a vector that is overwritten before it is used, and those along v_2, v_4, ... from the next one: "alternate" is that.
+    Raises ``ValueError``: the space is of another block or has fewer panels, or ``reorthogonalize`` is none of the three.
     """
     check_reorthogonalization(reorthogonalize)
     if space.block != 1 or space.capacity < k:
@@ -162,44 +128,20 @@ def _cosines(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class PaperReport:
-    """What ``mode="paper"`` did, and what is wrong with it.
-
-    Attributes
-    ----------
-    k : int
-        Steps, and pairs.
-    precision : str
-        Types of vectors, products and sums; the small problem is solved in the third.
-    reorthogonalize : str
-        Against what new vectors were made orthogonal.
-    passes : int
-        Products with A, those for residuals among them.
-    basis_deviation, deviation, mean_angle_degrees : float
-        As :class:`PaperPairs` has them.
-    seconds : float
-        Of steps and residuals, packing aside.
-    certified : bool
-        Never.
-    """
+    """Report of ``mode="paper"``, and what is wrong with it."""
 
     k: int
-    precision: str
-    reorthogonalize: str
-    passes: int
-    basis_deviation: float
+    precision: str  #: Types of vectors, products and sums; the small problem is solved in the third
+    reorthogonalize: str  #: Against what new vectors were made orthogonal
+    passes: int  #: Products with A, those for residuals among them
+    basis_deviation: float  #: As :class:`PaperPairs` has them
     deviation: float
     mean_angle_degrees: float
-    seconds: float
+    seconds: float  #: Of steps and residuals, packing aside
     certified: bool = False
 
     def to_dict(self) -> dict[str, object]:
-        """The figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers and texts that JSON can hold; degrees and seconds.
-        """
+        """The figures as plain data."""
         return dict(vars(self))
 
     def __str__(self) -> str:
@@ -224,30 +166,9 @@ def paper_eigenpairs(
     *,
     trace: bool = False,
 ) -> Eigenpairs:
-    """What ``oc.eigsh(A, k, mode="paper")`` returns: pairs that are not certified.
+    """Pairs of ``oc.eigsh(A, k, mode="paper")``, which are not certified.
 
-    Parameters
-    ----------
-    problem : AbstractProblem
-        A.
-    k : int
-        Steps, and pairs, 1 to n.
-    precision : Precision
-        Types of vectors, products and sums.
-    reorthogonalize : {"full", "alternate", "none"}
-        As for :func:`paper_pairs`.
-    start : (n, 1) array or None
-        The first vector; random where there is none.
-    stack : ExitStack
-        Closes the space.
-    trace : bool
-        Whether every copy and computation on devices is recorded.
-
-    Returns
-    -------
-    Eigenpairs
-        Ascending, vectors of norm 1, residuals relative to the largest magnitude of a value; the report is a
-        :class:`PaperReport`.
+    Shapes: ``start`` (n, 1).
     """
     space = problem.space(1, k, precision, stack, trace=trace)
     began = time.perf_counter()

@@ -27,7 +27,7 @@ _MOST_LINKS = 2
 
 @dataclass(frozen=True)
 class EigshProblem:
-    """What a plan is made for: a matrix, its precision, and where it is computed."""
+    """Problem of a plan: a matrix, its precision, and where it is computed."""
 
     blocks: RowBlocks
     precision: Precision
@@ -71,24 +71,12 @@ class EigshProblem:
 
 @dataclass(frozen=True)
 class BlockChoice:
-    """A number of columns of a panel that was looked at.
+    """A number of columns of a panel that was looked at."""
 
-    Parameters
-    ----------
-    block : int
-        Columns of a panel.
-    space : SpacePlan
-        What the devices hold with it.
-    kept_panels : int
-        Panels that a restart keeps.
-    seconds : PassSeconds or None
-        Predicted seconds of a pass; None without rates.
-    """
-
-    block: int
-    space: SpacePlan
-    kept_panels: int
-    seconds: PassSeconds | None
+    block: int  #: Columns of a panel
+    space: SpacePlan  #: What the devices hold with it
+    kept_panels: int  #: Panels that a restart keeps
+    seconds: PassSeconds | None  #: Predicted seconds of a pass; None without rates
 
     @property
     def cost(self) -> float | None:
@@ -126,7 +114,7 @@ class EigshPlan:
 
     @property
     def space(self) -> SpacePlan:
-        """What each device holds.
+        """Panels that each device holds.
 
         Raises
         ------

@@ -43,7 +43,7 @@ def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None 
 
 
 def _choices(problem: EigshProblem, k: int, ncv: int | None, block: int | None) -> list[BlockChoice]:
-    """What memory holds, for each number of columns of a panel that may be chosen."""
+    """Panels that fit in memory, for each number of columns that may be chosen."""
     found = []
     for width in PANEL_COLUMNS if block is None else (block,):
         columns = k + EXTRA_COLUMNS if ncv is None else ncv
@@ -58,7 +58,7 @@ def _choices(problem: EigshProblem, k: int, ncv: int | None, block: int | None) 
 
 
 def _may_be_chosen(sizes: Sizes, k: int) -> bool:
-    """Whether the basis has enough panels beside the wanted columns; that of single vectors always has."""
+    """Tell whether the basis has enough panels beside the wanted columns; that of single vectors always has."""
     return sizes.block == 1 or sizes.columns - k >= CHOSEN_PANELS * sizes.block
 
 
@@ -95,7 +95,7 @@ def _fitted(problem: EigshProblem, k: int, sizes: Sizes) -> _Held | None:
 
 
 def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> BudgetError:
-    """What is said where the basis that was asked for finds no room, or none does: bytes, and the basis that would fit."""
+    """Error where the requested basis finds no room, or none does: bytes, and the basis that would fit."""
     least = Sizes(block, least_panels(k, block))
     wanted = least if ncv is None else Sizes(block, -(-ncv // block))
     try:

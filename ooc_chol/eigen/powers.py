@@ -21,7 +21,7 @@ class RangeError(ValueError):
 
 
 def is_ordinary(largest: float, precision: Precision) -> bool:
-    """Whether squares of numbers such as the largest fit, and those of what roundoff leaves of it; 0 has none."""
+    """Tell whether squares of numbers such as the largest fit, and those of what roundoff leaves of it; 0 has none."""
     least, most = _MAGNITUDES[precision]
     return not largest or least < largest < most
 
@@ -44,20 +44,6 @@ def check_magnitude(largest: float, precision: Precision) -> None:
 def power_of(product: Product, n: int) -> int | None:
     """The p for which ``2^p A`` has products of about 1, by those of a random vector; None of zeros, and of what is not finite.
 
-    Parameters
-    ----------
-    product : callable
-        Takes an (n, 1) float64 array and returns A times it.
-    n : int
-        Columns of A.
-
-    Returns
-    -------
-    int or None
-        The power.
-
-    Examples
-    --------
     >>> from ooc_chol.eigen.powers import power_of
     >>> -1075 < power_of(lambda x: 1e-320 * x, 7) - 1063 < 9, power_of(lambda x: 0.0 * x, 7)
     (True, None)
@@ -80,10 +66,7 @@ def scaled_product(product: Callable[[NDArray[np.float64]], NDArray[np.float64]]
 def unscaled(values: NDArray[np.float64], power: int) -> NDArray[np.float64]:
     """``2^-power`` times values.
 
-    Raises
-    ------
-    ValueError
-        They are too large for float64.
+    Raises ``ValueError``: they are too large for float64.
     """
     if not power:
         return values

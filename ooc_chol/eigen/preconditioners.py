@@ -24,27 +24,7 @@ _ORDINARY = 1e-15, 1e15
 class Preconditioner:
     """A symmetric positive definite matrix, an approximation of the inverse of A.
 
-    Parameters
-    ----------
-    given : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable
-        A diagonal, what multiplies, or a function that takes an (n, b) float64 array and returns the matrix times it.
-    n : int
-        Rows of A.
-
-    Raises
-    ------
-    PreconditionerError
-        It has another shape than A, is complex, or its diagonal is not positive and finite.
-    TypeError
-        It is none of these.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from ooc_chol.eigen.preconditioners import Preconditioner
-    >>> Preconditioner([0.5, 0.25], 2)(np.array([[2.0], [4.0]]))
-    array([[1.],
-           [1.]])
+    Shapes: ``given`` (n,) array_like, LinearOperator, (n, n). Raises ``PreconditionerError`` and ``TypeError``.
     """
 
     def __init__(self, given: Any, n: int) -> None:
@@ -55,20 +35,8 @@ class Preconditioner:
     def __call__(self, residuals: NDArray[np.float64]) -> NDArray[np.float64]:
         """The preconditioner times an (n, b) array.
 
-        Parameters
-        ----------
-        residuals : (n, b) array
-            Residuals, with a copy of which it may do what it likes.
-
-        Returns
-        -------
-        (n, b) array
-            The product.
-
-        Raises
-        ------
-        PreconditionerError
-            What it returns has another shape or holds NaN, or ``r.T @ P @ r`` is negative for a column.
+        Shapes: ``residuals`` (n, b). Returns (n, b): the product. Raises ``PreconditionerError``: what it returns has another
+        shape or holds NaN, or ``r.T @ P @ r`` is negative for a column.
         """
         found = plain_array("preconditioner @ x", self._product(residuals.copy()))
         if found.shape != residuals.shape:
@@ -89,7 +57,7 @@ class Preconditioner:
         return np.ascontiguousarray(found)
 
     def _product_of(self, m: Any) -> Callable[[NDArray[np.float64]], Any]:
-        """What multiplies an (n, b) array."""
+        """Function that multiplies an (n, b) array."""
         if isinstance(m, LinearOperator) or issparse(m):
             self._check(m.shape, m.dtype)
             check_entries("preconditioner", m)

@@ -21,24 +21,12 @@ _PANEL_READS = 8.0
 
 @dataclass(frozen=True)
 class PassSeconds:
-    """Predicted seconds of one product with a panel and of what follows it, on the slowest device.
+    """Predicted seconds of one product with a panel and of what follows it, on the slowest device."""
 
-    Parameters
-    ----------
-    link : float or None
-        Seconds of the link for blocks that are not kept; None from a file, whose rate is not known.
-    product : float
-        Seconds in which blocks are multiplied.
-    orthogonalization : float
-        Seconds of projecting a panel, of making it orthonormal, and of its part of a restart.
-    overlap : float
-        Seconds that the link works for the next product while vectors are orthogonalized.
-    """
-
-    link: float | None
-    product: float
-    orthogonalization: float
-    overlap: float
+    link: float | None  #: Seconds of the link for blocks that are not kept; None from a file, whose rate is not known
+    product: float  #: Seconds in which blocks are multiplied
+    orthogonalization: float  #: Seconds of projecting a panel, of making it orthonormal, and of its part of a restart
+    overlap: float  #: Seconds that the link works for the next product while vectors are orthogonalized
 
     @property
     def total(self) -> float | None:
@@ -49,20 +37,7 @@ class PassSeconds:
 
 
 def pass_seconds(space: SpacePlan, kept_panels: int) -> PassSeconds | None:
-    """Predicted seconds of a pass by measured rates.
-
-    Parameters
-    ----------
-    space : SpacePlan
-        Where vectors and blocks are.
-    kept_panels : int
-        Panels that a restart keeps.
-
-    Returns
-    -------
-    PassSeconds or None
-        None where no rates of the device are known.
-    """
+    """Predicted seconds of a pass by measured rates; None where no rates of the device are known."""
     products, block = space.products, space.block
     if (rates := products.rates) is None:
         return None
@@ -94,20 +69,7 @@ def _orthogonalization_seconds(space: SpacePlan, kept: int, rates: PassRates) ->
 
 
 def wanted_ring(space: SpacePlan, kept_panels: int) -> int:
-    """Slots of the ring with which the link need not wait while a panel is orthogonalized; three without rates, at most all.
-
-    Parameters
-    ----------
-    space : SpacePlan
-        Planned with a ring of three slots.
-    kept_panels : int
-        Panels that a restart keeps.
-
-    Returns
-    -------
-    int
-        At least three; one slot is being multiplied while the others are filled.
-    """
+    """Slots of the ring with which the link need not wait while a panel is orthogonalized; three without rates, at most all."""
     seconds, rates = pass_seconds(space, kept_panels), space.products.rates
     ringed = [share for share in space.products.shares if share.ring_slots]
     if seconds is None or rates is None or seconds.link is None or not ringed:

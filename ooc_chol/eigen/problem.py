@@ -86,7 +86,7 @@ class AbstractProblem(ABC):
 
     @abstractmethod
     def key(self) -> dict[str, Any]:
-        """What the matrix is known again by, in an arithmetic key."""
+        """Key of the matrix, in an arithmetic key."""
 
     @abstractmethod
     def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
@@ -189,7 +189,7 @@ class PackedProblem(AbstractProblem):
         return [("A", self._operator.matrix.path)]
 
     def posed(self, precision: Precision) -> EigshProblem:
-        """What a plan is made for."""
+        """Problem of a plan."""
         matrix, diagonals = self._operator.matrix, diagonals_of(self._operator)
         return EigshProblem(matrix.blocks, precision, self._names, self._memory_budget, matrix.tier.name, diagonals)
 
@@ -238,30 +238,7 @@ class PackedProblem(AbstractProblem):
 def problem_of(A: Any, devices: Devices, memory_budget: int | str | None, store: Store, stack: ExitStack) -> AbstractProblem:
     """The problem that A poses.
 
-    Parameters
-    ----------
-    A : BlockCSR, Operator, source of one, LinearOperator, or array
-        Square, real. Of a source of sparse matrices packed blocks are made, which ``stack`` closes.
-    devices, memory_budget, store
-        As :func:`ooc_chol.eigsh` takes them.
-    stack : ExitStack
-        Closes what is opened.
-
-    Returns
-    -------
-    AbstractProblem
-        The problem.
-
-    Raises
-    ------
-    TypeError
-        A is no matrix, or devices other than the host were named for one that multiplies by itself.
-    UnsupportedTypeError
-        It is complex.
-    ValueError
-        It is not square, or empty.
-    NonFiniteError
-        It holds NaN or infinities.
+    Raises ``TypeError``, ``UnsupportedTypeError``, ``ValueError`` and ``NonFiniteError``.
     """
     if isinstance(A, LinearOperator):
         _refuse_devices(devices, "a LinearOperator")
@@ -281,12 +258,12 @@ def problem_of(A: Any, devices: Devices, memory_budget: int | str | None, store:
 
 
 def _is_dense(a: Any) -> bool:
-    """Whether it is an array of another library, in memory of the host."""
+    """Tell whether it is an array of another library, in memory of the host."""
     return hasattr(a, "__array__") and not hasattr(a, "tocsr") and getattr(a, "ndim", 0) == 2 and device_of(a) is None
 
 
 def _refuse_devices(devices: Devices, what: str) -> None:
-    """What is no sparse matrix is multiplied on the host."""
+    """Refuse GPUs for an operator that is no sparse matrix: it multiplies on the host."""
     if devices is not None and not device_kind(resolve_devices(devices)[0]).is_in_host_memory:
         raise TypeError(
             f"devices is {devices!r:.80}, but {what} multiplies on the host: leave devices out, or give a sparse matrix"

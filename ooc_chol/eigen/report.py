@@ -1,4 +1,4 @@
-"""What an eigensolver did: passes, bytes over each link, planned and executed, seconds, and certificates."""
+"""Report of an eigensolver: passes, bytes over each link, planned and executed, seconds, and certificates."""
 
 from __future__ import annotations
 
@@ -24,51 +24,27 @@ _MOST_LINKS = 2
 
 @dataclass(frozen=True)
 class EigshMoves:
-    """What crossed links, counted from the copies that were issued by this call.
+    """Bytes over links, counted from the copies that were issued by this call."""
 
-    Parameters
-    ----------
-    products : int
-        Scans of all blocks: products with a panel, and those of certificates, which take two where float64 finds less room.
-    planned, executed : mapping of str to int
-        Bytes of blocks over each link, as the plan has them for so many scans, and as they were.
-    exchanged_bytes : int
-        Bytes that the devices copied from each other.
-    brought_bytes, returned_bytes : int
-        Bytes of vectors and coefficients to the devices, and back.
-    """
-
+    #: Scans of all blocks: products with a panel, and those of certificates, which take two where float64 finds less room
     products: int = 0
+    #: Bytes of blocks over each link, as the plan has them for so many scans, and as they were
     planned: Mapping[str, int] = field(default_factory=dict)
     executed: Mapping[str, int] = field(default_factory=dict)
-    exchanged_bytes: int = 0
-    brought_bytes: int = 0
+    exchanged_bytes: int = 0  #: Bytes that the devices copied from each other
+    brought_bytes: int = 0  #: Bytes of vectors and coefficients to the devices, and back
     returned_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class EigshSeconds:
-    """Where the seconds of a call went.
+    """Where the seconds of a call went."""
 
-    Parameters
-    ----------
-    total : float
-        From the first product to the last certificate.
-    passes : float
-        Products with A, by the devices' own clocks.
-    orthogonalization : float
-        Sums over rows, updates and rotations of the basis, by the first device's clock.
-    waited : float
-        The host waited for the devices.
-    checkpoints : float
-        Checkpoints were written or read.
-    """
-
-    total: float = 0.0
-    passes: float = 0.0
-    orthogonalization: float = 0.0
-    waited: float = 0.0
-    checkpoints: float = 0.0
+    total: float = 0.0  #: From the first product to the last certificate
+    passes: float = 0.0  #: Products with A, by the devices' own clocks
+    orthogonalization: float = 0.0  #: Sums over rows, updates and rotations of the basis, by the first device's clock
+    waited: float = 0.0  #: The host waited for the devices
+    checkpoints: float = 0.0  #: Checkpoints were written or read
 
     @property
     def host(self) -> float:
@@ -78,7 +54,7 @@ class EigshSeconds:
 
 @dataclass(frozen=True)
 class EigshReport:
-    """What :func:`ooc_chol.eigsh` did.
+    """Report of :func:`ooc_chol.eigsh`.
 
     Parameters
     ----------

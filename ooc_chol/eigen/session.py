@@ -1,4 +1,4 @@
-"""What accompanies a run: its checkpoint, what is shown of its progress, and the report in the end."""
+"""Companions of a run: its checkpoint, its progress, and the report in the end."""
 
 from __future__ import annotations
 
@@ -24,21 +24,7 @@ from ooc_chol.precision.triples import Precision
 
 @final
 class Session:
-    """Watches a run of block Lanczos, from before its first product on.
-
-    Parameters
-    ----------
-    wanted : Wanted
-        What is looked for.
-    precision : Precision
-        Types of vectors and arithmetic.
-    plan : EigshPlan, optional
-        The plan, where there is one.
-    checkpoint : Checkpoint, optional
-        Where each restart is kept.
-    show : callable, optional
-        Is told of passes, of the worst residual as a note, and of seconds.
-    """
+    """Watches a run of block Lanczos, from before its first product on."""
 
     def __init__(
         self,
@@ -96,28 +82,7 @@ class Session:
         ncv: int | None = None,
         sigma: float | None = None,
     ) -> EigshReport:
-        """What was done.
-
-        Parameters
-        ----------
-        found : Found
-            How the run ended.
-        space : AbstractSpace or None
-            Where it worked; None where LAPACK solved the whole problem.
-        n : int
-            Rows of A.
-        method : str, optional
-            What it was; by default Lanczos where there is a space, and LAPACK elsewhere.
-        block, ncv : int, optional
-            Columns of a panel and of the basis; by default those of Lanczos in the space.
-        sigma : float, optional
-            The shift whose inverse was taken.
-
-        Returns
-        -------
-        EigshReport
-            The report; its pairs ascend.
-        """
+        """Report of the run."""
         order = np.argsort(found.values, kind="stable")
         residuals = found.residuals / found.scale if found.scale else found.residuals
         on_devices = space if isinstance(space, DeviceSpace) else None
@@ -155,7 +120,7 @@ class Session:
 
 
 def _moves(space: DeviceSpace, first_scan: int) -> EigshMoves:
-    """What crossed links in this call, and what the plan has for so many scans."""
+    """Bytes over links in this call, and those that the plan has for so many scans."""
     scans, products = space.passes - first_scan, space.plan.products
     planned = {f"{products.tier}->{share.device}": share.copied_bytes(scans) for share in products.shares}
     return EigshMoves(scans, planned, space.copied_bytes, space.exchanged_bytes, space.brought_bytes, space.returned_bytes)

@@ -61,7 +61,7 @@ Solve = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 class Inverse(NamedTuple):
-    """What solves with A - sigma I."""
+    """Solver with A - sigma I."""
 
     solve: Solve
     words: str  #: Whose it is: ``"SuperLU"`` or ``"OPinv"``
@@ -82,42 +82,9 @@ def inverse_of(
     which: Which = "LM",
     power: int = 0,
 ) -> Inverse:
-    """What solves with ``A - sigma I``, tried out.
+    """Solver with ``A - sigma I``, tried out.
 
-    Parameters
-    ----------
-    product : callable
-        Takes an (n, b) float64 array, b up to 8, and returns A times it.
-    n : int
-        Rows of A.
-    sigma : float
-        The shift.
-    matrix : (n, n) csc_array or None
-        A, where it is at hand, to be factored.
-    OPinv : LinearOperator or callable, optional
-        Solves with ``A - sigma I`` in place of a factor.
-    memory_budget : int, optional
-        Most bytes of the factor; by default what the host has free.
-    which : {"LM", "LA", "SA"}
-        Where sigma is an eigenvalue, another is taken below it, with ``"SA"`` above it, as near as an inverse is to be had.
-    power : int
-        A and sigma are those that OPinv is of times this power of two.
-
-    Returns
-    -------
-    Inverse
-        What solves.
-
-    Raises
-    ------
-    BudgetError
-        The factor takes more than the budget; told before it is made.
-    SingularMatrixError
-        Neither sigma nor any number near it has an inverse that can be worked with.
-    ValueError
-        OPinv does not solve with ``A - sigma I``, there is neither a matrix nor OPinv, or sigma is far beyond all of A.
-    RangeError
-        Squares of A's numbers underflow or overflow.
+    Shapes: ``matrix`` (n, n). Raises ``BudgetError``, ``SingularMatrixError``, ``ValueError`` and ``RangeError``.
     """
     scale = _largest(product, n)
     check_magnitude(scale, Precision.DDD)
@@ -201,23 +168,8 @@ def _inertia(factor: Any) -> int | None:
 def beside_enough(inverse: Inverse, matrix: csc_array, sigma: float, wanted: Wanted) -> tuple[Inverse, int]:
     """An inverse that has as many eigenvalues of A on the wanted side as are wanted, if there are, and how many that are.
 
-    Parameters
-    ----------
-    inverse : Inverse
-        From :func:`inverse_of`, of this ``which``.
-    matrix : (n, n) csc_array
-        A.
-    sigma : float
-        The caller's. Eigenvalues that are sigma to roundoff are on either side: for them it is moved.
-    wanted : Wanted
-        What is looked for.
-
-    Returns
-    -------
-    Inverse
-        The same, or one of a sigma beside it.
-    int
-        Eigenvalues on the wanted side; k where the factor does not tell.
+    It is the one given, or one of a sigma beside it: eigenvalues that are sigma to roundoff are on either side. The count is k
+    where the factor does not tell.
     """
     n, which = matrix.shape[0], wanted.which
     if inverse.below is None:
@@ -364,28 +316,10 @@ class _How(NamedTuple):
 class ShiftInvert:
     """Eigenpairs of A from those of ``(A - sigma I)^-1``.
 
-    Parameters
-    ----------
-    product : callable
-        As :func:`inverse_of` takes it.
-    n : int
-        Rows of A.
-    sigma : float
-        The shift.
-    inverse : Inverse
-        What solves.
-    wanted : Wanted
-        Of the inverse, as SciPy has it: ``"LM"`` are eigenvalues of A nearest sigma, ``"LA"`` those nearest above it first and
-        ``"SA"`` those nearest below it first; ``tol`` is that of residuals in A.
-
-    Notes
-    -----
     Vectors of the inverse are multiplied with it once more, which makes the residuals in A of those far from sigma smaller, and
     values are those of Rayleigh and Ritz in A, of the space that they span. Residuals follow from products with A of the vectors
     that are returned.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> from scipy.sparse import diags_array
     >>> from ooc_chol.eigen.shift_invert import ShiftInvert, inverse_of
@@ -410,32 +344,9 @@ class ShiftInvert:
         start: NDArray[np.float64] | None = None,
         at_restart: AtRestart | None = None,
     ) -> tuple[Found, NDArray[np.float64]]:
-        """Run Lanczos on the inverse.
+        """Run Lanczos on the inverse; returns values and residuals in A, the most wanted first, and vectors (n, k).
 
-        Parameters
-        ----------
-        block, panels : int
-            Columns of a panel, and panels of the basis.
-        max_passes : int
-            Most solutions with a panel.
-        check : bool
-            Whether a check sweep follows.
-        start : (n, block) array, optional
-            Starting panel.
-        at_restart : callable, optional
-            As :class:`~ooc_chol.eigen.lanczos.Lanczos` takes it.
-
-        Returns
-        -------
-        Found
-            Values and residuals in A, the most wanted first; its counts are of panels that were solved for.
-        (n, k) array
-            Vectors.
-
-        Raises
-        ------
-        ValueError
-            The inverse is not symmetric.
+        Counts of the result are of panels that were solved for. Raises ``ValueError`` if the inverse is not symmetric.
         """
         how, more = _How(block, panels, max_passes, check, at_restart), 0
         while True:
@@ -453,7 +364,7 @@ class ShiftInvert:
 
     @property
     def _coarse_roundoff(self) -> float:
-        """What roundoff changes eigenvalues of A by."""
+        """Bound on the change of eigenvalues of A by roundoff."""
         return 8 * _ROUNDOFF * (self._inverse.scale + abs(self._sigma))
 
     def _near(self, how: _How, k: int, start: NDArray[np.float64] | None) -> tuple[Found, NDArray[np.float64]]:

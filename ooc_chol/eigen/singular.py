@@ -1,4 +1,4 @@
-"""What ``oc.svds`` gives back: singular triplets with the residuals of both sides, and a report."""
+"""Result of ``oc.svds``: singular triplets with the residuals of both sides, and a report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ooc_chol.tracing.trace import Trace
 
 @dataclass(frozen=True)
 class SvdsReport:
-    """What a call of :func:`svds` did.
+    """Report of a call of :func:`svds`.
 
     Parameters
     ----------

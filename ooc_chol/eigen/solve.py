@@ -83,7 +83,7 @@ class EigshCall:
 
 
 def eigenpairs(call: EigshCall) -> Eigenpairs:
-    """What :func:`ooc_chol.eigsh` returns for such a call."""
+    """Eigenpairs that :func:`ooc_chol.eigsh` returns for such a call."""
     _refuse_what_is_not_there(call.method, call.mode, call.M)
     solver = method_of(
         call.method,

@@ -60,21 +60,7 @@ class Recurrence(NamedTuple):
 
 @final
 class SpaceDevice:
-    """The memory of one device, and work on it; whoever calls has made the device current.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        Open, with kernels of a space.
-    plan : SpacePlan
-        How the space lies on its devices.
-    share : DeviceShare
-        What this one has of it.
-    operator : Operator
-        The matrix.
-    run : Pass
-        Is told what is done.
-    """
+    """The memory of one device, and work on it; whoever calls has made the device current."""
 
     def __init__(
         self, device: AbstractDevice[SpaceKernels], plan: SpacePlan, share: DeviceShare, operator: Operator, run: Pass
@@ -157,7 +143,7 @@ class SpaceDevice:
         return self.view(("own sums", section, dtype), lambda: self.own(self.section(section, dtype, width)))
 
     def own(self, sums: Tile) -> Tile:
-        """Of sums of all chunks those of its own."""
+        """Part of the sums of all chunks that belongs to its own chunks."""
         return sums[self.chunks.start : self.chunks.stop]
 
     def pull_sums(

@@ -16,7 +16,7 @@ CERTIFYING = Precision.DDD
 
 
 class KernelNeeds(NamedTuple):
-    """What kernels of a space are made for."""
+    """Sizes and types for which kernels of a space are made."""
 
     precision: Precision
     block: int  #: Columns of a panel
@@ -46,15 +46,7 @@ class KernelNeeds(NamedTuple):
 
 @final
 class SpaceKernels(AbstractDeviceKernels):
-    """All kernels of one device; they share its workspace, each with a part of its own.
-
-    Parameters
-    ----------
-    name : str
-        The device's name.
-    needs : KernelNeeds
-        What they are for.
-    """
+    """All kernels of one device; they share its workspace, each with a part of its own."""
 
     def __init__(self, name: str, needs: KernelNeeds) -> None:
         sets, threads = needs.product_sets, needs.threads

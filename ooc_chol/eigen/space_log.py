@@ -43,15 +43,7 @@ class SpaceSeconds:
 
 @final
 class CoefficientLog:
-    """Where in the log of a device which coefficients are; their numbers stay there until they are read.
-
-    Parameters
-    ----------
-    block : int
-        Columns of coefficients.
-    entries : int
-        Numbers for which there is room.
-    """
+    """Where in the log of a device which coefficients are; their numbers stay there until they are read."""
 
     def __init__(self, block: int, entries: int) -> None:
         self._block, self._entries = block, entries
@@ -59,7 +51,7 @@ class CoefficientLog:
         self._kept: dict[str, Kept | KeptFactors] = {}
 
     def has_room(self, columns: int) -> bool:
-        """Whether so many rows of coefficients find room."""
+        """Tell whether so many rows of coefficients find room."""
         return self.end + columns * self._block <= self._entries
 
     def keep(self, name: str, columns: int) -> Kept:

@@ -69,18 +69,10 @@ class SpaceSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class SpacePlan:
-    """How a space lies on devices.
+    """How a space lies on devices."""
 
-    Parameters
-    ----------
-    products : MultiplyPlan
-        Blocks, and memory of each device; products of one panel.
-    sizes : SpaceSizes
-        Of what is kept beside them.
-    """
-
-    products: MultiplyPlan
-    sizes: SpaceSizes
+    products: MultiplyPlan  #: Blocks, and memory of each device; products of one panel
+    sizes: SpaceSizes  #: Of what is kept beside them
 
     @property
     def precision(self) -> Precision:
@@ -99,7 +91,7 @@ class SpacePlan:
 
     @property
     def needs(self) -> KernelNeeds:
-        """What kernels of its devices are made for."""
+        """Sizes and types for which kernels of its devices are made."""
         return KernelNeeds(self.precision, self.block, self.products.blocks.most_segments, self.products.threads)
 
     @property
@@ -108,14 +100,7 @@ class SpacePlan:
         return self.products.peak_bytes
 
     def memory(self) -> dict[str, dict[str, int]]:
-        """Bytes of each part of each device.
-
-        Returns
-        -------
-        dict of str to dict of str to int
-            By devices, then by parts: replica of a panel, W, diagonals, ring, basis, sums (partial ones and coefficients),
-            workspace and kept blocks.
-        """
+        """Bytes of each part of each device."""
         found = {}
         for share in self.products.shares:
             basis, *sums = share.others
@@ -156,38 +141,7 @@ def plan_space(
 ) -> SpacePlan:
     """Divide the budget of each device among a replica of a panel, W, the ring, the basis, and kept blocks, in this order.
 
-    Parameters
-    ----------
-    blocks : RowBlocks
-        Blocks of a square matrix.
-    precision : Precision
-        Types of vectors and arithmetic.
-    block : int
-        Columns of a panel: 1, 2, 4 or 8.
-    capacity : int
-        Panels of the basis, at least 1.
-    devices : sequence of str
-        Names of the devices, all of one kind.
-    memory_budget : int or str, optional
-        Most bytes on each; by default what is free.
-    tier : str
-        Where the blocks are, ``"memory"`` or ``"file"``.
-    diagonals : Diagonals
-        Which factors of an operator are vectors.
-    ring_slots : int
-        Blocks in transit, at least 3: more of them let the link work longer while vectors are orthogonalized.
-
-    Returns
-    -------
-    SpacePlan
-        The plan.
-
-    Raises
-    ------
-    BudgetError
-        The budget does not hold the ring beside vectors and basis; it says how many bytes would do.
-    ValueError
-        The matrix is not square.
+    Raises ``BudgetError`` and ``ValueError``.
     """
     if blocks.shape[0] != blocks.shape[1]:
         raise ValueError(

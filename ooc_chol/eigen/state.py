@@ -1,4 +1,4 @@
-"""What a run is just after a restart: all that it needs to go on to the same bits, besides the vectors."""
+"""State of a run just after a restart: all that it needs to go on to the same bits, besides the vectors."""
 
 from __future__ import annotations
 
@@ -19,49 +19,23 @@ _MOST_COUNT = 1 << 48
 
 @dataclass(frozen=True)
 class CheckRound:
-    """One check sweep.
+    """One check sweep."""
 
-    Parameters
-    ----------
-    passes : int
-        Products with A that it took.
-    vectors : int
-        Random vectors that it began with.
-    missed : int
-        Eigenpairs that it found to be missing; the run went on where there were any.
-    """
-
-    passes: int
-    vectors: int
-    missed: int
+    passes: int  #: Products with A that it took
+    vectors: int  #: Random vectors that it began with
+    missed: int  #: Eigenpairs that it found to be missing; the run went on where there were any
 
 
 @dataclass
 class LanczosCounts:
-    """What a run did, counted in products with A, each with one panel.
+    """Counts of a run, in products with A, each with one panel."""
 
-    Parameters
-    ----------
-    passes : int
-        Products that built the basis, without those below.
-    restarts : int
-        How often the basis was made small again.
-    certificate_passes : int
-        Products for residuals in float64.
-    checks : list of CheckRound
-        Check sweeps.
-    asymmetry : float
-        Asymmetry of the projected matrix at the first restart, relative to its largest entry.
-    degree : int
-        Degree of the Chebyshev filter that was taken; 1 where none was.
-    """
-
-    passes: int = 0
-    restarts: int = 0
-    certificate_passes: int = 0
+    passes: int = 0  #: Products that built the basis, without those below
+    restarts: int = 0  #: How often the basis was made small again
+    certificate_passes: int = 0  #: Products for residuals in float64
     checks: list[CheckRound] = field(default_factory=list)
-    asymmetry: float = 0.0
-    degree: int = 1
+    asymmetry: float = 0.0  #: Asymmetry of the projected matrix at the first restart, relative to its largest entry
+    degree: int = 1  #: Degree of the Chebyshev filter that was taken; 1 where none was
 
     def add(self, other: LanczosCounts) -> None:
         """Count what another run of the same call did, too."""
@@ -81,43 +55,21 @@ class LanczosCounts:
 
 @dataclass(frozen=True)
 class LanczosState:
-    """A run just after a restart; its vectors are the first panels of the space.
+    """A run just after a restart; its vectors are the first panels of the space."""
 
-    Parameters
-    ----------
-    basis : KrylovState
-        Ritz values that were kept, and what couples them with the frontier.
-    frontier : tuple of int
-        Panels of the frontier, in their order.
-    estimates : (k,) array
-        Estimated residuals of the wanted pairs.
-    scale : float
-        Largest magnitude of a Ritz value until now.
-    least : float
-        Smallest residual that was computed until now, or infinity; with ``stuck`` it tells whether restarts still help.
-    stuck : int
-        How often it has not become smaller.
-    space_passes : int
-        Products that the space has counted, from which its seeds follow.
-    counts : LanczosCounts
-        What was done.
-    filter, next_filter : ChebyshevFilter or None
-        The polynomial of whose products the basis is, and one with which the next cycle begins.
-    pace : tuple of (int, float)
-        Products, and the least estimate of a wanted residual until then, now and then.
-    """
-
-    basis: KrylovState
-    frontier: tuple[int, ...]
-    estimates: NDArray[np.float64]
-    scale: float
+    basis: KrylovState  #: Ritz values that were kept, and what couples them with the frontier
+    frontier: tuple[int, ...]  #: Panels of the frontier, in their order
+    estimates: NDArray[np.float64]  #: (k,) estimated residuals of the wanted pairs
+    scale: float  #: Largest magnitude of a Ritz value until now
+    #: Smallest residual that was computed until now, or infinity; with ``stuck`` it tells whether restarts still help
     least: float
-    stuck: int
-    space_passes: int
+    stuck: int  #: How often it has not become smaller
+    space_passes: int  #: Products that the space has counted, from which its seeds follow
     counts: LanczosCounts
+    #: The polynomial of whose products the basis is, and one with which the next cycle begins
     filter: ChebyshevFilter | None = None
     next_filter: ChebyshevFilter | None = None
-    pace: tuple[tuple[int, float], ...] = ()
+    pace: tuple[tuple[int, float], ...] = ()  #: Products, and the least estimate of a wanted residual until then, now and then
 
     def panels(self, block: int) -> int:
         """Panels of vectors that belong to it."""

@@ -42,7 +42,7 @@ FLOOR = {Precision.FFF: 5e-7, Precision.FDF: 6e-8, Precision.DDD: 1e-14}
 
 
 class _Asked(NamedTuple):
-    """What a call asks for."""
+    """Request of a call."""
 
     k: int
     precision: Precision
@@ -51,7 +51,7 @@ class _Asked(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What came of it."""
+    """Outcome of a call."""
 
     triplets: Triplets
     passes: int = 0

@@ -31,22 +31,8 @@ class Triplets(NamedTuple):
 def triplets_of(b: AbstractTwoSided, vectors: NDArray[np.float64]) -> Triplets:
     """The best triplets whose right vectors are in the span of some vectors, by the SVD of ``B V``.
 
-    Parameters
-    ----------
-    b : AbstractTwoSided
-        The matrix; its exact products are used.
-    vectors : (n, k) array
-        Of full rank; their span counts, made orthonormal in float64.
-
-    Returns
-    -------
-    Triplets
-        k of them. U and V are orthonormal to roundoff.
-
-    Notes
-    -----
-    What squares of singular values lose of small ones within the span is had back: errors here are of the roundoff of the largest
-    value, not of its square. Two products with the matrix in float64, one of them with the transpose.
+    Shapes: ``vectors`` (n, k). What squares of singular values lose of small ones within the span is had back: errors here are of
+    the roundoff of the largest value, not of its square. Two products with the matrix in float64, one of them with the transpose.
     """
     q = np.linalg.qr(vectors).Q
     y = b.times(q, exact=True)

@@ -80,15 +80,6 @@ class PackedTwoSided(AbstractTwoSided):
 
     Multipliers of the precision that is asked for, and of DDD for exact products, are opened when they are first needed, and
     those of the other precision closed before: they would share the memory.
-
-    Parameters
-    ----------
-    b, bt : BlockCSR
-        The matrix and its transpose, which stay open.
-    precision : Precision
-        Of products that are not exact.
-    where : Where
-        Columns, devices and budget.
     """
 
     def __init__(self, b: BlockCSR, bt: BlockCSR, precision: Precision, where: Where) -> None:
@@ -148,7 +139,7 @@ class PackedTwoSided(AbstractTwoSided):
         return found
 
     def trace(self) -> Trace | None:
-        """What multipliers that are closed have recorded; None where that was not asked for."""
+        """Trace of all multipliers, closed ones too; None where that was not requested."""
         if not self._where.trace:
             return None
         metadata: dict[str, str | int | float] = {
@@ -174,13 +165,7 @@ class PackedTwoSided(AbstractTwoSided):
 
 @final
 class OperatorTwoSided(AbstractTwoSided):
-    """A ``LinearOperator`` with products of both sides, or the adjoint of one.
-
-    Parameters
-    ----------
-    operator : LinearOperator
-        Real, with ``rmatmat`` or ``rmatvec``, of whatever shape.
-    """
+    """A ``LinearOperator`` with products of both sides, or the adjoint of one."""
 
     def __init__(self, operator: LinearOperator) -> None:
         rows, columns = operator.shape

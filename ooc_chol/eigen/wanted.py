@@ -15,21 +15,11 @@ WHICH: tuple[str, ...] = get_args(Which)
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is looked for.
-
-    Parameters
-    ----------
-    k : int
-        Eigenpairs.
-    which : {"LM", "LA", "SA"}
-        From which end.
-    tol : float
-        Largest residual ``||A v - value v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen.
-    """
+    """Eigenvalues requested."""
 
     k: int
     which: Which
-    tol: float
+    tol: float  #: Largest residual ``||A v - value v|| / ||v||``, relative to the largest magnitude of an eigenvalue that is seen
 
 
 def keys(values: NDArray[np.float64], which: Which) -> NDArray[np.float64]:

@@ -34,28 +34,7 @@ def whole_pairs(
 ) -> WholePairs:
     """Make an array of A by products with the identity, and take LAPACK's eigenpairs of it.
 
-    Parameters
-    ----------
-    product : callable
-        Takes an (n, b) array of float64, b up to 8, and returns A times it.
-    n : int
-        Rows of A.
-    wanted : Wanted
-        What is looked for.
-    precision : Precision
-        Vectors are rounded to its type of storage before their residuals are computed; all else is float64.
-
-    Returns
-    -------
-    WholePairs
-        The wanted pairs.
-
-    Raises
-    ------
-    BudgetError
-        There is no memory for three n x n arrays.
-    ValueError
-        A is not symmetric, or a product holds NaN.
+    Raises ``BudgetError`` and ``ValueError``.
     """
     check_room(3 * 8 * n * n, f"all eigenpairs of a {n} x {n} matrix", "ask for fewer eigenpairs (k), or a smaller ncv")
     a, count = np.empty((n, n)), 0

@@ -31,7 +31,7 @@ _BLOCK_BYTES, _HASHED_ENTRIES = 16 << 20, 1 << 22
 
 
 class Resumed(NamedTuple):
-    """What a checkpoint holds."""
+    """Content of a checkpoint."""
 
     history: list[LambdaRow]
     tensor: NDArray[Any]  #: (N, m, n): slices of which something is missing, zeros elsewhere
@@ -86,7 +86,7 @@ class Checkpoint(CheckpointFile):
         self._incomplete = incomplete
 
     def read(self, space: AbstractTensorSpace, schedule: Schedule) -> Resumed | None:
-        """What the file holds; None where there is none."""
+        """Read the file; None where there is none."""
         with self.opened(lambda file: self._saved(file, space, schedule)) as found:
             if found is None:
                 return None
@@ -122,7 +122,7 @@ class Checkpoint(CheckpointFile):
                 writer.put(room)
 
     def _blocks(self, space: AbstractTensorSpace) -> Iterator[NDArray[Any]]:
-        """What the file holds, block by block."""
+        """Content of the file, block by block."""
         for part in _parts(self._incomplete, space.shape.width * space.precision.storage.itemsize):
             first = int(part[0])
             yield space.take(range(first, int(part[-1]) + 1))[part - first]

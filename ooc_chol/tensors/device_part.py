@@ -34,21 +34,7 @@ class PanelTiles(NamedTuple):
 
 @final
 class TensorPart:
-    """The memory of one device, and work on it; whoever calls has made the device current.
-
-    Parameters
-    ----------
-    device : AbstractDevice
-        Open, with kernels for tensors.
-    plan : TensorPlan
-        What all devices do.
-    share : TensorShare
-        What this one does.
-    host : HostParts
-        What no device keeps.
-    run : Pass
-        Is told what is done.
-    """
+    """The memory of one device, and work on it; whoever calls has made the device current."""
 
     def __init__(self, device: TensorDevice, plan: TensorPlan, share: TensorShare, host: HostParts, run: Pass) -> None:
         self.device, self.share, self._plan, self._problem, self._host = device, share, plan, plan.problem, host
@@ -162,7 +148,7 @@ class TensorPart:
     # panels of columns
 
     def over_panels(self, parts: Sequence[TensorPart], momentum: float) -> Iterator[None]:
-        """Of each panel the transform back, what is missing filled in, and the transform; yields behind each."""
+        """Transform each panel back, fill in its missing entries, and transform it; yields behind each."""
         kernels, basis = self.device.kernels, self._arrays["basis"]
         for panel, tiles, slot in self._panels(lambda panel, slot: self._bring_panel(panel, slot, parts)):
             estimate = self._arrays["estimate"][: tiles.x.size].reshape(tiles.x.shape)

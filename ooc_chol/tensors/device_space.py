@@ -33,35 +33,13 @@ from ooc_chol.tracing.trace import Trace
 class DeviceTensorSpace(AbstractTensorSpace):
     """A tensor on devices, all of one kind.
 
-    Parameters
-    ----------
-    plan : TensorPlan
-        What each keeps, and what passes.
-    basis : (N, r) array
-        U, the eigenvectors of the graph.
-    folder : str or PathLike, optional
-        Where a plan of tier ``"file"`` keeps what devices do not: in files without names, which end with the process.
-    trace : bool
-        Whether every copy and every kernel is recorded for :attr:`trace`.
-
-    Raises
-    ------
-    BudgetError
-        A device, or the host, has less memory free than the plan takes.
-    TierError
-        The folder's disk does not take the files.
-    ValueError
-        The basis has another shape than the plan, or a folder is missing or too much.
-
-    Notes
-    -----
-    A step is a scan of groups of slices, each device its own, and a scan of panels of columns. Between the two a device copies
-    from the others what it needs of the slices that they keep, panel by panel while kernels run; nothing is gathered on one of
-    them. Panels are always transformed in slots of one layout, and thresholds called for one group at a time: so the bits depend
-    on no budget and no number of devices. What was observed is in X itself, and is not kept a second time.
-
-    Of several devices each has a thread that enqueues its thresholds, since a kernel may wait for its device; one thread
-    enqueues all else. A call that fails or is interrupted closes the space.
+    Shapes: ``basis`` (N, r). A step is a scan of groups of slices, each device its own, and a scan of panels of columns. Between
+    the two a device copies from the others what it needs of the slices that they keep, panel by panel while kernels run; nothing
+    is gathered on one of them. Panels are always transformed in slots of one layout, and thresholds called for one group at a
+    time: so the bits depend on no budget and no number of devices. What was observed is in X itself, and is not kept a second
+    time. Of several devices each has a thread that enqueues its thresholds, since a kernel may wait for its device; one thread
+    enqueues all else. A call that fails or is interrupted closes the space. Raises ``BudgetError``, ``TierError`` and
+    ``ValueError``.
     """
 
     def __init__(self, plan: TensorPlan, basis: NDArray[Any], *, folder: AnyPath | None = None, trace: bool = False) -> None:
@@ -137,7 +115,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
         self._largest = largest
 
     def _checked(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None) -> Given:
-        """What a caller gave, as unfoldings; refused unless it fits the plan."""
+        """Input of the caller, as unfoldings; refused unless it fits the plan."""
         n, whole = self.shape.vertices, (self.shape.vertices, self.shape.rows, self.shape.columns)
         for name, each in {"observed": observed, "start": start}.items():
             if each is not None and (each.shape != whole or each.dtype != self.precision.storage or not each.flags.c_contiguous):
@@ -228,7 +206,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
         return found.reshape(-1, self.shape.rows, self.shape.columns)
 
     def warm(self) -> Sequence[NDArray[np.float64]]:
-        """What thresholds begin with, (r, d, c), or nothing; waits."""
+        """Start of thresholds, (r, d, c), or nothing; waits."""
         if not self.plan.problem.warm_entries:
             return []
         shape = self._warm_shape

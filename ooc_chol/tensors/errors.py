@@ -1,4 +1,4 @@
-"""What goes wrong in imputation, beside errors that all of ooc_chol has."""
+"""Errors of imputation, beside those that all of ooc_chol has."""
 
 from __future__ import annotations
 

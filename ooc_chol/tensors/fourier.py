@@ -295,7 +295,7 @@ def _component(weights: csr_array, rows: NDArray[np.intp], normalized: bool, cou
 
 
 def _chosen(values: NDArray[np.float64], vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each eigenvalue the eigenvectors nearest to fixed random R: ``V Q``, ``V.T R = Q T`` with a positive diagonal of T."""
+    """Eigenvectors nearest to fixed random R for each eigenvalue: ``V Q``, ``V.T R = Q T`` with a positive diagonal of T."""
     rng = np.random.default_rng(_SEED)
     found = vectors * np.where(rng.standard_normal(len(vectors)) @ vectors < 0, -1.0, 1.0)
     for space in _spaces(values):
@@ -325,7 +325,7 @@ def multiple_spaces(fourier: GraphFourier) -> Iterator[NDArray[np.intp]]:
 
 
 def _is_diagonal(part: csr_array) -> bool:
-    """Whether no two vertices are neighbours."""
+    """Tell whether no two vertices are neighbours."""
     entries = part.tocoo()
     return bool((entries.row == entries.col).all())
 

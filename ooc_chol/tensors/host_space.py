@@ -28,33 +28,8 @@ _MASKED_ENTRIES = 1 << 22
 class HostTensorSpace(AbstractTensorSpace):
     """A tensor in the memory of the host, all of it at once; nothing crosses a link.
 
-    Parameters
-    ----------
-    basis : (N, r) array
-        U, the eigenvectors of the graph.
-    slices : (int, int)
-        Rows m and columns n of a slice.
-    precision : Precision
-        Types of entries and arithmetic.
-    svt : {"auto", "gram64", "subspace", "svd"}
-        How singular values are found.
-    threads : int
-        Threads that compute. The bits do not depend on them.
-    folder : str or PathLike, optional
-        Folder for X and its transform, as memory-mapped files without names, which end with the process; by default they are
-        in main memory.
-
-    Raises
-    ------
-    BudgetError
-        The system does not grant the memory.
-    TierError
-        The folder's disk does not take the files.
-
-    Notes
-    -----
-    It takes X and its transform, ``(N + r) m n`` numbers, N times 4,096 more, and the basis; for "subspace" the warm start of
-    each slice. What was observed is read where it is.
+    Shapes: ``basis`` (N, r). It takes X and its transform, ``(N + r) m n`` numbers, N times 4,096 more, and the basis; for
+    "subspace" the warm start of each slice. What was observed is read where it is. Raises ``BudgetError`` and ``TierError``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What Ctrl-C raises in an imputation: what that has come to is handed back."""
+"""Exception that Ctrl-C raises in an imputation: the result so far is handed back."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class TensorPlan:
 
     @property
     def is_in_core(self) -> bool:
-        """Whether devices keep all of the tensor and of its transform: only figures leave them in a step."""
+        """True if devices keep all of the tensor and of its transform: only figures leave them in a step."""
         return not self.host_bytes
 
     @cached_property
@@ -239,48 +239,9 @@ def plan_tensor(
 ) -> TensorPlan:
     """Plan how a tensor lies on devices, without computing anything: memory, and bytes over each link and step.
 
-    Parameters
-    ----------
-    shape : (int, int, int)
-        N slices, and rows and columns of each.
-    r : int, optional
-        Eigenvectors of the graph, at most N; by default all.
-    precision : Precision or str
-        ``"FDF"``, ``"FFF"`` or ``"DDD"``.
-    svt : {"auto", "gram64", "subspace", "svd"}
-        How singular values are found.
-    mask : {"slices", "entries"}
-        Whether slices or entries are observed.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`ooc_chol.multiply`. They need not be on this machine if ``memory_budget`` is given.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-    tier : {"memory", "file"}
-        Where what devices do not keep is to be.
-
-    Returns
-    -------
-    TensorPlan
-        The plan; ``print`` shows it as a page.
-
-    Raises
-    ------
-    BudgetError
-        The budget of a device does not hold the eigenvectors and one panel; it says how many bytes would do.
-    TypeError, ValueError
-        An argument makes no sense, or there is no such device.
-
-    Notes
-    -----
     A device keeps its eigenvectors, the estimate of a panel and the ring. What is left goes to slices of the transform, each byte
-    of which would cross the link four times a step, then to the tensor, which would cross it twice.
-
-    Examples
-    --------
-    >>> from ooc_chol.tensors.plan import plan_tensor
-    >>> plan = plan_tensor((2600, 512, 512), precision="FFF", devices="cuda:0", memory_budget="16 GiB")
-    >>> plan.is_in_core, plan.peak_bytes <= 16 << 30
-    (True, True)
+    of which would cross the link four times a step, then to the tensor, which would cross it twice. Raises ``BudgetError``,
+    ``TypeError`` and ``ValueError``.
     """
     names = resolve_devices(devices, must_exist=memory_budget is None)
     vertices, rows, columns = _shape_of(shape)
@@ -319,7 +280,7 @@ def _part(whole: range, number: int, count: int) -> range:
 
 
 def _share(problem: TensorProblem, device: str, panels: range, groups: range, budget: int) -> TensorShare:
-    """What a device keeps of its panels and groups: as much as the budget holds."""
+    """Panels and groups that a device keeps: as many as the budget holds."""
     workspace = tensor_workspace_bytes(device, problem.shape, problem.precision, problem.svt)
 
     def share(kept_panels: int, kept_groups: int, slots: int) -> TensorShare:

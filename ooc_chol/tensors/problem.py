@@ -1,4 +1,4 @@
-"""What a caller of impute gave, looked at before anything is done."""
+"""Checks of a caller's arguments of impute, before anything is done."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _divided(tensor: NDArray[Any], power: int, precision: Precision) -> NDArray[
 
 
 def _apart(seen: NDArray[np.bool_]) -> Iterator[str]:
-    """What of a slice that is observed at ``seen`` nothing tells of: rows and columns that no chain of entries joins."""
+    """Part of a slice, observed at ``seen``, of which nothing tells: rows and columns that no chain of entries joins."""
     for noun, axis in (("row", 1), ("column", 0)):
         if not (begun := seen.any(axis=axis)).all():
             yield named(noun, np.flatnonzero(~begun))

@@ -1,4 +1,4 @@
-"""What an imputation did: the history of lambda, seconds, bytes, and why it ended."""
+"""Report of an imputation: the history of lambda, seconds, bytes, and why it ended."""
 
 from __future__ import annotations
 
@@ -23,35 +23,19 @@ _MOST_LINKS = 6
 
 @dataclass(frozen=True)
 class ImputeSeconds:
-    """Where the seconds of a call went.
+    """Where the seconds of a call went."""
 
-    Parameters
-    ----------
-    total : float
-        From the first to the last, without the transform's eigenvectors where those were given.
-    fourier : float
-        Eigenvectors of the graph were computed.
-    transform : float
-        Transforms, and what fills in missing entries.
-    threshold : float
-        Singular values were lowered.
-    exchange : float
-        Copies from other devices, of the device that took longest; most run beside kernels of transforms.
-    checkpoints : float
-        Checkpoints were written or read, what names the result among it.
-    """
-
-    total: float = 0.0
-    fourier: float = 0.0
-    transform: float = 0.0
-    threshold: float = 0.0
-    exchange: float = 0.0
-    checkpoints: float = 0.0
+    total: float = 0.0  #: From the first to the last, without the transform's eigenvectors where those were given
+    fourier: float = 0.0  #: Eigenvectors of the graph were computed
+    transform: float = 0.0  #: Transforms, and what fills in missing entries
+    threshold: float = 0.0  #: Singular values were lowered
+    exchange: float = 0.0  #: Copies from other devices, of the device that took longest; most run beside kernels of transforms
+    checkpoints: float = 0.0  #: Checkpoints were written or read, what names the result among it
 
 
 @dataclass(frozen=True)
 class ImputeReport:
-    """What :func:`ooc_chol.impute` did.
+    """Report of :func:`ooc_chol.impute`.
 
     Parameters
     ----------

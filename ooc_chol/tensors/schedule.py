@@ -26,31 +26,16 @@ INTERRUPTED = "it was interrupted"
 
 @dataclass(frozen=True)
 class Schedule:
-    """How lambda falls.
+    """How lambda falls."""
 
-    Parameters
-    ----------
-    n_lambdas : int
-        Values of lambda, the first being ``first``.
-    decay : float
-        Each is this share of the last one, between 0 and 1.
-    max_inner : int
-        Most steps for a value.
-    tol : float
-        A value has had enough steps when the mean square of changes of missing entries is at most ``tol`` times the mean square
-        of all entries.
-    momentum : float
-        How far beyond each estimate a step goes, from 0 to less than 1.
-    shrinkage : {"soft", "garrote"}
-        What singular values above lambda become.
-    """
-
-    n_lambdas: int
-    decay: float
-    max_inner: int
+    n_lambdas: int  #: Values of lambda, the first being ``first``
+    decay: float  #: Each is this share of the last one, between 0 and 1
+    max_inner: int  #: Most steps for a value
+    #: A value has had enough steps when the mean square of changes of missing entries is at most ``tol`` times the mean square of
+    #: all entries
     tol: float
-    momentum: float
-    shrinkage: Shrinkage
+    momentum: float  #: How far beyond each estimate a step goes, from 0 to less than 1
+    shrinkage: Shrinkage  #: What singular values above lambda become
 
     def lam(self, number: int, first: float) -> float:
         """Value of that number."""
@@ -63,7 +48,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class LambdaRow:
-    """What was done for one value of lambda: a row of the history.
+    """Work for one value of lambda: a row of the history.
 
     Parameters
     ----------
@@ -117,14 +102,7 @@ def number_of(name: str, value: object) -> float:
 
 
 def noise_floor(precision: Precision, m: int, n: int, largest: float) -> float:
-    """``8 u sqrt(max(m, n)) s_1``: below that, singular values of slices are of roundings of what is stored.
-
-    Examples
-    --------
-    >>> from ooc_chol import Precision
-    >>> noise_floor(Precision.FDF, 64, 64, 1.0)
-    3.814697265625e-06
-    """
+    """``8 u sqrt(max(m, n)) s_1``: below that, singular values of slices are of roundings of what is stored."""
     unit_roundoff = float(np.finfo(precision.storage).eps) / 2
     return _FLOOR * unit_roundoff * math.sqrt(max(m, n)) * largest
 

@@ -1,4 +1,4 @@
-"""What one device has of a tensor: panels of columns, groups of slices, and what it keeps of them."""
+"""Share of one device in a tensor: panels of columns, groups of slices, and which of them it keeps."""
 
 from __future__ import annotations
 
@@ -23,24 +23,12 @@ _ALIGNMENT = 512
 
 @dataclass(frozen=True)
 class TensorProblem:
-    """A tensor with its transform, and how both are cut into panels and groups.
+    """A tensor with its transform, and how both are cut into panels and groups."""
 
-    Parameters
-    ----------
-    shape : TensorShape
-        Slices N of the tensor, r of its transform, and the rows and columns of each.
-    precision : Precision
-        Of entries and arithmetic.
-    svt : {"gram64", "subspace", "svd"}
-        How singular values are found.
-    mask : {"slices", "entries"}
-        Of what the mask says whether it is observed.
-    """
-
-    shape: TensorShape
-    precision: Precision
-    svt: Svt
-    mask: MaskKind = "slices"
+    shape: TensorShape  #: Slices N of the tensor, r of its transform, and the rows and columns of each
+    precision: Precision  #: Of entries and arithmetic
+    svt: Svt  #: How singular values are found
+    mask: MaskKind = "slices"  #: Of what the mask says whether it is observed
 
     __repr__ = brief_repr
 
@@ -95,31 +83,15 @@ class TensorProblem:
 
 @dataclass(frozen=True)
 class TensorShare:
-    """What one device does and keeps.
+    """Work and memory of one device."""
 
-    Parameters
-    ----------
-    problem : TensorProblem
-        What is done by all.
-    device : str
-        Its name.
-    panels, groups : range
-        The panels that it transforms, and the groups whose singular values it lowers.
-    kept_panels, kept_groups : int
-        How many of these stay on it, the first ones; the others pass through its ring in each step.
-    ring_slots : int
-        Panels or groups in transit.
-    workspace_bytes : int
-        Of its kernels.
-    """
-
-    problem: TensorProblem
+    problem: TensorProblem  #: What is done by all
     device: str
-    panels: range
+    panels: range  #: The panels that it transforms, and the groups whose singular values it lowers
     groups: range
-    kept_panels: int
+    kept_panels: int  #: How many of these stay on it, the first ones; the others pass through its ring in each step
     kept_groups: int
-    ring_slots: int
+    ring_slots: int  #: Panels or groups in transit
     workspace_bytes: int
 
     __repr__ = brief_repr

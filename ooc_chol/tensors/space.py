@@ -17,7 +17,7 @@ from ooc_chol.tracing.trace import Trace
 
 
 class StepFigures(NamedTuple):
-    """What one step did."""
+    """Figures of one step."""
 
     change: float  #: Sum over all missing entries of ``(X_new - X_old)**2``
     size: float  #: Sum over all entries of ``X_old**2``
@@ -52,14 +52,7 @@ class AbstractTensorSpace(ABC):
     def load(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None) -> None:
         """Take a problem: X becomes ``observed`` where ``mask``, else ``start``, or zero, and Z its transform.
 
-        Parameters
-        ----------
-        observed : (N, m, n) array
-            Of the type of storage, row-major; it may be read until :meth:`close`. Where it is not observed it may hold NaN.
-        mask : (N,) or (N, m, n) bool array
-            Which slices, or entries, are observed.
-        start : (N, m, n) array, optional
-            Of the type of storage.
+        Shapes: ``observed`` (N, m, n), ``mask`` (N,) or (N, m, n), ``start`` (N, m, n).
         """
 
     @abstractmethod
@@ -70,10 +63,7 @@ class AbstractTensorSpace(ABC):
     def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
         """Lower singular values of all slices of Z as ``lam`` and ``shrinkage`` say, transform back, fill in X, transform that.
 
-        Raises
-        ------
-        NonFiniteTensorError
-            Singular values of a slice are no finite numbers.
+        Raises ``NonFiniteTensorError``: singular values of a slice are no finite numbers.
         """
 
     @abstractmethod
@@ -82,7 +72,7 @@ class AbstractTensorSpace(ABC):
 
     @abstractmethod
     def warm(self) -> Sequence[NDArray[np.float64]]:
-        """What thresholds keep from step to step, for checkpoints: arrays that the next step changes; empty where nothing is."""
+        """Start that thresholds keep from step to step, for checkpoints: arrays that the next step changes; empty without one."""
 
     @abstractmethod
     def warm_up(self, arrays: Sequence[NDArray[np.float64]]) -> None:

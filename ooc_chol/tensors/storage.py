@@ -1,4 +1,4 @@
-"""What devices do not keep of a tensor: in host memory or in a file, as blocks that are copied."""
+"""Parts of a tensor that devices do not keep: in host memory or in a file, as blocks that are copied."""
 
 from __future__ import annotations
 
@@ -29,18 +29,7 @@ _ADVICE = "give a folder on a disk, or a larger memory_budget, so that devices k
 
 @final
 class HostBlocks(AbstractTier):
-    """Parts of a host array as blocks.
-
-    Parameters
-    ----------
-    name : str
-        ``"memory"`` where copies may reach the array in place; ``"file"``, or ``"array"`` for what is there for one call, where
-        they go through staging buffers: a device that asked about page-locking would remember the array.
-    memory : array
-        The array, or what is behind all blocks.
-    show : callable
-        The rows of a block, in place, by its index.
-    """
+    """Parts of a host array as blocks."""
 
     def __init__(self, name: str, memory: NDArray[Any], show: Callable[[BlockIndex], NDArray[Any]]) -> None:
         self.name, self._memory, self._show = name, memory, show
@@ -88,7 +77,7 @@ class HostBlocks(AbstractTier):
 
 
 class Given(NamedTuple):
-    """What a caller gave: read panel by panel, where it is."""
+    """Input of a caller: read panel by panel, where it is."""
 
     observed: NDArray[Any]  #: (N, m n)
     mask: NDArray[np.bool_]  #: (N, 1) or (N, m n)
@@ -134,7 +123,7 @@ class GivenPanels(AbstractTier):
         out[...] = self._given.mask_panel(self._problem.columns(index[0])).reshape(-1)
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
-        """What a caller gave is not changed."""
+        """Do nothing: the input of a caller is not changed."""
         raise TypeError("what was observed is only read")
 
 
@@ -142,19 +131,7 @@ class GivenPanels(AbstractTier):
 class HostParts:
     """Arrays of what devices do not keep, and the blocks that devices copy.
 
-    Parameters
-    ----------
-    plan : TensorPlan
-        What devices keep.
-    folder : str or PathLike, optional
-        Where files without names hold it; by default it is in main memory.
-
-    Raises
-    ------
-    BudgetError
-        The system does not grant the memory.
-    TierError
-        The folder's disk does not take the files.
+    Raises ``BudgetError`` and ``TierError``.
     """
 
     def __init__(self, plan: TensorPlan, folder: AnyPath | None) -> None:

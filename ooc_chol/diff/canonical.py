@@ -19,20 +19,7 @@ if TYPE_CHECKING:
 
 @final
 class Canonical:
-    """A pattern that was made of entries in any order, and how their values come to it.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        The pattern.
-    order : IndexArray or None
-        Places of the entries given, in the order of the pattern; None where that is their own.
-    merging : Pattern or None
-        A row for each entry of the pattern, and in it those that were given for its place, in that order; None where no two share
-        one. Values are the sums of its rows.
-    sorted_rows : int
-        Rows whose columns did not ascend.
-    """
+    """A pattern that was made of entries in any order, and how their values come to it."""
 
     def __init__(self, pattern: Pattern, order: IndexArray | None, merging: Pattern | None, sorted_rows: int) -> None:
         self.pattern = pattern
@@ -53,22 +40,8 @@ class Canonical:
     def values(self, given: Any, *, apply: Apply = run) -> Any:
         """The values of the pattern: those given, in its order; those of the same place are added in the order they came in.
 
-        Parameters
-        ----------
-        given : (given,) array
-            A value for each entry that was given.
-        apply : callable
-            What computes operations: an adapter's own, for arrays of its framework, in which this is differentiable too.
-
-        Returns
-        -------
-        (nnz,) array
-            Values of ``pattern``.
-
-        Raises
-        ------
-        ValueError
-            They are not as many as the entries were.
+        Shapes: ``given`` (given,). Returns (nnz,): values of ``pattern``. Raises ``ValueError``: they are not as many as the
+        entries were.
         """
         count = self.pattern.nnz + self.merged
         if tuple(given.shape) != (count,):

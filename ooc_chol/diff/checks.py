@@ -1,4 +1,4 @@
-"""What the arrays of a pattern and its values must be, and what is wrong where they are not."""
+"""Checks of the arrays of a pattern and its values."""
 
 from __future__ import annotations
 

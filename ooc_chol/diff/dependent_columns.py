@@ -24,23 +24,9 @@ _ADVICE = "remove or mend the column, or add a multiple of the identity"
 def singular(name: str, matrix: csc_array) -> SingularMatrixError:
     """The error of a singular matrix, which names a column that depends on others.
 
-    Parameters
-    ----------
-    name : str
-        What the error calls the matrix.
-    matrix : (n, n) csc_array
-        The matrix, its rows and columns scaled.
-
-    Returns
-    -------
-    SingularMatrixError
-        To be raised.
-
-    Notes
-    -----
-    The matrix with changes of 2**-46 in its values has pivots everywhere, and the column is that of the smallest. Where no choice
-    of n entries covers all rows and columns, what a largest one leaves out (Hopcroft and Karp 1973) gets entries first, and the
-    column is one of those that were left out unless others depend on each other, too.
+    Shapes: ``matrix`` (n, n). The matrix with changes of 2**-46 in its values has pivots everywhere, and the column is that of
+    the smallest. Where no choice of n entries covers all rows and columns, what a largest one leaves out (Hopcroft and Karp 1973)
+    gets entries first, and the column is one of those that were left out unless others depend on each other, too.
     """
     filled = matrix.copy()
     filled.eliminate_zeros()

@@ -172,7 +172,7 @@ def _made_bordered(pattern: Pattern, _same: Pattern) -> _Bordered:
 
 
 def _like(x: NDArray[np.float64], values: Array) -> Array:
-    """What the host computed, in the type and memory of the values."""
+    """Convert a result of the host to the type and memory of the values."""
     narrow = x.astype(values.dtype)
     return import_module("ooc_chol.kernels.cuda.direct").to_device(narrow, values) if is_cupy(values) else narrow
 

@@ -24,7 +24,7 @@ _KEPT = 4
 
 
 class _Solver(Protocol):
-    """What a factor solves with."""
+    """Interface of the solvers behind a factor."""
 
     method: str
     words: str
@@ -33,15 +33,7 @@ class _Solver(Protocol):
 
 
 class UnsolvedError(OocCholError, ArithmeticError):
-    """cuDSS's factors of a matrix that is not singular are not good.
-
-    Parameters
-    ----------
-    matrix : str
-        What the matrix is called.
-    problem : str
-        What is wrong with its solutions.
-    """
+    """cuDSS's factors of a matrix that is not singular are not good."""
 
     def __init__(self, matrix: str, problem: str) -> None:
         self.matrix = matrix
@@ -56,26 +48,7 @@ class UnsolvedError(OocCholError, ArithmeticError):
 class Factor:
     """A factored sparse matrix: solves with it and with its transpose, with as many right-hand sides as there are.
 
-    Made by :func:`factorize`.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        Of the matrix, (n, n).
-    values : (nnz,) array
-        A copy of what was factored, which the factor keeps.
-    assume : {None, "symmetric", "spd"}
-        What was told of the matrix.
-    solver : object
-        What solves; None for a matrix of no rows.
-
-    Attributes
-    ----------
-    method : str
-        ``"superlu"`` or ``"cudss"``.
-    copies : int
-        Bytes copied between host and device so far, for values, right-hand sides and solutions: 0 unless SuperLU solves for
-        arrays of CuPy.
+    Made by :func:`factorize`. Shapes: ``values`` (nnz,).
     """
 
     def __init__(self, pattern: Pattern, values: Array, assume: Assume, solver: _Solver | None, copies: int = 0) -> None:
@@ -91,24 +64,7 @@ class Factor:
     def solve(self, b: Array, *, trans: bool = False) -> Array:
         """Solve ``A x = b``, or ``A.T x = b``.
 
-        Parameters
-        ----------
-        b : (n,) or (n, k) array
-            Right-hand sides, of the type and in the memory of the values.
-        trans : bool
-            Whether with the transpose of A.
-
-        Returns
-        -------
-        array
-            The solutions, as ``b``.
-
-        Raises
-        ------
-        ValueError
-            b has another height, lies elsewhere, or the factor is closed.
-        TypeError
-            b has another type.
+        Shapes: ``b`` (n,) or (n, k). Raises ``ValueError`` and ``TypeError``.
         """
         if self._closed:
             raise ValueError("the factor is closed; factorize the matrix again")
@@ -127,7 +83,7 @@ class Factor:
         return _cuda().to_device(x, b)
 
     def matches(self, pattern: Pattern, values: Array) -> bool:
-        """Whether these are the pattern and the values that were factored, compared one by one."""
+        """Tell whether these are the pattern and the values that were factored, compared one by one."""
         if self._closed or values.dtype != self.values.dtype or device_of(values) != device_of(self.values):
             return False
         return pattern == self.pattern and bool((values == self.values).all())
@@ -158,28 +114,7 @@ class Factor:
 
 @final
 class FactorCache:
-    """The last factor of each of a few patterns, and what depends on the pattern alone; safe to share between threads.
-
-    Parameters
-    ----------
-    keep : int
-        Patterns that are remembered, the last ones used.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import ooc_chol as oc
-    >>> from ooc_chol.diff.factors import FactorCache
-    >>> pattern, cache = oc.diff.Pattern([0, 1, 2], [0, 1], (2, 2)), FactorCache()
-    >>> values = np.array([2.0, 4.0])
-    >>> cache.factor(pattern, values) is cache.factor(pattern, values.copy())
-    True
-    >>> values[0] = 1.0  # compared by value, so that nothing goes stale
-    >>> cache.factor(pattern, values).solve(np.ones(2)).tolist()
-    [1.0, 0.25]
-    >>> cache.factored, cache.found
-    (2, 1)
-    """
+    """The last factor of each of a few patterns, and what depends on the pattern alone; safe to share between threads."""
 
     def __init__(self, keep: int = _KEPT) -> None:
         self._keep = keep
@@ -341,7 +276,7 @@ def forget_factors() -> None:
 
 
 def _method_for(method: Method, values: Array) -> Method:
-    """What factors values in this memory."""
+    """Method that factors values in this memory."""
     if method not in ("auto", "superlu", "cudss"):
         raise ValueError(f"method is {method!r:.40}; give 'auto', 'superlu' or 'cudss'")
     if method == "superlu" or (method == "auto" and not is_cupy(values)):

@@ -55,7 +55,7 @@ class Memo:
 
 
 def _same(one: Array, other: Array) -> bool:
-    """Whether two arrays are equal, and of one type and memory."""
+    """Tell whether two arrays are equal, and of one type and memory."""
     if one.shape != other.shape or one.dtype != other.dtype or device_of(one) != device_of(other):
         return False
     return bool((one == other).all())

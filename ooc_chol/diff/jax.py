@@ -269,12 +269,12 @@ def eigsh(
 
 
 def _spectrum(structure: Structure, **asked: Any) -> Spectrum:
-    """What is asked of a pattern; it keeps the pairs that were found last."""
+    """Spectrum of a pattern by these arguments; it keeps the pairs that were found last."""
     return Spectrum(structure.pattern, **asked)
 
 
 def _solved(A: CSR, b: Any, solver: solves.Solver, trans: bool, wide: bool) -> Array:
-    """What a solver makes of right-hand sides."""
+    """Solve for right-hand sides with a solver."""
     columns, is_vector = panel_of(b, "b", A.shape[0], A)
     found = solves.solve(A.values, columns, solver, trans=trans, wide=wide)
     return found[:, 0] if is_vector else found

@@ -1,4 +1,4 @@
-"""What operations for JAX take: arrays of float32 or float64, of one type, in shapes that fit."""
+"""Checks of operations for JAX: arrays of float32 or float64, of one type, in shapes that fit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_square(pattern: Pattern, operation: str) -> None:
 
 
 def is_wide(precision: str | None, dtype: Any) -> bool:
-    """Whether float32 numbers are multiplied and added in float64."""
+    """Tell whether float32 numbers are multiplied and added in float64."""
     wide = bool(compute_type(np.dtype(dtype), precision) != np.dtype(dtype))
     if wide and not _has_64_bits():
         raise TypeError(f"precision='FDF' adds in float64, but JAX's 64-bit types are off: turn them on by {_SWITCH}")

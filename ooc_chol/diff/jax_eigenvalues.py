@@ -79,7 +79,7 @@ def _eigenpairs_jvp(spectrum: Spectrum, primals: Any, tangents: Any) -> tuple[An
 
 
 def _on_the_host(function: Any, shapes: list[tuple[int, ...]], v: Array) -> tuple[Array, ...]:
-    """What the host computes of concrete values, its errors as they are; within jit and vmap called back, one after the other."""
+    """Call a function of the host on concrete values, its errors as they are; within jit and vmap by a callback, one by one."""
     if isinstance(v, jax.core.Tracer):
         return called_back(function, shapes, v)
     return tuple(jnp.asarray(found.astype(v.dtype)) for found in function(np.asarray(v)))

@@ -73,7 +73,7 @@ class Structure(Static):
         return cast(Structure, found)
 
     def kept(self, what: Hashable, make: Callable[[Structure], Any]) -> Any:
-        """What is made of the pattern, such as a solver: once, since static data are told apart by identity."""
+        """Return what ``make`` gives for the pattern, such as a solver: once, since static data are told apart by identity."""
         if what not in self._kept:
             self._kept.setdefault(what, make(self))
         return self._kept[what]
@@ -150,7 +150,7 @@ class Products(Static):
 
 
 def bound(primitive: Primitive, *operands: Any, **params: Any) -> Array:
-    """What a primitive makes of arrays, whether numbers or what JAX traces."""
+    """Bind a primitive to arrays, whether numbers or what JAX traces."""
     return cast(Array, primitive.bind(*operands, **params))
 
 
@@ -251,7 +251,7 @@ def _place_batched(operands: Any, axes: Any, *, places: Places) -> tuple[Array, 
 
 
 def in_batches(single: Callable[..., Any]) -> Callable[..., Any]:
-    """What a primitive does to single arrays, done to batches of them, too: told by whether the first array has one axis more."""
+    """Extend a function of single arrays to batches, which are told by whether the first array has one axis more."""
 
     def either(first: Array, second: Array, *, single_ndim: int, **params: Any) -> Any:
         one = partial(single, **params)

@@ -77,7 +77,7 @@ def _called_back(v: Array, b: Array, *, solver: Solver, trans: bool, wide: bool)
 def called_back(
     function: Callable[..., tuple[NDArray[Any], ...]], shapes: Sequence[tuple[int, ...]], *operands: Array
 ) -> tuple[Array, ...]:
-    """What a function of NumPy's arrays gives within jit: arrays of these shapes and of the first operand's type.
+    """Call a function of NumPy's arrays within jit: its results have these shapes and the first operand's type.
 
     Numbers travel as their bits: the thread that calls back has JAX's 64-bit types off where they are on by a context only, and
     then JAX would round what it hands over.

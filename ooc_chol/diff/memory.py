@@ -22,7 +22,7 @@ def device_of(array: Array) -> int | None:
 
 
 def is_cupy(array: Array) -> bool:
-    """Whether an object is an array of CuPy, which is not imported for that."""
+    """Tell whether an object is an array of CuPy, which is not imported for that."""
     return type(array).__module__.partition(".")[0] == "cupy"
 
 
@@ -35,10 +35,7 @@ def cuda_values() -> Any:
 class IndexArray:
     """Places in another array: NumPy's, never written again, and copied once to each device that asks.
 
-    Parameters
-    ----------
-    host : (m,) array of int32 or int64
-        The places. The array itself is kept, and made read-only.
+    Shapes: ``host`` (m,).
     """
 
     __slots__ = ("_copies", "host")

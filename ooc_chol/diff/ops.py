@@ -28,7 +28,7 @@ class AbstractOp(ABC):
 
     @abstractmethod
     def forward(self, *given: Array) -> Array:
-        """What the operation gives."""
+        """Result of the operation."""
 
     @abstractmethod
     def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:

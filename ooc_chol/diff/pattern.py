@@ -168,7 +168,7 @@ class Pattern:
 
     @property
     def matrix_name(self) -> str:
-        """What errors call a matrix on the pattern, which may be named after one."""
+        """Name that errors use for a matrix on the pattern, which may be named after one."""
         return self.name if "the matrix" in self.name else f"the matrix of {self.name}"
 
     @property
@@ -308,7 +308,7 @@ class Pattern:
         self._making = new_lock()
 
     def with_other(self, other: Pattern, what: str, make: Callable[[Pattern, Pattern], Any]) -> Any:
-        """What is made of this pattern and another one, such as their product's structure: made once, kept with both.
+        """Return what ``make`` gives for this pattern and another one, such as their product's structure: once, kept with both.
 
         It must hold neither of them, or the other one would never go; ``make`` calls this for the same pattern no more.
         """

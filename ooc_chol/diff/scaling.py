@@ -52,7 +52,7 @@ def scales_of(pattern: Pattern, values: Vectors) -> Scales | None:
 
 
 def _is_even(pattern: Pattern, magnitudes: Vectors) -> bool:
-    """Whether the largest entries of rows, and of columns, are not too different, and their squares neither 0 nor infinite."""
+    """Tell whether the largest entries of rows, and of columns, are of like sizes, and their squares neither 0 nor infinite."""
     if not _LEAST_SIZE <= float(magnitudes.max()) <= 1 / _LEAST_SIZE:
         return False
     return all(float(each.max()) <= _MOST_SPREAD * float(each.min()) for each in _largest(pattern, magnitudes))
@@ -72,7 +72,7 @@ def norms_of(pattern: Pattern, values: Vectors) -> Norms:
 
 
 def has_zero_line(pattern: Pattern, values: Vectors) -> bool:
-    """Whether some row or column has no entry other than 0."""
+    """Tell whether some row or column has no entry other than 0."""
     if not (np.diff(pattern.indptr).all() and np.diff(pattern.transposed.indptr).all()):
         return True
     return any(bool((largest == 0).any()) for largest in _largest(pattern, np.abs(values)))

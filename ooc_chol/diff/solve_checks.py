@@ -1,4 +1,4 @@
-"""What matrices and right-hand sides of solves must be, and what is wrong where they are not."""
+"""Checks of matrices and right-hand sides of solves."""
 
 from __future__ import annotations
 

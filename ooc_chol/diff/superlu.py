@@ -75,13 +75,7 @@ class _Factored(NamedTuple):
 
 @final
 class HostSymbolic:
-    """What of SuperLU's work depends on the pattern alone: in which order columns are eliminated, and where values go.
-
-    Parameters
-    ----------
-    pattern : Pattern
-        Of a square matrix, below 2**31 entries.
-    """
+    """Part of SuperLU's work that depends on the pattern alone: the order of elimination, and where values go."""
 
     def __init__(self, pattern: Pattern) -> None:
         if pattern.nnz > _MOST_ENTRIES:
@@ -133,28 +127,11 @@ class HostSymbolic:
 class HostSolver:
     """SuperLU's factors of one matrix, and what refines their solutions.
 
-    Parameters
-    ----------
-    symbolic : HostSymbolic
-        Of its pattern, of one row or more.
-    values : (nnz,) array of float64
-        Finite values; they are kept and must not change.
-    assume : {None, "symmetric", "spd"}
-        What is known of the matrix.
-
-    Raises
-    ------
-    SingularMatrixError
-        The matrix is singular, or its condition number, rows and columns scaled, is beyond 1e15.
-    MemoryError
-        There is no memory for the factors.
-
-    Notes
-    -----
-    Rows and columns are scaled by powers of two where their largest entries differ by more than 2**10 (Curtis and Reid 1972), so
-    that a row in other units is not taken for a dependent one. A solution whose normwise backward error is above 1e-15, with or
-    without scales, is refined, up to three times (Higham 2002, chapter 12). Pivots are taken from the diagonal for what is told
-    to be symmetric; where they turn out too small for that, the matrix is factored as a general one, and ``words`` says so.
+    Shapes: ``values`` (nnz,). Rows and columns are scaled by powers of two where their largest entries differ by more than 2**10
+    (Curtis and Reid 1972), so that a row in other units is not taken for a dependent one. A solution whose normwise backward
+    error is above 1e-15, with or without scales, is refined, up to three times (Higham 2002, chapter 12). Pivots are taken from
+    the diagonal for what is told to be symmetric; where they turn out too small for that, the matrix is factored as a general
+    one, and ``words`` says so. Raises ``SingularMatrixError`` and ``MemoryError``.
     """
 
     method = "superlu"
@@ -207,7 +184,7 @@ class HostSolver:
         raise AssertionError("the last ordering is taken whatever its backward error")
 
     def _is_good(self, found: _Factored, values: Vectors, last: bool) -> bool:
-        """Whether a solution has a small backward error; then, and with the last ordering, singular matrices are refused."""
+        """Tell whether a solution has a small backward error; then, and with the last ordering, singular matrices are refused."""
         norms, size = self._norms[-1], np.sqrt(self._pattern.n_rows)
         b = np.random.default_rng(_SEED).uniform(-1.0, 1.0, self._pattern.n_rows)
         with np.errstate(over="ignore", invalid="ignore"):

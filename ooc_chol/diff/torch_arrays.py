@@ -48,7 +48,7 @@ def uncompiled_methods(of: _Class) -> _Class:
 
 
 def applied(function: Callable[..., Any], *tensors: Tensor) -> Any:
-    """What a function of arrays gives for tensors of one device: tensors for arrays, anything else as it is.
+    """Apply a function of arrays to tensors of one device: tensors for arrays, anything else as it is.
 
     Arrays are views of the tensors' memory; only a tensor that is not laid out row by row is copied.
     """
@@ -137,6 +137,6 @@ def _own(array: Any, arrays: list[Any]) -> Any:
 
 
 def _is_shared(array: Any, arrays: list[Any]) -> bool:
-    """Whether a result on a GPU is one of the arrays given, or a part of one."""
+    """Tell whether a result on a GPU is one of the arrays given, or a part of one."""
     first = array.data.ptr
     return any(one.data.ptr <= first < one.data.ptr + one.nbytes for one in arrays)

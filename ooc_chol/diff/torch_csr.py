@@ -193,7 +193,7 @@ class CSR:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether autograd follows the values."""
+        """True if autograd follows the values."""
         return self._values.requires_grad
 
     def requires_grad_(self, requires_grad: bool = True) -> CSR:
@@ -365,12 +365,12 @@ class CSR:
 
 
 def _is_number(factor: object) -> TypeGuard[float | Tensor]:
-    """Whether it is one real number, as Python's or as a tensor of no dimensions."""
+    """Tell whether it is one real number, as Python's or as a tensor of no dimensions."""
     return isinstance(factor, Real) or (isinstance(factor, Tensor) and factor.ndim == 0 and not factor.is_complex())
 
 
 def _is_one(factor: float | Tensor) -> bool:
-    """Whether nothing changes; a tensor may be 1 and still have a gradient."""
+    """Tell whether nothing changes; a tensor may be 1 and still have a gradient."""
     return not isinstance(factor, Tensor) and factor == 1
 
 

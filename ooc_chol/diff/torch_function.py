@@ -51,7 +51,7 @@ class SparseOperation(torch.autograd.Function):
 
     @staticmethod
     def forward(op: AbstractOp, *given: Tensor) -> Tensor:
-        """What the operation gives for the memory of the tensors."""
+        """Apply the operation to the memory of the tensors."""
         result: Tensor = applied(op.forward, *given)
         return result
 

@@ -86,7 +86,7 @@ def canonical_entries(indptr: Any, indices: Any, values: Any, shape: tuple[int, 
 
 
 def _said(found: Canonical) -> str:
-    """What was done to the entries that were given, in words."""
+    """Changes made to the entries that were given, in words."""
     rows = f"{counted(found.sorted_rows, 'row was', 'rows were')} sorted" if found.sorted_rows else ""
     merged = f"{counted(found.merged, 'entry was added to another', 'entries were added to others')}" if found.merged else ""
     return ", ".join(filter(None, (rows, merged)))

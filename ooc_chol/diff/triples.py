@@ -30,16 +30,7 @@ class Face(NamedTuple):
 class Triples:
     """Entry c of ``A @ B`` is the sum of ``a[of_a[t]] * b[of_b[t]]`` over t from ``ends[c]`` to ``ends[c + 1]``.
 
-    Parameters
-    ----------
-    pattern : Pattern
-        That of the product.
-    p, q : Pattern
-        Those of A and B, of which only the numbers of entries are kept.
-    ends : (nnz + 1,) array of int
-        Segments of the triples, one for each entry of the product.
-    of_a, of_b : (triples,) array of int
-        Places in the values of A and B. In a segment, those of A ascend.
+    Shapes: ``ends`` (nnz + 1,), ``of_a``, ``of_b`` (triples,).
     """
 
     def __init__(
@@ -97,34 +88,8 @@ class Triples:
 def product_structure(p: Pattern, q: Pattern, *, chunk_bytes: int = 32 << 20) -> Triples:
     """The pattern of ``A @ B``, and the products that make each entry of it.
 
-    Parameters
-    ----------
-    p, q : Pattern
-        Patterns of A and B; ``p.n_columns == q.n_rows``.
-    chunk_bytes : int
-        Memory for the triples of the rows that are worked on at once, beside the result. A row with more is a chunk by itself.
-
-    Returns
-    -------
-    Triples
-        The pattern and the triples. Entries that the structure has stay, even where values cancel.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not fit, or ``chunk_bytes`` is not positive.
-
-    Notes
-    -----
-    Linear time: two counting sorts a chunk. The result holds two places a triple and one an entry.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> from ooc_chol.diff.triples import product_structure
-    >>> row, column = oc.diff.Pattern([0, 2], [0, 1], (1, 2)), oc.diff.Pattern([0, 1, 2], [0, 0], (2, 1))
-    >>> product_structure(row, column)
-    Triples(Pattern(1 x 2, 2 entries) @ Pattern(2 x 1, 2 entries) -> Pattern(1 x 1, 1 entry), 2 products)
+    Linear time: two counting sorts a chunk. The result holds two places a triple and one an entry. Raises ``ValueError``: the
+    shapes do not fit, or ``chunk_bytes`` is not positive.
     """
     if p.n_columns != q.n_rows:
         raise ValueError(f"{p!r} @ {q!r}: the first has {p.n_columns} columns, the second {q.n_rows} rows; they must be as many")

@@ -22,28 +22,7 @@ class Union(NamedTuple):
 def union(p: Pattern, q: Pattern) -> Union:
     """The pattern of ``A + B``.
 
-    Parameters
-    ----------
-    p, q : Pattern
-        Patterns of A and B, of one shape.
-
-    Returns
-    -------
-    Union
-        The pattern, and where the entries of each go in it.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ.
-
-    Examples
-    --------
-    >>> import ooc_chol as oc
-    >>> from ooc_chol.diff.union import union
-    >>> both = union(oc.diff.Pattern([0, 1], [0], (1, 2)), oc.diff.Pattern([0, 2], [0, 1], (1, 2)))
-    >>> both.pattern.indices.tolist(), both.from_p.host.tolist(), both.from_q.host.tolist()
-    ([0, 1], [0], [0, 1])
+    Raises ``ValueError``: the shapes differ.
     """
     if p.shape != q.shape:
         raise ValueError(f"{p!r} and {q!r} cannot be added: give patterns of one shape")

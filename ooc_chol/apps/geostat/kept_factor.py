@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"(?<![A-Za-z_0-9])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 
 
 class FactorKey(NamedTuple):
-    """What a factor is of."""
+    """Key of a factor: data, model and settings that it depends on."""
 
     kind: str  #: The covariance function, a sign in place of each number
     values: tuple[float, ...]  #: The numbers
@@ -34,7 +34,7 @@ class FactorKey(NamedTuple):
     options: tuple[tuple[str, str], ...]  #: How it was factored
 
     def agrees(self, other: FactorKey) -> bool:
-        """Whether the factors are of one matrix, to rounding."""
+        """Tell whether the factors are of one matrix, to rounding."""
         return self._replace(values=()) == other._replace(values=()) and all(
             math.isclose(mine, theirs, rel_tol=_ROUNDING, abs_tol=0.0)
             for mine, theirs in zip(self.values, other.values, strict=True)
@@ -85,7 +85,7 @@ class KeptFactor(AbstractContextManager["KeptFactor"]):
 
     @property
     def is_lent(self) -> bool:
-        """Whether somebody uses the factor: another one needs a place of its own."""
+        """True if somebody uses the factor: another one needs a place of its own."""
         return self._is_lent
 
     @contextmanager

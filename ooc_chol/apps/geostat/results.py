@@ -27,7 +27,7 @@ RESULTS = json_files(_FORMAT)
 
 @dataclass(frozen=True, eq=False)
 class SavedFit:
-    """What later commands need of a fit, as its result file has it."""
+    """Part of a result file that later commands read of a fit."""
 
     spec: DataSpec  #: Source and columns of the data that were fitted
     model: AbstractCovariance

@@ -128,7 +128,7 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
 
 
 def read_mask(path: str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """What is observed, from a file.
+    """Mask of observed entries, from a file.
 
     Parameters
     ----------

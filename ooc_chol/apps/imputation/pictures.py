@@ -30,30 +30,8 @@ def slices_figure(
 ) -> Any:
     """Slices as images, one a row: what is true, what was observed, what was imputed, and the error.
 
-    Parameters
-    ----------
-    imputed, observed : (N, m, n) arrays
-        What came out, and what went in.
-    mask : (N,) or (N, m, n) bool array
-        True where observed; what is not is left white.
-    true : (N, m, n) array, optional
-        What is true; without it there are two columns, observed and imputed.
-    slices : sequence of int, optional
-        Which; by default up to four, evenly among those of which something is missing.
-    title : str
-        Above all.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Not known to pyplot. A row has one scale of colours, that of the imputed or true slice.
-
-    Raises
-    ------
-    oc.OocCholError
-        Matplotlib is not installed.
-    ValueError
-        The arrays do not fit together, or there is no such slice.
+    Shapes: ``imputed``, ``observed`` (N, m, n), ``mask`` (N,) or (N, m, n), ``true`` (N, m, n). Raises ``oc.OocCholError`` and
+    ``ValueError``.
     """
     require_matplotlib()
     if imputed.shape != observed.shape or (true is not None and true.shape != imputed.shape):
@@ -79,21 +57,7 @@ def slices_figure(
 def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
     """Write a figure to a file, which appears complete or not at all.
 
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Figure of Matplotlib.
-    path : path
-        A PNG, or another format by its ending. A picture of ours is replaced, if it is a PNG, SVG, PDF, PS or EPS.
-    replace : bool
-        Replace any other file, too.
-
-    Raises
-    ------
-    ValueError
-        Matplotlib has no such format.
-    OSError
-        The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
+    Raises ``ValueError`` and ``OSError``.
     """
     check_picture(path)
     _FILES.write(figure, path, replace=replace)

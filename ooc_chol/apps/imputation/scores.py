@@ -1,4 +1,4 @@
-"""What is observed, how far an estimate is from the truth, and what the plainest estimate would be."""
+"""Masks of observed entries, the error of an estimate, and the plainest estimate."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several applications need alike, on public names of ``ooc_chol``."""
+"""Helpers shared by several applications, on public names of ``ooc_chol``."""

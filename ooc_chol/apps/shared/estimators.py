@@ -1,4 +1,4 @@
-"""What estimators are built on: scikit-learn's classes where it is installed, else what their users call of them."""
+"""Base classes of estimators: scikit-learn's where it is installed, else the methods that their users call."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def refuse_gaps(**given: Any) -> None:
 
 
 def _is_same(value: Any, default: Any) -> bool:
-    """Whether a parameter is what it is by default: a number, a word or None; never an array."""
+    """Tell whether a parameter is what it is by default: a number, a word or None; never an array."""
     return isinstance(value, int | float | str | None) and value == default

@@ -15,15 +15,7 @@ _MARKED_IN = {"png": "Software", "svg": "Creator", "pdf": "Creator", "ps": "Crea
 
 @final
 class PictureFiles:
-    """Pictures of one application.
-
-    Parameters
-    ----------
-    application : str
-        Its name as a command of ``ooc-chol``, such as ``"spectral"``.
-    dpi : int
-        Dots per inch of pixels.
-    """
+    """Pictures of one application."""
 
     def __init__(self, application: str, *, dpi: int = 120) -> None:
         self._mark, self._dpi = f"ooc_chol {application} picture", dpi

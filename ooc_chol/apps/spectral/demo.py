@@ -28,7 +28,7 @@ class Mesh(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """What another partitioner found, and how long it took."""
+    """Result of another partitioner, and its seconds."""
 
     name: str
     cut: float
@@ -37,20 +37,7 @@ class Peer(NamedTuple):
 
 
 def wing_mesh(points: int, *, seed: int = 0) -> Mesh:
-    """A Delaunay triangulation of random points around a wing, dense near it.
-
-    Parameters
-    ----------
-    points : int
-        About how many vertices.
-    seed : int
-        Of the points.
-
-    Returns
-    -------
-    Mesh
-        Its vertices that have an edge: inside the wing there are neither.
-    """
+    """A Delaunay triangulation of random points around a wing, dense near it."""
     with oc.guarded_imports():
         from scipy.spatial import Delaunay
 
@@ -92,7 +79,7 @@ def demo_image() -> tuple[NDArray[np.uint8], str]:
 
 
 def metis(graph: Graph, n_parts: int) -> Peer | None:
-    """What METIS finds with the least imbalance that it takes; None where pymetis is not installed."""
+    """Partition of METIS with the least imbalance that it takes; None where pymetis is not installed."""
     if importlib.util.find_spec("pymetis") is None:
         return None
     with oc.guarded_imports(blas=False):
@@ -108,12 +95,12 @@ def metis(graph: Graph, n_parts: int) -> Peer | None:
 
 
 def _half_thickness(along: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of a symmetric NACA aerofoil of 12 % (Jacobs, Ward and Pinkerton 1933), by the place along its chord of length 1."""
+    """Half thickness of a symmetric NACA aerofoil of 12 % (Jacobs, Ward and Pinkerton 1933), by the place along its chord."""
     x = np.clip(along, 0.0, 1.0)
     return np.asarray(0.6 * (0.2969 * np.sqrt(x) - 0.126 * x - 0.3516 * x**2 + 0.2843 * x**3 - 0.1036 * x**4))
 
 
 def _is_inside(places: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether places are within the wing."""
+    """Tell whether places are within the wing."""
     x, y = places.T
     return np.asarray((x > 0) & (x < 1) & (np.abs(y) < _half_thickness(x)))

@@ -28,28 +28,7 @@ _GAP = 0.15
 def partition_figure(graph: Graph, labels: NDArray[Any], places: NDArray[np.float64], *, title: str = "") -> Any:
     """Edges in the colours of their parts, and those that are cut in black.
 
-    Parameters
-    ----------
-    graph : Graph
-        n vertices.
-    labels : (n,) array of int
-        The part of every vertex, from 0.
-    places : (n, 2) or (n, 3) array
-        Where the vertices are. Three dimensions are seen from a direction in which no axis hides another, what is in front last.
-    title : str
-        Above the picture.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Not known to pyplot. Of more than 300,000 edges it has the vertices, and the edges that are cut.
-
-    Raises
-    ------
-    oc.OocCholError
-        Matplotlib is not installed.
-    ValueError
-        Labels or places are not those of the vertices of this graph.
+    Shapes: ``labels`` (n,), ``places`` (n, 2) or (n, 3). Raises ``oc.OocCholError`` and ``ValueError``.
     """
     _check_vertices(graph, labels, places)
     flat, depth = _seen(places)
@@ -84,26 +63,8 @@ def partition_figure(graph: Graph, labels: NDArray[Any], places: NDArray[np.floa
 def segments_figure(image: NDArray[Any], labels: NDArray[Any], *, title: str = "") -> Any:
     """An image with the borders of its segments, beside the segments in their mean colours.
 
-    Parameters
-    ----------
-    image : (rows, columns) or (rows, columns, channels) array
-        Grey, or red, green and blue; alpha is not looked at.
-    labels : (rows, columns) array of int
-        Segments from 0; -1 where a mask left pixels out, which are shown in white.
-    title : str
-        Above both.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Not known to pyplot.
-
-    Raises
-    ------
-    oc.OocCholError
-        Matplotlib is not installed.
-    ValueError
-        The labels are not those of the pixels of this image.
+    Shapes: ``image`` (rows, columns) or (rows, columns, channels), ``labels`` (rows, columns). Raises ``oc.OocCholError`` and
+    ``ValueError``.
     """
     if image.shape[:2] != labels.shape or labels.ndim != 2:
         raise ValueError(f"labels of shape {labels.shape} are not those of an image of shape {image.shape}")
@@ -124,22 +85,9 @@ def segments_figure(image: NDArray[Any], labels: NDArray[Any], *, title: str = "
 def spectral_coordinates(graph: Graph, **solver: Any) -> NDArray[np.float64]:
     """Two eigenvectors as places of the vertices, components beside one another.
 
-    Parameters
-    ----------
-    graph : Graph
-        n vertices.
-    **solver
-        Arguments of ``SolverOptions``.
-
-    Returns
-    -------
-    (n, 2) array of float64
-        The two lowest nontrivial eigenvectors of the Laplacian of every component, in a square whose area is its share of the
-        vertices; squares stand in rows, the largest first.
-
-    Notes
-    -----
-    After Hall (1970): of all placements with unit variances and uncorrelated axes, this one has the shortest edges.
+    Returns (n, 2): the two lowest nontrivial eigenvectors of the Laplacian of every component, in a square whose area is its
+    share of the vertices; squares stand in rows, the largest first. After Hall (1970): of all placements with unit variances and
+    uncorrelated axes, this one has the shortest edges.
     """
     of_vertex = components(graph)
     members = np.split(np.argsort(of_vertex, kind="stable"), np.cumsum(np.bincount(of_vertex))[:-1])
@@ -155,21 +103,7 @@ def spectral_coordinates(graph: Graph, **solver: Any) -> NDArray[np.float64]:
 def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = False) -> None:
     """Write a figure to a file, which appears complete or not at all.
 
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Figure of Matplotlib.
-    path : path
-        A PNG, or another format by its ending. A picture of ours is replaced, if it is a PNG, SVG, PDF, PS or EPS.
-    replace : bool
-        Replace any other file, too.
-
-    Raises
-    ------
-    ValueError
-        Matplotlib has no such format.
-    OSError
-        The file cannot be written; as ``OutputError``, it exists and is no picture of ours.
+    Raises ``ValueError`` and ``OSError``.
     """
     check_picture(path)
     _FILES.write(figure, path, replace=replace)

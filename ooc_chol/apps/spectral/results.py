@@ -320,7 +320,7 @@ class Split:
     parent: int = -1  #: Place in the tree of the segment that it is a side of; -1 for the whole
 
     def sentence(self) -> str:
-        """What came of it."""
+        """Sentence on the outcome."""
         if math.isinf(self.ncut):
             return f"{self.n} pixels stay together: {self.reason}"
         sides = " + ".join(map(str, self.children))

@@ -54,7 +54,7 @@ def add_raster(
 
 
 def wants_grid(options: argparse.Namespace) -> bool:
-    """Whether a grid is asked for; ``ValueError`` where parts of one are, or two of them."""
+    """Tell whether a grid is asked for; ``ValueError`` where parts of one are, or two of them."""
     if options.grid is not None and options.cell is not None:
         raise ValueError("--grid and --cell are two grids: leave one out")
     is_wanted = options.grid is not None or options.cell is not None

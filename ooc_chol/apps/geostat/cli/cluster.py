@@ -40,7 +40,7 @@ def on_cluster(run: Callable[[argparse.Namespace], int | None]) -> Callable[[arg
 
 
 def remark(n: int) -> str | None:
-    """What is said of few observations on a cluster; None for many."""
+    """Remark on few observations on a cluster; None for many."""
     if n >= QUICK_HERE:
         return None
     return f"one machine factors {n} observations in less time than a cluster takes to share the work out; leave --cluster out"

@@ -29,7 +29,7 @@ _LOCAL = "nonstationary"
 
 @dataclass(frozen=True)
 class Family:
-    """What is fitted besides a Matérn covariance with a start of its own."""
+    """Options of a covariance function other than a Matérn one with a start of its own."""
 
     start: AbstractCovariance  #: Class and values to start from
     fixed: tuple[str, ...]  #: Parameters that are kept
@@ -73,7 +73,7 @@ def add_covariance_options(parser: argparse.ArgumentParser) -> None:
 
 
 def is_family(options: argparse.Namespace) -> bool:
-    """Whether the options ask for more than a Matérn covariance of Euclidean distance with a start of its own."""
+    """Tell whether the options ask for more than a Matérn covariance of Euclidean distance with a start of its own."""
     return options.covariance != "matern" or bool(options.start or options.fix) or options.distance == "great-circle"
 
 

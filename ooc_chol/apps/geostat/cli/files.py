@@ -36,7 +36,7 @@ def check_files(
 
 
 def layer_outputs(path: Path | None, names: tuple[str, ...]) -> list[oc.Output]:
-    """What ``--output`` writes for columns of these names: one file, or one for each column."""
+    """Outputs of ``--output`` for columns of these names: one file, or one for each column."""
     return [] if path is None else [oc.Output("--output", file) for file in layer_files(path, names)]
 
 

@@ -1,4 +1,4 @@
-"""What commands say beside their results, and a step after a long computation that may fail."""
+"""Messages of commands beside their results, and a step after a long computation that may fail."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def say_beforehand(dataset: Dataset, settings: FactorSettings, *, in_full: bool 
 
 
 def _mixed_line(n: int, settings: FactorSettings) -> str:
-    """What is known of factorizations in mixed precision before there is a matrix: a plan would measure one that is not it."""
+    """Facts of factorizations in mixed precision before there is a matrix: a plan would measure one that is not it."""
     try:
         plan = settings.in_fp64().plan(n)
     except oc.BudgetError:  # in fewer bytes there may be room

@@ -41,7 +41,7 @@ class Scale:
 
     @property
     def words(self) -> str:
-        """What is predicted, where that is not the fitted values."""
+        """Name of the predicted quantity, where that is not the fitted values."""
         if self.transform is None:
             return ""
         how = {"mean": "means", "median": "medians", "unbiased": "unbiased for an estimated mean"}[self.point]
@@ -50,7 +50,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a map shows in place of the standard error."""
+    """A quantity that a map shows in place of the standard error."""
 
     kind: Literal["exceed", "quantile"]
     number: float  #: A threshold, or a probability
@@ -60,7 +60,7 @@ class Quantity:
         return prediction.exceedance(self.number) if self.kind == "exceed" else prediction.quantile(self.number)
 
     def title(self, value: str) -> str:
-        """What it is, in words."""
+        """Name of the quantity, in words."""
         return f"P({value} > {self.number:g})" if self.kind == "exceed" else f"quantile {self.number:g}"
 
 

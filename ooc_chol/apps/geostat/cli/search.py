@@ -99,7 +99,7 @@ def fit_from_options(
 
 
 def searched(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, search: Callable[..., _FoundT]) -> _FoundT:
-    """What ``search``, which takes the options of :func:`~ooc_chol.apps.geostat.fit`, finds, with progress on standard error."""
+    """Run ``search``, which takes the options of :func:`~ooc_chol.apps.geostat.fit`, with progress on standard error."""
     asked = _asked(dataset, options, settings)
     progress = SilentProgress() if options.quiet else progress_for(sys.stderr, dataset.spec.unit)
     logs = {"log": options.log, "resume": options.resume, "replace_log": options.force}
@@ -115,7 +115,7 @@ def searched(dataset: Dataset, options: argparse.Namespace, settings: FactorSett
 
 
 def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> str:
-    """What a dry run says of the search; refuses what the fit would."""
+    """Text of a dry run about the search; refuses the same arguments as the fit."""
     asked = FitOptions(**_asked(dataset, options, settings, search=False))
     asked.check(dataset.observations)
     spaces = asked.spaces(dataset.observations)
@@ -134,7 +134,7 @@ def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorS
 
 
 def _asked(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, *, search: bool = True) -> dict[str, Any]:
-    """What the options say to :func:`~ooc_chol.apps.geostat.fit`; of a family the best start, unless none is searched for."""
+    """Arguments of :func:`~ooc_chol.apps.geostat.fit` from the options; of a family the best start, unless none is requested."""
     family = chosen_family(dataset, options, search=search)
     what = {"smoothness": options.smoothness} if family is None else {"covariance": family.start, "fixed": family.fixed}
     return {**{name: getattr(options, name) for name in _FIT_OPTIONS}, **what, "settings": settings}

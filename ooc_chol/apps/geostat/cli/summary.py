@@ -56,7 +56,7 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
 
 
 def details_text(result: FitResult[Any]) -> str:
-    """What :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision."""
+    """Lines that :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision."""
     kind = "restricted likelihood" if result.reml else "likelihood"
     reused = f", {result.reused} evaluations from the log" if result.reused else ""
     lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
@@ -166,7 +166,7 @@ def _stationarity_line(test: StationarityTest) -> str:
 
 
 def _precision_lines(check: PrecisionCheck) -> list[str]:
-    """What mixed precision may have changed of an estimate, and what it did."""
+    """Lines on how mixed precision may have changed an estimate, and how it did."""
     lines = [f"  precision    {_certified_text(check)}"]
     if len(check.thresholds) > 1:
         used = ", then ".join("in FP64" if each is None else f"at {each:.3g}" for each in check.thresholds)
@@ -181,7 +181,7 @@ def _precision_lines(check: PrecisionCheck) -> list[str]:
 
 
 def _certified_text(check: PrecisionCheck) -> str:
-    """What the factor certifies of the log-likelihood."""
+    """Text on the certified bounds of the log-likelihood."""
     if check.most_off is None:
         return f"nothing is certified of the log-likelihood in mixed precision: {check.problem}"
     return (

@@ -51,7 +51,7 @@ def transformed_fit(
 
 
 def transform_lines(dataset: Dataset, result: FitResult[Any], power: BoxCoxFit | None) -> str:
-    """What was transformed, and the log-likelihood of the values as they were observed, by which transformations compare."""
+    """Lines on the transformation, and the log-likelihood of the untransformed values, by which transformations compare."""
     text = dataset.spec.transform
     if text is None:
         return ""

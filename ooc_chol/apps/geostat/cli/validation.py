@@ -1,4 +1,4 @@
-"""What ``cv`` reads, the folds that it makes, and its results in words."""
+"""Inputs, folds and printed results of ``cv``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def models_and_data(words: list[str]) -> tuple[list[Path], str | None]:
 
 
 def names_of(models: list[Path]) -> list[str]:
-    """What the models are called: their files without folder and ending where that tells them apart."""
+    """Names of the models: their files without folder and ending where that tells them apart."""
     short = [path.stem for path in models]
     return short if len(set(short)) == len(short) else [str(path) for path in models]
 
@@ -161,7 +161,7 @@ def distance_lines(found: Folds | None, unit: str) -> list[str]:
 
 
 def folds_text(found: Folds | None, options: argparse.Namespace, unit: str) -> str:
-    """What was left out together."""
+    """Text on the observations that were left out together."""
     suffix = f" {unit}" if unit else ""
     if found is None:
         return "each observation left out"

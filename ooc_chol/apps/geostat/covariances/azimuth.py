@@ -26,7 +26,7 @@ def angle_of(azimuth: float) -> float:
 
 
 def is_angle(name: str) -> bool:
-    """Whether a parameter is an angle in radians."""
+    """Tell whether a parameter is an angle in radians."""
     return _ANGLE.fullmatch(name) is not None
 
 

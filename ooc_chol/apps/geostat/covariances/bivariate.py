@@ -188,7 +188,7 @@ class BivariateMatern(AbstractCovariance):
     def _form(
         self, coordinates: NDArray[np.float64], variances: NDArray[np.float64], tables: Sequence[tuple[Any, ...]]
     ) -> DeviceForm:
-        """What the kernel takes, with these tables."""
+        """Arguments of the kernel, with these tables."""
         scale = float(1.0 / self.range)
         return DeviceForm("bivariate", coordinates, variances, (scale, *(part for table in tables for part in table)))
 

@@ -77,25 +77,8 @@ def unfactored(model: AbstractCovariance, sites: _Array, rows: Rows, minor: int,
 def singular_pairs(model: AbstractCovariance, sites: _Array, errors: _Array, *, near_too: bool = True) -> NDArray[np.intp]:
     """Pairs of sites whose covariance matrix of order two has no second pivot, ``1 - r**2``, but rounding errors.
 
-    Parameters
-    ----------
-    model : AbstractCovariance
-        Covariance function; its nugget plays no part.
-    sites : (n, d) array
-        Coordinates.
-    errors : (n,) array
-        Variance of the error of each observation, nugget included.
-    near_too : bool
-        False for pairs that are one place to rounding alone, whatever the ranges of ``model``.
-
-    Returns
-    -------
-    (p, 2) array
-        Indices, the smaller one first; not all pairs of a place where several are.
-
-    Notes
-    -----
-    Cost ``O(n log n)``, and ``O(n)`` where the errors are larger than roundings.
+    Shapes: ``sites`` (n, d), ``errors`` (n,). Returns (p, 2): indices, the smaller one first; not all pairs of a place where
+    several are. Cost ``O(n log n)``, and ``O(n)`` where the errors are larger than roundings.
     """
     variances = model.site_variances(sites)
     least = least_pivot(len(sites))

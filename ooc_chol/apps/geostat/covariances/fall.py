@@ -20,20 +20,7 @@ _Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def distance_of_fall(correlation: _Function, *, start: float) -> float:
-    """Where a correlation that falls with distance is 0.05, by bisection.
-
-    Parameters
-    ----------
-    correlation : callable
-        From distances to correlations, 1 at distance zero.
-    start : float
-        A positive distance, from which one below and one above are looked for.
-
-    Returns
-    -------
-    float
-        The distance, relative error 1e-13.
-    """
+    """Where a correlation that falls with distance is 0.05, by bisection."""
     with oc.guarded_imports():
         from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
 

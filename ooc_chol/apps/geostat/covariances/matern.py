@@ -88,13 +88,7 @@ class Matern(AbstractIsotropicCovariance):
 
 @dataclass(frozen=True)
 class MaternProfile(AbstractProfile):
-    """The Matérn correlation ``M(z)`` of the scaled distance.
-
-    Parameters
-    ----------
-    smoothness : float
-        nu.
-    """
+    """The Matérn correlation ``M(z)`` of the scaled distance."""
 
     smoothness: float
 

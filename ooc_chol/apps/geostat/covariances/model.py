@@ -1,4 +1,4 @@
-"""What a covariance function must offer, and the checks of its parameters."""
+"""Interface of covariance functions, and the checks of their parameters."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class AbstractCovariance(ABC):
 
     @abstractmethod
     def device_form(self, coordinates: NDArray[np.float64]) -> DeviceForm:
-        """What the kernel in ``matern.cu`` takes that computes the same covariances.
+        """Arguments of the kernel in ``matern.cu`` that computes the same covariances.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class AbstractCovariance(ABC):
 
     @abstractmethod
     def derivative_form(self, name: str, coordinates: NDArray[np.float64]) -> DeviceForm:
-        """What the kernel in ``matern.cu`` takes that computes the derivatives of :meth:`fill_derivative`.
+        """Arguments of the kernel in ``matern.cu`` that computes the derivatives of :meth:`fill_derivative`.
 
         Parameters
         ----------
@@ -256,27 +256,13 @@ def model_repr(self: AbstractCovariance) -> str:
 
 @dataclass(frozen=True, eq=False)
 class DeviceForm:
-    """A covariance function as a kernel of ``matern.cu``.
+    """A covariance function as a kernel of ``matern.cu``."""
 
-    Parameters
-    ----------
-    kernel : str
-        Name of the CUDA function that fills a tile.
-    points : (n, d) array
-        Sites, transformed as the kernel wants them.
-    variances : (n,) array
-        Variance of the field at each site.
-    arguments : tuple
-        What the kernel takes after points and diagonal: numbers and arrays.
-    code : str
-        Text of the kernel, where it is none of ``matern.cu`` but made of the functions there.
-    """
-
-    kernel: str
-    points: NDArray[np.float64]
-    variances: NDArray[np.float64]
-    arguments: tuple[Any, ...]
-    code: str = ""
+    kernel: str  #: Name of the CUDA function that fills a tile
+    points: NDArray[np.float64]  #: (n, d) sites, transformed as the kernel wants them
+    variances: NDArray[np.float64]  #: (n,) variance of the field at each site
+    arguments: tuple[Any, ...]  #: What the kernel takes after points and diagonal: numbers and arrays
+    code: str = ""  #: Text of the kernel, where it is none of ``matern.cu`` but made of the functions there
 
 
 def check_names(model: AbstractCovariance, values: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def model_content(model: AbstractCovariance) -> dict[str, Any]:
 
 
 def _for_readers(model: AbstractCovariance) -> dict[str, float]:
-    """What follows from the fields, and is not read back."""
+    """Values that follow from the fields, and are not read back."""
     length = effective_range(model) if isinstance(model, Matern | Nested) else None
     if length is not None:
         return {"effective_range": length}

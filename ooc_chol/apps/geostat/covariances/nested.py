@@ -185,7 +185,7 @@ class Nested(AbstractCovariance):
         return tuple(f"{RATIO}{number}" for number in range(2, len(self.components) + 1))
 
     def _by_number(self, parts: Sequence[Mapping[str, _ValueT]], ratios: Sequence[_ValueT]) -> dict[str, _ValueT]:
-        """What is known of each parameter of the components, and of each ratio but the first, by the names of the sum."""
+        """A value for each parameter of the components, and each ratio but the first, by the names of the sum."""
         found: dict[str, _ValueT] = {}
         for number, (part, ratio) in enumerate(zip(parts, ratios, strict=True), 1):
             found |= {f"{name}_{number}": part[name] for name in self.components[number - 1].parameters}
@@ -227,17 +227,9 @@ def _(first: AbstractCovariance, second: AbstractCovariance) -> Nested:
 
 
 def covariance_by_distance(model: AbstractCovariance) -> Callable[[NDArray[np.float64]], NDArray[np.float64]] | None:
-    """The covariance as a function of Euclidean distance alone, where it is one.
+    """Covariance as a function of Euclidean distance alone, for isotropic functions and their sums; None for any other.
 
-    Parameters
-    ----------
-    model : AbstractCovariance
-        Covariance function with its parameters.
-
-    Returns
-    -------
-    callable or None
-        Of an isotropic function or a sum of such: from an array of distances to covariances without nugget. None of any other.
+    The function returned maps an array of distances to covariances without nugget.
     """
     if isinstance(model, AbstractIsotropicCovariance):
         return model.covariance
@@ -249,17 +241,9 @@ def covariance_by_distance(model: AbstractCovariance) -> Callable[[NDArray[np.fl
 
 
 def effective_range(model: AbstractCovariance) -> float | None:
-    """Distance at which the correlation of the field is 0.05, of sums of isotropic functions too.
+    """Distance at which the correlation of the field is 0.05, in the unit of the coordinates; None if it depends on more.
 
-    Parameters
-    ----------
-    model : AbstractCovariance
-        Covariance function with its parameters.
-
-    Returns
-    -------
-    float or None
-        In the unit of the coordinates; None where the function is none of Euclidean distance alone.
+    Sums of isotropic functions have one, too; functions of more than Euclidean distance have none.
     """
     by_distance, variance = covariance_by_distance(model), model.variance
     if by_distance is None:
@@ -290,12 +274,12 @@ def _check_component(number: int, component: AbstractCovariance) -> None:
 
 
 def _is_spherical(component: AbstractCovariance) -> bool:
-    """Whether a component takes longitude and latitude."""
+    """Tell whether a component takes longitude and latitude."""
     return isinstance(component.space if isinstance(component, SeparableSpaceTime) else component, GreatCircle)
 
 
 def _kind(component: AbstractCovariance) -> tuple[type, ...]:
-    """What components that may change places have in common: the classes of all their parts."""
+    """Classes of all parts of a component: components of equal classes may change places."""
     parts = (getattr(component, name, None) for name in ("base", "space", "time"))
     return (type(component), *(kind for part in parts if isinstance(part, AbstractCovariance) for kind in _kind(part)))
 

@@ -14,20 +14,7 @@ _NAME = "nested"
 
 
 def summed(forms: Sequence[DeviceForm], weights: Sequence[float] | None = None) -> DeviceForm:
-    """The weighted sum of some forms of one family or of several, as a form.
-
-    Parameters
-    ----------
-    forms : sequence of DeviceForm
-        Of the same sites. The second argument of each is the table that has its variance.
-    weights : sequence of float, optional
-        Factors of the forms, 1 when not given.
-
-    Returns
-    -------
-    DeviceForm
-        With the text of its kernel. Points that several forms share are there once.
-    """
+    """The weighted sum of some forms of one family or of several, as a form."""
     factors = [1.0] * len(forms) if weights is None else weights
     columns, offsets = _side_by_side([form.points for form in forms])
     parameters: list[str] = []

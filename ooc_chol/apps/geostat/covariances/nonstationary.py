@@ -35,7 +35,7 @@ _Array = NDArray[np.float64]
 
 
 class _Local(NamedTuple):
-    """What sites have of their own, for a matrix of pairs of them: by axis, or by axis and matrix of a stack."""
+    """Local parameters of sites, for a matrix of pairs of them: by axis, or by axis and matrix of a stack."""
 
     space: _Array  #: (d, ...): coordinates of space over the range
     log_deviation: _Array  #: (...): logarithm of the standard deviation over that at the centres
@@ -43,7 +43,7 @@ class _Local(NamedTuple):
     covariates: _Array  #: (q, ...): about their centres
 
     def part(self, rows: slice) -> _Local:
-        """Of some of the sites, or of some of the matrices of a stack."""
+        """Parameters of some of the sites, or of some of the matrices of a stack."""
         return _Local(self.space[:, rows], self.log_deviation[rows], self.square[rows], self.covariates[:, rows])
 
 
@@ -265,7 +265,7 @@ class NonstationaryMatern(AbstractCovariance):
         return np.column_stack([own.space.T, factor, 0.5 * own.square])
 
     def _local(self, sites: _Array) -> _Local:
-        """What sites by axis have of their own."""
+        """Local parameters of sites, by axis."""
         d = self._dimension(sites)
         centred = sites[d:] - np.reshape(self.centres, (-1,) + (1,) * (sites.ndim - 1))
         log_deviation, log_range = np.zeros(sites.shape[1:]), np.zeros(sites.shape[1:])

@@ -16,14 +16,14 @@ from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
 
 
 def is_planar(model: AbstractCovariance) -> bool:
-    """Whether a covariance function is one of the vector between two sites of the plane."""
+    """Tell whether a covariance function is one of the vector between two sites of the plane."""
     if isinstance(model, Nested):
         return all(map(is_planar, model.components))
     return isinstance(model, AbstractIsotropicCovariance | GeometricAnisotropy) or _is_of_two_axes(model)
 
 
 def is_directional(model: AbstractCovariance) -> bool:
-    """Whether it depends on where that vector points, too."""
+    """Tell whether it depends on where that vector points, too."""
     if isinstance(model, Nested):
         return is_planar(model) and any(map(is_directional, model.components))
     return isinstance(model, GeometricAnisotropy) or _is_of_two_axes(model)
@@ -101,5 +101,5 @@ def check_planar(model: AbstractCovariance) -> None:
 
 
 def _is_of_two_axes(model: AbstractCovariance) -> bool:
-    """Whether it has a range for each of two axes."""
+    """Tell whether it has a range for each of two axes."""
     return isinstance(model, AxisRanges) and len(model.ranges) == 2

@@ -83,15 +83,9 @@ class PowerExponential(AbstractIsotropicCovariance):
 
 @dataclass(frozen=True)
 class PowerExponentialProfile(AbstractProfile):
-    """The correlation ``exp(-z**power)`` of the scaled distance.
+    """The correlation ``exp(-z**power)`` of the scaled distance."""
 
-    Parameters
-    ----------
-    power : float
-        Power of the scaled distance, above 0 and at most 2.
-    """
-
-    power: float
+    power: float  #: Power of the scaled distance, above 0 and at most 2
 
     @property
     def parameters(self) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ class AbstractRadialCovariance(AbstractCovariance):
 
     @abstractmethod
     def constant_log_derivative(self, name: str) -> float | None:
-        """What :meth:`log_derivative` is where it is the same for all distances; None where it is not."""
+        """Value of :meth:`log_derivative` where it is the same for all distances; None where it is not."""
 
     def directional_log_derivative(self, name: str) -> tuple[int, int, float]:
         """Where it is not: ``(p, q, factor)`` of ``factor d_p d_q / |d|**2``, of differences d of :meth:`device_form`'s points.

@@ -64,7 +64,7 @@ class RadialTable:
         z[...] = value
 
     def arguments(self, factor: float = 1.0) -> tuple[NDArray[np.float64], np.int32, np.int32]:
-        """What a kernel in CUDA C takes for ``factor`` times the function."""
+        """Arguments of a kernel in CUDA C for ``factor`` times the function."""
         return factor * self.coefficients, np.int32(self.first - 1), np.int32(len(self.coefficients) - 1)
 
     def combined(self, factor: float, other: RadialTable, weight: float) -> RadialTable:

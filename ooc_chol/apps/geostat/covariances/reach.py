@@ -19,20 +19,7 @@ from ooc_chol.apps.geostat.covariances.spacetime import GneitingMatern, Separabl
 def reach(model: AbstractCovariance) -> float:
     """Effective range of one structure, in the unit of the coordinates: along the main axis, or in space at one time.
 
-    Parameters
-    ----------
-    model : AbstractCovariance
-        No sum; of ranges by axis the geometric mean is taken.
-
-    Returns
-    -------
-    float
-        Distance at which the correlation is 0.05.
-
-    Raises
-    ------
-    ValueError
-        The function has no such distance.
+    Raises ``ValueError``: the function has no such distance.
     """
     if isinstance(model, SeparableSpaceTime):
         return reach(model.space)

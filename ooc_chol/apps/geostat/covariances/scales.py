@@ -73,7 +73,7 @@ class Scale:
         return self.step * value if self.is_logarithmic else self.step
 
     def shift(self, step: float) -> float:
-        """What a step of the coordinate does: relative to the value for a logarithm, else in the unit of the parameter."""
+        """Effect of a step of the coordinate: relative to the value for a logarithm, else in the unit of the parameter."""
         return float(np.expm1(self.step * step)) if self.is_logarithmic else self.step * step
 
 

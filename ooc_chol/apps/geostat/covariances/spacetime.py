@@ -306,7 +306,7 @@ class GneitingMatern(AbstractCovariance):
         return DeviceForm("gneiting", coordinates, variances, (float(1.0 / self.range), *table, *time))
 
     def _time_weights(self, name: str, d: int) -> tuple[float, float, int]:
-        """Of M and of ``z dM/dz`` in :meth:`_time_derivative`, and the number of the weight that the kernel gives them."""
+        """Weights of M and of ``z dM/dz`` in :meth:`_time_derivative`, and the number of the kernel's weight for them."""
         if name == "time_decay":
             return -1.0, 0.0, 0
         if name == "interaction":

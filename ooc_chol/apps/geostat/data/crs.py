@@ -34,7 +34,7 @@ class Crs:
         return named[1] if named else self.name
 
     def contradicts(self, other: Crs) -> bool:
-        """Whether coordinates in one of the two must be transformed before they are used with those in the other."""
+        """Tell whether coordinates in one of the two must be transformed before they are used with those in the other."""
         is_untold = self.is_geographic and other.is_geographic and LATITUDE_LONGITUDE in (self.name, other.name)
         if self.name == other.name or is_untold:
             return False
@@ -48,13 +48,7 @@ class Crs:
 
 
 def described(definition: str, source: str) -> Crs:
-    """What well-known text or the number of an authority says; any other name is kept as it is.
-
-    Examples
-    --------
-    >>> described("EPSG:28992", "soil.nc")
-    Crs(name='EPSG:28992', is_geographic=False, unit='metre')
-    """
+    """Parse well-known text or the number of an authority; any other name is kept as it is."""
     system = _system(definition)
     if system is None and "[" not in definition:
         return Crs(definition, False)
@@ -69,12 +63,10 @@ def described(definition: str, source: str) -> Crs:
 
 
 def mapped(attributes: Mapping[str, Any]) -> Crs:
-    """What a grid mapping of the CF conventions says without well-known text: name and parameters of a projection.
+    """Read a grid mapping of the CF conventions without well-known text: name and parameters of a projection.
 
     The unit of the coordinates is that of their own variables.
 
-    Examples
-    --------
     >>> mapped({"grid_mapping_name": "mercator", "longitude_of_projection_origin": 30.0, "standard_parallel": 0.0}).label
     'mercator (longitude_of_projection_origin 30)'
     """
@@ -91,12 +83,12 @@ def mapped(attributes: Mapping[str, Any]) -> Crs:
 
 
 def is_east(unit: str) -> bool:
-    """Whether a unit is one of longitude in the CF conventions: ``degrees_east`` and its spellings."""
+    """Tell whether a unit is one of longitude in the CF conventions: ``degrees_east`` and its spellings."""
     return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreeeast", "degreee")
 
 
 def is_north(unit: str) -> bool:
-    """Whether a unit is one of latitude in the CF conventions: ``degrees_north`` and its spellings."""
+    """Tell whether a unit is one of latitude in the CF conventions: ``degrees_north`` and its spellings."""
     return unit.lower().replace("degrees", "degree").replace("_", "") in ("degreenorth", "degreen")
 
 
@@ -107,7 +99,7 @@ def _plain(value: Any) -> Any:
 
 
 def _is_parameter(name: str, value: object) -> bool:
-    """Whether an attribute is a number or several, and not one of storage such as ``_FillValue``."""
+    """Tell whether an attribute is a number or several, and not one of storage such as ``_FillValue``."""
     return not name.startswith("_") and np.asarray(value).dtype.kind in "iuf"
 
 

@@ -27,13 +27,7 @@ class Remembered(Iterator[str]):
 
 
 def quoted_cells(record: str, delimiter: str) -> list[bool]:
-    """Which cells of a record stand in quotation marks.
-
-    Examples
-    --------
-    >>> quoted_cells('1.5,"1", "a,b" ,2', ",")
-    [False, True, True, False]
-    """
+    """Which cells of a record stand in quotation marks."""
     quoted = r'"(?:[^"]|"")*"'
     if delimiter == " ":
         return [word.startswith('"') for word in re.findall(rf"{quoted}|[^\s\"]+", record)]

@@ -87,7 +87,7 @@ class Formula:
 
     @property
     def _variables(self) -> tuple[Node, ...]:
-        """What the terms are made of: columns, functions of columns, factors and polynomials."""
+        """Variables of the terms: columns, functions of columns, factors and polynomials."""
         return tuple(dict.fromkeys(part for term in self.terms for part in _factors_of(syntax.parse(term))))
 
     def values(self, columns: Columns) -> Array:
@@ -266,7 +266,7 @@ def _parts(term: str) -> tuple[Node, ...]:
 
 
 def _factors_of(node: Node) -> tuple[Node, ...]:
-    """What colons separate."""
+    """Factors of a term, which colons separate."""
     if isinstance(node, Binary) and node.operator == ":":
         return *_factors_of(node.left), *_factors_of(node.right)
     return (node,)

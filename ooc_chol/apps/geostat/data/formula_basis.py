@@ -1,4 +1,4 @@
-"""What the columns of a formula take from the observations: levels of factors, and orthogonal polynomials."""
+"""Facts that the columns of a formula take from the observations: levels of factors, and orthogonal polynomials."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LEVELS = 200
 
 @dataclass(frozen=True)
 class Basis:
-    """What the columns of a formula take from the observations; made by :meth:`Formula.basis`.
+    """Facts that the columns of a formula take from the observations; made by :meth:`Formula.basis`.
 
     Parameters
     ----------
@@ -80,8 +80,6 @@ def learned_polynomial(name: str, x: NDArray[np.float64], degree: int) -> tuple[
 def polynomial_columns(x: NDArray[np.float64], found: tuple[float, ...]) -> NDArray[np.float64]:
     """Orthonormal polynomials of degree 1 and up at ``x``, shape ``(n, k)``; orthonormal on the observations.
 
-    Notes
-    -----
     The recurrence of Forsythe (1957), with the scaling of R's ``poly``: each column has norm 1 on the observations.
     """
     degree = len(found) // 2

@@ -151,11 +151,11 @@ class _Tokens:
         return found
 
     def follows(self, sign: str) -> bool:
-        """Whether the next token is this sign; it is not taken."""
+        """Tell whether the next token is this sign; it is not taken."""
         return self._next == ("sign", sign)
 
     def rest(self) -> str:
-        """What stands where the next token is, for a message."""
+        """Text on the next token, which is not expected there, or on an end that comes too early."""
         return "it ends too early" if self._next is None else f"{self._next[1]!r:.60} is not expected there"
 
     def end(self) -> None:

@@ -51,7 +51,7 @@ class _Sum:
 
 
 def expanded(value: Node, tree: Node) -> tuple[bool, tuple[str, ...]]:
-    """Whether there is an intercept, and the texts of all terms, main effects before interactions.
+    """Presence of an intercept, and the texts of all terms, main effects before interactions.
 
     ``ValueError`` where a part is no term, or the left side no arithmetic of a column.
     """
@@ -64,7 +64,7 @@ def expanded(value: Node, tree: Node) -> tuple[bool, tuple[str, ...]]:
 
 
 def is_factor_call(node: Node) -> bool:
-    """Whether a node makes a factor of a column."""
+    """Tell whether a node makes a factor of a column."""
     return isinstance(node, Call) and node.function in FACTORS
 
 

@@ -25,8 +25,6 @@ from ooc_chol.apps.geostat.data.io import Table, check_columns, complete_rows, p
 def layer_of(path: str | os.PathLike[str]) -> tuple[str, str | None]:
     """Split ``FILE.gpkg:LAYER``.
 
-    Examples
-    --------
     >>> layer_of("soil.gpkg:zinc")
     ('soil.gpkg', 'zinc')
     """

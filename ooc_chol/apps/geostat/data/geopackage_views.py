@@ -1,4 +1,4 @@
-"""What a GeoPackage makes of its rows while it is read: views and columns that are computed, tried before GDAL meets them.
+"""Views and computed columns of a GeoPackage, tried before GDAL meets them.
 
 A view is a statement of SQL in the file: it may have rows without end, or count for ever, in a file of a few kilobytes.
 """

@@ -43,7 +43,7 @@ class Grid:
 
     @property
     def is_regular(self) -> bool:
-        """Whether the steps along each axis are of one positive length, to a millionth of it."""
+        """True if the steps along each axis are of one positive length, to a millionth of it."""
         steps = [np.diff(axis) for axis in self.axes]
         return all(len(step) > 0 and step.min() > 0 and np.ptp(step) <= _REGULAR * step.max() for step in steps)
 

@@ -43,33 +43,15 @@ _DELIMITERS = (",", ";", "\t", "|")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns that were asked for, without the rows in which one of them is missing.
+    """The columns that were asked for, without the rows in which one of them is missing."""
 
-    Parameters
-    ----------
-    source : str
-        File name, for messages.
-    columns : mapping of str to (n,) array
-        Values by column name.
-    dropped : int
-        Rows left out because a value is missing.
-    units : mapping of str to str
-        Units of columns, where the file tells them.
-    crs : Crs or None
-        Coordinate reference system of the columns read, where the file tells it.
-    notes : tuple of str
-        What a user should hear about the file.
-    texts : mapping of str to (n,) array of str
-        Columns of words or codes, of those that may be.
-    """
-
-    source: str
-    columns: Mapping[str, NDArray[np.float64]]
-    dropped: int
-    units: Mapping[str, str] = field(default_factory=dict)
-    crs: Crs | None = None
-    notes: tuple[str, ...] = ()
-    texts: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)
+    source: str  #: File name, for messages
+    columns: Mapping[str, NDArray[np.float64]]  #: Values by column name
+    dropped: int  #: Rows left out because a value is missing
+    units: Mapping[str, str] = field(default_factory=dict)  #: Units of columns, where the file tells them
+    crs: Crs | None = None  #: Coordinate reference system of the columns read, where the file tells it
+    notes: tuple[str, ...] = ()  #: What a user should hear about the file
+    texts: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)  #: Columns of words or codes, of those that may be
     rows: Rows | None = field(default=None, repr=False)  #: Where each row is in the file
 
     __repr__ = oc.brief_repr
@@ -87,15 +69,7 @@ class Table:
     def stack(self, names: Sequence[str]) -> NDArray[np.float64]:
         """The named columns side by side.
 
-        Parameters
-        ----------
-        names : sequence of str
-            ``k`` columns that were read.
-
-        Returns
-        -------
-        (n, k) array
-            A new array.
+        Returns (n, k): a new array.
         """
         return np.column_stack([self.columns[name] for name in names]) if names else np.empty((self.n, 0))
 

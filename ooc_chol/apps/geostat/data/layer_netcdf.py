@@ -62,7 +62,7 @@ def _axis_dimensions(layer: Layer, name: str) -> tuple[str, ...]:
 
 
 def _axis_attributes(spec: DataSpec, k: int) -> Mapping[str, str]:
-    """What the conventions want to know of coordinate ``k``."""
+    """Attributes of coordinate ``k`` that the conventions require."""
     if k >= len(spec.coordinates):
         name = spec.axes[k]
         return {"long_name": name} | ({"units": spec.units[name]} if spec.units.get(name) else {})

@@ -62,7 +62,7 @@ def write_geoparquet(path: str | os.PathLike[str], layer: Layer, replace: bool) 
 
 
 def _geo(layer: Layer) -> dict[str, Any]:
-    """What GeoParquet tells of the column of points; a system that is not known is null, since none at all means degrees."""
+    """GeoParquet's metadata of the column of points; a system that is not known is null, since none at all means degrees."""
     pyproj = imported("pyproj", "reference systems are written")
     system = None if layer.crs_name is None else pyproj.CRS(layer.crs_name).to_json_dict()
     kind = "Point" if len(layer.spec.coordinates) == 2 else "Point Z"

@@ -79,13 +79,7 @@ def check_layer(
 
 
 def layer_files(path: str | os.PathLike[str], names: tuple[str, ...]) -> tuple[Path, ...]:
-    """All files that are written for columns of these names: one, but an ASCII grid for each column.
-
-    Examples
-    --------
-    >>> [file.name for file in layer_files("map.asc", ("prediction", "standard_error"))]
-    ['map.asc', 'map-standard_error.asc']
-    """
+    """All files that are written for columns of these names: one, but an ASCII grid for each column."""
     return ascii_files(path, names) if _ending(path) in endings.ASCII_GRID else (Path(path),)
 
 

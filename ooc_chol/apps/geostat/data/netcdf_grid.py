@@ -52,6 +52,6 @@ def _axis(variables: Any, dimension: str, source: str) -> NDArray[np.float64]:
 
 
 def _is_first(variable: Any) -> bool:
-    """Whether the axis of a grid's rows is in truth the first coordinate: a longitude, or a projection's x."""
+    """Tell whether the axis of a grid's rows is in truth the first coordinate: a longitude, or a projection's x."""
     told = attribute(variable, "standard_name"), attribute(variable, "axis")
     return told[0] in ("longitude", "projection_x_coordinate") or told[1] == "X" or is_east(attribute(variable, "units"))

@@ -1,4 +1,4 @@
-"""What the NetCDF libraries believe without looking, looked at before they read a file: counts in headers, and heaps of HDF5.
+"""Checks of counts in headers, and of heaps of HDF5, which the NetCDF libraries believe without looking.
 
 A count in the header of version 5 is memory that the library takes, however short the file is. An object of a global heap of HDF5
 that takes no bytes is looked at for ever.

@@ -87,7 +87,7 @@ class Observations:
 
     @property
     def named_rows(self) -> Rows:
-        """What messages call the observations."""
+        """Rows of the observations, as messages call them."""
         return counted_rows(self.n) if self.rows is None else self.rows
 
     def take(self, indices: ArrayLike) -> Observations:
@@ -264,7 +264,7 @@ def count_places(places: NDArray[np.float64]) -> int:
 
 
 def least_squares_residuals(design: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What ordinary least squares on the columns of a mean leaves of values."""
+    """Residuals of values after ordinary least squares on the columns of a mean."""
     return np.asarray(values - design @ np.linalg.lstsq(design, values, rcond=None)[0])
 
 

@@ -86,7 +86,7 @@ def _brief(error: BaseException) -> str:
 
 
 def _is_text(kind: Any, pyarrow: Any) -> bool:
-    """Whether a column holds words, plain or by number."""
+    """Tell whether a column holds words, plain or by number."""
     value = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
     return bool(pyarrow.types.is_string(value) or pyarrow.types.is_large_string(value))
 

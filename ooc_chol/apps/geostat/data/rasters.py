@@ -127,20 +127,14 @@ def read_raster(path: str | os.PathLike[str]) -> Raster:
 
 
 def raster_part(path: str | os.PathLike[str]) -> tuple[str, str | None]:
-    """Split ``FILE.tif:BAND`` or ``FILE.nc:VARIABLE``.
-
-    Examples
-    --------
-    >>> raster_part("dem.nc:height")
-    ('dem.nc', 'height')
-    """
+    """Split ``FILE.tif:BAND`` or ``FILE.nc:VARIABLE``."""
     text = os.fspath(path)
     match = re.fullmatch(r"(.*\.(?:tiff?|asc|nc[34]?|cdf)):([^/\\]+)", text, flags=re.IGNORECASE | re.DOTALL)
     return (match[1], match[2]) if match else (text, None)
 
 
 def is_raster(path: str | os.PathLike[str]) -> bool:
-    """Whether the ending of a name is that of a raster; a NetCDF file may be one."""
+    """Tell whether the ending of a name is that of a raster; a NetCDF file may be one."""
     return Path(raster_part(path)[0]).suffix.lower() in (*GEOTIFF, *ASCII_GRID, *_NETCDF)
 
 

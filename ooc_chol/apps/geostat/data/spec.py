@@ -238,7 +238,7 @@ class DataSpec:
 
     @property
     def way_back(self) -> Transform | None:
-        """What takes the fitted values back to the scale of their column, if anything does."""
+        """Transformation of the fitted values back to the scale of their column, if any."""
         if self.transform is not None:
             return transform_named(self.transform)
         found = None if self.formula is None else transform_of(parse_formula(self.formula).value)
@@ -413,12 +413,12 @@ def _frozen(value: Any) -> Any:
 
 
 def _are(value: object, kind: type) -> bool:
-    """Whether this is a tuple of such values, of which it has at least one."""
+    """Tell whether this is a tuple of such values, of which it has at least one."""
     return isinstance(value, tuple) and bool(value) and all(isinstance(one, kind) and one == one for one in value)
 
 
 def _is_polynomial(value: object) -> bool:
-    """Whether these are centres and one more norms, which are positive."""
+    """Tell whether these are centres and one more norms, which are positive."""
     if not _are(value, float) or not isinstance(value, tuple) or len(value) < 3 or len(value) % 2 == 0:
         return False
     return all(abs(one) < float("inf") for one in value) and all(norm > 0 for norm in value[len(value) // 2 :])
@@ -433,7 +433,7 @@ _FITTING: Mapping[str, Callable[[object], bool]] = {
 
 
 def _fits(value: object, kind: str) -> bool:
-    """Whether plain data are what a field of :class:`DataSpec` holds."""
+    """Tell whether plain data are what a field of :class:`DataSpec` holds."""
     if kind.startswith("tuple"):
         return isinstance(value, tuple) and all(isinstance(name, str) for name in value)
     if kind.startswith("Mapping"):

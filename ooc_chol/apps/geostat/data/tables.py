@@ -87,18 +87,7 @@ def load_table(
 
 
 def geometry_axes(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Names under which a file's points can be read as columns: ``x`` and ``y``, and ``z`` where they have it; else none.
-
-    Parameters
-    ----------
-    path : path
-        A GeoPackage, a GeoParquet file, or any other, which has no points.
-
-    Returns
-    -------
-    tuple of str
-        Empty where there are no points.
-    """
+    """Names under which a file's points can be read as columns: ``x`` and ``y``, and ``z`` where they have it; else none."""
     if file_kind(path) == "geopackage":
         there = columns_of(path)
         return AXES if "z" in there[:3] else AXES[:2]

@@ -55,12 +55,12 @@ class Transform:
 
     @property
     def is_log(self) -> bool:
-        """Whether it is a logarithm."""
+        """True if it is a logarithm."""
         return abs(self.power) < _LOGARITHM
 
     @property
     def has_mean(self) -> bool:
-        """Whether the original values have a mean where the transformed ones are Gaussian: not for negative powers."""
+        """True if the original values have a mean where the transformed ones are Gaussian: not for negative powers."""
         return self.is_log or self.power > 0
 
     def __str__(self) -> str:
@@ -167,10 +167,7 @@ def box_cox(power: float) -> Transform:
 def transformed(transform: Transform, values: Array) -> Array:
     """Transforms of data, refused where powers of all of them are lost beside the 1 that is taken off.
 
-    Raises
-    ------
-    TransformError
-        As for :meth:`Transform.forward`; or no power of a value is as large as :data:`_LOST`.
+    Raises ``TransformError``: as for :meth:`Transform.forward`; or no power of a value is as large as :data:`_LOST`.
     """
     found = transform.forward(values)
     if not transform.is_log:
@@ -200,7 +197,7 @@ def transform_named(text: str) -> Transform:
 
 
 def transform_text(transform: Transform) -> str:
-    """What :func:`transform_named` reads."""
+    """Text that :func:`transform_named` reads."""
     return "log" if transform.is_log else f"boxcox={transform.power!r}"
 
 

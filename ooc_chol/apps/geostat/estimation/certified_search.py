@@ -66,7 +66,7 @@ def in_stages(
 
 
 def is_near_end(limits: SearchLimits, space: SearchSpace[Any], point: NDArray[np.float64], known: Known) -> bool:
-    """Whether a search by scoring may end at a point, as far as a step without what the last ones have shown tells."""
+    """Tell whether a search by scoring may end at a point, as far as a step without what the last ones have shown tells."""
     step = scoring_step(space, point, known)
     return step.gain <= max(_TOLERANCES * limits.tolerance, _NOISES * step.noise, 2.0 * WIDEST)
 

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
     @property
     def is_determined(self) -> bool:
-        """Whether both ends of the interval are numbers."""
+        """True if both ends of the interval are numbers."""
         return self.lower is not None and self.upper is not None and math.isfinite(self.lower) and math.isfinite(self.upper)
 
 

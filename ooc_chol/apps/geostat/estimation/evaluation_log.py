@@ -62,7 +62,7 @@ class EvaluationLog(AbstractEvaluationMemory):
             raise OSError(f"{self.problem}; name another log, or leave it out")
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
-        """What the log knows at ``point``, or None."""
+        """Look up ``point`` in the log; None if it is not there."""
         return self.found("evaluation", space, point)
 
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
@@ -166,7 +166,7 @@ class _Section(AbstractEvaluationMemory):
         self._log, self._kind = log, kind
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
-        """What the log knows of this kind at ``point``, or None."""
+        """Look up ``point`` among the entries of this kind; None if it is not there."""
         return self._log.found(self._kind, space, point)
 
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
@@ -175,7 +175,7 @@ class _Section(AbstractEvaluationMemory):
 
 
 def goes_on(log: Path | None, resume: Path | None) -> bool:
-    """Whether ``log`` is the log that the fit goes on from, so that it is added to and not written anew."""
+    """Tell whether ``log`` is the log that the fit goes on from, so that it is added to and not written anew."""
     return log is not None and resume is not None and log.exists() and resume.exists() and log.samefile(resume)
 
 
@@ -189,7 +189,7 @@ def observations_digest(observations: Observations) -> str:
 
 
 def _place(space: SearchSpace[Any]) -> dict[str, Any]:
-    """What a point means: the names of its coordinates and what is kept."""
+    """Key of a point: the names of its coordinates and of the kept parameters."""
     return {"names": list(space.names), "template": {"covariance": exact_text(space.template), "fixed nugget": space.nugget}}
 
 

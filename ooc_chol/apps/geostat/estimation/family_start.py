@@ -24,7 +24,7 @@ _WITH_COVARIATES = "nonstationary"
 
 @dataclass(frozen=True)
 class AskedCovariance:
-    """What an estimator is asked for; checked when it is fitted."""
+    """Covariance function requested from an estimator; checked when it is fitted."""
 
     covariance: AbstractCovariance | str | None  #: One to start from, the name of a family, or a Matérn one
     fixed: Kept

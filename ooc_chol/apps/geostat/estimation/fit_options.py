@@ -82,7 +82,7 @@ class FitOptions:
 
     @property
     def factors(self) -> bool:
-        """Whether any matrix is factored."""
+        """True if any matrix is factored."""
         return checked_method(self.method) != "vecchia" or self.vecchia.exact_check != "skip"
 
     def spaces(self, observations: Observations) -> list[SearchSpace[Any]]:
@@ -92,7 +92,7 @@ class FitOptions:
         return [search_space(observations, self.nugget, candidate) for candidate in smoothness_candidates(self.smoothness)]
 
     def estimates_smoothness_too(self, n: int) -> bool:
-        """Whether an estimated smoothness is compared with the best of a few, by the likelihood that is maximised."""
+        """Tell whether an estimated smoothness is compared with the best of a few, by the likelihood that is maximised."""
         return self.covariance is None and self.smoothness == "auto" and n <= COMPARED_LIMIT
 
     def start(self, space: SearchSpace[Any]) -> NDArray[np.float64] | None:
@@ -122,7 +122,7 @@ class FitOptions:
 
     @property
     def vecchia(self) -> VecchiaOptions:
-        """What is done with Vecchia's approximation."""
+        """Use of Vecchia's approximation."""
         # an interval takes the place of FP64's value
         usual: ExactCheck = "value" if self.settings.precision_threshold is None else "skip"
         return VecchiaOptions(self.neighbours, self.starts, usual if self.exact_check is None else self.exact_check)

@@ -1,4 +1,4 @@
-"""What a fit gives: the estimate, and everything needed to judge it."""
+"""Result of a fit: the estimate, and everything needed to judge it."""
 
 from __future__ import annotations
 
@@ -157,12 +157,12 @@ class FitResult(Generic[Model]):
         return estimates_text(f"{self._title}; {self._search}", self._rows(), self.warnings)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the coefficients of the mean with 95 % intervals, the parameters, and the text."""
+        """HTML for notebooks: the coefficients of the mean with 95 % intervals, the parameters, and the text."""
         return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows()))
 
     @property
     def _title(self) -> str:
-        """What was fitted to what, and how well."""
+        """Title: model and data of the fit, and its quality."""
         kind = "restricted log-likelihood" if self.reml else "log-likelihood"
         return f"{type(self.model).__name__} covariance of {self.n} observations: {kind} {self.loglik:.3f}, AIC {self.aic:.3f}"
 

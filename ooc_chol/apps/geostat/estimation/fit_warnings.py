@@ -1,4 +1,4 @@
-"""What a user should know about a fit: parameters at bounds, no sign of correlation, searches that did not converge."""
+"""Warnings about a fit: parameters at bounds, no sign of correlation, searches that did not converge."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def warnings_of(
     point: NDArray[np.float64],
     reml: bool,
 ) -> tuple[str, ...]:
-    """What a user should know about the searches of a fit."""
+    """Warnings about the searches of a fit."""
     texts = [bound_text(space, *found) for found in space.at_bounds(point)]
     texts += structure_warnings(space.correlation(point), observations.coordinates)
     texts += far_sites(observations) + outliers(observations)

@@ -264,7 +264,7 @@ def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None
 
 
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
-    """What the values in a log depend on; the names are those of its first line, which older logs have too."""
+    """Facts on which the values in a log depend; the names are those of its first line, which older logs have too."""
     asked, defaults = options.settings.keywords(), FactorSettings().keywords()
     names = _ROUNDING if options.settings.precision_threshold is None else _MIXED_ROUNDING
     # None for defaults, as in logs from before these were options

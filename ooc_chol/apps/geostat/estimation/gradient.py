@@ -227,7 +227,7 @@ def check_trace_sums(traces: str, probes: int) -> None:
 
 
 def has_exact_gradient(trace_sums: TraceSums, n: int) -> bool:
-    """Whether a gradient of so many observations is exact by this choice."""
+    """Tell whether a gradient of so many observations is exact by this choice."""
     return trace_sums == "exact" or (trace_sums == "auto" and n <= GRADIENT_LIMIT)
 
 
@@ -240,24 +240,7 @@ def score(
     probes: int = PROBES,
     seed: int = 0,
 ) -> LikelihoodGradient:
-    """Gradient, and information if asked for, from a factor that is there.
-
-    Parameters
-    ----------
-    found : Evaluated
-        A likelihood whose factor is open.
-    shape : tuple of str, optional
-        The shape parameters of interest; all when not given.
-    information : int
-        Order up to which the information is exact, unless ``trace_sums="probes"``; above, by probes. 0: none is computed.
-    trace_sums, probes, seed
-        As ``traces``, ``probes`` and ``seed`` of :func:`log_likelihood_gradient`.
-
-    Returns
-    -------
-    LikelihoodGradient
-        By the shape parameters, the variance and the nugget.
-    """
+    """Gradient, and information if asked for, from a factor that is there."""
     n = found.observations.n
     shape = found.likelihood.model.parameters if shape is None else shape
     is_exact = has_exact_gradient(trace_sums, n)

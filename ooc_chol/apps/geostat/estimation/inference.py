@@ -138,12 +138,12 @@ class Inference:
         return estimates_text(self._title, self._rows(units), self.warnings)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: every estimate with its interval, and the text."""
+        """HTML for notebooks: every estimate with its interval, and the text."""
         return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows({})))
 
     @property
     def _title(self) -> str:
-        """What the numbers are, and how the information was found."""
+        """Title: meaning of the numbers, and how the information was found."""
         how = f"{self.probes} probes, relative error {self.relative_error:.1g}" if self.probes else "exact"
         known = "" if self.most_off is None else f"; in mixed precision, off by at most {bound_text(100 * self.most_off)} %"
         return f"standard errors and {100 * self.level:g} % intervals (expected information, {how}{known})"

@@ -67,7 +67,7 @@ class Likelihood:
 
 @dataclass(frozen=True, eq=False)
 class Probed:
-    """What the pass that whitens the observations brings along for estimates by probes."""
+    """Solutions for estimates by probes, from the pass that whitens the observations."""
 
     signs: NDArray[np.float64]  #: ``U``, (n, m) random signs
     solved: NDArray[np.float64]  #: (n, 1 + p) ``inv(R) @ [z, X]``
@@ -76,33 +76,15 @@ class Probed:
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """A log-likelihood with the factor it comes from, which is open.
+    """A log-likelihood with the factor it comes from, which is open."""
 
-    Parameters
-    ----------
-    likelihood : Likelihood
-        Log-likelihood and estimated mean; its seconds do not count what is computed from the factor later.
-    factor : ooc_chol.CholeskyFactor
-        Factor of the correlation matrix.
-    matrix : callable
-        Makes the source of that matrix, of which a factor that was kept is one but for rounding.
-    observations : Observations
-        The data in the order of the factor's rows.
-    whitened : Whitened
-        Values and design multiplied by ``inv(L)``, and the mean estimated from them.
-    settings : FactorSettings
-        Settings of the factorization.
-    probed : Probed or None
-        Solutions for probes, where some were named beforehand.
-    """
-
-    likelihood: Likelihood
-    factor: oc.CholeskyFactor
-    matrix: Callable[[], Any]
-    observations: Observations
-    whitened: Whitened
-    settings: FactorSettings
-    probed: Probed | None = None
+    likelihood: Likelihood  #: Log-likelihood and estimated mean; its seconds do not count what is computed from the factor later
+    factor: oc.CholeskyFactor  #: Factor of the correlation matrix
+    matrix: Callable[[], Any]  #: Makes the source of that matrix, of which a factor that was kept is one but for rounding
+    observations: Observations  #: The data in the order of the factor's rows
+    whitened: Whitened  #: Values and design multiplied by ``inv(L)``, and the mean estimated from them
+    settings: FactorSettings  #: Settings of the factorization
+    probed: Probed | None = None  #: Solutions for probes, where some were named beforehand
 
 
 def log_likelihood(

@@ -38,20 +38,7 @@ Given = Mapping[str, float]
 
 
 def combinations(singles: Sequence[Sequence[AbstractCovariance]], given: Given) -> list[Nested]:
-    """Sums of structures of given families with lengths and variances that differ.
-
-    Parameters
-    ----------
-    singles : sequence of sequences of AbstractCovariance
-        For each structure one or more functions of its family, which say shapes, directions and a middle length.
-    given : mapping of str to float
-        Values of parameters of the sum that are to be these.
-
-    Returns
-    -------
-    list of Nested
-        Different ones; structures of one family from short to long, of several families in every order of lengths.
-    """
+    """Sums of structures of given families with lengths and variances that differ."""
     kinds = [type(functions[0]) for functions in singles]
     count = len(singles)
     orders = [tuple(range(count))] if len(set(kinds)) == 1 else list(permutations(range(count)))
@@ -78,22 +65,6 @@ def best_start(
     """The best sum that short searches on a subset find.
 
     They begin at the likeliest of the combinations of the functions given, and of single structures fitted to the subset.
-
-    Parameters
-    ----------
-    observations : Observations
-        Values at sites with the columns of their mean.
-    singles, given
-        As :func:`combinations`.
-    nugget : {"free", "zero"} or float
-        What the fit is to do about the nugget.
-    fixed : sequence of str
-        Parameters of the sum that the fit is to keep.
-
-    Returns
-    -------
-    Nested
-        The start; what is given or kept has its value.
     """
     subset = neighbourhoods(observations, size=_SIZE)
     candidates = combinations(singles, given)

@@ -1,4 +1,4 @@
-"""Whether nested structures can be told apart by the data: from each other, and from the nugget."""
+"""Check whether nested structures can be told apart by the data: from each other, and from the nugget."""
 
 from __future__ import annotations
 

@@ -74,12 +74,12 @@ class Known:
         return 0.0 if interval is None else most_off(self.loglik, interval)
 
     def suffices(self, gradient: bool, information: bool, certified: bool = False) -> bool:
-        """Whether nothing that is wanted is missing."""
+        """Tell whether nothing that is wanted is missing."""
         has_all = (self.gradient is not None or not gradient) and (self.information is not None or not information)
         return self.likelihood is None or (has_all and (self.likelihood.interval is not None or not certified))
 
     def besides(self, before: Known | None) -> Known:
-        """What is known now, with the derivatives that an earlier evaluation at the same point had."""
+        """Values known now, with the derivatives that an earlier evaluation at the same point had."""
         if before is None or self.likelihood is None or self.gradient is not None:
             return self
         return replace(before, likelihood=self.likelihood)
@@ -90,7 +90,7 @@ class AbstractEvaluationMemory(ABC):
 
     @abstractmethod
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
-        """What an earlier run knew at ``point``, or None."""
+        """Look up an earlier run's values at ``point``; None if there are none."""
 
     @abstractmethod
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
@@ -138,7 +138,7 @@ class Objective:
         return -known.loglik if known.likelihood is not None else self._penalty()
 
     def at(self, point: NDArray[np.float64], *, gradient: bool = False, information: bool = False) -> Known:
-        """What is asked for at ``point``: from memory, or by one factorization."""
+        """Evaluate at ``point``: from memory, or by one factorization."""
         name = np.asarray(point, dtype=np.float64).tobytes()
         known = self._known.get(name)
         if known is None or not known.suffices(gradient, information):
@@ -146,7 +146,7 @@ class Objective:
         return known
 
     def known(self, point: NDArray[np.float64]) -> Known | None:
-        """What was evaluated at a point, if anything was."""
+        """Evaluation at a point, if there was any."""
         return self._known.get(np.asarray(point, dtype=np.float64).tobytes())
 
     @property

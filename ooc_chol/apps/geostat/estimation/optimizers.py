@@ -154,7 +154,7 @@ def _bobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
 
 
 def _has_settled(objective: Objective, gain: float, since: int) -> bool:
-    """Whether the last ten evaluations, all later than the first ``since``, gained less than ``gain``."""
+    """Tell whether the last ten evaluations, all later than the first ``since``, gained less than ``gain``."""
     values = [evaluation.loglik for evaluation in objective.evaluations]
     before = max(values[:-_PATIENCE], default=-math.inf)
     return len(values) - since > _PATIENCE and math.isfinite(before) and max(values) - before < gain

@@ -1,4 +1,4 @@
-"""What mixed precision changed of an estimate: the interval of its log-likelihood, and where asked for FP64's."""
+"""Effect of mixed precision on an estimate: the interval of its log-likelihood, and where requested FP64's."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PrecisionCheck:
 
     @property
     def warning(self) -> str | None:
-        """What a user should know of what was not computed or certified."""
+        """Warning about values that were not computed or certified."""
         if self.problem is None:
             return None
         if self.loglik is not None:

@@ -1,4 +1,4 @@
-"""What a fit tells while it runs: a live line on a terminal, plain lines elsewhere."""
+"""Progress of a fit while it runs: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class LineProgress(AbstractFitProgress):
 
 
 def _every(count: int) -> int:
-    """Of which evaluations one has a line at this one: of each up to 60, of each tenth up to 600, and so on."""
+    """Interval of evaluations that have a line, at this one: each up to 60, each tenth up to 600, and so on."""
     every = 1
     while count > _MOST_LINES * every:
         every *= 10
@@ -257,13 +257,7 @@ def progress_for(stream: TextIO, unit: str = "") -> AbstractFitProgress:
 
 
 def describe(values: Mapping[str, float], unit: str = "") -> str:
-    """Parameters in a few words.
-
-    Examples
-    --------
-    >>> describe({"range": 0.6, "smoothness": 1.5, "nugget_ratio": 0.0028}, "km")
-    'nu 1.5, range 0.6 km, nugget ratio 0.0028'
-    """
+    """Parameters in a few words."""
     units = {"range": f" {unit}" if unit else ""}
     ordered = sorted(read_values(values).items(), key=lambda item: item[0] != "smoothness")
     return ", ".join(f"{_WORDS.get(name, name.replace('_', ' '))} {value:.4g}{units.get(name, '')}" for name, value in ordered)

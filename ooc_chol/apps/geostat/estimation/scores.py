@@ -1,4 +1,4 @@
-"""What gradient and information of a log-likelihood are made of: trace sums ``tr(P D)`` and quadratic forms, exact or by probes.
+"""Parts of gradient and information of a log-likelihood: trace sums ``tr(P D)`` and quadratic forms, exact or by probes.
 
 All are those of a correlation matrix ``R`` with directions ``D``: the derivatives of its correlation function by each shape
 parameter, the diagonal ``N`` of known error variances over the variance where there are any, the identity (the nugget), and ``R``
@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What one pass over the derivatives gives; the ``d`` directions are the shape parameters, ``N``, the identity and ``R``."""
+    """Sums of one pass over the derivatives; the ``d`` directions are the shape parameters, ``N``, the identity and ``R``."""
 
     squares: Array  #: (d,) ``a' D a`` with ``a = inv(R) (z - X b)``
     trace_sums: Array  #: (1, d) exact ``tr(P D)``, or (m, d) estimates, one by each probe
@@ -82,7 +82,7 @@ def probed_sums(found: Evaluated, shape: Sequence[str], probes: int, seed: int, 
 
 
 def _probed(found: Evaluated, probes: int, seed: int) -> Probed:
-    """What came along when the observations were whitened, or the same now."""
+    """Probes and their solutions, made when the observations were whitened, or now in the same way."""
     if found.probed is not None:
         return found.probed
     signs = random_signs(found.observations.n, probes, seed)

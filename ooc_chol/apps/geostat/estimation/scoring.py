@@ -92,7 +92,7 @@ def _part_by_values(known: Known, share: float) -> float | None:
 
 
 def _change(points: tuple[NDArray[np.float64], NDArray[np.float64]], before: Known, after: Known) -> Change:
-    """What is remembered of a step."""
+    """Record of a step, for the next ones."""
     assert before.gradient is not None and after.gradient is not None and before.information is not None
     return Change(points, (before.gradient, after.gradient), before.information)
 

@@ -114,7 +114,7 @@ def _reach(space: SearchSpace[Any], point: _Array, is_linear: NDArray[np.bool_])
 
 
 def _share(step: _Array) -> _Array:
-    """What a step of the coordinate of a nugget ratio adds to that, in shares of it over the scale."""
+    """Change of a nugget ratio by a step of its coordinate, in shares of the ratio over the scale."""
     with np.errstate(over="ignore"):
         return np.asarray(np.expm1(NUGGET_SCALE.step * step) / NUGGET_SCALE.step)
 

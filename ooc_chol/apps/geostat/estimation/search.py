@@ -65,7 +65,7 @@ class SearchSpace(Generic[Model]):
 
     @property
     def is_profiled(self) -> bool:
-        """Whether the variance is profiled out: neither searched for nor tied to a nugget that is kept."""
+        """True if the variance is profiled out: neither searched for nor tied to a nugget that is kept."""
         return self.fixed_nugget is None and VARIANCE not in self.names
 
     @property
@@ -176,7 +176,7 @@ class SearchSpace(Generic[Model]):
         return tuple(found)
 
     def shift(self, step: NDArray[np.float64]) -> dict[str, float]:
-        """What a step does to each parameter: relative to its value, or in its unit where the coordinate is no logarithm."""
+        """Effect of a step on each parameter: relative to its value, or in its unit where the coordinate is no logarithm."""
         return {name: scale.shift(float(part)) for name, scale, part in zip(self.names, self.scales, step, strict=True)}
 
     def raised(self, point: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -187,7 +187,7 @@ class SearchSpace(Generic[Model]):
         return np.maximum(point, least)
 
     def is_small_nugget(self, point: NDArray[np.float64]) -> bool:
-        """Whether the nugget ratio is below 0.001, where the likelihood may be flat."""
+        """Tell whether the nugget ratio is below 0.001, where the likelihood may be flat."""
         if NUGGET_RATIO not in self.names:
             return False
         return bool(point[self.names.index(NUGGET_RATIO)] < NUGGET_SCALE.coordinate(_FLAT_RATIO))

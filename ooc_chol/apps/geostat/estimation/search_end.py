@@ -75,7 +75,7 @@ def ended_in_rounding(step: Step) -> SearchEnd:
 
 
 def _left_text(step: Step) -> str:
-    """What the next step would do, and what does not move."""
+    """Text on the predicted gain of the next step, and on parameters held at bounds."""
     held = f"; held at a bound: {', '.join(step.held)}" if step.held else ""
     noise = f"; the error of the probes hides some {step.noise:.1g} of log-likelihood" if step.noise > 0.0 else ""
     return (
@@ -85,7 +85,7 @@ def _left_text(step: Step) -> str:
 
 
 def is_noise(objective: Objective, point: NDArray[np.float64], known: Known, *, errors: float = 1.0) -> bool:
-    """Whether the gradient by probes is within so many of its standard errors, in every coordinate not held at a bound."""
+    """Tell whether the gradient by probes is within so many of its standard errors, in every coordinate not held at a bound."""
     if known.gradient is None or known.gradient_error is None or not known.gradient_error.any():
         return False
     return bool(np.all(np.abs(free_part(objective.space, point, known.gradient)) <= errors * known.gradient_error))

@@ -1,4 +1,4 @@
-"""Whether a smoothness that is kept is rejected: likelihoods of a sample, by Vecchia's approximation."""
+"""Check whether a smoothness that is kept is rejected: likelihoods of a sample, by Vecchia's approximation."""
 
 from __future__ import annotations
 

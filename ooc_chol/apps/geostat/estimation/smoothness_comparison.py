@@ -61,12 +61,12 @@ class SmoothnessComparison:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the likelihood ratio rejects the kept one, at a level of 1 %."""
+        """True if the likelihood ratio rejects the kept one, at a level of 1 %."""
         return self.p_value < REJECTED
 
     @property
     def is_close(self) -> bool:
-        """Whether other values within the intervals of the likelihoods would be judged otherwise."""
+        """True if other values within the intervals of the likelihoods would be judged otherwise."""
         ends = self.gain_interval
         return ends is not None and len({_p_value(end) < REJECTED for end in (*ends, self.gain)}) > 1
 
@@ -76,7 +76,7 @@ class SmoothnessComparison:
         return 2.0 - 2.0 * self.gain
 
     def __str__(self) -> str:
-        """What was compared, with which outcome."""
+        """Text of the comparison and its outcome."""
         ratio = f"{self.gain:.3g} more log-likelihood (p {self.p_value:.2g}, AIC {self.aic_difference:+.3g})"
         if self.is_close and self.gain_interval is not None:
             low, high = self.gain_interval

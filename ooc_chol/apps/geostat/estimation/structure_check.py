@@ -1,4 +1,4 @@
-"""Whether one structure would fit as well as several: a search on a sample of the conditional densities, after a fit of a sum."""
+"""Check whether one structure fits as well as several: a search on a sample of the conditional densities, after a fit."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def neighbourhoods(observations: Observations, *, runs: int = 5, size: int = 100
 
 
 def without_mean(observations: Observations) -> Observations:
-    """What ordinary least squares leaves of the values, with a constant mean."""
+    """Residuals of the values after ordinary least squares with a constant mean."""
     residuals = least_squares_residuals(observations.design, observations.values)
     return replace(
         observations, values=residuals, design=np.ones((observations.n, 1)), mean_columns=("intercept",), mean="constant"

@@ -276,7 +276,7 @@ def _bivariate(observations: Observations, base: str, great_circle: bool) -> lis
 
 
 def _stationary(observations: Observations, base: str, great_circle: bool) -> list[AbstractCovariance]:
-    """What nonstationary candidates are made of: Matérn functions of the places."""
+    """Matérn functions of the places, of which nonstationary candidates are made."""
     return [_radial("matern", length, False) for length in _lengths(observations.places, False)]
 
 

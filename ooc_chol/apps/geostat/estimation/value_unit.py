@@ -29,7 +29,7 @@ class ValueUnit:
 
     @property
     def is_plain(self) -> bool:
-        """Whether values are taken as they are."""
+        """True if values are taken as they are."""
         return self.shift == 0.0 and self.exponent == 0
 
     def observations(self, observations: Observations) -> Observations:

@@ -108,7 +108,7 @@ def check_vecchia(
 
 
 def check_warning(check: VecchiaCheck, vecchia: VecchiaOptions) -> str | None:
-    """What a user should know of a check that did not give all that was asked for."""
+    """Warning about a check that did not give all that was requested."""
     if check.loglik_exact is not None:
         return None if check.problem is None else f"how far the exact estimate is could not be computed: {check.problem}"
     why = "for the exact one the matrix is not positive definite in floating point"

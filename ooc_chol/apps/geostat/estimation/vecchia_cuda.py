@@ -53,7 +53,7 @@ class DeviceWork:
 
     @property
     def arguments(self) -> list[Any]:
-        """What the kernel takes, as ``_parameters`` names it."""
+        """Arguments of the kernel, as ``_parameters`` names them."""
         noise = np.zeros(1) if self.problem.noise is None else self.problem.noise
         found: list[Any] = [np.ascontiguousarray(self.problem.table), noise, float(self.problem.correlation.nugget)]
         for form in self.forms:

@@ -191,7 +191,7 @@ def _factored(matrices: Array) -> Array:
 
 
 def _is_positive(matrices: Array) -> bool:
-    """Whether all of a stack have Cholesky factors."""
+    """Tell whether all of a stack have Cholesky factors."""
     try:
         np.linalg.cholesky(matrices)
     except np.linalg.LinAlgError:

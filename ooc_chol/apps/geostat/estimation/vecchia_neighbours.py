@@ -1,4 +1,4 @@
-"""What each observation is conditioned on in Vecchia's approximation: its nearest neighbours before it, from coarse to fine."""
+"""Conditioning sets of Vecchia's approximation: nearest neighbours before each observation, from coarse to fine."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def nearest_earlier(sites: NDArray[np.float64], m: int) -> _Indices:
 
 
 def _nearest_to_centres(places: NDArray[np.float64]) -> _Indices:
-    """Of the sites in each unit cell, the one nearest to its centre."""
+    """Site nearest to the centre of each unit cell."""
     cells = np.floor(places)
     off = np.sum((places - cells - 0.5) ** 2, axis=1)
     by_cell = np.lexsort((off, *cells.T))
@@ -214,7 +214,7 @@ def _settle(tree: cKDTree, sites: NDArray[np.float64], found: _Indices, own: _In
 
 
 def compare_otherwise(before: NDArray[np.float64], after: NDArray[np.float64]) -> bool:
-    """Whether distances compare so differently in two sets of coordinates that other neighbours are nearest."""
+    """Tell whether distances compare so differently in two sets of coordinates that other neighbours are nearest."""
     n = len(before)
     first = np.linspace(0, n - 1, min(n, _PAIRS)).astype(np.intp)
     ratios = []

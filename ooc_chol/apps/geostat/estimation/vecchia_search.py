@@ -48,7 +48,7 @@ _Point = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class VecchiaOptions:
-    """What a fit does with Vecchia's approximation."""
+    """Options of Vecchia's approximation in a fit."""
 
     neighbours: int = NEIGHBOURS  #: Earlier neighbours of each observation
     starts: Starts = "auto"
@@ -62,7 +62,7 @@ class VecchiaOptions:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, but there are {', '.join(known)}")
 
     def improve(self, observations: Observations) -> bool:
-        """Whether the approximation says where the search starts."""
+        """Tell whether the approximation says where the search starts."""
         return self.starts == "vecchia" or (self.starts == "auto" and observations.n >= LARGE)
 
 
@@ -134,6 +134,6 @@ def approximate_maximum(
 
 
 def _neighbours_move(observations: Observations, before: AbstractCovariance, after: AbstractCovariance) -> bool:
-    """Whether others are nearest by another model."""
+    """Tell whether others are nearest by another model."""
     sites = observations.coordinates
     return compare_otherwise(before.comparable_sites(sites), after.comparable_sites(sites))

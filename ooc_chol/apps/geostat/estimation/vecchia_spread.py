@@ -26,29 +26,7 @@ def mirrored_log_likelihoods(
     settings: FactorSettings | None = None,
     last: LastGraph | None = None,
 ) -> list[float]:
-    """Approximate log-likelihoods of the map, and of its mirror images at the first two axes and at one of them.
-
-    Parameters
-    ----------
-    observations : Observations
-        The data.
-    model : AbstractCovariance
-        Covariance function with its parameters, variance and nugget.
-    neighbours : int
-        How many each value is conditioned on.
-    reml : bool
-        Whether to take the restricted likelihood.
-    settings : FactorSettings, optional
-        Devices and memory budget.
-    last : LastGraph, optional
-        Where the graph of the map itself may be.
-
-    Returns
-    -------
-    list of float
-        That of the map itself first. All have one exact log-likelihood: how these differ is noise of the order and of ties, as
-        large for every other order as good.
-    """
+    """Approximate log-likelihoods of the map, and of its mirror images at the first two axes and at one of them."""
     axes = min(_AXES, model.comparable_sites(observations.coordinates[:1]).shape[1])
     return [
         approximated(

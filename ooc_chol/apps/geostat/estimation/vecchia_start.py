@@ -31,7 +31,7 @@ class VecchiaStart:
     __repr__ = oc.brief_repr
 
     def __str__(self) -> str:
-        """What an estimate by the approximation alone would have missed."""
+        """Text on the error that an estimate by the approximation alone would have had."""
         return (
             f"Vecchia's approximation ({self.densities} densities, {self.neighbours} neighbours) is largest {self.errors:.2g} "
             f"standard errors from the exact estimate, {max(0.0, self.gain):.2g} of log-likelihood below"

@@ -1,4 +1,4 @@
-"""What a Vecchia approximation gives, wherever it is computed: whitened observations, and sums over the conditional densities."""
+"""Results of a Vecchia approximation, wherever it is computed: whitened observations, and sums over the conditional densities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class VecchiaProblem:
-    """What the conditional densities are those of, whatever graph they are conditioned by."""
+    """Data and model of the conditional densities, whatever graph they are conditioned by."""
 
     correlation: AbstractCovariance
     coordinates: Array  #: (n, dimensions)
@@ -43,7 +43,7 @@ class VecchiaProblem:
 
 @dataclass(frozen=True, eq=False)
 class VecchiaParts:
-    """What ``t`` conditional densities give for ``d`` directions, or for none where no derivatives are asked for."""
+    """Parts of ``t`` conditional densities for ``d`` directions, or for none where no derivatives are requested."""
 
     whitened: Array  #: (t, 1 + p): values and design of the targets
     logdet: float

@@ -32,17 +32,7 @@ def whole_places(sites: _Array) -> _Array:
 
     On a raster (with gaps, or not) they are multiples of its steps, whose ratio alone is rounded, so that neighbours on both
     sides are equally far. Elsewhere the length is ``2**-25`` of the widest extent, of which empty gaps of sites of several scales
-    are left out.
-
-    Parameters
-    ----------
-    sites : (n, d) array
-        Coordinates, all finite.
-
-    Returns
-    -------
-    (n, d) array
-        Whole numbers from 0 to about ``2**25``.
+    are left out. Shapes: ``sites`` (n, d). Returns (n, d): whole numbers from 0 to about ``2**25``.
     """
     sites = closed_up(sites)
     lowest = sites.min(axis=0)
@@ -57,17 +47,7 @@ def whole_places(sites: _Array) -> _Array:
 def canonical_order(places: _Array, marks: _Array | None) -> NDArray[np.intp]:
     """Order sites by their first coordinate, then by the others; sites at one place by their ``marks``.
 
-    Parameters
-    ----------
-    places : (n, d) array
-        From :func:`whole_places`.
-    marks : (n, q) array, optional
-        What else is known of each observation, such as its value.
-
-    Returns
-    -------
-    (n,) array
-        Indices; rows that are equal in everything keep their order.
+    Shapes: ``places`` (n, d), ``marks`` (n, q). Returns (n,): indices; rows that are equal in everything keep their order.
     """
     keys = places if marks is None else np.column_stack([places, marks])
     return np.lexsort(keys.T[::-1])

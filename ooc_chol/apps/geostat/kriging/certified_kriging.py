@@ -126,7 +126,7 @@ def certified_mean(
 
 
 class AtSites(NamedTuple):
-    """What was predicted at m sites, and from what."""
+    """Predictions at m sites, with their inputs."""
 
     design: Array  #: (m, q) columns of the mean, those that were estimated first
     own: Array  #: (m,) variances of the field without data, over ``scale``
@@ -173,5 +173,5 @@ def half_widths(known: CertifiedMean, at: AtSites) -> HalfWidths:
 
 
 def _rounding_of_sums(n: int, rounding: float) -> float:
-    """What rounding changes of a sum of n products, beside the sum of their sizes: a solution with L has n such sums and more."""
+    """Bound on the rounding of a sum of n products, beside the sum of their sizes: a solution with L has n such sums and more."""
     return min(n * _U, 2.0 * rounding / n)

@@ -57,41 +57,20 @@ class EmbeddingError(oc.OocCholError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """A grid on a torus, on which the covariance matrix of the field is circulant; made by :func:`embed`.
+    """A grid on a torus, on which the covariance matrix of the field is circulant; made by :func:`embed`."""
 
-    Parameters
-    ----------
-    grid : Grid
-        The grid, evenly spaced along each axis.
-    eigenvalues : array
-        Those of the covariance matrix on the torus, its axes in the order of ``grid.shape``; negative ones are still there.
-    least : float
-        Variance of the independent error of each value.
-    clipped : float
-        Share of negative eigenvalues that draws leave out; zero where the draws are exact.
-    """
-
-    grid: Grid
+    grid: Grid  #: The grid, evenly spaced along each axis
+    #: Those of the covariance matrix on the torus, its axes in the order of ``grid.shape``; negative ones are still there
     eigenvalues: NDArray[np.float64]
-    least: float
-    clipped: float
+    least: float  #: Variance of the independent error of each value
+    clipped: float  #: Share of negative eigenvalues that draws leave out; zero where the draws are exact
 
     __repr__ = oc.brief_repr
 
     def draws(self, count: int, seed: int) -> Iterator[NDArray[np.float64]]:
         """Fields of mean zero at the nodes of the grid, one after the other.
 
-        Parameters
-        ----------
-        count : int
-            How many; two come from each transform, and the n-th does not depend on how many follow.
-        seed : int
-            Seed of NumPy's default generator.
-
-        Yields
-        ------
-        (size,) array
-            Values in the order of the grid's points.
+        Returns (size,): values in the order of the grid's points.
         """
         with oc.guarded_imports():
             from scipy.fft import fftn
@@ -111,17 +90,7 @@ class Embedding:
     def product(self, nodes: NDArray[np.intp], weights: NDArray[np.float64]) -> NDArray[np.float64]:
         """Covariances between all nodes of the grid and some, times their weights, exact.
 
-        Parameters
-        ----------
-        nodes : (n,) array of int
-            Points of the grid, repeated ones too.
-        weights : (n,) array
-            What the covariances with these are multiplied by.
-
-        Returns
-        -------
-        (size,) array
-            ``C @ weights`` by two transforms.
+        Shapes: ``nodes`` (n,), ``weights`` (n,). Returns (size,): ``C @ weights`` by two transforms.
         """
         with oc.guarded_imports():
             from scipy.fft import irfftn, rfftn
@@ -134,7 +103,7 @@ class Embedding:
 
 
 def is_stationary(model: AbstractCovariance) -> bool:
-    """Whether a covariance function depends on the difference of Euclidean coordinates alone, as embeddings need."""
+    """Tell whether a covariance function depends on the difference of Euclidean coordinates alone, as embeddings need."""
     kinds = (AbstractIsotropicCovariance, GeometricAnisotropy, AxisRanges)
     return all(isinstance(part, kinds) for part in getattr(model, "components", (model,)))
 
@@ -142,37 +111,9 @@ def is_stationary(model: AbstractCovariance) -> bool:
 def embed(model: AbstractCovariance, grid: Grid, *, least: float, clip: bool = False, most_nodes: int = MOST_NODES) -> Embedding:
     """Embed the covariance matrix of a grid in a circulant one, on the smallest torus tried that has no negative eigenvalue.
 
-    Parameters
-    ----------
-    model : AbstractCovariance
-        A stationary covariance function of Euclidean coordinates; its nugget is left out.
-    grid : Grid
-        An evenly spaced grid.
-    least : float
-        Variance of an independent error of each value, which lifts all eigenvalues.
-    clip : bool
-        Set negative eigenvalues of the last torus to zero, and say their share, where all have some.
-    most_nodes : int
-        Nodes of the largest torus.
-
-    Returns
-    -------
-    Embedding
-        Ready to draw.
-
-    Raises
-    ------
-    EmbeddingError
-        Every torus has negative eigenvalues, and ``clip`` does not accept them.
-    ValueError
-        The covariance function is not stationary, or the grid is not evenly spaced.
-    BudgetError
-        Even the smallest torus has more nodes than ``most_nodes``.
-
-    Notes
-    -----
     Dietrich and Newsam (1997), SIAM J. Sci. Comput. 18; Wood and Chan (1994), J. Comput. Graph. Stat. 3. For ``N`` nodes of the
-    torus ``O(N log N)`` flops for it and for each pair of draws, and some 40 N bytes.
+    torus ``O(N log N)`` flops for it and for each pair of draws, and some 40 N bytes. Raises ``EmbeddingError``, ``ValueError``
+    and ``BudgetError``.
     """
     if not is_stationary(model):
         raise ValueError(

@@ -124,7 +124,7 @@ def compare(validations: Mapping[str, CrossValidation], *, score: Score = "crps"
 
 
 def same_values(first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
-    """Whether values are the same, but for the rounding of a transformation and its way back."""
+    """Tell whether values are the same, but for the rounding of a transformation and its way back."""
     return first.shape == second.shape and bool(np.allclose(first, second, rtol=1e-10, atol=0.0))
 
 

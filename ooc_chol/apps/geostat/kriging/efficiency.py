@@ -1,4 +1,4 @@
-"""What a wrong covariance function costs in prediction: mean loss of efficiency and misspecified mean square error."""
+"""Cost of a wrong covariance function in prediction: mean loss of efficiency and misspecified mean square error."""
 
 from __future__ import annotations
 

@@ -86,19 +86,7 @@ def component_of(model: AbstractCovariance, component: int) -> AbstractCovarianc
 def component_prediction(kriged: Kriging, part: AbstractCovariance, sites: ArrayLike) -> Prediction:
     """Predict one structure from a factored data set.
 
-    Parameters
-    ----------
-    kriged : Kriging
-        Of the sum, ready to predict.
-    part : AbstractCovariance
-        One of its components.
-    sites : (m, d) array
-        Coordinates.
-
-    Returns
-    -------
-    Prediction
-        Mean and variance of that field.
+    Shapes: ``sites`` (m, d).
     """
     places, white, n = as_sites(sites), kriged.whitened, kriged.observations.n
     variance = kriged.model.variance

@@ -273,7 +273,7 @@ class Kriging:
         return weights
 
     def with_multipliers(self, sites: NDArray[np.float64], design: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What ``inv(R)`` turns into kriging weights: correlations with the sites, and the multipliers of unbiasedness.
+        """Right-hand sides of kriging weights, for ``inv(R)``: correlations with the sites, and the multipliers of unbiasedness.
 
         Parameters
         ----------
@@ -311,7 +311,7 @@ class Kriging:
 
     @cached_property
     def _certified_mean(self) -> CertifiedMean:
-        """What is certified of the mean and of :attr:`dual`; computed once, for a matrix that does not change."""
+        """Certified bounds of the mean and of :attr:`dual`; computed once, for a matrix that does not change."""
         return certified_mean(self.factor, self.observations, self.model, self.whitened)
 
     def _own(self, sites: NDArray[np.float64]) -> NDArray[np.float64]:

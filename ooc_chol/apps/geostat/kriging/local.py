@@ -81,7 +81,7 @@ class LocalKriging:
         return kriging_kind(self.observations, is_mean_known=self.is_mean_known)
 
     def plan(self, sites: int) -> LocalPlan:
-        """What predicting so many sites takes.
+        """Plan the prediction at so many sites.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class LocalKriging:
 
     @property
     def shares_neighbours(self) -> bool:
-        """Whether several sites have the same neighbours."""
+        """True if several sites have the same neighbours."""
         return GROUP_SITES[self.method] > 1
 
     def search(self) -> NeighbourSearch:

@@ -1,4 +1,4 @@
-"""What a prediction from neighbourhoods takes, and whether one from all data would fit."""
+"""Cost of a prediction from neighbourhoods, and whether one from all data would fit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LocalPlan:
-    """What predicting from neighbourhoods takes.
+    """Cost of predicting from neighbourhoods.
 
     Parameters
     ----------

@@ -33,20 +33,7 @@ class Solved:
 class LocalSystems:
     """Makes and solves the systems of neighbourhoods, on the host or a GPU.
 
-    Parameters
-    ----------
-    model : AbstractCovariance
-        Covariance function with its parameters, variance and nugget.
-    coordinates : (n, d) array
-        Sites of the data.
-    diagonal : (n,) array
-        Variance of the error of each of the data: the nugget, and its known one.
-    table : (n, 1 + p) array
-        Residuals of the data, and the columns of their mean.
-    rows : Rows
-        What errors call the data.
-    device : str or None
-        Where matrices are factored; the host when not given.
+    Shapes: ``coordinates`` (n, d), ``diagonal`` (n,), ``table`` (n, 1 + p).
     """
 
     def __init__(

@@ -60,15 +60,7 @@ class _Level:
 class NeighbourSearch:
     """Finds the neighbours of groups of sites: the nearest data, and where these are spread a share of farther ones.
 
-    Parameters
-    ----------
-    sites : (n, q) array
-        The data's sites, in coordinates whose distances say how much two values tell of each other.
-    count : int
-        Neighbours of each group, at most ``n``.
-    spread : bool
-        Take a quarter of the neighbours among every hundredth of the data, and a quarter among every tenth: far data fix what
-        near ones leave open, and lie on all sides of a gap.
+    Shapes: ``sites`` (n, q).
     """
 
     def __init__(self, sites: _Array, count: int, *, spread: bool) -> None:

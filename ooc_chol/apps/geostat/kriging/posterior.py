@@ -17,7 +17,7 @@ from ooc_chol.apps.geostat.kriging.prediction import Target, kriging
 
 @dataclass(frozen=True, eq=False)
 class KrigingWeights:
-    """What the prediction of a mean needs of a factorization, and the log-likelihood that comes with it."""
+    """Parts of a factorization that the prediction of a mean needs, and its log-likelihood."""
 
     observations: Observations  #: The data in the order of the weights
     alpha: NDArray[np.float64]  #: (n,) ``inv(R) (z - X b)`` with ``R`` the correlation matrix

@@ -1,4 +1,4 @@
-"""What kriging returns: mean, variance and intervals at the sites, and of what."""
+"""Results of kriging: mean, variance and intervals at the sites, with the name of the predicted quantity."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Prediction:
 
     @property
     def has_variance(self) -> bool:
-        """Whether variances were computed."""
+        """True if variances were computed."""
         return not np.isnan(self.variance).any()
 
     @property

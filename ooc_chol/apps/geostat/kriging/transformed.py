@@ -61,7 +61,7 @@ class BackTransformed:
 
     @property
     def target(self) -> Target:
-        """What is predicted: a new observation or the field underneath."""
+        """Predicted quantity: a new observation or the field underneath."""
         return self.gaussian.target
 
     @property

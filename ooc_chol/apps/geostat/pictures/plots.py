@@ -194,7 +194,7 @@ def _crosses(axis: Any, held_out: NDArray[np.float64] | None) -> str:
 
 
 def _third_label(data: MapData, labels: MapLabels) -> str:
-    """What the colours of the third map are."""
+    """Label of the colours of the third map."""
     if data.quantity is None:
         return f"standard error, {labels.value}"
     return "probability" if data.is_share else labels.value

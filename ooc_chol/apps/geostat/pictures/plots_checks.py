@@ -86,7 +86,7 @@ def variogram_figure(
 
 
 def _model_label(model: AbstractCovariance, unit: str) -> str:
-    """What the line of a model is, in a legend."""
+    """Label of a model's line, in a legend."""
     if isinstance(model, Matern):
         return f"Matérn, smoothness {model.smoothness:g}, range {model.range:.4g}{_space(unit)}"
     if isinstance(model, Nested):

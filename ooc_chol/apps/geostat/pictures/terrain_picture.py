@@ -30,44 +30,20 @@ _HIT, _MISS, _BUDGET, _OUTSIDE = "tab:blue", "tab:red", "seagreen", "lightsteelb
 
 @dataclass(frozen=True, eq=False)
 class TerrainPicture:
-    """What the picture shows, in kilometres and metres.
-
-    Parameters
-    ----------
-    terrain : Terrain
-        The true heights.
-    sites : (n, 2) array
-        Places of the heights that were fitted.
-    mean : (rows, columns) array
-        Prediction at each height of the terrain.
-    x, y, standard_error : (c,), (r,) and (r, c) arrays
-        Standard error of the smooth field on a grid, its rows from north to south.
-    held_out : (m,) array
-        Heights that the fit has not seen.
-    prediction : Prediction
-        Of new observations at their places.
-    title, subtitle : str
-        Above all.
-    memory : sequence of (str, int)
-        What was stored, used or moved, and its bytes.
-    budget_bytes, factor_bytes : int
-        Memory that was allowed, and what the factor takes.
-    memory_text : str
-        Seconds, in words.
-    """
+    """Data of the picture, in kilometres and metres."""
 
     terrain: Terrain
-    sites: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    x: NDArray[np.float64]
+    sites: NDArray[np.float64]  #: (n, 2) places of the heights that were fitted
+    mean: NDArray[np.float64]  #: (rows, columns) prediction at each height of the terrain
+    x: NDArray[np.float64]  #: (c,), (r,) and (r, c) standard error of the smooth field on a grid, its rows from north to south
     y: NDArray[np.float64]
     standard_error: NDArray[np.float64]
-    held_out: NDArray[np.float64]
-    prediction: Prediction
+    held_out: NDArray[np.float64]  #: (m,) heights that the fit has not seen
+    prediction: Prediction  #: Of new observations at their places
     title: str
     subtitle: str
-    memory: Sequence[tuple[str, int]]
-    budget_bytes: int
+    memory: Sequence[tuple[str, int]]  #: What was stored, used or moved, and its bytes
+    budget_bytes: int  #: Memory that was allowed, and what the factor takes
     factor_bytes: int
     memory_text: str
 
@@ -75,20 +51,7 @@ class TerrainPicture:
 def terrain_figure(data: TerrainPicture) -> Any:
     """The picture as a Matplotlib figure of six panels.
 
-    Parameters
-    ----------
-    data : TerrainPicture
-        What it shows.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Not known to pyplot.
-
-    Raises
-    ------
-    MissingExtraError
-        Matplotlib is not installed.
+    Raises ``MissingExtraError``: Matplotlib is not installed.
     """
     figure = new_figure((16, 10.6))
     panels = figure.subplots(2, 3)
@@ -147,7 +110,7 @@ def _draw_error(axis: Any, data: TerrainPicture) -> None:
 
 
 def _draw_standard_error(axis: Any, data: TerrainPicture) -> None:
-    """What the model says of its own error, which is small at the sites."""
+    """Draw the model's standard error, which is small at the sites."""
     most = float(np.quantile(data.standard_error, _ERROR_SHARE))
     extent = _extent(data.x, data.y)
     image = axis.imshow(data.standard_error, extent=extent, cmap="magma", vmin=0.0, vmax=most, interpolation="bilinear")

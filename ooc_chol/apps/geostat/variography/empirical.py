@@ -221,7 +221,7 @@ def directional_variograms(
 
 
 class _Chosen(NamedTuple):
-    """What a semivariogram is of: sites, their coordinates, the longest distance, the origins of drawn pairs, and notes."""
+    """Input of a semivariogram: sites, their coordinates, the longest distance, the origins of drawn pairs, and notes."""
 
     sites: NDArray[np.intp]
     coordinates: NDArray[np.float64]

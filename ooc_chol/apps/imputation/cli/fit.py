@@ -119,7 +119,7 @@ def _save_trace(options: argparse.Namespace, found: oc.Imputed) -> None:
 
 
 def _mask(options: argparse.Namespace, given: TensorFile) -> NDArray[np.bool_]:
-    """What is observed, by the option, the file, or NaN."""
+    """Mask of observed entries, by the option, the file, or NaN."""
     if options.mask is not None:
         return read_mask(options.mask, given.tensor.shape)
     return observed_mask(given.tensor) if given.mask is None else given.mask
@@ -161,7 +161,7 @@ def _check_files(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace, found: oc.Imputed, validated: CrossValidation | None) -> dict[str, Any]:
-    """What is known, as plain data."""
+    """Figures of the imputation, as plain data."""
     return {
         "tensor": options.tensor,
         **found.report.to_dict(),

@@ -1,4 +1,4 @@
-"""What the commands share: the schedule, how it is computed, and files."""
+"""Options shared by the commands: the schedule, how it is computed, and files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: options of eigenvectors and of the search for a cut, and numbers as they are typed."""
+"""Options shared by the commands: eigenvectors and the search for a cut, and numbers as they are typed."""
 
 from __future__ import annotations
 

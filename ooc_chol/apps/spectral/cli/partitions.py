@@ -1,4 +1,4 @@
-"""What ``bisect`` and ``partition`` share: the graph that is read, the files that are written, and what is told."""
+"""Parts shared by ``bisect`` and ``partition``: the graph read, the files written, and the messages."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def _places(options: argparse.Namespace, graph: Graph) -> Any:
 
 
 def _title(options: argparse.Namespace, graph: Graph, partition: Partition) -> str:
-    """What the picture says above."""
+    """Title above the picture."""
     return f"{options.graph.name}: {graph.n:,} vertices in {partition.n_parts} parts, edges of weight {partition.cut:,.10g} cut"
 
 
 def _figures(options: argparse.Namespace, graph: Graph, partition: Partition) -> dict[str, Any]:
-    """What is known of the parts, as plain data."""
+    """Figures of the parts, as plain data."""
     return {
         "graph": options.graph,
         "n": graph.n,

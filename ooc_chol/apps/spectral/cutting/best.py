@@ -45,25 +45,7 @@ def best_cut(
 ) -> Best:
     """Search the span of eigenvectors, refine all that the search comes to, smooth the best of these, and take the best.
 
-    Parameters
-    ----------
-    graph, vectors, target, search, seed, devices, product
-        As for :func:`search_cuts`.
-    refine : bool
-        Whether single vertices are moved; without it the best split of the search is taken. With it and a ``search`` above 0,
-        the best three are smoothed and refined again, in graphs of fewer than ``DEVICE_EDGES`` edges.
-    most_moves : int, optional
-        As for :func:`refine`.
-
-    Returns
-    -------
-    Best
-        Of the cuts nearest to the target the smallest; of equal ones the one that the search had ranked first.
-
-    Raises
-    ------
-    ValueError
-        As for :func:`search_cuts` and :func:`refine`.
+    Raises ``ValueError``: as for :func:`search_cuts` and :func:`refine`.
     """
     started = perf_counter()
     cuts, notes = search_cuts(graph, vectors, target, search=search, seed=seed, devices=devices, product=product)
@@ -100,7 +82,7 @@ def _smoothed(rows: Rows, refined: list[Refined], target: Target, most_moves: in
 
 
 def _text(cut: Cut, refined: Refined, end: Refined, is_refined: bool) -> str:
-    """What a candidate was and became."""
+    """Text on a candidate before and after refinement."""
     text = f"{cut.how}: cut {cut.cut:g}"
     if is_refined:
         text += f", refined {refined.cut:g}"
@@ -108,7 +90,7 @@ def _text(cut: Cut, refined: Refined, end: Refined, is_refined: bool) -> str:
 
 
 def _notes(graph: Graph, target: Target, ends: list[Refined], best: Refined) -> list[str]:
-    """What a user must know of the refinement."""
+    """Notes on the refinement for users."""
     notes = []
     if limited := sum(one.is_limited for one in ends):
         notes.append(

@@ -40,7 +40,7 @@ def levelled(rows: Rows, labels: NDArray[np.int8], target: Target) -> NDArray[np
 
 
 def _least_difference(weights: NDArray[np.float64], over: float) -> float:
-    """What no set of moves can come nearer to the target than, by the common divisor of whole weights."""
+    """Least difference from the target that moves can reach, by the common divisor of whole weights."""
     divisor = grain(weights)
     if not divisor:
         return 0.0

@@ -74,7 +74,7 @@ class _Left:
 
 
 class _Pass(NamedTuple):
-    """What a pass came to."""
+    """Outcome of a pass."""
 
     moved: list[int]  #: The vertices of the best prefix, in their order
     cut: float
@@ -85,33 +85,10 @@ class _Pass(NamedTuple):
 def refine(graph: Graph, labels: NDArray[np.int8], target: Target, *, most_moves: int | None = None) -> Refined:
     """Move single vertices between two parts until no pass of moves lessens the cut.
 
-    Parameters
-    ----------
-    graph : Graph
-        With weights of vertices and edges.
-    labels : (n,) array
-        0 and 1. They may be out of balance: then those moves come first that balance the parts at the least cost.
-    target : Target
-        What part 0 shall weigh, and by how much it may differ.
-    most_moves : int, optional
-        Moves in all passes together, those that are taken back included; where vertices have different weights, in each of the
-        three stages. Passes end after ``MOST_EDGES`` edges at vertices that move, too. ``is_limited`` tells where either did.
-
-    Returns
-    -------
-    Refined
-        Never further from the target than the labels given, and where these are as near as the result, never with a larger cut.
-
-    Raises
-    ------
-    ValueError
-        Labels of another length or other than 0 and 1, or fewer than one move.
-
-    Notes
-    -----
-    A pass moves the vertex of most gain, each at most once, with parts that differ by up to 2 % from the target meanwhile, and
-    takes back what follows the best balanced prefix. It ends after n / 20 moves without a better one. Its cost is some
-    microseconds for each edge at a vertex that moves. Source: Fiduccia and Mattheyses (1982).
+    Shapes: ``labels`` (n,). A pass moves the vertex of most gain, each at most once, with parts that differ by up to 2 % from the
+    target meanwhile, and takes back what follows the best balanced prefix. It ends after n / 20 moves without a better one. Its
+    cost is some microseconds for each edge at a vertex that moves. Source: Fiduccia and Mattheyses (1982). Raises ``ValueError``:
+    labels of another length or other than 0 and 1, or fewer than one move.
     """
     return refine_rows(Rows(graph), labels, target, most_moves=most_moves)
 
@@ -173,7 +150,7 @@ def _checked(graph: Graph, labels: NDArray[np.int8]) -> NDArray[np.int8]:
 
 
 def _weight(graph: Graph, labels: NDArray[np.int8]) -> float:
-    """What part 0 weighs."""
+    """Weight of part 0."""
     return float(graph.vertex_weights[labels == 0].sum())
 
 

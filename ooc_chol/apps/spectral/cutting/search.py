@@ -47,41 +47,11 @@ def search_cuts(
 ) -> tuple[list[Cut], list[str]]:
     """Look for the direction in the span of some vectors along which a balanced split cuts least.
 
-    Parameters
-    ----------
-    graph : Graph
-        Of two vertices or more.
-    vectors : (n, d) array
-        The lowest nontrivial eigenvectors, orthonormal.
-    target : Target
-        What part 0 shall weigh. Along a direction it is the prefix of least cut within the slack, or the nearest prefix.
-    search : int
-        Random directions beside the axes and 11 angles between the first two vectors; 0 leaves out the local search, too.
-    seed : int
-        Of random directions.
-    devices : str or sequence of str, optional
-        Where a GPU is named and the graph has ``DEVICE_EDGES`` edges or more, cuts are counted there by ``oc.multiply``.
-    product : callable, optional
-        ``X (n, b) -> A X`` with the adjacency matrix, which then counts cuts wherever it runs, ``BATCH`` splits at once. Where
-        the slack allows several prefixes and vertices are not all alike, it is given the nearest one of each direction only.
-
-    Returns
-    -------
-    cuts : list of Cut
-        The splits along the axes, the best 12 of them, the best four of the others, and what a local search from these came
-        to: without those that are equal, ascending by their cuts.
-    notes : list of str
-        Where cuts were counted, if not on the host.
-
-    Raises
-    ------
-    ValueError
-        Vectors of another height, none, with entries that are not finite; fewer than two vertices; ``search`` below 0.
-
-    Notes
-    -----
-    The local search tries 8 directions around each of the best four, in 8 rounds of which each looks half as far as the one
-    before. A split costs a partial sort, its cut a bit of one pass over the edges for eight of them.
+    Returns the cuts, ascending and without equal ones (those along the axes, the best 12 of them, the best four of the others,
+    and the results of a local search from these), and notes. ``vectors`` (n, d) are orthonormal; ``product`` maps ``X (n, b)`` to
+    ``A X`` with the adjacency matrix, ``BATCH`` splits at once. The local search tries 8 directions around each of the best four,
+    in 8 rounds of which each looks half as far as the one before. A split costs a partial sort, its cut a bit of one pass over
+    the edges for eight of them. Raises ``ValueError``.
     """
     coordinates = _checked(graph, vectors, search)
     rng = np.random.default_rng(seed)
@@ -116,7 +86,7 @@ def _checked(graph: Graph, vectors: NDArray[np.float64], search: int) -> NDArray
 def _counter(
     graph: Graph, devices: str | Sequence[str] | None, product: Product | None
 ) -> Iterator[tuple[Product | None, list[str]]]:
-    """What counts cuts by products, if anything does, and what is to be told of it."""
+    """Product that counts cuts, if there is any, and notes on it."""
     if product is not None:
         yield product, ["Cuts were counted by the products that the caller gave."]
     elif graph.n_edges >= DEVICE_EDGES and _names_gpu(devices):
@@ -127,7 +97,7 @@ def _counter(
 
 
 def _names_gpu(devices: str | Sequence[str] | None) -> bool:
-    """Whether devices were asked for by names, and those are GPUs."""
+    """Tell whether devices were asked for by names, and those are GPUs."""
     names = devices.split(",") if isinstance(devices, str) else devices if isinstance(devices, Sequence) else ()
     return any(name.strip().startswith(("cuda", "gpu")) for name in names)
 
@@ -158,7 +128,7 @@ def _first_directions(
 
 
 def _is_even(target: Target) -> bool:
-    """Whether both parts shall weigh the same, so that they may change their labels."""
+    """Tell whether both parts shall weigh the same, so that they may change their labels."""
     return 2 * target.weight == target.total
 
 

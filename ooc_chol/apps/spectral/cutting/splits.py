@@ -22,17 +22,7 @@ Product = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 @final
 class Splits:
-    """Splits of one graph: vertices in ascending order of a value, equal ones by their numbers, the first of them part 0.
-
-    Parameters
-    ----------
-    graph : Graph
-    target : Target
-        Part 0 is the prefix of least cut within its slack; where there is none, the prefix nearest to it.
-    product : callable, optional
-        Counts cuts by products of the adjacency matrix with labels. Of several prefixes within the slack it is asked for the one
-        nearest to the target only.
-    """
+    """Splits of one graph: vertices in ascending order of a value, equal ones by their numbers, the first of them part 0."""
 
     def __init__(self, graph: Graph, target: Target, product: Product | None = None) -> None:
         self.graph, self.target, self.product = graph, target, product

@@ -1,4 +1,4 @@
-"""What two parts may weigh, and a cut that does."""
+"""Bounds on the weights of two parts, and a cut within them."""
 
 from __future__ import annotations
 

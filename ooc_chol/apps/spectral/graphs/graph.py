@@ -62,12 +62,12 @@ class Graph:
 
     @cached_property
     def has_unit_edges(self) -> bool:
-        """Whether all edges weigh 1."""
+        """True if all edges weigh 1."""
         return bool(np.all(self.adjacency.data == 1.0))
 
     @cached_property
     def has_unit_vertices(self) -> bool:
-        """Whether all vertices weigh 1."""
+        """True if all vertices weigh 1."""
         return bool(np.all(self.vertex_weights == 1.0))
 
     @property

@@ -183,7 +183,7 @@ def _pack_whole(
 
 
 def _pack_upwards(weights: Weights, chosen: NDArray[np.bool_], least: float, most: float) -> NDArray[np.bool_] | None:
-    """What was taken and the lightest of the rest, where that ends between the bounds."""
+    """Vertices taken before and the lightest of the rest, where their weight is between the bounds."""
     left = np.flatnonzero(~chosen)
     if not len(left):
         return None

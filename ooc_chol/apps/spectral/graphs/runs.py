@@ -29,15 +29,7 @@ def map_runs(function: Callable[[Item], Result], items: Sequence[Item]) -> list[
 def runs_between(starts: NDArray[Any]) -> list[slice]:
     """Rows by runs of some hundred thousand entries, which depend on the matrix alone, and so do sums of sums of runs.
 
-    Parameters
-    ----------
-    starts : (n + 1,) array of int
-        Entries before each row, and all.
-
-    Returns
-    -------
-    list of slice
-        Consecutive rows; a row of more entries is a run by itself.
+    Shapes: ``starts`` (n + 1,).
     """
     starts, found = starts.astype(np.int64, copy=False), []
     row, n = 0, len(starts) - 1
@@ -53,10 +45,7 @@ def runs_between(starts: NDArray[Any]) -> list[slice]:
 class RowRuns:
     """A CSR matrix by runs of its rows, which share its arrays: all cores look at them, and results depend on no number of cores.
 
-    Parameters
-    ----------
-    matrix : (n, m) csr_array
-        Any; it is not copied.
+    Shapes: ``matrix`` (n, m).
     """
 
     def __init__(self, matrix: csr_array) -> None:

@@ -24,7 +24,7 @@ _METIS = (".graph", ".graph.gz")
 
 
 class _Found(NamedTuple):
-    """What a source holds."""
+    """Content of a source."""
 
     matrix: csr_array
     name: str
@@ -165,7 +165,7 @@ def _of_file(path: AnyPath) -> _Found:
 
 
 def _is_networkx(source: Any) -> bool:
-    """Whether it is a graph of NetworkX, which is imported if there is one."""
+    """Tell whether it is a graph of NetworkX, which is imported if there is one."""
     networkx = sys.modules.get("networkx")
     return networkx is not None and isinstance(source, networkx.Graph)
 

@@ -24,7 +24,7 @@ _LEAST = float(np.finfo(np.float64).tiny)
 
 
 class Scales(NamedTuple):
-    """What affinities fall off with."""
+    """Scales with which affinities fall off."""
 
     radius: float
     sigma_i: float
@@ -73,28 +73,8 @@ def check_scales(radius: float, sigma_i: float | None, sigma_x: float | None) ->
 def pixel_affinity(features: Features, scales: Scales) -> Graph:
     """``w_ij = exp(-|F_i - F_j|^2 / sigma_i^2) exp(-|X_i - X_j|^2 / sigma_x^2)`` of pixels at most ``radius`` apart.
 
-    Parameters
-    ----------
-    features : Features
-        Of all pixels; those that are kept are the vertices, in the order of rows.
-    scales : Scales
-        Radius in pixels, sigma_i in units of the features, sigma_x in pixels; None for no factor of distance.
-
-    Returns
-    -------
-    Graph
-        Symmetric to the bit: both entries of a pair come from the same operations, but for signs. Weights below 2e-308 are left
-        out.
-
-    Raises
-    ------
-    BudgetError
-        The process may not have as much memory.
-
-    Notes
-    -----
-    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some ten megabytes a core. An
-    image of 1920 x 1080 with radius 5 has 165 million entries: 2.0 GB.
+    Memory: 12 bytes an entry (float64 weights, int32 columns; 16 from 2^31 entries on), and some ten megabytes a core. An image
+    of 1920 x 1080 with radius 5 has 165 million entries: 2.0 GB. Raises ``BudgetError``: the process may not have as much memory.
     """
     keep = features.keep
     shifts = _all_shifts(scales.radius, keep.shape)
@@ -119,7 +99,7 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
 
 
 class _Image(NamedTuple):
-    """What is compared, and where entries of the pixels go."""
+    """Features to compare, and places of the pixels' entries."""
 
     framed: NDArray[np.float64]  #: (features, rows, columns), with NaN around it and where a pixel is left out
     keep: NDArray[np.bool_]  #: (h, w)

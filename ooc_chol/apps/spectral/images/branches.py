@@ -16,23 +16,9 @@ _LOOK_SECONDS = 0.1
 
 
 def grow(root: Node, branches: Callable[[Node], Sequence[Node]], size: Callable[[Node], int], threads: int) -> None:
-    """Call ``branches`` once of the root and of every node that it returns.
+    """Call ``branches`` once of the root and of every node that it returns, by several threads, the largest nodes first.
 
-    Parameters
-    ----------
-    root : Node
-        Where the tree begins.
-    branches : callable
-        Looks at a node, and returns those that grow from it; called by several threads at once.
-    size : callable
-        How large a node is, hence how long it takes: what grows from large ones takes longest to come to an end.
-    threads : int
-        Most nodes that are looked at together.
-
-    Raises
-    ------
-    BaseException
-        What a call raised, or an interrupt; of what waits then, nothing is begun.
+    An error of a call, or an interrupt, is raised again; of the nodes that wait then, none is begun.
     """
     waiting = _Waiting(root, size)
 

@@ -1,4 +1,4 @@
-"""What pixels are compared by: grey levels, Lab colours, or what the caller gives."""
+"""Features of pixels: grey levels, Lab colours, or those that the caller gives."""
 
 from __future__ import annotations
 

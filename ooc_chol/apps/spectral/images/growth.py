@@ -65,7 +65,7 @@ def check_threshold(max_ncut: float, max_depth: int | None) -> Threshold:
 
 
 def one_segment(place: Place, notes: tuple[str, ...], seconds: float) -> Segmentation:
-    """What has nothing to be split."""
+    """Result for an image with nothing to be split."""
     report = SegmentationReport(place.n, 0, 0, "none", "nothing had to be computed", 0, seconds, 0.0, seconds, notes)
     labels = place.filled(np.zeros(place.n, np.int32))
     return Segmentation(labels, math.nan, (), report, more=_Unsplit(labels, report))
@@ -130,7 +130,7 @@ class Grown:
         return Segmentation(labels, first, tree, report, trace, more=self)
 
     def _limits(self, visits: list[_Visit], looked: list[_Visit], wanted: Threshold) -> list[str]:
-        """What ended the recursion beside the threshold, and what was known already."""
+        """Notes on the limits that ended the recursion beside the threshold, and on segments looked at before."""
         notes, least = [], self.regions.sweep.min_size
         at_end = sum(visit.region.depth == wanted.max_depth and len(visit.region.vertices) > 1 for visit in visits)
         if at_end:
@@ -159,7 +159,7 @@ def _together(at_once: int, looks: int) -> list[str]:
 
 
 def _is_looked(visit: _Visit, wanted: Threshold) -> bool:
-    """Whether a segment's best split is known and counts for this threshold."""
+    """Tell whether a segment's best split is known and counts for this threshold."""
     return visit.region.look is not None and (wanted.max_depth is None or visit.region.depth < wanted.max_depth)
 
 
@@ -171,7 +171,7 @@ def _tree(looked: Sequence[_Visit], wanted: Threshold) -> tuple[Split, ...]:
 
 
 def _split(visit: _Visit, wanted: Threshold, parent: int) -> Split:
-    """What came of a segment."""
+    """Outcome of a segment: its split, and why it was split or not."""
     region, look = visit.region, visit.region.look
     assert look is not None
     n = len(region.vertices)

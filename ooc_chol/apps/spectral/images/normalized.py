@@ -192,7 +192,7 @@ def _refuse_other_names(solver: Mapping[str, object]) -> None:
 
 
 def _is_affinity(given: Any) -> bool:
-    """Whether something is a matrix of affinities; arrays and files are images."""
+    """Tell whether something is a matrix of affinities; arrays and files are images."""
     return issparse(given) or isinstance(given, oc.BlockCSR | oc.Operator | Graph)
 
 
@@ -215,7 +215,7 @@ def _of_affinity(given: Any) -> tuple[Graph | None, Place, tuple[str, ...]]:
 
 
 def _notes_on(features: Features) -> tuple[str, ...]:
-    """What an image is found to be before anything is computed."""
+    """Notes on an image before anything is computed."""
     notes = []
     left_out = int(np.count_nonzero(~features.keep))
     if left_out:
@@ -226,7 +226,7 @@ def _notes_on(features: Features) -> tuple[str, ...]:
 
 
 def _doubt_of_scales(features: Features, scales: Scales, graph: Graph | None) -> str:
-    """What is wrong with scales that make affinities of neighbours all alike, or leave hardly any."""
+    """Warning about scales that make affinities of neighbours all alike, or leave hardly any."""
     spread, sigma_i = features.spread, scales.sigma_i
     if graph is None:
         return ""
@@ -248,7 +248,7 @@ def _doubt_of_scales(features: Features, scales: Scales, graph: Graph | None) ->
 
 
 def _sweep_options(split_points: int | None, min_size: int, search: int | None, seed: int) -> SweepOptions:
-    """What of a vector is looked at, if it makes sense."""
+    """Options of the sweep over a vector, if they make sense."""
     return SweepOptions(
         None if split_points is None else whole_number("split_points", split_points, _FEWEST_POINTS),
         whole_number("min_size", min_size, 1),

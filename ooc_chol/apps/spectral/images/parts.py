@@ -1,4 +1,4 @@
-"""What of a graph hangs together in float64: affinities fall so fast that many are 0 beside others.
+"""Parts of a graph that are connected in float64: affinities fall so fast that many are 0 beside others.
 
 Eigenvalues of 1e-15 and below are noise, and entries of an eigenvector are inaccurate where the degree is tiny. So parts that
 hardly anything joins are found beforehand, and single vertices that nobody notices are left out, to follow their neighbours
@@ -32,24 +32,11 @@ _SOME, _VERTICES = 2, 1 << 15
 
 
 def parts_of(graph: Graph) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """The part of every vertex, -1 of one that nobody notices, and the number of vertices of every part.
+    """Part of every vertex, (n,) int32 with -1 for one that nobody notices, and the number of vertices of every part.
 
-    Parameters
-    ----------
-    graph : Graph
-        With weights of any size; vertices without edges are parts of their own.
-
-    Returns
-    -------
-    part : (n,) array of int32
-        Parts are numbered by their first vertices.
-    sizes : (n_parts,) array of int64
-        Vertices of each.
-
-    Notes
-    -----
-    A cut between parts is below ``2e-10 m`` of the smaller side's edges, m being the most edges of a vertex. Where m is below a
-    million, vertices that nobody notices cannot be a cluster of their own: some edge of each vertex is a millionth of its degree.
+    Parts are numbered by their first vertices. A cut between parts is below ``2e-10 m`` of the smaller side's edges, m being the
+    most edges of a vertex. Where m is below a million, vertices that nobody notices cannot be a cluster of their own: some edge
+    of each vertex is a millionth of its degree.
     """
     some = map_runs(partial(_some_edges, graph), _equal_shares(graph.n))
     is_loose = ~_noticed(graph, some)
@@ -124,7 +111,7 @@ def _some_edges(graph: Graph, vertices: slice) -> _Edges:
 
 
 def _look_at_all(look: Callable[[_Edges], Result], graph: Graph, vertices: NDArray[np.int64]) -> list[Result]:
-    """What is found in all edges of some vertices, by several threads."""
+    """Look at all edges of some vertices, by several threads."""
     matrix = graph.adjacency
     starts = matrix.indptr[vertices].astype(np.int64)
     lengths = matrix.indptr[vertices + 1] - starts
@@ -151,19 +138,7 @@ def _joined(n: int, edges: Sequence[_Pairs]) -> NDArray[np.int32]:
 def followed(graph: Graph, part: NDArray[np.int32], known: NDArray[np.int8]) -> NDArray[np.bool_]:
     """Sides of all vertices: those without one take that to which their part, or they by themselves, have the larger weights.
 
-    Parameters
-    ----------
-    graph : Graph
-        With n vertices.
-    part : (n,) array of int32
-        As :func:`parts_of` gives it: the vertices of a part stay together.
-    known : (n,) array of int8
-        1 and -1 on either side, 0 where it is not known.
-
-    Returns
-    -------
-    (n,) array of bool
-        The sides, true for 1; that of the more vertices where no weights tell.
+    Shapes: ``part`` (n,), ``known`` (n,). Returns (n,): the sides, true for 1; that of the more vertices where no weights tell.
     """
     pull, unknown = np.zeros(graph.n), np.flatnonzero(known == 0)
     pull[unknown] = graph.adjacency[unknown] @ known.astype(np.float64)

@@ -33,24 +33,7 @@ class Pixels(NamedTuple):
 def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
     """An image file by scikit-image.
 
-    Parameters
-    ----------
-    path : str or PathLike
-        PNG, JPEG, TIFF, or another file that scikit-image reads.
-
-    Returns
-    -------
-    (h, w) or (h, w, channels) array
-        In the type of the file.
-
-    Raises
-    ------
-    ImportError
-        scikit-image is not installed.
-    OSError
-        The file cannot be opened.
-    ValueError
-        It is no image that scikit-image reads, or holds several.
+    Returns (h, w) or (h, w, channels): in the type of the file. Raises ``ImportError``, ``OSError`` and ``ValueError``.
     """
     try:
         with oc.guarded_imports():

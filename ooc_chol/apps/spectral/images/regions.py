@@ -129,7 +129,7 @@ def _whole(graph: Graph, why: str) -> Look:
 
 
 def _loose(is_loose: NDArray[np.bool_]) -> str:
-    """What else followed."""
+    """Text on the loose pixels that followed."""
     count = int(np.count_nonzero(is_loose))
     return f"{count} loose one{'s' * (count != 1)} followed"
 

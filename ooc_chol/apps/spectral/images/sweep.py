@@ -44,23 +44,7 @@ _DIRECTIONS, _SEARCHED_ENTRIES = 12, 50_000_000
 def best_bipartition(graph: Graph, vectors: NDArray[np.float64], options: SweepOptions) -> Bipartition:
     """The best normalized cut of all directions searched.
 
-    Parameters
-    ----------
-    graph : Graph
-        Connected, of at least two vertices.
-    vectors : (n, k) array
-        Eigenvectors, lowest first.
-    options : SweepOptions
-        What is looked at.
-
-    Returns
-    -------
-    Bipartition
-        With its normalized cut, summed anew.
-
-    Notes
-    -----
-    A direction costs O(nnz + n log n).
+    Shapes: ``vectors`` (n, k). A direction costs O(nnz + n log n).
     """
     best, label, order, size = np.inf, "", np.arange(0), 0
     at = _sizes(graph.n, options)
@@ -132,7 +116,7 @@ def _share(cut: NDArray[np.float64], assoc: NDArray[np.float64]) -> NDArray[np.f
 
 
 def weights_before(graph: Graph, orders: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Of every order and vertex, the weights of its edges to vertices before it in the order, (orders, n)."""
+    """Weights of the edges of each vertex to vertices before it in each order, (orders, n)."""
     matrix, n = graph.adjacency, graph.n
     starts = matrix.indptr
     ranks, sums = np.empty((len(orders), n), matrix.indices.dtype), np.zeros((len(orders), n))

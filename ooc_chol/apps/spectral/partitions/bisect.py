@@ -101,7 +101,7 @@ def bisect(
 
 
 def partition_of(graph: Graph, labels: NDArray[np.int32], shares: Shares, tally: Tally, seconds: float) -> Partition:
-    """What was found, with what there is to say of it."""
+    """Partition made of the labels found, with its report and notes."""
     sizes = graph.part_weights(labels, len(shares))
     _tell_of_sizes(graph, sizes, shares, tally)
     first = tally.first

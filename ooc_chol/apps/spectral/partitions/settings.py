@@ -41,7 +41,7 @@ def settings_of(balance: float, vectors: int, search: int, refine: bool, seed: i
 @final
 @dataclass
 class Tally:
-    """What the bisections of a partition have cost, and what is to be told of them."""
+    """Costs of the bisections of a partition, and notes on them."""
 
     components: int = 0
     bisections: int = 0
@@ -59,7 +59,7 @@ class Tally:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What there is to tell, in its order."""
+        """Notes for users, in their order."""
         told = tuple(self._notes)
         more = len(told) - _MOST_NOTES
         return told if more <= 0 else (*told[:_MOST_NOTES], f"There are {more} more notes like these.")

@@ -1,4 +1,4 @@
-"""What the two sides of a bisection may weigh, so that all parts can have what they are to have in the end."""
+"""Bounds on the weights of the two sides of a bisection, so that all parts can have their shares in the end."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Shares:
         )
 
     def of(self, parts: slice) -> Shares:
-        """Of some of the parts."""
+        """Shares of some of the parts."""
         return Shares(self.targets[parts], self.least[parts], self.most[parts], self.unit, self.balance)
 
     def target(self, weights: Weights, first: int) -> Target:
-        """What the first parts together may have of vertices that weigh this."""
+        """Target weight of the first parts together, for vertices that weigh this."""
         total = float(weights.sum())
         if not len(weights):
             return Target(0.0, 0.0, 0.0)

@@ -51,51 +51,12 @@ class _Way(NamedTuple):
 def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, normalized: bool = False) -> Lowest:
     """The lowest nontrivial eigenpairs of ``D - W``, or of ``(D - W) v = w D v``, with W the adjacency and D its row sums.
 
-    Parameters
-    ----------
-    graph : Graph
-        Connected, of two vertices at least.
-    count : int
-        Eigenpairs: of n vertices n - 1 at most are nontrivial, and more are not returned.
-    options : SolverOptions
-        How they are computed.
-    normalized : bool
-        Whether the generalized problem is solved, as ``I - D^-1/2 W D^-1/2``.
-
-    Returns
-    -------
-    Lowest
-        The eigenpairs, all converged, multiple ones as often as they are. Residuals of generalized problems are those of
-        ``I - D^-1/2 W D^-1/2``, relative to its norm; those of block Lanczos are bounds of them.
-
-    Raises
-    ------
-    ValueError
-        The graph has one vertex, or vertices without edges; or an option makes no sense.
-    ImportError
-        ``preconditioner="amg"`` was asked for, and PyAMG is not installed.
-    oc.NoConvergenceError
-        Not all eigenpairs have converged.
-
-    Notes
-    -----
     Small graphs are solved by LAPACK, others by LOBPCG (Knyazev 2001) with the known null vector left out. Where there is no
     cycle, block Lanczos takes the place of LOBPCG for normalized problems, and on GPUs where degrees are even: it took 0.2 to 0.8
-    of the passes on graphs of 2,000 to 22,000 vertices, and 2 to 15 times as many on irregular ones (add20, memplus).
-
-    A residual of ``tol`` may be large beside a very small eigenvalue, as those of long paths are: with smoothed aggregation,
-    which makes that cheap, the run then goes on until residuals are small beside it.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import diags_array
-    >>> from ooc_chol.apps.spectral.graphs.graph import Graph
-    >>> from ooc_chol.apps.spectral.solving.lowest import SolverOptions
-    >>> path = diags_array([np.ones(9), np.ones(9)], offsets=[-1, 1]).tocsr()
-    >>> found = lowest_eigenpairs(Graph(path, np.ones(10)), 2, SolverOptions())
-    >>> bool(np.allclose(found.eigenvalues, 2 - 2 * np.cos(np.pi * np.array([1, 2]) / 10)))
-    True
+    of the passes on graphs of 2,000 to 22,000 vertices, and 2 to 15 times as many on irregular ones (add20, memplus). A residual
+    of ``tol`` may be large beside a very small eigenvalue, as those of long paths are: with smoothed aggregation, which makes
+    that cheap, the run then goes on until residuals are small beside it. Raises ``ValueError``, ``ImportError`` and
+    ``oc.NoConvergenceError``.
     """
     began = time.perf_counter()
     _check(graph, count, options)
@@ -145,7 +106,7 @@ def _check(graph: Graph, count: int, options: SolverOptions) -> None:
 
 
 def _by_lapack(graph: Graph, count: int, began: float, *, normalized: bool) -> Lowest:
-    """Of a dense matrix."""
+    """Eigenpairs of a dense matrix."""
     scaling = 1 / np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
     laplacian = graph.laplacian().toarray() * scaling * scaling[:, None]
     null = 1 / scaling / np.linalg.norm(1 / scaling)
@@ -163,7 +124,7 @@ def _by_lapack(graph: Graph, count: int, began: float, *, normalized: bool) -> L
 
 
 def _is_small(graph: Graph, options: SolverOptions) -> bool:
-    """Whether the host solves it, although GPUs are asked for: a cycle saves most of the passes there, without it fewer pay."""
+    """Tell whether the host solves it, although GPUs are requested: a cycle saves most passes there, without it fewer pay."""
     has_cycle = options.preconditioner != "diagonal" and has_pyamg()
     least = options.gpu_entries if has_cycle else options.gpu_entries // _WITHOUT_CYCLE
     return graph.adjacency.nnz < least and options.are_gpus
@@ -265,7 +226,7 @@ class _Turn:
 
 
 class _Call(NamedTuple):
-    """What all calls of ``oc.eigsh`` for a graph have in common."""
+    """Arguments common to all calls of ``oc.eigsh`` for a graph."""
 
     graph: Graph
     operator: oc.Operator

@@ -1,4 +1,4 @@
-"""What the lowest eigenpairs of a Laplacian are asked for with, and what comes back."""
+"""Options and results of the lowest eigenpairs of a Laplacian."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SolverOptions:
 
     @cached_property
     def are_gpus(self) -> bool:
-        """Whether the devices that are asked for are GPUs."""
+        """True if the devices that are asked for are GPUs."""
         return any(name.startswith("cuda") for name in named_devices(self.devices, self.memory_budget))
 
 

@@ -59,22 +59,10 @@ class _Coarsening(NamedTuple):
 class SmoothedAggregation:
     """A V-cycle of smoothed aggregation on blocks of vectors: ``M R``, M symmetric and positive beside the null vector.
 
-    Parameters
-    ----------
-    laplacian : (n, n) csr_array
-        Of a connected graph.
-    scaling : (n,) array, optional
-        ``M`` becomes ``diag(scaling) M diag(scaling)``: the square roots of degrees for the normalized Laplacian.
-
-    Raises
-    ------
-    TooDenseError
-        Coarse levels have more than ``MOST_COMPLEXITY`` times the entries of the graph, with the finest.
-
-    Notes
-    -----
-    Vaněk, Mandel and Brezina (1996). Chebyshev polynomials of degree 2 in place of Gauss and Seidel's sweeps: all vectors of a
-    block are multiplied together. Bounds of eigenvalues are Gershgorin's, so that nothing is random and every cycle is positive.
+    Shapes: ``laplacian`` (n, n), ``scaling`` (n,). Vaněk, Mandel and Brezina (1996). Chebyshev polynomials of degree 2 in place
+    of Gauss and Seidel's sweeps: all vectors of a block are multiplied together. Bounds of eigenvalues are Gershgorin's, so that
+    nothing is random and every cycle is positive. Raises ``TooDenseError``: coarse levels have more than ``MOST_COMPLEXITY``
+    times the entries of the graph, with the finest.
     """
 
     def __init__(self, laplacian: csr_array, scaling: Vectors | None = None) -> None:
@@ -124,7 +112,7 @@ class TooDenseError(Exception):
 
 
 def has_pyamg() -> bool:
-    """Whether PyAMG can be imported."""
+    """Tell whether PyAMG can be imported."""
     try:
         with oc.guarded_imports():
             import pyamg  # noqa: F401
@@ -169,7 +157,7 @@ def _absolute_sums(part: csr_array, _: slice) -> Vectors:
 
 
 def _over_rows(ufunc: np.ufunc, values: Vectors, part: csr_array) -> Vectors:
-    """What a ufunc makes of the values of each row, 0 of none."""
+    """Reduce the values of each row by a ufunc, 0 for an empty one."""
     found, filled = np.zeros(part.shape[0]), np.flatnonzero(np.diff(part.indptr))
     if len(filled):
         found[filled] = ufunc.reduceat(values, part.indptr[filled])
@@ -201,7 +189,7 @@ def _weights(part: csr_array, rows: slice) -> tuple[Vectors, NDArray[Any]]:
 
 
 def _pseudo_inverse(matrix: csr_array, null: Vectors) -> Vectors:
-    """Of a small matrix, without its null vector and what cannot be told from others."""
+    """Pseudo-inverse of a small matrix, without its null vector and vectors that cannot be told from others."""
     one = (null / np.linalg.norm(null))[:, None]
     dense = matrix.toarray()
     dense -= one @ (one.T @ dense)

@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def demo_outputs(folder: Path) -> list[oc.Output]:
-    """What the demonstration writes, and which files it may replace."""
+    """Files that the demonstration writes, and which of them it may replace."""
     kinds = {_RESULT_FILE: _RESULTS, _MAPS_FILE: PICTURES, _REPORT_FILE: _REPORTS, _TRACE_FILE: oc.TRACE_FILES}
     return [oc.Output("--output", folder / name, kind) for name, kind in kinds.items()]
 
@@ -137,7 +137,7 @@ def run_demo(folder: Path, n: int, *, asked: FactorSettings, replace: bool = Fal
 
 
 def demo_settings(n: int, asked: FactorSettings) -> FactorSettings:
-    """What is asked, with a budget that runs out of core where there is none."""
+    """Settings of the caller, with a budget that runs out of core where none is given."""
     budget = int(BUDGET_SHARE * 8 * n * (n + 1) // 2)
     return asked if asked.memory_budget is not None else replace(asked, memory_budget=budget)
 
@@ -208,7 +208,7 @@ def _predicted(kriged: Kriging, split: _Split, terrain: Terrain, *, quiet: bool)
 
 
 def _memory(report: oc.FactorReport, n: int) -> list[tuple[str, int]]:
-    """What was stored, moved and used, with its bytes."""
+    """Bytes stored, moved and used, by name."""
     return [
         ("covariance matrix A, made tile by tile, never stored", 8 * n * n),
         ("tiles of L moved out of and into working memory", sum(report.executed_bytes.values())),
@@ -228,7 +228,7 @@ def _content(
     scores: HeldOutScores | None = None,
     factorization: dict[str, object] | None = None,
 ) -> dict[str, Any]:
-    """What is known so far, as the JSON file has it."""
+    """Results known so far, as the JSON file has them."""
     content = {"format": _FORMAT, "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}
     return {**content, "held_out": None if scores is None else vars(scores), "factorization": factorization}
 

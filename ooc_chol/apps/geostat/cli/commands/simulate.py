@@ -157,7 +157,7 @@ def _draws_on_grid(saved: SavedFit, dataset: Dataset | None, area: Area, options
 
 
 def _is_transformed(saved: SavedFit, area: Area | None, options: argparse.Namespace) -> bool:
-    """Whether draws are to be by Fourier transforms."""
+    """Tell whether draws are to be by Fourier transforms."""
     if area is None or options.method == "dense":
         if options.method == "fft":
             raise ValueError("--method fft is for a --grid: sites are drawn by a factorization")

@@ -99,7 +99,7 @@ def _check_files(options: argparse.Namespace) -> None:
 
 
 def _figures(options: argparse.Namespace, found: Segmentation) -> dict[str, Any]:
-    """What is known of the segments, as plain data."""
+    """Figures of the segments, as plain data."""
     return {
         "image": options.image,
         **found.to_dict(),

@@ -12,28 +12,14 @@ from ooc_chol.kernels.registry import kind_of
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """One device; ``host:0`` stands for all host devices.
+    """One device; ``host:0`` stands for all host devices."""
 
-    Parameters
-    ----------
-    name : str
-        Name that ``devices=`` takes, such as ``"cuda:0"``.
-    model : str
-        GPU model, or the BLAS library with its kernel architecture.
-    free_bytes, total_bytes : int
-        Bytes of its memory, free and in all; host devices share theirs.
-    link : str
-        How it is reached, such as ``"PCIe 5 x16"``; empty for the host, ``"link unknown"`` without NVML.
-    driver : str
-        Version of the driver; empty for the host and without NVML.
-    """
-
-    name: str
-    model: str
-    free_bytes: int
+    name: str  #: Name that ``devices=`` takes, such as ``"cuda:0"``
+    model: str  #: GPU model, or the BLAS library with its kernel architecture
+    free_bytes: int  #: Bytes of its memory, free and in all; host devices share theirs
     total_bytes: int
-    link: str
-    driver: str
+    link: str  #: How it is reached, such as ``"PCIe 5 x16"``; empty for the host, ``"link unknown"`` without NVML
+    driver: str  #: Version of the driver; empty for the host and without NVML
 
     __repr__ = brief_repr
 
@@ -44,18 +30,10 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class DeviceList:
-    """All devices, GPUs first, and why there is no GPU if there is none.
+    """All devices, GPUs first, and why there is no GPU if there is none."""
 
-    Parameters
-    ----------
-    devices : tuple of DeviceInfo
-        The devices that this machine has, GPUs first, the host as ``host:0``.
-    cuda_problem : str or None
-        What is missing for GPUs to be used, such as CuPy; None where there is a GPU.
-    """
-
-    devices: tuple[DeviceInfo, ...]
-    cuda_problem: str | None
+    devices: tuple[DeviceInfo, ...]  #: The devices that this machine has, GPUs first, the host as ``host:0``
+    cuda_problem: str | None  #: What is missing for GPUs to be used, such as CuPy; None where there is a GPU
 
     def __repr__(self) -> str:
         return one_line(self, {device.name: device.model for device in self.devices})

@@ -1,4 +1,4 @@
-"""What one call answers: the solution of ``A x = b`` and the log-determinant of A, without a factor to keep."""
+"""Answers of one call: the solution of ``A x = b`` and the log-determinant of A, without a factor to keep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark measures, as plain data: a case, and the other libraries' factorizations beside it."""
+"""Cases of a benchmark, as plain data, and the other libraries' factorizations beside them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,7 @@ class Peer:
 
     @classmethod
     def parse(cls, text: str) -> Peer:
-        """The peer meant by ``"cusolver:122880"``.
-
-        Examples
-        --------
-        >>> Peer.parse("cusolver:122880")
-        Peer(name='cusolver', n=122880)
-        """
+        """The peer meant by ``"cusolver:122880"``."""
         name, colon, order = text.partition(":")
         if not colon or not order.isdigit():
             raise ValueError(f"peer {text!r} has another form than 'cusolver:122880'")
@@ -81,12 +75,12 @@ class Fp64Case:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether its devices are GPUs."""
+        """True if its devices are GPUs."""
         return self.devices[0].startswith("cuda:")
 
     @property
     def warms_up(self) -> bool:
-        """Whether a run of the same sizes comes first and is discarded."""
+        """True if a run of the same sizes comes first and is discarded."""
         return self.n <= WARM_UP_ORDER if self.warm_up is None else self.warm_up
 
     @property

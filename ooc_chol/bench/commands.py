@@ -194,7 +194,7 @@ def _pass_rates(options: argparse.Namespace) -> None:
 
 
 def _of_other_types(tile_size: int, devices: Sequence[str]) -> dict[str, dict[str, float]]:
-    """What was just measured of kernels of other types than float64, by the names of types."""
+    """Rates just measured of kernels of other types than float64, by the names of types."""
     figures = read_rates()[machine_identity(devices)][str(tile_size)]
     return {dtype: known for dtype in TYPES if (known := kernels_of_type(figures, dtype)) is not None}
 

@@ -25,7 +25,7 @@ from ooc_chol.tracing.records import TRACE_FILES
 
 @final
 class Session:
-    """What the cases of one process share: where results go, and what need not be measured twice."""
+    """State shared by the cases of one process: where results go, and what need not be measured twice."""
 
     def __init__(self, output: Path, *, measures_rates: bool) -> None:
         self.output = output

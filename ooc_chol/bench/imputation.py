@@ -173,22 +173,10 @@ def _one_share(x: NDArray[Any], fourier: GraphFourier, share: float, options: ar
 
 
 def errors_of(found: NDArray[Any], x: NDArray[Any], mask: NDArray[np.bool_], basis: NDArray[Any]) -> dict[str, Any]:
-    """The error of the whole tensor, its square, and what it is made of.
+    """Error of the whole tensor, its square, and its parts, by name.
 
-    Parameters
-    ----------
-    found, x : (N, m, n) array
-        What was imputed, and what is true.
-    mask : (N,) bool array
-        Slices that are observed.
-    basis : (N, N) array
-        Eigenvectors of the graph.
-
-    Returns
-    -------
-    dict
-        ``error``, ``squared_error``, ``missing`` slices, those ``off`` by more than 1 % of their norm, ``error_of_the_rest``,
-        ``hidden_eigenvectors`` of which more than 90 % lies at missing vertices, and the ``largest_hidden_share``.
+    ``off`` counts slices with an error above 1 % of their norm, ``hidden_eigenvectors`` those of which more than 90 % lies at
+    missing vertices.
     """
     squares = np.array([np.sum(np.square(one.astype(np.float64) - other)) for one, other in zip(found, x, strict=True)])
     sizes = np.array([np.sum(np.square(each.astype(np.float64))) for each in x])

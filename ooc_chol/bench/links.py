@@ -36,14 +36,7 @@ def run_links(name: str, devices: str | Sequence[str] | int | None, folder: Path
 
 
 def describe(links: Sequence[Mapping[str, Any]]) -> str:
-    """One line for each measurement: what, where, and GB/s.
-
-    Examples
-    --------
-    >>> rates = {"host->cuda:0": 55.0, "cuda:0->host": 51.0}
-    >>> print(describe([{"what": "in and out", "devices": ["cuda:0"], "gigabytes_per_second": rates}]))
-    in and out  cuda:0: 106.0 GB/s (host->cuda:0 55.0, cuda:0->host 51.0)
-    """
+    """One line for each measurement: what, where, and GB/s."""
     width = max(len(link["what"]) for link in links)
     return "\n".join(_line(link, width) for link in links)
 

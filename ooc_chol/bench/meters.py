@@ -1,4 +1,4 @@
-"""What NVML tells of the GPUs while a case runs (energy, device memory, clock), and Linux of this process."""
+"""Meters while a case runs: NVML's of the GPUs (energy, device memory, clock), and Linux's of this process."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class MaternTable:
         return np.ascontiguousarray(np.linalg.solve(powers, values.T).T)
 
     def __call__(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the CUDA kernel computes for distances over the range, but for the rounding of its fused operations."""
+        """Values that the CUDA kernel computes for distances over the range, but for the rounding of its fused operations."""
         bits = np.ascontiguousarray(x, dtype=np.float64).view(np.int64)
         piece = (bits >> _PLACE_BITS) - self.first
         place = np.ldexp((bits & ((1 << _PLACE_BITS) - 1)).astype(np.float64), 1 - _PLACE_BITS) - 1.0

@@ -1,4 +1,4 @@
-"""What a command leaves for a program: ``--json`` puts one object on standard output, ``--quiet`` nothing but that."""
+"""Output of a command for a program: ``--json`` puts one object on standard output, ``--quiet`` nothing but that."""
 
 from __future__ import annotations
 

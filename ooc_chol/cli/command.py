@@ -21,22 +21,11 @@ EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError
 
 
 def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None] | None = None) -> int:
-    """Run the command line.
+    """Run the command line, and return its exit status.
 
-    SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed, or kept as checkpoints.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Words after ``ooc-chol``; those that the process was started with when not given.
-    imported : callable, optional
-        Called once the modules of the command are there, before it begins.
-
-    Returns
-    -------
-    int
-        The exit status: 0, 1 where some of several cases failed or a file is damaged, 2 for what a user can mend, 128 and the
-        number of a signal.
+    SIGTERM and SIGHUP end a command as Ctrl-C does, so that files that are not complete are removed, or kept as checkpoints. The
+    status is 0, 1 where some of several cases failed or a file is damaged, 2 for errors that a user can mend, 128 and the number
+    of a signal.
     """
     shown: Any = Display(sys.stderr)  # a standard error that is full, or closed, ends no command
     with redirect_stderr(shown):
@@ -72,7 +61,7 @@ def _signal_of(interrupt: KeyboardInterrupt) -> signal.Signals:
 
 
 def _with_notes(text: str, error: BaseException) -> str:
-    """What is said of an error, and behind it what was noted on its way: where a checkpoint is, say."""
+    """Text of an error, and behind it the notes added on its way: where a checkpoint is, say."""
     return "; ".join([text, *getattr(error, "__notes__", ())])
 
 

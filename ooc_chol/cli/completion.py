@@ -31,7 +31,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Place:
-    """What may follow a command, or the first words of one: ``path`` is ``""``, ``"plan"``, ``"bench rates"``, ..."""
+    """Words that may follow a command, or the first words of one: ``path`` is ``""``, ``"plan"``, ``"bench rates"``, ..."""
 
     path: str
     commands: tuple[Word, ...]  #: Commands below, and words that its first argument may be
@@ -73,7 +73,7 @@ def places(parser: argparse.ArgumentParser, path: str = "") -> Iterator[Place]:
 
 
 def _option(action: argparse.Action) -> Option:
-    """What a shell must know of an option."""
+    """Facts of an option that a shell must know."""
     takes_value = action.nargs is None or action.nargs not in (0, "0")
     choices = tuple(map(str, action.choices)) if action.choices else _choices(action.metavar)
     text = (action.help or "") % {"default": action.default} if "%(" in (action.help or "") else action.help or ""

@@ -1,1 +1,1 @@
-"""What vendors' libraries and the hardware itself do, measured on GPUs."""
+"""Rates of vendors' libraries and of the hardware itself, measured on GPUs."""

@@ -54,7 +54,7 @@ def measure_links(devices: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _plan(numbers: Sequence[int]) -> Iterator[tuple[str, list[Copy]]]:
-    """What is measured: each device alone, the first 2, 4, ... and all at once; peers pair by pair, in a ring and all at once."""
+    """Measurements to take: each device alone, the first 2, 4, ... and all at once; peers by pairs, in a ring and all at once."""
     groups = [[number] for number in numbers]
     groups += [list(numbers[:count]) for count in (2, 4, 8, 16) if count < len(numbers)]
     groups += [list(numbers)] if len(numbers) > 1 else []

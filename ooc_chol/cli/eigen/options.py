@@ -1,4 +1,4 @@
-"""What ``eigsh`` and ``svds`` share: their options, files of arrays, and lines that tell of values and residuals."""
+"""Parts shared by ``eigsh`` and ``svds``: their options, files of arrays, and lines on values and residuals."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _damage(matrix: oc.BlockCSR) -> list[str]:
-    """What is said of each block that is not as it was written."""
+    """Lines on each block that is not as it was written."""
     found = []
     for number in range(len(matrix.blocks.blocks)):
         try:

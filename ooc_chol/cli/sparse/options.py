@@ -1,4 +1,4 @@
-"""What several commands of ``ooc-chol sparse`` share: their options, the sources that they read, and figures of a matrix."""
+"""Parts shared by several commands of ``ooc-chol sparse``: options, sources, and figures of a matrix."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def opened(arguments: argparse.Namespace, source: Path, stack: ExitStack) -> oc.
 
 
 def source_of(arguments: argparse.Namespace, source: Path) -> Any:
-    """What is packed or opened: rows of a file in another format, the name of a packed one."""
+    """Source to pack or open: rows of a file in another format, the name of a packed one."""
     if is_packed_file(source):
         options = {
             "--zeros drop": arguments.zeros != "keep",
@@ -83,7 +83,7 @@ def source_of(arguments: argparse.Namespace, source: Path) -> Any:
 
 
 def figures(matrix: oc.BlockCSR) -> dict[str, Any]:
-    """What is known of a packed matrix, as plain data."""
+    """Figures of a packed matrix, as plain data."""
     blocks = matrix.blocks.blocks
     kinds = {kind: [block for block in blocks if block.kind is kind] for kind in ValueKind}
     return {

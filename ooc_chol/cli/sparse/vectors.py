@@ -22,14 +22,7 @@ NPY_FILES = oc.FileKind("NumPy array", b"\x93NUMPY", endings=(".npy",))
 def read_vectors(path: Path) -> NDArray[Any]:
     """A vector, or vectors as columns, of real numbers: as many as the file has bytes for, never pickled ones.
 
-    Raises
-    ------
-    TierError
-        It is not a complete ``.npy`` file, or cannot be read.
-    TypeError, ValueError
-        It holds no real numbers, or an array of three dimensions.
-    BudgetError
-        There is no room for it.
+    Raises ``TierError``, ``TypeError``, ``ValueError`` and ``BudgetError``.
     """
     with file_errors_typed(path, "opening it"), oc.input_file(path) as file:
         head = BytesIO(file.read(MOST_HEADER))  # what the header says of its own length is not believed

@@ -1,0 +1,175 @@
+"""Docstrings keep to their form: internal names have a short one or none, and none begins with a word that delays its subject.
+
+``python -m tests.docstrings`` prints what does not, by file and line; `make check` runs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Modules whose imports and table of names are public.
+FRONTS = (
+    "ooc_chol",
+    "ooc_chol.apps.geostat",
+    "ooc_chol.apps.imputation",
+    "ooc_chol.apps.spectral",
+    "ooc_chol.diff",
+)
+FIRST_WORDS = ("What", "Whether", "Of")
+#: A heading of numpydoc, underlined.
+_SECTION = re.compile(r"^[A-Z][A-Za-z ]+\n-{3,}$", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^\.\. (currentmodule|auto\w+):: +(\S+)", re.MULTILINE)
+
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Offence(NamedTuple):
+    """A docstring that breaks a rule."""
+
+    path: Path
+    line: int
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.name} {self.reason}"
+
+
+class Imported(NamedTuple):
+    """A name of another module."""
+
+    module: str
+    name: str
+
+
+class Package:
+    """The modules of a package by dotted name, as syntax trees once they are looked at."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        files = sorted(root.glob("ooc_chol/**/*.py"))
+        self.files = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in files}
+        self.tree = cache(self._parsed)
+        self.names = cache(self._named)
+
+    def _parsed(self, module: str) -> ast.Module:
+        return ast.parse(self.files[module].read_text(encoding="utf-8"))
+
+    def _named(self, module: str) -> dict[str, ast.AST | Imported]:
+        return dict(_bound(self.tree(module).body)) if module in self.files else {}
+
+    def public(self, references: Iterable[Path]) -> set[ast.AST]:
+        """Definitions that users reach: by the front modules, and by the pages of the reference."""
+        wanted = [(module, name) for module in FRONTS for name in self.names(module)]
+        wanted += [each for page in references for each in _referred(page.read_text(encoding="utf-8"))]
+        found: set[ast.AST] = set()
+        for module, name in wanted:
+            self._add(module, name, found)
+        return found
+
+    def _add(self, module: str, name: str, found: set[ast.AST]) -> None:
+        """Add what a name of a module means, and of a class its public members and bases."""
+        place = self._definition(module, name)
+        if place is None or place[1] in found:
+            return
+        module, node = place
+        found.add(node)
+        if isinstance(node, ast.ClassDef):
+            for base in node.bases:
+                self._add(module, ast.unparse(base).split("[")[0], found)
+            for member, value in _bound(node.body):
+                if isinstance(value, ast.Name):
+                    self._add(module, value.id, found)
+                elif isinstance(value, ast.AST) and _is_public(member):
+                    found.add(value)
+
+    def _definition(self, module: str, name: str) -> tuple[str, ast.AST] | None:
+        """The module and the node that define a name, through imports and assignments."""
+        for _ in range(20):
+            first, _, rest = name.partition(".")
+            node = self.names(module).get(first)
+            if isinstance(node, Imported):
+                module, name = node.module, ".".join(filter(None, (node.name, rest)))
+                if f"{module}.{node.name}" in self.files:
+                    module, name = f"{module}.{node.name}", rest
+            elif isinstance(node, ast.Name):
+                name = ".".join(filter(None, (node.id, rest)))
+            else:
+                return None if node is None or rest else (module, node)
+        return None
+
+
+def _bound(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.AST | Imported]]:
+    """Names that statements bind, also below conditions, with their definition, import or value."""
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield alias.asname or alias.name, Imported(node.module or "", alias.name)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            value = node.value
+            yield node.targets[0].id, value.args[0] if isinstance(value, ast.Call) and len(value.args) == 1 else value
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            yield from _bound(node.body)
+
+
+def _is_public(name: str) -> bool:
+    return not name.startswith("_") or (name.startswith("__") and name.endswith("__"))
+
+
+def _referred(page: str) -> Iterator[tuple[str, str]]:
+    """Modules and names that a page of the reference describes."""
+    module = ""
+    for directive, name in _DIRECTIVE.findall(page):
+        if directive == "currentmodule":
+            module = name
+        else:
+            yield module, name
+
+
+def documented(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
+    """Everything in a module that has a docstring, with it."""
+    for node in ast.walk(tree):
+        if isinstance(node, Documented) and (text := ast.get_docstring(node)):
+            yield node, text
+
+
+def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
+    """Reasons for which a docstring breaks a rule."""
+    first = text.split()[0]
+    if first in FIRST_WORDS:
+        yield f"begins with {first}: begin with the noun, or with an imperative verb"
+    if not is_public and not isinstance(node, ast.Module) and _SECTION.search(text):
+        yield "is internal, and has sections: keep a sentence or two"
+
+
+@cache
+def offences(root: Path = ROOT) -> tuple[Offence, ...]:
+    """Offences of all docstrings of a package, in the order of its files."""
+    package = Package(root)
+    public = package.public(sorted(root.glob("docs/reference/*.rst")))
+    return tuple(
+        Offence(package.files[module].relative_to(root), getattr(node, "lineno", 1), getattr(node, "name", module), reason)
+        for module in package.files
+        for node, text in documented(package.tree(module))
+        for reason in reasons(node, text, is_public=node in public)
+    )
+
+
+def main() -> int:
+    """Print the offences; 1 if there are any."""
+    found = offences()
+    print("\n".join(map(str, found)), end="\n" if found else "")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The check of docstrings tells public names from internal ones, and finds what breaks a rule: ``tests/docstrings.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docstrings import ROOT, Package, offences
+
+SECTIONS = """
+    Parameters
+    ----------
+    n : int
+        A number.
+    """
+
+FILES = {
+    "ooc_chol/__init__.py": """
+from ooc_chol.inner import Shown as Shown
+from ooc_chol.inner import other as renamed
+""",
+    "ooc_chol/inner.py": f'''
+"""What a module's docstring may not begin with, long as it may be."""
+
+class Base:
+    """A base of a public class."""
+
+    def inherited(self, n):
+        """Inherited, hence public.
+{SECTIONS}"""
+
+class Shown(Base):
+    """A public class.
+{SECTIONS}"""
+
+    def method(self, n):
+        """A public method.
+{SECTIONS}"""
+
+    def _hidden(self, n):
+        """An internal method.
+{SECTIONS}"""
+
+def public(n):
+    """Public by another name.
+{SECTIONS}"""
+
+other = public
+
+def documented(n):
+    """Public by a page of the reference.
+{SECTIONS}"""
+
+def internal(n):
+    """An internal function.
+{SECTIONS}"""
+
+def is_small(n):
+    """Whether n is small."""
+''',
+    "docs/reference/page.rst": """
+.. currentmodule:: ooc_chol.inner
+
+.. autofunction:: documented
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    root = tmp_path_factory.mktemp("package")
+    for name, text in FILES.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return {(each.name, each.reason.split(":")[0]) for each in offences(root)}
+
+
+def test_internal_names_have_no_sections_and_public_ones_may(found):
+    assert {name for name, reason in found if "sections" in reason} == {"_hidden", "internal"}
+
+
+def test_first_words_are_those_of_all_docstrings(found):
+    first = {name: reason for name, reason in found if "begins" in reason}
+    assert first == {"ooc_chol.inner": "begins with What", "is_small": "begins with Whether"}
+
+
+def test_public_names_of_this_package_are_found():
+    package = Package(ROOT)
+    public = {getattr(node, "name", "") for node in package.public(sorted(ROOT.glob("docs/reference/*.rst")))}
+    assert {"cholesky", "eigsh", "CholeskyFactor", "half_solve", "GreatCircle", "normalized_cut", "Factorization"} <= public
+    assert {"make_plan", "TileGrid", "BlockCache", "left_looking"}.isdisjoint(public)

@@ -40,7 +40,7 @@ class ClusterRates:
     Raises ``ValueError``: a rate is not positive, or seconds are negative.
     """
 
-    network_bytes_per_second: float
+    network_bytes_per_second: float  #: Into one worker
     storage_bytes_per_second: float | None = None  #: Between one worker and the Zarr group
     #: Between all workers together and the Zarr group; by default without limit
     storage_total_bytes_per_second: float | None = None

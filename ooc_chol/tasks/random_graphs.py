@@ -39,7 +39,7 @@ class EdgeDraw:
 
     scale: int  #: There are ``2**scale`` vertices, 1 to :data:`LARGEST_SCALE`
     n_edges: int  #: Edges that are drawn, loops and duplicates included
-    seed: int
+    seed: int  #: Of 64 bits
     #: Of R-MAT: draws below the first fall into quadrant (0, 0), then (0, 1), then (1, 0), all others (1, 1). None: uniform.
     thresholds: tuple[int, int, int] | None
     directed: bool  #: Whether an edge is the entry (u, v) alone, and not (v, u) too

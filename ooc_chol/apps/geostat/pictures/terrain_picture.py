@@ -45,7 +45,7 @@ class TerrainPicture:
     memory: Sequence[tuple[str, int]]  #: What was stored, used or moved, and its bytes
     budget_bytes: int  #: Memory that was allowed, and what the factor takes
     factor_bytes: int
-    memory_text: str
+    memory_text: str  #: Seconds, in words
 
 
 def terrain_figure(data: TerrainPicture) -> Any:

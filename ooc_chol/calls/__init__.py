@@ -1,1 +1,1 @@
-"""What each call has, whatever its system: keys of results and checkpoints."""
+"""Keys of results and checkpoints, one mechanism for the calls of all systems."""

@@ -9,8 +9,6 @@ from typing import Any
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> dict[str, tuple[str, str]]:
     """Fields in which two keys differ, by name: as saved, and now; those of a field that has fields each for itself.
 
-    Examples
-    --------
     >>> differences({"A": {"n": 3}, "k": 1}, {"A": {"n": 4}, "k": 1})
     {'A: n': ('3', '4')}
     """

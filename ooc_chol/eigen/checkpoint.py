@@ -22,7 +22,7 @@ KIND = CheckpointKind.named(
 
 
 class _Saved(NamedTuple):
-    """What a checkpoint says beside its vectors."""
+    """Header of a checkpoint, beside its key."""
 
     block: int
     n: int

@@ -68,10 +68,10 @@ def test_figures_of_the_bullets_are_those_of_the_files():
     shares = [run["bytes"]["executed"]["write"] / first["bytes"]["executed"]["write"] for run in mixed]
     assert f"[{100 * min(shares):.0f} %]" in text
 
-    for name, model in (("modis-h200", "half-constant"), ("modis-vecchia-host", "half-constant")):
+    for name, unit in (("modis-half-h200", " seconds"), ("modis-1e-5-h200", ""), ("modis-vecchia-host", " seconds")):
         content = result(f"geostat/{name}")
-        (trial,) = (each for each in content["models"] if each["model"] == model)
-        assert f"[{trial['seconds']['all']:.0f} seconds]" in text
+        (trial,) = (each for each in content["models"] if each["model"] == "half-constant")
+        assert f"[{trial['seconds']['all']:.0f}{unit}](benchmarks/results/geostat/{name}.json)" in text
         assert f"{trial['n']:,} values" in text and f"{trial['held_out']:,} others" in text
     assert content["machine"]["cores"] == 2 and "on two cores" in text
 

@@ -108,7 +108,7 @@ sys.exit(main())
 """
 
 
-DRIVER = f"ooc_chol.{oc._MODULE_OF['cholesky']}"
+DRIVER = f"ooc_chol.{oc._MODULE_OF['plan']}"
 #: Modules while which are imported a signal comes, and the words of a command that imports them.
 IMPORTED = {
     **dict.fromkeys(("numpy", "scipy", DRIVER, "ooc_chol.cli.plan"), "plan --n 9"),

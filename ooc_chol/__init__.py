@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ooc_chol import diff as diff
+    from ooc_chol import toolbox as toolbox
     from ooc_chol.api.cholesky import cholesky as cholesky
     from ooc_chol.api.devices import devices as devices
     from ooc_chol.api.eigsh import eigsh as eigsh
@@ -39,13 +40,7 @@ if TYPE_CHECKING:
     from ooc_chol.dense.planner.plan import Plan as Plan
     from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
     from ooc_chol.dense.report import FactorReport as FactorReport
-    from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
-    from ooc_chol.display.drawing import Drawing as Drawing
-    from ooc_chol.display.drawing import notebook_html as notebook_html
-    from ooc_chol.display.prints import brief_repr as brief_repr
-    from ooc_chol.display.prints import one_line as one_line
-    from ooc_chol.display.shell_words import shell_words as shell_words
     from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
@@ -82,20 +77,6 @@ if TYPE_CHECKING:
     from ooc_chol.errors import SparseInputError as SparseInputError
     from ooc_chol.errors import TierError as TierError
     from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
-    from ooc_chol.extras import install_hint as install_hint
-    from ooc_chol.files.inputs import input_bytes as input_bytes
-    from ooc_chol.files.inputs import input_file as input_file
-    from ooc_chol.files.inputs import input_lines as input_lines
-    from ooc_chol.files.inputs import parse_json as parse_json
-    from ooc_chol.files.inputs import plain_array as plain_array
-    from ooc_chol.files.outputs import FileKind as FileKind
-    from ooc_chol.files.outputs import Output as Output
-    from ooc_chol.files.outputs import check_outputs as check_outputs
-    from ooc_chol.files.outputs import output_file as output_file
-    from ooc_chol.files.outputs import output_folder as output_folder
-    from ooc_chol.kernels.cuda.blocks import cuda_names as cuda_names
-    from ooc_chol.kernels.cuda.blocks import run_cuda_blocks as run_cuda_blocks
-    from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
     from ooc_chol.memory.sources import from_function as from_function
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
@@ -104,9 +85,6 @@ if TYPE_CHECKING:
     from ooc_chol.precision.certified_answers import CertifiedSolution as CertifiedSolution
     from ooc_chol.precision.certified_answers import CertifiedValue as CertifiedValue
     from ooc_chol.precision.triples import Precision as Precision
-    from ooc_chol.process.address_space import check_room as check_room
-    from ooc_chol.process.address_space import guarded_imports as guarded_imports
-    from ooc_chol.process.team import map_in_threads as map_in_threads
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
     from ooc_chol.sparse.generators import RandomGraph as RandomGraph
     from ooc_chol.sparse.generators import rmat as rmat
@@ -122,8 +100,6 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
-    from ooc_chol.sparse.sources.npy import input_npy as input_npy
-    from ooc_chol.sparse.sources.npz import input_npz as input_npz
     from ooc_chol.tensors.errors import ImputationWarning as ImputationWarning
     from ooc_chol.tensors.errors import NonFiniteTensorError as NonFiniteTensorError
     from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
@@ -131,11 +107,9 @@ if TYPE_CHECKING:
     from ooc_chol.tensors.generators import random_mask as random_mask
     from ooc_chol.tensors.interrupts import ImputationInterrupted as ImputationInterrupted
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
-    from ooc_chol.tensors.problem import observed_mask as observed_mask
     from ooc_chol.tensors.report import Imputed as Imputed
     from ooc_chol.tensors.report import ImputeReport as ImputeReport
     from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
-    from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
 
 __version__ = "0.1.0.dev0"
@@ -161,11 +135,7 @@ _NAMES = {
     "dense.planner.plan": ("Plan",),
     "dense.rates.measuring": ("measure_rates",),
     "dense.report": ("FactorReport",),
-    "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
-    "display.drawing": ("Drawing", "notebook_html"),
-    "display.prints": ("brief_repr", "one_line"),
-    "display.shell_words": ("shell_words",),
     "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
     "eigen.plan": ("EigshPlan",),
@@ -203,18 +173,11 @@ _NAMES = {
         "TierError",
         "UnsupportedTypeError",
     ),
-    "extras": ("install_hint",),
-    "files.inputs": ("input_bytes", "input_file", "input_lines", "parse_json", "plain_array"),
-    "files.outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
-    "kernels.cuda.blocks": ("cuda_names", "run_cuda_blocks"),
-    "kernels.cuda.source": ("cuda_source",),
     "memory.host_memory": ("HostMemory",),
     "memory.sources": ("from_function",),
     "precision.certified": ("CertifiedBound",),
     "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "precision.triples": ("Precision",),
-    "process.address_space": ("check_room", "guarded_imports"),
-    "process.team": ("map_in_threads",),
     "sparse.block_csr": ("BlockCSR",),
     "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier"),
@@ -226,41 +189,32 @@ _NAMES = {
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
     "sparse.sources.metis": ("metis_graph",),
-    "sparse.sources.npy": ("input_npy",),
-    "sparse.sources.npz": ("input_npz",),
     "tensors.errors": ("ImputationWarning", "NonFiniteTensorError"),
     "tensors.fourier": ("GraphFourier",),
     "tensors.generators": ("low_rank_tensor", "random_mask"),
     "tensors.interrupts": ("ImputationInterrupted",),
     "tensors.plan": ("TensorPlan",),
-    "tensors.problem": ("observed_mask",),
     "tensors.report": ("Imputed", "ImputeReport"),
     "tensors.schedule": ("LambdaRow",),
-    "tracing.records": ("TRACE_FILES",),
     "tracing.trace": ("Trace",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = [*_MODULE_OF]
-#: Modules that import ``scipy.linalg``; others load its BLAS when they first call it.
-_WITH_LINALG = ("api.eigsh", "api.impute", "api.svds", "eigen.", "tensors.")
+#: Modules with public names of their own, imported when they are first asked for.
+_MODULES = ("diff", "toolbox")
+__all__ = [*_MODULE_OF, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name."""
-    if name != "diff" and name not in _MODULE_OF:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "diff":  # which imports nothing yet
-        import ooc_chol.diff as diff
+    from ooc_chol.process.public_names import public_name
 
-        return diff
-    from ooc_chol.process.address_space import guarded_imports
-
-    module = _MODULE_OF[name]
-    with guarded_imports(blas=module.startswith(_WITH_LINALG)):
-        found = import_module(f"{__name__}.{module}")
-    value = globals()[name] = getattr(found, name)
+    value = globals()[name] = public_name(__name__, _MODULE_OF, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, "diff"})
+    return sorted({*globals(), *_MODULE_OF, *_MODULES})

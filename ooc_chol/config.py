@@ -23,6 +23,25 @@ _GIVE_BYTES = "give bytes as an int, or text such as '16 GiB' or '80 GB'"
 def whole_number(value: object, what: str, advice: str = "give an int") -> int:
     """``value`` as an int: one of Python's or NumPy's, or anything else with ``__index__``, but no bool.
 
+    Parameters
+    ----------
+    value : object
+        What a caller gave.
+    what : str
+        What it is called in the message.
+    advice : str
+        The end of the message.
+
+    Returns
+    -------
+    int
+        The same number.
+
+    Raises
+    ------
+    TypeError
+        It is no whole number.
+
     Examples
     --------
     >>> import numpy as np

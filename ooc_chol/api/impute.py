@@ -58,7 +58,8 @@ def impute(
         An m x n matrix at each vertex, float32 or float64; an array in memory or a memory-mapped file, which is read where it is
         when it is row-major and of the type of storage. What is missing may hold anything, NaN too.
     mask : (N,) or (N, m, n) bool array, or None
-        True where a slice, or an entry, is observed; None takes NaN for what is missing (:func:`observed_mask`).
+        True where a slice, or an entry, is observed; None takes NaN for what is missing
+        (:func:`~ooc_chol.toolbox.observed_mask`).
     graph : GraphFourier or graph
         The transform, or a graph as :class:`GraphFourier` takes it, all of whose eigenvectors are then computed.
     n_lambdas : int

@@ -146,7 +146,7 @@ def observed_mask(X: Any) -> NDArray[np.bool_]:
     >>> import ooc_chol as oc
     >>> x = np.zeros((3, 2, 2))
     >>> x[1] = np.nan
-    >>> oc.observed_mask(x).tolist()
+    >>> oc.toolbox.observed_mask(x).tolist()
     [True, False, True]
     """
     tensor = plain_array("X", X, gaps_as_nan=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.matrices import FAMILIES, check_factor
 from tests.host.runs import check_bytes
 from tests.tolerances import FACTOR_ENTRY_C
@@ -111,7 +112,7 @@ def test_cuda_source_fills_tiles():
     x = rng.uniform(size=(900, 2))
     distance = np.sqrt(((x[:, None, :] - x[None, :, :]) ** 2).sum(-1))
     a = np.exp(-distance / 0.2) + 1e-3 * np.eye(900)
-    source = oc.from_function(900, oc.cuda_source(EXPONENTIAL, "exponential", x, 0.2, 1e-3))
+    source = oc.from_function(900, tb.cuda_source(EXPONENTIAL, "exponential", x, 0.2, 1e-3))
     l_dense = np.asarray(on_cuda(source))
     assert np.abs(np.tril(l_dense @ l_dense.T - a)).max() <= 1e-13
 

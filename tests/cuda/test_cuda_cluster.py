@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol import FactorOptions
 from tests.cluster_machines import cluster_of
 from tests.inside.cluster import Sharing, agreed_facts, asked_of_all, speed_here
@@ -70,7 +71,7 @@ def source(n: int = N):
     import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    return oc.from_function(n, on_host, cuda=oc.cuda_source(CODE, "exponential", RANGE, NUGGET))
+    return oc.from_function(n, on_host, cuda=tb.cuda_source(CODE, "exponential", RANGE, NUGGET))
 
 
 def slow_source():

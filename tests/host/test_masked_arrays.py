@@ -9,8 +9,10 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.window_blocks import dense, made_blocks, run_of
 from tests.masked import Door, array_parameters, check_real, check_refused, masked
+from tests.public import public_names
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -176,8 +178,8 @@ def test_no_door_drops_imaginary_parts(name):
 
 def test_every_array_that_is_taken_is_in_the_table():
     doors = {name.partition(" ")[0] for name in DOORS}
-    there = {name for name in array_parameters(oc, list(oc.__all__)) if name.partition(".")[0] not in FOUND}
-    there |= {f"diff.{name}" for name in array_parameters(oc.diff, list(oc.diff.__all__))}
+    named = public_names() | {f"diff.{name}": getattr(oc.diff, name) for name in oc.diff.__all__}
+    there = {name for name in array_parameters(named) if FOUND.isdisjoint(name.split("."))}
     assert there <= doors, sorted(there - doors)
 
 
@@ -226,9 +228,9 @@ def test_where_missing_has_a_meaning_a_mask_is_what_is_missing():
 )  # fmt: skip
 def test_gaps_are_told_with_their_places(given, place, held):
     with pytest.raises(oc.MissingValueError, match="x") as caught:
-        oc.plain_array("x", given, np.float64)
+        tb.plain_array("x", given, np.float64)
     assert (caught.value.name, caught.value.place, caught.value.held) == ("x", place, held)
-    found = oc.plain_array("x", given, np.float64, gaps_as_nan=True)
+    found = tb.plain_array("x", given, np.float64, gaps_as_nan=True)
     assert np.isnan(found[place]) and np.isnan(found).sum() == 1
 
 
@@ -236,14 +238,14 @@ def test_gaps_are_told_with_their_places(given, place, held):
     "given", [3, [1, 2], [[1.0, 2.0], [3.0, 4.0]], np.arange(3), np.ma.arange(3), pd.Series([1, 2], dtype="Int64")]
 )
 def test_what_has_no_gaps_becomes_an_array(given):
-    found = oc.plain_array("x", given, np.float64)
+    found = tb.plain_array("x", given, np.float64)
     assert type(found) is np.ndarray and found.dtype == np.float64
     np.testing.assert_array_equal(found, np.asarray(given, dtype=np.float64))
 
 
 def test_float32_stays_and_whole_numbers_become_floats_where_gaps_are_nan():
     for dtype, wanted in ((np.float32, np.float32), (np.int16, np.float64)):
-        assert oc.plain_array("x", masked(np.ones(4, dtype)), gaps_as_nan=True).dtype == wanted
+        assert tb.plain_array("x", masked(np.ones(4, dtype)), gaps_as_nan=True).dtype == wanted
 
 
 def test_masked_blocks_are_refused_where_they_are_factored():

@@ -19,6 +19,7 @@ import xarray
 import zarr
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.builders import file_store
 from tests.host.matrices import FAMILIES
 from tests.host.turns import in_turn
@@ -448,18 +449,18 @@ def test_a_new_file_has_the_permissions_of_any_new_file(folder):
 
 def test_an_output_file_appears_complete_or_not_at_all(folder):
     Path("out").write_bytes(STRANGER)
-    with pytest.raises(KeyboardInterrupt), oc.output_file("out", replace=True) as part:
+    with pytest.raises(KeyboardInterrupt), tb.output_file("out", replace=True) as part:
         part.write_text("half")
         raise KeyboardInterrupt
     assert os.listdir() == ["out"] and Path("out").read_bytes() == STRANGER
-    with oc.output_file("out", replace=True) as part:
+    with tb.output_file("out", replace=True) as part:
         part.write_text("all")
         assert Path("out").read_bytes() == STRANGER
     assert os.listdir() == ["out"] and Path("out").read_text() == "all"
 
 
 def test_a_mark_is_looked_for_where_the_kind_has_it(folder):
-    at_start, anywhere = oc.FileKind("kind", b"mark"), oc.FileKind("kind", b"mark", anywhere=True)
+    at_start, anywhere = tb.FileKind("kind", b"mark"), tb.FileKind("kind", b"mark", anywhere=True)
     for content, expected in (
         (b"mark", (True, True)),
         (b" mark", (False, True)),

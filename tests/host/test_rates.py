@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol import measure_rates
 from tests.inside.cli import main
 from tests.inside.dense import Rates, generation, measuring, stored_rates
@@ -193,7 +194,7 @@ def test_a_function_that_takes_the_place_of_another_is_measured():
 
 def test_cuda_source_is_known_by_its_text_and_integers():
     def source(code="text", order=1, scale=1.0, n=5):
-        return oc.from_function(320, print, cuda=oc.cuda_source(code, "name", np.zeros(n), np.int32(order), scale))
+        return oc.from_function(320, print, cuda=tb.cuda_source(code, "name", np.zeros(n), np.int32(order), scale))
 
     def name(source, device="cuda:0"):
         return generation._identity(source, device)[0]

@@ -19,6 +19,7 @@ from scipy.io import mmwrite
 from scipy.sparse import diags_array, eye_array
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps import imputation, spectral
 from ooc_chol.apps.geostat import Column, DataSpec, Layer, grid_over, write_layer
 from tests.host.runs import COMMAND, ENVIRONMENT
@@ -113,10 +114,10 @@ NAMED: dict[str, Callable[[], object]] = {
     "svds to": lambda: oc.svds(S, k=2, store=NUL),
     "impute checkpoint": lambda: oc.impute(T, MASK, RING, checkpoint=NUL),
     "work folder": lambda: oc.impute(T, MASK, RING, work_folder=NUL),
-    "input file": lambda: oc.input_file(NUL),
-    "output file": lambda: oc.output_file(NUL).__enter__(),
-    "output folder": lambda: oc.output_folder(NUL),
-    "outputs": lambda: oc.check_outputs([oc.Output("--x", NUL)]),
+    "input file": lambda: tb.input_file(NUL),
+    "output file": lambda: tb.output_file(NUL).__enter__(),
+    "output folder": lambda: tb.output_folder(NUL),
+    "outputs": lambda: tb.check_outputs([tb.Output("--x", NUL)]),
     "read a graph": lambda: spectral.read_graph(NUL),
     "read a partition": lambda: spectral.read_partition(NUL),
     "write a partition": lambda: spectral.write_partition(NUL, np.zeros(3, int)),
@@ -167,12 +168,12 @@ WRITERS: dict[str, Callable[[str], object]] = {
 
 
 def _write(file: str, content: bytes) -> None:
-    with oc.output_file(file) as part:
+    with tb.output_file(file) as part:
         part.write_bytes(content)
 
 
 def _saved(file: str) -> None:
-    with oc.output_file(file) as part, part.open("wb") as stream:
+    with tb.output_file(file) as part, part.open("wb") as stream:
         np.save(stream, np.ones(9000))
 
 

@@ -13,6 +13,7 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.inside.tensors import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor
 from tests.inside.tensors import imputation as module
 from tests.tensor_runs import D3, ROUTES_RTOL, PlainSpace, error_of, problem, random_graph
@@ -312,7 +313,7 @@ def test_slices_that_no_eigenvector_reaches_are_named():
 def test_nan_is_a_gap_where_no_mask_is_given(small):
     for mask in (small.mask, oc.random_mask(small.x.shape, 0.6, by="entry")):
         x = np.where(mask if mask.ndim == 3 else mask[:, None, None], small.x, np.nan)
-        assert np.array_equal(oc.observed_mask(x), mask)
+        assert np.array_equal(tb.observed_mask(x), mask)
         expected = oc.impute(small.x, mask, small.fourier, n_lambdas=4).tensor
         assert np.array_equal(oc.impute(x, None, small.fourier, n_lambdas=4).tensor, expected)
     with pytest.warns(oc.ImputationWarning, match="nothing is missing"):

@@ -98,13 +98,14 @@ def test_importing_imports_nothing_and_a_factorization_only_what_it_needs():
     assert done.returncode == 0, done.stderr
 
 
-def test_every_public_name_is_found_where_the_table_says():
-    text = Path(ooc_chol.__file__).read_text(encoding="utf-8")
+@pytest.mark.parametrize("place", [ooc_chol, ooc_chol.toolbox], ids=lambda place: place.__name__)
+def test_every_public_name_is_found_where_the_table_says(place):
+    text = Path(place.__file__).read_text(encoding="utf-8")
     imported = re.findall(r"^    from ooc_chol\.(\S+) import (\w+) as \2$", text, flags=re.MULTILINE)
-    assert imported == [(module, name) for module, names in ooc_chol._NAMES.items() for name in names]
+    assert imported == [(module, name) for module, names in place._NAMES.items() for name in names]
     for module, name in imported:
-        assert getattr(ooc_chol, name) is getattr(import_module(f"ooc_chol.{module}"), name)
-    assert set(ooc_chol.__all__) <= set(dir(ooc_chol))
+        assert getattr(place, name) is getattr(import_module(f"ooc_chol.{module}"), name)
+    assert set(place.__all__) <= set(dir(place))
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error():

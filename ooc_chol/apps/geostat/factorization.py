@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_places, least_pivot, unfactored
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern, covariance_source
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
@@ -202,8 +203,8 @@ class FactorSettings(oc.FactorOptions):
 
     def check_store(self) -> None:
         """Raise ``OutputError`` where the store exists already, and ``MissingFolderError`` where its folder does not."""
-        store = oc.Output("store", self.store, oc.FACTOR_FILES, why=SCRATCH)
-        oc.check_outputs([store], replace=self.replace_store, ask="replace_store=True")
+        store = tb.Output("store", self.store, tb.FACTOR_FILES, why=SCRATCH)
+        tb.check_outputs([store], replace=self.replace_store, ask="replace_store=True")
 
     @property
     def place(self) -> Path | oc.HostMemory | None:

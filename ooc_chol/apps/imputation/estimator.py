@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.imputation.scores import observed_mask
 from ooc_chol.apps.shared.estimators import BaseEstimator, NotFittedError
 
@@ -190,7 +191,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
             raise NotFittedError("this ConvolutionalImputer is not fitted: call fit(X, mask) first")
         if X is None:
             return self.tensor_
-        given = oc.plain_array("X", X, gaps_as_nan=True)
+        given = tb.plain_array("X", X, gaps_as_nan=True)
         if given.shape != self.tensor_.shape:
             raise ValueError(f"X has shape {given.shape}, but was {self.tensor_.shape} in the fit, which knows no other vertices")
         return np.where(np.isnan(given), self.tensor_, given).astype(self.tensor_.dtype)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
 
@@ -51,7 +51,7 @@ def wing_mesh(points: int, *, seed: int = 0) -> Mesh:
     Mesh
         Its vertices that have an edge: inside the wing there are neither.
     """
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import Delaunay
 
     random = np.random.default_rng(seed)
@@ -77,7 +77,7 @@ def wing_mesh(points: int, *, seed: int = 0) -> Mesh:
 def demo_image() -> tuple[NDArray[np.uint8], str]:
     """An image of about 100 x 130 pixels in grey: coins of scikit-image where that is installed, else two discs on noise."""
     if importlib.util.find_spec("skimage") is not None:
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             from skimage.data import coins
             from skimage.transform import resize
 
@@ -95,7 +95,7 @@ def metis(graph: Graph, n_parts: int) -> Peer | None:
     """What METIS finds with the least imbalance that it takes; None where pymetis is not installed."""
     if importlib.util.find_spec("pymetis") is None:
         return None
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         import pymetis
 
     neighbours = pymetis.CSRAdjacency(graph.adjacency.indptr.tolist(), graph.adjacency.indices.tolist())

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.files.positional_io import file_errors_typed
 from ooc_chol.memory.sources.file import npy_header
 from ooc_chol.sparse.sources.npy import MOST_HEADER
 
 #: Files of NumPy's, which a new one may replace.
-NPY_FILES = oc.FileKind("NumPy array", b"\x93NUMPY", endings=(".npy",))
+NPY_FILES = tb.FileKind("NumPy array", b"\x93NUMPY", endings=(".npy",))
 
 
 def read_vectors(path: Path) -> NDArray[Any]:
@@ -31,7 +32,7 @@ def read_vectors(path: Path) -> NDArray[Any]:
     BudgetError
         There is no room for it.
     """
-    with file_errors_typed(path, "opening it"), oc.input_file(path) as file:
+    with file_errors_typed(path, "opening it"), tb.input_file(path) as file:
         head = BytesIO(file.read(MOST_HEADER))  # what the header says of its own length is not believed
         try:
             shape, is_fortran, dtype = npy_header(head)
@@ -45,7 +46,7 @@ def read_vectors(path: Path) -> NDArray[Any]:
         if rest != count * dtype.itemsize:
             text = f"{rest} bytes for {count} numbers of {dtype}"
             raise oc.TierError(f"{path} is not a complete .npy file ({text}): write it anew with numpy.save")
-        oc.check_room(rest, f"memory for {path}", "multiply fewer columns at a time")
+        tb.check_room(rest, f"memory for {path}", "multiply fewer columns at a time")
         file.seek(head.tell())
         numbers = np.fromfile(file, dtype, count)
     return numbers.reshape(shape, order="F" if is_fortran else "C")

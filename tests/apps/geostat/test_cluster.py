@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import covariance_source
 from tests.apps.geostat.models import MODELS
@@ -108,7 +109,7 @@ def test_every_covariance_travels_to_workers(name):
 
 
 def test_cuda_text_travels_without_what_was_compiled():
-    tile = oc.cuda_source("text", "name", 2.0, np.arange(3.0))
+    tile = tb.cuda_source("text", "name", 2.0, np.arange(3.0))
     tile._ready[0] = (lambda: None, ())
     there = cloudpickle.loads(cloudpickle.dumps(tile))
     assert (there.code, there.name, there._ready) == ("text", "name", {})

@@ -48,7 +48,7 @@ def test_no_door_drops_imaginary_parts(name):
 
 
 def test_every_array_that_is_taken_is_in_the_table():
-    assert {*array_parameters(imp, [name for name in dir(imp) if not name.startswith("_")])} <= {*DOORS}
+    assert {*array_parameters({name: getattr(imp, name) for name in dir(imp) if not name.startswith("_")})} <= {*DOORS}
 
 
 #: What is computed of a tensor with gaps.

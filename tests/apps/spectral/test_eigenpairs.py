@@ -11,6 +11,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral import Graph
 from tests.apps.spectral.spectral_graphs import (
     affinity_matrix,
@@ -220,7 +221,7 @@ def test_without_pyamg_the_diagonal_is_taken_and_the_gain_told(monkeypatch: pyte
     found = lowest_eigenpairs(graph, 2, HOST)
     assert found.method == DIAGONAL
     assert "PyAMG is not installed" in found.reason
-    assert oc.install_hint("spectral") in found.reason
+    assert tb.install_hint("spectral") in found.reason
     check(graph, found)
     with pytest.raises(ImportError, match="PyAMG is not installed"):
         lowest_eigenpairs(graph, 2, SolverOptions(devices="host:0", preconditioner="amg"))

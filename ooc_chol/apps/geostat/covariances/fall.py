@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Correlation at which the effective range is read.
 EFFECTIVE_CORRELATION = 0.05
@@ -34,7 +34,7 @@ def distance_of_fall(correlation: _Function, *, start: float) -> float:
     float
         The distance, relative error 1e-13.
     """
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
 
     def excess(log_distance: float) -> float:

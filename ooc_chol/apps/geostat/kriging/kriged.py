@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.mean import Whitened, whiten
@@ -66,7 +67,7 @@ class Kriging:
         )
 
     def __repr__(self) -> str:
-        return oc.one_line(self, {"kind": self.kind, "n": self.observations.n, "model": type(self.model).__name__})
+        return tb.one_line(self, {"kind": self.kind, "n": self.observations.n, "model": type(self.model).__name__})
 
     @property
     def coefficients(self) -> NDArray[np.float64]:
@@ -406,7 +407,7 @@ def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coeffic
 
 def known_coefficients(observations: Observations, coefficients: ArrayLike) -> NDArray[np.float64]:
     """Check known coefficients of the mean."""
-    known, names = oc.plain_array("coefficients", coefficients, np.float64, copy=True), observations.mean_columns
+    known, names = tb.plain_array("coefficients", coefficients, np.float64, copy=True), observations.mean_columns
     if known.shape != (len(names),):
         raise ValueError(
             f"coefficients have shape {known.shape}, but the mean has {len(names)} columns ({', '.join(names) or 'none'}): "

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
@@ -42,7 +43,7 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     oc.MissingFolderError
         There is no such folder.
     """
-    given = oc.plain_array("labels", labels)
+    given = tb.plain_array("labels", labels)
     if given.dtype.kind not in "iu":
         raise TypeError(f"labels are {given.dtype}, but parts are whole numbers")
     if given.ndim != 1:
@@ -51,7 +52,7 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     if bad.size:
         raise ValueError(f"labels[{bad[0]}] is {given[bad[0]]}, but parts are numbered from 0 to {_MOST_PARTS}")
     lines = "".join(f"{label}\n" for label in given.tolist()).encode()
-    with oc.output_file(path, replace=replace) as part:
+    with tb.output_file(path, replace=replace) as part:
         part.write_bytes(gzip.compress(lines, mtime=0) if os.fspath(path).lower().endswith(".gz") else lines)
 
 
@@ -76,7 +77,7 @@ def read_partition(path: AnyPath) -> NDArray[np.int32]:
         There is no such file.
     """
     name = os.fspath(path)
-    with oc.input_file(path) as file:
+    with tb.input_file(path) as file:
         is_packed = file.read(2) == _GZIP_MARK
         file.seek(0)
         # Of compressed bytes there may be a thousand times as many: line by line, what is no partition ends the reading.

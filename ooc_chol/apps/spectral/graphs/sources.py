@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -151,7 +152,7 @@ def _of_file(path: AnyPath) -> _Found:
     """A file; the ending .graph means METIS's format, with weights of vertices."""
     name = os.fspath(path)
     if not os.path.isdir(name):
-        oc.input_file(name).close()  # raises what is wrong with its name
+        tb.input_file(name).close()  # raises what is wrong with its name
     if not name.lower().endswith(_METIS) or Path(path).is_dir():
         with oc.block_csr(path) as packed:
             return _Found(packed.tocsr(), name, is_file=True)
@@ -172,7 +173,7 @@ def _is_networkx(source: Any) -> bool:
 
 def _of_networkx(source: Any) -> _Found:
     """Its weights, 1 where there are none."""
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         import networkx
 
     name = "the graph of NetworkX"
@@ -188,7 +189,7 @@ def _of_scipy(source: Any) -> csr_array:
     _check_type(source.dtype, type(source).__name__)
     _check_square(source.shape, type(source).__name__)
     if isinstance(source.data, np.ma.MaskedArray):  # a conversion would take what lies beneath
-        oc.plain_array(f"{type(source).__name__}.data", source.data)
+        tb.plain_array(f"{type(source).__name__}.data", source.data)
     matrix = csr_array(source)
     try:
         matrix.check_format(full_check=True)
@@ -203,7 +204,7 @@ def _of_scipy(source: Any) -> csr_array:
 
 def _of_array(source: Any) -> csr_array:
     """Entries of an array that are not zero."""
-    array = oc.plain_array("the array", source)
+    array = tb.plain_array("the array", source)
     _check_type(array.dtype, "the array")
     _check_square(array.shape, "the array")
     return csr_array(array)
@@ -291,7 +292,7 @@ def _symmetric(matrix: csr_array, found: _Found) -> csr_array:
 
 def _vertex_weights(given: Any, n: int, what: str) -> Floats:
     """Positive weights, one for each vertex."""
-    weights = oc.plain_array("vertex_weights", given)
+    weights = tb.plain_array("vertex_weights", given)
     if weights.dtype.kind not in "biuf":
         raise TypeError(f"{what}: they are {weights.dtype}, but weights are real numbers")
     if weights.shape != (n,):

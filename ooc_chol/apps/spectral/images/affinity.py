@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.arguments import positive_number, real_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.features import Features
@@ -101,7 +101,7 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
     most = _count(shifts, keep.shape)
     index = np.dtype(np.int32 if most < 2**31 else np.int64)
     nbytes = most * (8 + index.itemsize)
-    oc.check_room(nbytes, f"memory for {most} affinities of pixels", "take a smaller radius, or a smaller image")
+    tb.check_room(nbytes, f"memory for {most} affinities of pixels", "take a smaller radius, or a smaller image")
     n = int(np.count_nonzero(keep))
     starts = np.zeros(n + 1, index)
     np.cumsum(_neighbours(keep, shifts)[keep], out=starts[1:])
@@ -109,7 +109,7 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
     number = None if keep.all() else (np.cumsum(keep) - 1).astype(index)
     bands = _bands(keep.shape, shifts)
     fill = partial(_fill, _Image(_framed(features, shifts), keep, number, starts), scales, shifts, out)
-    counts = oc.map_in_threads(fill, bands)
+    counts = tb.map_in_threads(fill, bands)
     if any(fewer is not None for fewer in counts):
         sizes = [int(np.count_nonzero(keep[band.start : band.stop])) for band in bands]
         starts = _closed_up(starts, out, counts, sizes)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.cutting.target import Target
 from ooc_chol.apps.spectral.graphs.packing import grain, nearest_sum
 
@@ -120,7 +121,7 @@ def shares_of(weights: Weights, n_parts: int, target_sizes: ArrayLike | None, ba
 def _targets(target_sizes: ArrayLike, n_parts: int, total: float) -> Weights:
     """Target sizes as weights: given as shares of 1, or as weights."""
     try:
-        sizes = oc.plain_array("target_sizes", target_sizes, np.float64)
+        sizes = tb.plain_array("target_sizes", target_sizes, np.float64)
     except oc.MissingValueError:
         raise
     except ValueError:

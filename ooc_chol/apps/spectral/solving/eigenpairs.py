@@ -15,6 +15,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
@@ -177,7 +178,7 @@ def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Wa
     if wanted == "auto" and is_gpu:
         return _without_cycle(graph, "on GPUs a pass costs less than a cycle on the host", is_gpu=True, normalized=normalized)
     if not has_pyamg():
-        gain = f"PyAMG is not installed, whose aggregates often save nine passes in ten: {oc.install_hint('spectral')}"
+        gain = f"PyAMG is not installed, whose aggregates often save nine passes in ten: {tb.install_hint('spectral')}"
         if wanted == "amg":
             raise ImportError(f"preconditioner='amg': {gain}")
         return _without_cycle(graph, gain, is_gpu=is_gpu, normalized=normalized)

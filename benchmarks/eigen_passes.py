@@ -72,7 +72,7 @@ def resumed(a: oc.BlockCSR, options: Options) -> dict[str, Any]:
         since = time.perf_counter()
         try:
             oc.eigsh(a, 8, max_passes=ENDED_AFTER, checkpoint=path, **common)
-        except oc.NoConvergenceError as error:
+        except oc.errors.NoConvergenceError as error:
             print(f"  ended: {error}"[:120])
         ended = time.perf_counter() - since
         later = oc.eigsh(a, 8, checkpoint=path, **common)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ooc_chol import diff as diff
+    from ooc_chol import errors as errors
     from ooc_chol import toolbox as toolbox
     from ooc_chol.api.cholesky import cholesky as cholesky
     from ooc_chol.api.devices import devices as devices
@@ -41,42 +42,14 @@ if TYPE_CHECKING:
     from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.symmetric import symm as symm
-    from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
     from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
     from ooc_chol.eigen.singular import SvdsReport as SvdsReport
-    from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
-    from ooc_chol.errors import BudgetWarning as BudgetWarning
-    from ooc_chol.errors import CheckpointError as CheckpointError
-    from ooc_chol.errors import ClosedError as ClosedError
-    from ooc_chol.errors import ClusterError as ClusterError
-    from ooc_chol.errors import DamagedFileError as DamagedFileError
-    from ooc_chol.errors import DeviceError as DeviceError
-    from ooc_chol.errors import DowndateError as DowndateError
-    from ooc_chol.errors import ForkedError as ForkedError
-    from ooc_chol.errors import InputWarning as InputWarning
-    from ooc_chol.errors import MissingFolderError as MissingFolderError
-    from ooc_chol.errors import MissingPackageError as MissingPackageError
-    from ooc_chol.errors import MissingValueError as MissingValueError
-    from ooc_chol.errors import NonFiniteError as NonFiniteError
-    from ooc_chol.errors import NotHermitianError as NotHermitianError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
     from ooc_chol.errors import OocCholError as OocCholError
-    from ooc_chol.errors import OutputError as OutputError
-    from ooc_chol.errors import PlanSizeError as PlanSizeError
-    from ooc_chol.errors import PrecisionError as PrecisionError
-    from ooc_chol.errors import PrecisionWarning as PrecisionWarning
-    from ooc_chol.errors import PreconditionerError as PreconditionerError
-    from ooc_chol.errors import RatesWarning as RatesWarning
-    from ooc_chol.errors import RefinementError as RefinementError
-    from ooc_chol.errors import ScheduleError as ScheduleError
-    from ooc_chol.errors import SingularMatrixError as SingularMatrixError
-    from ooc_chol.errors import SparseInputError as SparseInputError
-    from ooc_chol.errors import TierError as TierError
-    from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
     from ooc_chol.memory.sources import from_function as from_function
     from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
@@ -100,12 +73,9 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
-    from ooc_chol.tensors.errors import ImputationWarning as ImputationWarning
-    from ooc_chol.tensors.errors import NonFiniteTensorError as NonFiniteTensorError
     from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
     from ooc_chol.tensors.generators import low_rank_tensor as low_rank_tensor
     from ooc_chol.tensors.generators import random_mask as random_mask
-    from ooc_chol.tensors.interrupts import ImputationInterrupted as ImputationInterrupted
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
     from ooc_chol.tensors.report import Imputed as Imputed
     from ooc_chol.tensors.report import ImputeReport as ImputeReport
@@ -136,43 +106,11 @@ _NAMES = {
     "dense.rates.measuring": ("measure_rates",),
     "dense.report": ("FactorReport",),
     "dense.symmetric": ("symm",),
-    "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
     "eigen.plan": ("EigshPlan",),
     "eigen.report": ("EigshReport",),
     "eigen.singular": ("SingularTriplets", "SvdsReport"),
-    "errors": (
-        "AsymmetryWarning",
-        "BudgetError",
-        "BudgetWarning",
-        "CheckpointError",
-        "ClosedError",
-        "ClusterError",
-        "DamagedFileError",
-        "DeviceError",
-        "DowndateError",
-        "ForkedError",
-        "InputWarning",
-        "MissingFolderError",
-        "MissingPackageError",
-        "MissingValueError",
-        "NonFiniteError",
-        "NotHermitianError",
-        "NotPositiveDefiniteError",
-        "OocCholError",
-        "OutputError",
-        "PlanSizeError",
-        "PrecisionError",
-        "PrecisionWarning",
-        "PreconditionerError",
-        "RatesWarning",
-        "RefinementError",
-        "ScheduleError",
-        "SingularMatrixError",
-        "SparseInputError",
-        "TierError",
-        "UnsupportedTypeError",
-    ),
+    "errors": ("BudgetError", "NotPositiveDefiniteError", "OocCholError"),
     "memory.host_memory": ("HostMemory",),
     "memory.sources": ("from_function",),
     "precision.certified": ("CertifiedBound",),
@@ -189,10 +127,8 @@ _NAMES = {
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
     "sparse.sources.metis": ("metis_graph",),
-    "tensors.errors": ("ImputationWarning", "NonFiniteTensorError"),
     "tensors.fourier": ("GraphFourier",),
     "tensors.generators": ("low_rank_tensor", "random_mask"),
-    "tensors.interrupts": ("ImputationInterrupted",),
     "tensors.plan": ("TensorPlan",),
     "tensors.report": ("Imputed", "ImputeReport"),
     "tensors.schedule": ("LambdaRow",),
@@ -200,7 +136,7 @@ _NAMES = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 #: Modules with public names of their own, imported when they are first asked for.
-_MODULES = ("diff", "toolbox")
+_MODULES = ("diff", "errors", "toolbox")
 __all__ = [*_MODULE_OF, *_MODULES]
 
 

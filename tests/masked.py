@@ -65,7 +65,7 @@ def check_refused(door: Door, folder: Path) -> None:
         with pytest.raises((TypeError, ValueError, oc.OocCholError)) as caught:
             door.call(given)
         if form in ("array", "mapped"):
-            assert isinstance(caught.value, oc.MissingValueError | oc.NonFiniteError), caught.value
+            assert isinstance(caught.value, oc.errors.MissingValueError | oc.errors.NonFiniteError), caught.value
             assert "masked" in str(caught.value)
     wanted = np.asarray(door.call(door.good.copy()))
     np.testing.assert_array_equal(np.asarray(door.call(np.ma.masked_array(door.good.copy(), False))), wanted)

@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from ooc_chol.display.progress_bar import open_reporter
+from ooc_chol.errors import ImputationWarning
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, resolve_svt
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.multiplier import Progress
 from ooc_chol.sparse.planning import Devices, precision_of
 from ooc_chol.tensors.checkpoint import Checkpoint, arithmetic_key, check_checkpoint
-from ooc_chol.tensors.errors import ImputationWarning
 from ooc_chol.tensors.fourier import fourier_of
 from ooc_chol.tensors.imputation import Callback, ImputationRun, as_it_is, space_of, start_of
 from ooc_chol.tensors.plan import TensorPlan, plan_tensor

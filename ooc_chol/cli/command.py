@@ -212,12 +212,12 @@ def _own_warnings_as_lines(names: Collection[str]) -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
             own = (
-                oc.AsymmetryWarning
-                | oc.BudgetWarning
-                | oc.ImputationWarning
-                | oc.InputWarning
-                | oc.PrecisionWarning
-                | oc.RatesWarning
+                oc.errors.AsymmetryWarning
+                | oc.errors.BudgetWarning
+                | oc.errors.ImputationWarning
+                | oc.errors.InputWarning
+                | oc.errors.PrecisionWarning
+                | oc.errors.RatesWarning
             )
             if issubclass(category, own):
                 print(f"ooc-chol: warning: {tb.shell_words(str(message), names)}", file=sys.stderr)

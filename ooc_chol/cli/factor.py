@@ -51,8 +51,8 @@ def _run(arguments: argparse.Namespace) -> None:
     _check_files(arguments)
     try:
         factor = _factored(arguments)
-    except oc.CheckpointError as error:
-        raise oc.CheckpointError(error.path, error.differences, FORCE) from None
+    except oc.errors.CheckpointError as error:
+        raise oc.errors.CheckpointError(error.path, error.differences, FORCE) from None
     with factor:
         if not factor.n:
             raise ValueError(f"{arguments.matrix} is of order 0: its factor is written, but there is nothing to report")

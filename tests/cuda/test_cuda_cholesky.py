@@ -131,7 +131,7 @@ def test_a_matrix_that_is_not_positive_definite(at):
 def test_entries_that_are_not_finite(row, col, value):
     a = FAMILIES["exponential"](700)
     a[row, col] = value
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         on_cuda(a, nb=64, slots=6)
     assert (caught.value.row, caught.value.col) == (row, col)
 
@@ -145,7 +145,7 @@ def test_a_source_that_fails_midway_ends_the_run_with_its_error():
                 raise RuntimeError("the disk is gone")
             return np.eye(700)[key]
 
-    with pytest.raises((RuntimeError, oc.TierError), match="the disk is gone"):
+    with pytest.raises((RuntimeError, oc.errors.TierError), match="the disk is gone"):
         on_cuda(Failing(), nb=64, slots=6)
 
 

@@ -247,7 +247,7 @@ def _loaded(path: Path) -> None:
 
 def _verified(path: Path) -> None:
     if not (found := verify(path)).is_whole:
-        raise oc.DamagedFileError(str(found), str(path))
+        raise oc.errors.DamagedFileError(str(found), str(path))
 
 
 def _from_partial(path: Path) -> None:

@@ -153,10 +153,10 @@ def test_diagonals_and_powers_are_in_the_callers_numbers(a, ordered, devices):
 def test_messages_name_rows_of_the_source():
     bad = small()
     rows = np.repeat(np.arange(300), np.diff(bad.indptr))
-    for value, error in ((np.nan, oc.NonFiniteError), (1e300, oc.UnsupportedTypeError)):
+    for value, error in ((np.nan, oc.errors.NonFiniteError), (1e300, oc.errors.UnsupportedTypeError)):
         source = bad.copy()
         source.data[777] = value
-        dtype = np.float32 if error is oc.UnsupportedTypeError else None
+        dtype = np.float32 if error is oc.errors.UnsupportedTypeError else None
         for form in (source, source.tocoo(), RunsOf(source, 100)):
             with pytest.raises(error) as told:
                 oc.block_csr(form, order="degree", dtype=dtype)
@@ -171,7 +171,7 @@ def test_rows_that_are_none_are_refused(change):
         def runs(self):
             return map(change, super().runs())
 
-    with pytest.raises(oc.SparseInputError, match=r"row \d+"):
+    with pytest.raises(oc.errors.SparseInputError, match=r"row \d+"):
         oc.block_csr(Bad(small(), 100), order="degree")
 
 
@@ -231,7 +231,7 @@ def test_an_order_that_is_no_permutation_is_refused(path, number):
         order[17] = order[18] if number == "twice" else number
 
     path.write_bytes(changed_order(good, change))
-    with pytest.raises(oc.DamagedFileError, match="has not each of 0 to 299 once"):
+    with pytest.raises(oc.errors.DamagedFileError, match="has not each of 0 to 299 once"):
         oc.block_csr(path)
     path.write_bytes(changed_order(good, lambda order: order.sort()))
     oc.block_csr(path).close()
@@ -244,15 +244,15 @@ def test_a_flipped_bit_and_another_header_are_refused(path):
     bad = bytearray(good)
     bad[stop - 4096 + 40] ^= 4
     path.write_bytes(bad)
-    with pytest.raises(oc.DamagedFileError, match="block 1 is damaged"):
+    with pytest.raises(oc.errors.DamagedFileError, match="block 1 is damaged"):
         oc.block_csr(path)
     assert json.dumps(header["facts"]["order"]) == '"degree"'
     for order in (None, "rcm", 1, [], {}):
         path.write_bytes(with_header(good, lambda header, order=order: header["facts"].update(order=order)))
-        with pytest.raises(oc.DamagedFileError):
+        with pytest.raises(oc.errors.DamagedFileError):
             oc.block_csr(path)
     path.write_bytes(with_header(good, lambda header: header["facts"].pop("order")))
-    with pytest.raises(oc.DamagedFileError):
+    with pytest.raises(oc.errors.DamagedFileError):
         oc.block_csr(path)
 
 

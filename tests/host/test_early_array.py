@@ -46,6 +46,6 @@ def test_eigsh_gives_the_same_vectors_with_it(monkeypatch: pytest.MonkeyPatch, k
     assert len(taken) == 1
     np.testing.assert_array_equal(values, w)
     np.testing.assert_array_equal(vectors, v)
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         oc.eigsh(graph, k, precision="FDF", devices="host:0", max_passes=2, tol=1e-7)
     assert not pages_threads()

@@ -210,7 +210,7 @@ def test_the_same_call_gives_the_same_bits(rmat13):
 def test_an_error_holds_what_has_converged():
     values = np.concatenate([[50.0, 40.0], np.linspace(0.999, 1, 3000)])
     a = with_spectrum(values)
-    with pytest.raises(oc.NoConvergenceError, match="max_passes=30 is used up") as told:
+    with pytest.raises(oc.errors.NoConvergenceError, match="max_passes=30 is used up") as told:
         oc.eigsh(a, 4, which="LA", block=2, ncv=40, max_passes=30, **HOST)
     error = told.value
     assert isinstance(error, ArpackNoConvergence) and isinstance(error, oc.OocCholError)

@@ -32,6 +32,7 @@ OWN_CALLS = {
     ("diff/triangular.py", "'scipy.sparse.linalg._dsolve._superlu'"),
     ("apps/__init__.py", "f'{__name__}.{name}'"),
     ("__init__.py", "f'{__name__}.{name}'"),
+    ("errors.py", "f'ooc_chol.{_MODULE_OF[name]}'"),
 }
 
 

@@ -194,7 +194,7 @@ def test_the_solutions_of_the_reports_are_refused_with_the_place():
     b = np.ma.masked_array([1.0, 9e36, 1.0], mask=[0, 1, 0])
     factor = oc.cholesky(2.0 * np.eye(3))
     for call in (lambda: oc.solve(2.0 * np.eye(3), b), lambda: factor.solve(b), lambda: factor.half_solve(b)):
-        with pytest.raises(oc.MissingValueError, match=r"entry \[1\] of the right-hand side is masked") as caught:
+        with pytest.raises(oc.errors.MissingValueError, match=r"entry \[1\] of the right-hand side is masked") as caught:
             call()
         assert caught.value.place == (1,) and isinstance(caught.value, TypeError) and isinstance(caught.value, ValueError)
 
@@ -227,7 +227,7 @@ def test_where_missing_has_a_meaning_a_mask_is_what_is_missing():
     ids=["scalar", "in a list", "nested", "list of masked arrays", "NA in a list", "NA in an array", "NA in a table"],
 )  # fmt: skip
 def test_gaps_are_told_with_their_places(given, place, held):
-    with pytest.raises(oc.MissingValueError, match="x") as caught:
+    with pytest.raises(oc.errors.MissingValueError, match="x") as caught:
         tb.plain_array("x", given, np.float64)
     assert (caught.value.name, caught.value.place, caught.value.held) == ("x", place, held)
     found = tb.plain_array("x", given, np.float64, gaps_as_nan=True)
@@ -252,7 +252,7 @@ def test_masked_blocks_are_refused_where_they_are_factored():
     """As those of a Dask array of masked chunks, each on its worker."""
     there = masked(A)
     run = run_of(N, 2, tile_size=3)
-    with pytest.raises(oc.NonFiniteError):
+    with pytest.raises(oc.errors.NonFiniteError):
         made_blocks(run, there, 2)
     np.testing.assert_array_equal(
         dense(run, made_blocks(run, np.ma.masked_array(A, False), 2)), dense(run, made_blocks(run, A, 2))
@@ -276,12 +276,12 @@ def test_no_sparse_matrix_with_masked_entries_is_taken(form):
         lambda: oc.GraphFourier(there, devices="host:0"),
         lambda: oc.diff.Pattern.of(there),
     ):
-        with pytest.raises(oc.MissingValueError, match=r"data.* is masked"):
+        with pytest.raises(oc.errors.MissingValueError, match=r"data.* is masked"):
             call()
 
 
 def test_no_dense_graph_that_is_masked_is_taken():
-    with pytest.raises(oc.MissingValueError, match=r"\[6, 0\] of the graph is masked"):
+    with pytest.raises(oc.errors.MissingValueError, match=r"\[6, 0\] of the graph is masked"):
         oc.GraphFourier(masked(PATH.toarray()), devices="host:0")
 
 
@@ -290,7 +290,7 @@ def test_no_dense_graph_that_is_masked_is_taken():
 def test_torch_takes_no_masked_array_for_its_tensor():
     import ooc_chol.diff.torch as sparse
 
-    with pytest.raises(oc.MissingValueError, match=r"entry \[6, 0\] of the matrix is masked"):
+    with pytest.raises(oc.errors.MissingValueError, match=r"entry \[6, 0\] of the matrix is masked"):
         sparse.CSR.of(masked(A))
     assert sparse.CSR.of(np.ma.masked_array(A, False)).shape == A.shape
 
@@ -306,6 +306,6 @@ def test_jax_takes_no_masked_array_for_its_own():
         with pytest.raises((TypeError, ValueError)):
             sparse.CSR.of(masked(A))
         matrix = sparse.CSR.of(PATH)
-        with pytest.raises(oc.MissingValueError, match=r"\[6\] is masked"):
+        with pytest.raises(oc.errors.MissingValueError, match=r"\[6\] is masked"):
             sparse.matmul(matrix, masked(B))
         np.testing.assert_array_equal(sparse.matmul(matrix, np.ma.masked_array(B, False)), sparse.matmul(matrix, B))

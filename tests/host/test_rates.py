@@ -344,7 +344,7 @@ ADVICE = r"ignored.*`ooc-chol bench rates`"
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_ignored_with_one_warning(damage):
     damage_file(damage)
-    with pytest.warns(oc.RatesWarning, match=ADVICE) as caught:
+    with pytest.warns(oc.errors.RatesWarning, match=ADVICE) as caught:
         plan = oc.plan(320, tile_size=64)
     assert len(caught) == 1 and str(rates_path()) in str(caught[0].message)
     assert plan.seconds is None
@@ -385,18 +385,18 @@ def test_rates_of_another_machine_may_be_damaged():
 
 def test_a_file_that_cannot_be_read_is_ignored_with_a_warning(cache):
     (cache / "rates.json").mkdir(parents=True)  # as root reads every file, a folder of that name stands for one without rights
-    with pytest.warns(oc.RatesWarning, match=rf"rates\.json.*cannot be read.*{ADVICE}"):
+    with pytest.warns(oc.errors.RatesWarning, match=rf"rates\.json.*cannot be read.*{ADVICE}"):
         assert oc.plan(320, tile_size=64).seconds is None
 
 
 def test_a_warning_can_be_made_an_error_or_silent():
     damage_file("cut")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", oc.RatesWarning)
+        warnings.simplefilter("error", oc.errors.RatesWarning)
         for _ in range(2):
-            with pytest.raises(oc.RatesWarning):
+            with pytest.raises(oc.errors.RatesWarning):
                 oc.plan(320, tile_size=64)
-        warnings.simplefilter("ignore", oc.RatesWarning)
+        warnings.simplefilter("ignore", oc.errors.RatesWarning)
         oc.plan(320, tile_size=64)
 
 

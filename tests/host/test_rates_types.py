@@ -109,7 +109,7 @@ DAMAGES = {
 def test_damaged_figures_of_a_type_are_ignored_with_a_warning(damage):
     of_float64 = oc.measure_rates(64)
     change_figures(DAMAGES[damage])
-    with pytest.warns(oc.RatesWarning, match=r"ignored.*`ooc-chol bench rates`"):
+    with pytest.warns(oc.errors.RatesWarning, match=r"ignored.*`ooc-chol bench rates`"):
         assert oc.plan(320, tile_size=64, dtype="float32", devices="host:0").seconds is None
     assert "damaged" in rates_problem()
     assert stored_rates(GRID, "array", "memory") == of_float64, "what was measured in float64 still counts"

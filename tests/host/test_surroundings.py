@@ -64,7 +64,7 @@ def test_without_a_home_everything_works_but_keeping_rates(homeless, capsys):
         assert abs(factor.logdet() - N * np.log(3.0)) < 1e-12 * N
     assert np.array_equal(oc.multiply(S, np.ones((40, 2))), np.full((40, 2), 2.0))
     assert main(["plan", "--n", "500", "--devices", "host:0"]) == 0
-    with pytest.raises(oc.TierError, match="no home: OOC_CHOL_CACHE names one"):
+    with pytest.raises(oc.errors.TierError, match="no home: OOC_CHOL_CACHE names one"):
         check_writable()
     assert main(["bench", "rates"]) == 2
     assert "OOC_CHOL_CACHE" in capsys.readouterr().err
@@ -81,7 +81,7 @@ def test_the_systems_word_for_the_home_is_taken_where_there_is_no_variable(monke
 def test_a_folder_of_rates_that_is_none_is_named(place, monkeypatch, tmp_path, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / place))
-    with pytest.raises(oc.TierError, match="cannot be made") as raised:
+    with pytest.raises(oc.errors.TierError, match="cannot be made") as raised:
         check_writable()
     assert str(tmp_path / place) in str(raised.value)
     assert main(["bench", "rates"]) == 2
@@ -196,7 +196,7 @@ def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
             try:
                 writer(str(path))
                 said = "nothing was wrong"
-            except oc.TierError as error:
+            except oc.errors.TierError as error:
                 said = f"TierError: {error}"
             except BaseException as error:
                 said = f"{type(error).__name__}: {error}"
@@ -217,7 +217,7 @@ def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
 def test_a_work_folder_that_is_none_is_named(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(oc.MissingFolderError, match=rf"work_folder: there is no folder {name}") as raised:
+    with pytest.raises(oc.errors.MissingFolderError, match=rf"work_folder: there is no folder {name}") as raised:
         oc.impute(T, MASK, RING, work_folder=name)
     assert (raised.value.option, raised.value.folder) == ("work_folder", name)
 
@@ -227,7 +227,7 @@ def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/somewhere/METADATA")
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    with pytest.raises(oc.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
+    with pytest.raises(oc.errors.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
         package_version()
 
 

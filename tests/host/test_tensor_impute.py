@@ -178,7 +178,7 @@ def test_slices_without_a_path_to_what_is_observed_are_named_and_zero():
     graph = scipy.linalg.block_diag(random_graph(40, seed=2), random_graph(12, 8, seed=3), [[0.0]])
     given = problem(53, 8, 1, 0.8, fourier=oc.GraphFourier(graph))
     given.mask[40:] = False
-    with pytest.warns(oc.ImputationWarning, match="slices 40, 41, 42, 43, 44, 45 and 7 more: no path"):
+    with pytest.warns(oc.errors.ImputationWarning, match="slices 40, 41, 42, 43, 44, 45 and 7 more: no path"):
         found = imputed(given)
     assert not found.tensor[40:].any() and found.report.unreached == 13
     assert error_of(found.tensor[:40], given.x[:40]) <= 1e-2
@@ -186,7 +186,7 @@ def test_slices_without_a_path_to_what_is_observed_are_named_and_zero():
 
 
 def test_a_tensor_without_gaps_is_returned_as_it_is(small):
-    with pytest.warns(oc.ImputationWarning, match="nothing is missing"):
+    with pytest.warns(oc.errors.ImputationWarning, match="nothing is missing"):
         found = oc.impute(small.x, np.ones(60, bool), small.fourier)
     assert found.tensor is small.x and found.report.stopped == NOTHING_MISSING and not found.history
     assert found.last_lambda is None
@@ -282,7 +282,7 @@ def apart():
 def test_what_nothing_observed_tells_of_is_named_and_zero(apart, name):
     hidden, words = HIDDEN[name]
     where = hidden(*np.indices(apart.x.shape))
-    with pytest.warns(oc.ImputationWarning) as told:
+    with pytest.warns(oc.errors.ImputationWarning) as told:
         found = oc.impute(apart.x, by_entry(apart, hidden), apart.fourier, n_lambdas=8)
     text = "\n".join(str(each.message) for each in told)
     assert all(each in text for each in words), text
@@ -302,7 +302,7 @@ def test_slices_that_no_eigenvector_reaches_are_named():
     lost = np.flatnonzero(~fourier.basis.any(axis=1))
     mask = np.ones(40, bool)
     mask[[1, lost[4]]] = False
-    with pytest.warns(oc.ImputationWarning, match=rf"slice {lost[4]}: none of the 2 eigenvectors reaches them"):
+    with pytest.warns(oc.errors.ImputationWarning, match=rf"slice {lost[4]}: none of the 2 eigenvectors reaches them"):
         found = oc.impute(np.ones((40, 3, 3)), mask, fourier)
     assert not found.tensor[lost[4]].any() and found.tensor[1].all()
 
@@ -316,13 +316,13 @@ def test_nan_is_a_gap_where_no_mask_is_given(small):
         assert np.array_equal(tb.observed_mask(x), mask)
         expected = oc.impute(small.x, mask, small.fourier, n_lambdas=4).tensor
         assert np.array_equal(oc.impute(x, None, small.fourier, n_lambdas=4).tensor, expected)
-    with pytest.warns(oc.ImputationWarning, match="nothing is missing"):
+    with pytest.warns(oc.errors.ImputationWarning, match="nothing is missing"):
         oc.impute(small.x, None, small.fourier)
 
 
 def test_a_mask_the_other_way_round_is_noticed_where_gaps_are_zero(small):
     x = np.where(small.mask[:, None, None], small.x, 0)
-    with pytest.warns(oc.ImputationWarning, match="all that is observed is zero.*mask is True where X is observed"):
+    with pytest.warns(oc.errors.ImputationWarning, match="all that is observed is zero.*mask is True where X is observed"):
         assert not oc.impute(x, ~small.mask, small.fourier).tensor.any()
 
 
@@ -419,7 +419,7 @@ def test_an_interrupt_ends_the_run_after_its_step_with_the_state_so_far(small, t
         if done == 20:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(oc.ImputationInterrupted) as told:
+    with pytest.raises(oc.errors.ImputationInterrupted) as told:
         imputed(small, progress=show, checkpoint=tmp_path / "c.oocimp")
     assert calls[-1] == 20 and signal.getsignal(signal.SIGINT) is before
     assert isinstance(told.value, KeyboardInterrupt)
@@ -443,7 +443,7 @@ def test_a_second_interrupt_does_not_wait(small, monkeypatch):
     monkeypatch.setattr(module.HostTensorSpace, "step", step)
     with pytest.raises(KeyboardInterrupt) as told:
         imputed(small)
-    assert len(steps) == 1 and not isinstance(told.value, oc.ImputationInterrupted)
+    assert len(steps) == 1 and not isinstance(told.value, oc.errors.ImputationInterrupted)
 
 
 # bad input
@@ -465,7 +465,7 @@ BAD_CALLS = {
     "infinite": (lambda g: {"X": with_entry(g.x, (int(np.flatnonzero(g.mask)[3]), 0, 0), -np.inf)}, ValueError, "is -inf"),
     "too large": (
         lambda g: {"X": with_entry(g.x.astype(float), (int(np.flatnonzero(g.mask)[0]), 0, 0), 1e39), "precision": "FDF"},
-        oc.NonFiniteTensorError,
+        oc.errors.NonFiniteTensorError,
         r"1e\+39, more than FDF stores",
     ),
     "infinite without a mask": (
@@ -500,7 +500,7 @@ BAD_CALLS = {
     "budget": (lambda g: {"memory_budget": "1 KiB"}, oc.BudgetError, "1024 bytes are too few, at least"),
     "budget text": (lambda g: {"memory_budget": "much"}, ValueError, "much"),
     "progress": (lambda g: {"progress": 3}, TypeError, "progress is a int"),
-    "checkpoint": (lambda g: {"checkpoint": "/nowhere/at/all.oocimp"}, oc.MissingFolderError, "nowhere"),
+    "checkpoint": (lambda g: {"checkpoint": "/nowhere/at/all.oocimp"}, oc.errors.MissingFolderError, "nowhere"),
 }
 
 

@@ -22,6 +22,7 @@ ELSEWHERE = {
     "ooc_chol/apps/geostat/data/extras.py": "packages of others",
     "ooc_chol/apps/geostat/covariances/covariance.py": "sources for GPUs alone",
     "ooc_chol/apps/geostat/estimation/vecchia_cuda.py": "sources for GPUs alone",
+    "ooc_chol/errors.py": "its table of public names is read",
     "ooc_chol/process/public_names.py": "tables of public names are read",
     "ooc_chol/process/scipy_modules.py": "SciPy",
 }

@@ -40,7 +40,7 @@ def ones(pattern):
     ],
 )
 def test_what_is_no_pattern_is_refused_with_its_place(indptr, indices, shape, place, words):
-    with pytest.raises(oc.SparseInputError, match=words) as caught:
+    with pytest.raises(oc.errors.SparseInputError, match=words) as caught:
         Pattern(indptr, indices, shape, name="A")
     assert caught.value.source == "A" and caught.value.place == place and caught.value.advice
 

@@ -26,7 +26,7 @@ def test_a_regular_file_is_read_through_links(tmp_path):
 def test_what_is_no_file_is_refused_at_once(tmp_path, pipes):
     os.mkfifo(tmp_path / "pipe")
     for name in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(oc.TierError, match=r"is a (pipe|device)"):
+        with pytest.raises(oc.errors.TierError, match=r"is a (pipe|device)"):
             tb.input_file(name, pipes=pipes)
     with pytest.raises(IsADirectoryError):
         tb.input_file(tmp_path, pipes=pipes)
@@ -70,9 +70,9 @@ def test_a_table_comes_through_a_pipe_that_somebody_writes_to(is_slow):
 def test_more_than_a_file_of_its_kind_has_is_not_read(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     os.truncate(tmp_path / "file", 1 << 40)
-    with pytest.raises(oc.TierError, match=r"file has 1.1 TB, but a file of its kind has at most 1 MB"):
+    with pytest.raises(oc.errors.TierError, match=r"file has 1.1 TB, but a file of its kind has at most 1 MB"):
         tb.input_bytes(tmp_path / "file", 1_000_000)
-    with pytest.raises(oc.TierError, match=r"line 1 of .*file is longer than 1 MB"):
+    with pytest.raises(oc.errors.TierError, match=r"line 1 of .*file is longer than 1 MB"):
         list(tb.input_lines(tmp_path / "file", 1_000_000))
 
 

@@ -61,7 +61,7 @@ def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, b
         given = tb.input_npy(file, mapped=True)
         if given.ndim != 2 or given.dtype.kind not in "biufc":
             problem = f"it holds {given.dtype} of shape {given.shape}"
-            raise oc.SparseInputError(str(file), "", problem, "give a square array of weights")
+            raise oc.errors.SparseInputError(str(file), "", problem, "give a square array of weights")
         matrix = csr_array(given)
     elif name.endswith(_EDGES) and not file.is_dir():
         shape = None if n_vertices is None else (n_vertices, n_vertices)

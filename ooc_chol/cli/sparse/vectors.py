@@ -37,7 +37,9 @@ def read_vectors(path: Path) -> NDArray[Any]:
         try:
             shape, is_fortran, dtype = npy_header(head)
         except Exception as error:  # the parser of a damaged header may raise anything
-            raise oc.TierError(f"{path} is not a complete .npy file ({error!s:.200}): write it anew with numpy.save") from error
+            raise oc.errors.TierError(
+                f"{path} is not a complete .npy file ({error!s:.200}): write it anew with numpy.save"
+            ) from error
         if dtype.kind not in "biuf":
             raise TypeError(f"{path} holds {dtype}, but X has real numbers: convert it")
         if len(shape) not in (1, 2):
@@ -45,7 +47,7 @@ def read_vectors(path: Path) -> NDArray[Any]:
         count, rest = prod(shape), path.stat().st_size - head.tell()
         if rest != count * dtype.itemsize:
             text = f"{rest} bytes for {count} numbers of {dtype}"
-            raise oc.TierError(f"{path} is not a complete .npy file ({text}): write it anew with numpy.save")
+            raise oc.errors.TierError(f"{path} is not a complete .npy file ({text}): write it anew with numpy.save")
         tb.check_room(rest, f"memory for {path}", "multiply fewer columns at a time")
         file.seek(head.tell())
         numbers = np.fromfile(file, dtype, count)

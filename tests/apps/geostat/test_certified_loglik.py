@@ -13,7 +13,7 @@ from tests.inside.cli import main
 
 pytestmark = [
     pytest.mark.usefixtures("one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 

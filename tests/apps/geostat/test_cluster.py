@@ -141,7 +141,7 @@ def test_the_command_fits_on_a_cluster_that_it_starts(dask_threads, tmp_path, ca
 @pytest.mark.usefixtures("clusters")
 def test_slurm_without_its_package_is_told(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "dask_jobqueue", None)
-    with pytest.raises(oc.MissingPackageError, match="dask-jobqueue"), oc.open_cluster("slurm:2"):
+    with pytest.raises(oc.errors.MissingPackageError, match="dask-jobqueue"), oc.open_cluster("slurm:2"):
         pass
 
 

@@ -235,7 +235,7 @@ def test_every_array_that_is_taken_is_in_the_table():
 
 def test_the_observation_that_is_masked_is_named():
     values = masked(VALUES)
-    with pytest.raises(oc.MissingValueError, match=r"values\[15\] is masked"):
+    with pytest.raises(oc.errors.MissingValueError, match=r"values\[15\] is masked"):
         g.make_observations(SITES, values)
     left = ~values.mask
     there = g.make_observations(SITES[left], values[left])  # no entry of this masked array is masked

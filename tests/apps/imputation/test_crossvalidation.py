@@ -50,7 +50,7 @@ def test_entries_are_scored_where_they_are_observed():
 def test_a_fold_that_leaves_a_column_unseen_says_so():
     mask = np.ones((N, 12, 12), bool)
     mask[1:, :, 3] = False  # one slice alone shows it
-    with pytest.warns(oc.ImputationWarning, match="column 3 of every slice"):
+    with pytest.warns(oc.errors.ImputationWarning, match="column 3 of every slice"):
         cross_validate(tensor(), fourier(), mask, folds=2, n_lambdas=3)
 
 

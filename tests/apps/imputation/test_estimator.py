@@ -39,7 +39,7 @@ def test_gaps_are_nan_where_there_is_no_mask():
 def test_what_nothing_observed_tells_of_is_named():
     gaps = tensor()
     gaps[:, 5] = np.nan
-    with pytest.warns(oc.ImputationWarning, match="row 5 of every slice"):
+    with pytest.warns(oc.errors.ImputationWarning, match="row 5 of every slice"):
         filled = ConvolutionalImputer(fourier(), n_lambdas=3).fit_transform(gaps)
     assert np.abs(filled[:, 5]).max() < 1e-6
 

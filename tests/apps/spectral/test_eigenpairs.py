@@ -249,7 +249,7 @@ def test_cycles_are_symmetric_positive_and_save_passes() -> None:
 def test_what_did_not_converge_is_never_handed_on() -> None:
     graph = graph_of(grid_matrix(40, 40), "the grid")
     options = SolverOptions(devices="host:0", preconditioner="diagonal", max_passes=5)
-    with pytest.raises(oc.NoConvergenceError, match=r"lowest eigenpairs of the grid \(1600 vertices.*max_passes") as error:
+    with pytest.raises(oc.errors.NoConvergenceError, match=r"lowest eigenpairs of the grid \(1600 vertices.*max_passes") as error:
         lowest_eigenpairs(graph, 3, options)
     assert error.value.worst > error.value.tol
 

@@ -41,7 +41,7 @@ def test_no_sparse_matrix_with_masked_entries_is_taken(form):
     there = csr_array(RING).asformat(form, copy=True)
     there.data = masked(there.data)
     for call in (s.as_graph, s.bisect, lambda a: s.partition(a, 2), s.normalized_cut):
-        with pytest.raises(oc.MissingValueError, match=r"data.* is masked"):
+        with pytest.raises(oc.errors.MissingValueError, match=r"data.* is masked"):
             call(there)
 
 

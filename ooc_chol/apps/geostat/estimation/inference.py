@@ -274,7 +274,7 @@ def _certified_pivots(is_certified: bool) -> Iterator[None]:
     """Without a word of pivots that rounding changes, where the factor certifies what follows."""
     with warnings.catch_warnings():
         if is_certified:
-            warnings.simplefilter("ignore", oc.PrecisionWarning)
+            warnings.simplefilter("ignore", oc.errors.PrecisionWarning)
         yield
 
 

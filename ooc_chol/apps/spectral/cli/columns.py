@@ -58,6 +58,6 @@ def _text(path: Path, what: str) -> NDArray[np.float64]:
         raise _wrong(path, f"these are no {what} ({error})", "give numbers in columns with blanks between, or .npy") from error
 
 
-def _wrong(path: Path, problem: str, advice: str, place: str = "") -> oc.SparseInputError:
+def _wrong(path: Path, problem: str, advice: str, place: str = "") -> oc.errors.SparseInputError:
     """The error for a file."""
-    return oc.SparseInputError(str(path), place, problem, advice)
+    return oc.errors.SparseInputError(str(path), place, problem, advice)

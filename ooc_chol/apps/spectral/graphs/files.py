@@ -38,9 +38,9 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
         Labels are no whole numbers.
     ValueError
         They are not in one dimension, or negative.
-    oc.OutputError
+    oc.errors.OutputError
         The file is there already, and nobody asked for it to be replaced.
-    oc.MissingFolderError
+    oc.errors.MissingFolderError
         There is no such folder.
     """
     given = tb.plain_array("labels", labels)
@@ -71,7 +71,7 @@ def read_partition(path: AnyPath) -> NDArray[np.int32]:
 
     Raises
     ------
-    oc.SparseInputError
+    oc.errors.SparseInputError
         A line holds something else than one number from 0 on, or there is none.
     OSError
         There is no such file.
@@ -84,9 +84,9 @@ def read_partition(path: AnyPath) -> NDArray[np.int32]:
         try:
             labels = _labels(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file, name)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise oc.SparseInputError(name, "", f"it is no complete file of gzip ({error})", "copy it again") from None
+            raise oc.errors.SparseInputError(name, "", f"it is no complete file of gzip ({error})", "copy it again") from None
     if not len(labels):
-        raise oc.SparseInputError(name, "", "it is empty", "give a file with a number of a part in each line")
+        raise oc.errors.SparseInputError(name, "", "it is empty", "give a file with a number of a part in each line")
     return labels
 
 
@@ -103,6 +103,6 @@ def _labels(file: BinaryIO, name: str) -> NDArray[np.int32]:
         if not is_number or end:
             shown = "an empty line among others" if end else repr(word.decode("ascii", "backslashreplace"))
             problem = f"{shown} is no part: parts are numbered from 0 to {_MOST_PARTS}"
-            raise oc.SparseInputError(name, f"line {end or number}", problem, "give one number a line, for each vertex")
+            raise oc.errors.SparseInputError(name, f"line {end or number}", problem, "give one number a line, for each vertex")
         found.append(int(word))
     return np.array(found, np.int32)

@@ -116,12 +116,12 @@ def normalized_cut(
         scikit-image is needed and not installed.
     BudgetError
         The process may not have the memory of the affinity.
-    oc.NoConvergenceError
+    oc.errors.NoConvergenceError
         Eigenvectors of some segment have not converged.
 
     Warns
     -----
-    oc.InputWarning
+    oc.errors.InputWarning
         ``sigma_i`` is more than twice the range of the features, so that affinities hardly differ; or it or ``sigma_x`` is so
         small that most pixels have none.
 
@@ -170,7 +170,7 @@ def normalized_cut(
         graph = pixel_affinity(seen, scales) if seen.spread else None
         doubt = _doubt_of_scales(seen, scales, graph)
         if doubt:
-            warnings.warn(doubt, oc.InputWarning, stacklevel=2)
+            warnings.warn(doubt, oc.errors.InputWarning, stacklevel=2)
             notes = (*notes, doubt)
     if graph is None:
         return one_segment(place, notes, time.perf_counter() - started)

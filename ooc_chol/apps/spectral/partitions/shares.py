@@ -122,7 +122,7 @@ def _targets(target_sizes: ArrayLike, n_parts: int, total: float) -> Weights:
     """Target sizes as weights: given as shares of 1, or as weights."""
     try:
         sizes = tb.plain_array("target_sizes", target_sizes, np.float64)
-    except oc.MissingValueError:
+    except oc.errors.MissingValueError:
         raise
     except ValueError:
         raise TypeError(f"target_sizes is {target_sizes!r:.40}; give {n_parts} numbers, one for each part") from None

@@ -75,7 +75,7 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
         The graph has one vertex, or vertices without edges; or an option makes no sense.
     ImportError
         ``preconditioner="amg"`` was asked for, and PyAMG is not installed.
-    oc.NoConvergenceError
+    oc.errors.NoConvergenceError
         Not all eigenpairs have converged.
 
     Notes
@@ -302,14 +302,14 @@ class _Call(NamedTuple):
                     progress=options.progress,
                     trace=options.trace,
                 )
-        except oc.NoConvergenceError as error:
+        except oc.errors.NoConvergenceError as error:
             raise self._named(error) from error
 
-    def _named(self, error: oc.NoConvergenceError) -> oc.NoConvergenceError:
+    def _named(self, error: oc.errors.NoConvergenceError) -> oc.errors.NoConvergenceError:
         """The error for one who asked for a partition and not for eigenpairs."""
         advice = "give more max_passes, or a larger tol: 1e-5 is enough for most cuts"
         if self.way.method != _AMG:
             advice += ", or install PyAMG" * (not has_pyamg()) + ", or preconditioner='amg'" * has_pyamg()
         pairs = error.eigenvalues, error.eigenvectors, error.residuals
         what = f"lowest eigenpairs of {self.graph.name} ({self.graph.n} vertices, {self.way.method})"
-        return oc.NoConvergenceError(error.wanted, *pairs, error.worst, error.tol, error.reason, advice, what)
+        return oc.errors.NoConvergenceError(error.wanted, *pairs, error.worst, error.tol, error.reason, advice, what)

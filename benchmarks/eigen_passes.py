@@ -106,7 +106,7 @@ def options(parser: Parser) -> None:
 def run(options: Options) -> dict[str, Any]:
     """Run all settings."""
     runs = []
-    with oc.block_csr(oc.rmat(options.scale)) as a:
+    with oc.block_csr(oc.testing.rmat(options.scale)) as a:
         for budget in (None if each == "all" else each for each in options.budgets):
             print(f"budget {budget or 'all'}")
             for block in BLOCKS:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ooc_chol import diff as diff
     from ooc_chol import errors as errors
+    from ooc_chol import rates as rates
+    from ooc_chol import testing as testing
     from ooc_chol import toolbox as toolbox
     from ooc_chol.api.cholesky import cholesky as cholesky
     from ooc_chol.api.devices import devices as devices
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
     from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
-    from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
     from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.symmetric import symm as symm
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
@@ -59,23 +60,16 @@ if TYPE_CHECKING:
     from ooc_chol.precision.certified_answers import CertifiedValue as CertifiedValue
     from ooc_chol.precision.triples import Precision as Precision
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
-    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
-    from ooc_chol.sparse.generators import rmat as rmat
-    from ooc_chol.sparse.generators import urand as urand
     from ooc_chol.sparse.multiplier import Multiplier as Multiplier
     from ooc_chol.sparse.multiplier import multiplier as multiplier
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
     from ooc_chol.sparse.pack import block_csr as block_csr
-    from ooc_chol.sparse.pass_measuring import measure_pass_rates as measure_pass_rates
-    from ooc_chol.sparse.pass_rates import PassRates as PassRates
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
     from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
-    from ooc_chol.tensors.generators import low_rank_tensor as low_rank_tensor
-    from ooc_chol.tensors.generators import random_mask as random_mask
     from ooc_chol.tensors.plan import TensorPlan as TensorPlan
     from ooc_chol.tensors.report import Imputed as Imputed
     from ooc_chol.tensors.report import ImputeReport as ImputeReport
@@ -103,7 +97,6 @@ _NAMES = {
     "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
-    "dense.rates.measuring": ("measure_rates",),
     "dense.report": ("FactorReport",),
     "dense.symmetric": ("symm",),
     "eigen.pairs": ("Eigenpairs",),
@@ -117,18 +110,14 @@ _NAMES = {
     "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "precision.triples": ("Precision",),
     "sparse.block_csr": ("BlockCSR",),
-    "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier"),
     "sparse.operator": ("Operator", "laplacian"),
     "sparse.pack": ("block_csr",),
-    "sparse.pass_measuring": ("measure_pass_rates",),
-    "sparse.pass_rates": ("PassRates",),
     "sparse.plan": ("MultiplyPlan",),
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
     "sparse.sources.metis": ("metis_graph",),
     "tensors.fourier": ("GraphFourier",),
-    "tensors.generators": ("low_rank_tensor", "random_mask"),
     "tensors.plan": ("TensorPlan",),
     "tensors.report": ("Imputed", "ImputeReport"),
     "tensors.schedule": ("LambdaRow",),
@@ -136,7 +125,7 @@ _NAMES = {
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 #: Modules with public names of their own, imported when they are first asked for.
-_MODULES = ("diff", "errors", "toolbox")
+_MODULES = ("diff", "errors", "rates", "testing", "toolbox")
 __all__ = [*_MODULE_OF, *_MODULES]
 
 

@@ -160,8 +160,8 @@ def impute(
     >>> import ooc_chol as oc
     >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
     >>> fourier = oc.GraphFourier(ring)
-    >>> x = oc.low_rank_tensor(fourier, 20, 20, 1)
-    >>> mask = oc.random_mask(x.shape, 0.8)
+    >>> x = oc.testing.low_rank_tensor(fourier, 20, 20, 1)
+    >>> mask = oc.testing.random_mask(x.shape, 0.8)
     >>> imputed = oc.impute(x, mask, fourier)
     >>> bool(np.linalg.norm(imputed.tensor - x) < 1e-3 * np.linalg.norm(x))
     True

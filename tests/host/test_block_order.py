@@ -141,7 +141,7 @@ def test_diagonals_and_powers_are_in_the_callers_numbers(a, ordered, devices):
         wanted = shift[:, None] * x + left[:, None] * (a @ (right[:, None] * x))
         assert np.allclose(y, wanted, rtol=1e-13, atol=1e-12)
         assert (m.apply(x, times=3) == m(m(y))).all()
-    graph = oc.rmat(10)
+    graph = oc.testing.rmat(10)
     with oc.block_csr(graph) as plain, oc.block_csr(graph, order="degree") as packed:
         x = rng.standard_normal((1024, 2))
         pair = [oc.multiply(oc.laplacian(each, normalized=True), x, devices=devices) for each in (packed, plain)]
@@ -181,9 +181,9 @@ def test_only_square_matrices_and_known_orders(a, tmp_path):
     with pytest.raises(ValueError, match="give 'degree'"):
         oc.block_csr(small(), order="rcm")
     with pytest.raises(ValueError, match="give 'degree'"):
-        oc.rmat(10, order=True)
+        oc.testing.rmat(10, order=True)
     with pytest.raises(ValueError, match="numbered by degree already"):
-        oc.block_csr(oc.rmat(10, order="degree"), order="degree")
+        oc.block_csr(oc.testing.rmat(10, order="degree"), order="degree")
     for n in (0, 1):
         with oc.block_csr(scipy.sparse.csr_array((n, n)), order="degree", store=tmp_path / f"{n}.oocsr") as packed:
             assert packed.tocsr().shape == (n, n)
@@ -262,7 +262,7 @@ def test_a_flipped_bit_and_another_header_are_refused(path):
 @pytest.mark.parametrize("name", ["rmat", "urand"])
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_graph_numbered_by_degree_is_the_same_graph(name, directed):
-    make = {"rmat": oc.rmat, "urand": oc.urand}[name]
+    make = {"rmat": oc.testing.rmat, "urand": oc.testing.urand}[name]
     plain, by_degree = (make(17, 3, seed=4, directed=directed, order=order, devices="host:0") for order in (None, "degree"))
     with oc.block_csr(plain) as one, oc.block_csr(by_degree) as other:
         assert other.order is None and other.counts == one.counts and other.nnz == one.nnz
@@ -276,12 +276,12 @@ def test_a_graph_numbered_by_degree_is_the_same_graph(name, directed):
 
 
 def test_a_numbered_graph_is_the_same_in_any_number_of_ranges():
-    source = oc.rmat(14, seed=9, order="degree", devices="host:0")
+    source = oc.testing.rmat(14, seed=9, order="degree", devices="host:0")
     whole = joined(source.runs())
     counts = RowCounts()
     parts = list(host_runs(source.draw, counts, 16 * source.draw.n_drawn // 2, source.draw.n_drawn // 9, numbering="degree"))
     assert len(parts) > 4 and same(joined(parts), whole) and counts == source.counts
-    with oc.block_csr(oc.rmat(14, seed=9, devices="host:0"), order="degree") as packed, oc.block_csr(source) as other:
+    with oc.block_csr(oc.testing.rmat(14, seed=9, devices="host:0"), order="degree") as packed, oc.block_csr(source) as other:
         assert packed.nnz == other.nnz
         found = np.diff(packed.parts(0).starts)
         assert all(first >= second for first, second in pairwise(found.tolist()))

@@ -21,7 +21,7 @@ HOST = {"devices": "host:0"}
 
 @pytest.fixture(scope="module")
 def rmat13():
-    with oc.block_csr(oc.rmat(13)) as a:
+    with oc.block_csr(oc.testing.rmat(13)) as a:
         yield a
 
 
@@ -223,7 +223,7 @@ def test_an_error_holds_what_has_converged():
 
 @pytest.mark.parametrize("options", [{}, {"mode": "paper"}, {"method": "lobpcg", "which": "LA"}, {"v0": np.arange(1.0, 257.0)}])
 def test_vectors_of_a_matrix_numbered_by_degree_are_in_the_callers_numbers(options):
-    csr = oc.block_csr(oc.rmat(8)).tocsr()
+    csr = oc.block_csr(oc.testing.rmat(8)).tocsr()
     with oc.block_csr(csr, order="degree") as a:
         w, v = pairs = oc.eigsh(a, 3, devices="host:0", **options)
     assert np.linalg.norm(csr @ v - v * w, axis=0).max() <= (1.5 * pairs.residuals.max() + 1e-12) * np.abs(w).max()

@@ -68,7 +68,7 @@ def test_a_matrix_of_rank_five(ncv, block):
 
 @pytest.mark.parametrize("reference", ["residuals", *thorough("another block", "LAPACK")])
 def test_many_eigenpairs_of_a_skewed_graph(reference):
-    with oc.block_csr(oc.rmat(12)) as packed:
+    with oc.block_csr(oc.testing.rmat(12)) as packed:
         pairs = oc.eigsh(packed, 258, block=8, tol=1e-8, **HOST)
         a = packed.tocsr()
         other = oc.eigsh(packed, 258, block=2, tol=1e-8, **HOST).eigenvalues if reference == "another block" else None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import measure_rates
+from ooc_chol.rates import measure_rates
 from tests.host.escalation_cases import CASES as ESCALATIONS
 from tests.host.matrices import upper_poisoned
 from tests.inside.dense import (

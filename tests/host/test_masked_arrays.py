@@ -200,7 +200,7 @@ def test_the_solutions_of_the_reports_are_refused_with_the_place():
 
 
 def test_where_missing_has_a_meaning_a_mask_is_what_is_missing():
-    x = oc.low_rank_tensor(PATH, 3, 3, 1)
+    x = oc.testing.low_rank_tensor(PATH, 3, 3, 1)
     gaps = np.zeros(x.shape, dtype=bool)
     gaps[::3] = True
     given = np.ma.masked_array(np.where(gaps, 1e30, x), gaps)

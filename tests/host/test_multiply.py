@@ -444,6 +444,9 @@ def test_a_forked_child_is_told(packed):
 
 @pytest.mark.usefixtures("processes")
 def test_a_multiplier_that_nobody_closes_ends_with_the_process():
-    code = "import numpy as np, ooc_chol as oc\nm = oc.multiplier(oc.rmat(6), devices='host:0')\nprint(m(np.ones(64)).sum() > 0)"
+    code = (
+        "import numpy as np, ooc_chol as oc\nm = oc.multiplier(oc.testing.rmat(6), devices='host:0')\n"
+        "print(m(np.ones(64)).sum() > 0)"
+    )
     run = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "True", "")

@@ -82,7 +82,7 @@ def imputations():
     """An imputation in arrays, and one by a plan on devices."""
     ring = np.roll(np.eye(9), 1, axis=1) + np.roll(np.eye(9), -1, axis=1)
     fourier = oc.GraphFourier(ring)
-    x = oc.low_rank_tensor(fourier, 4, 5, 1)
+    x = oc.testing.low_rank_tensor(fourier, 4, 5, 1)
     mask = np.arange(9) % 3 > 0
     devices = [f"host:{at}" for at in range(16)]
     return fourier, [
@@ -102,7 +102,7 @@ def public_objects(factors):
     """For each public class some objects, with long and hostile text where it holds text of a user."""
     native = factors["native"]
     half = oc.from_function(2 * N, lambda rows, cols, out, stream: out.fill(1.0))
-    graph = oc.block_csr(oc.rmat(6))
+    graph = oc.block_csr(oc.testing.rmat(6))
     triplets = oc.svds(graph, 2, devices="host:0")
     fourier, imputed = imputations()
     square = oc.from_function(N, lambda rows, cols, out, stream: out.fill(1.0))
@@ -123,7 +123,7 @@ def public_objects(factors):
         "ClusterReport": [cluster_report()],
         "Trace": [native.trace, factors["mixed"].trace, oc.Trace(()), oc.Trace((), metadata={"n": HOSTILE})],
         "HostMemory": [oc.HostMemory()],
-        "RandomGraph": [oc.rmat(5)],
+        "RandomGraph": [oc.testing.rmat(5)],
         "Operator": [oc.laplacian(csr_array(np.ones((5, 5))), normalized=True)],
         "BlockCSR": [oc.block_csr(csr_array(np.eye(5)))],
         "Multiplier": [multiplied()],
@@ -149,7 +149,7 @@ def public_objects(factors):
             oc.errors.NoConvergenceError(3, np.ones(2), np.ones((9, 2)), np.ones(2), 0.1, 1e-9, HOSTILE * 9, HOSTILE * 9)
         ],
         "Precision": [*oc.Precision],
-        "PassRates": [oc.PassRates(5.5e10, 2e12, 3.5e10, 4.7e10, 5e-5)],
+        "PassRates": [oc.rates.PassRates(5.5e10, 2e12, 3.5e10, 4.7e10, 5e-5)],
         "FileKind": [tb.TRACE_FILES, tb.FileKind(HOSTILE * 9, b"\0" * 999)],
         "Output": [tb.Output("--output", "x" * 999, tb.TRACE_FILES, HOSTILE * 9)],
         "Drawing": [tb.Drawing(10, 10, HOSTILE)],

@@ -15,7 +15,7 @@ import pytest
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol import measure_rates
+from ooc_chol.rates import measure_rates
 from tests.inside.cli import main
 from tests.inside.dense import Rates, generation, measuring, stored_rates
 from tests.inside.hardware import rates_path

@@ -52,9 +52,9 @@ VALID: dict[str, dict[str, Any]] = {
     "laplacian": {"A": RING},
     "load": {"path": "L.factor"},
     "logdet": {"a": A},
-    "low_rank_tensor": {"graph": RING, "m": 3, "n": 2, "rank": 2},
-    "measure_pass_rates": {"devices": "host:0", "quick": True},
-    "measure_rates": {"tile_size": 16, "quick": True},
+    "testing.low_rank_tensor": {"graph": RING, "m": 3, "n": 2, "rank": 2},
+    "rates.measure_pass_rates": {"devices": "host:0", "quick": True},
+    "rates.measure_rates": {"tile_size": 16, "quick": True},
     "metis_graph": {"path": "path.graph"},
     "multiplier": {"A": RING},
     "multiply": {"A": RING, "X": np.ones((N, 2))},
@@ -62,12 +62,12 @@ VALID: dict[str, dict[str, Any]] = {
     "plan_eigsh": {"A": ((1000, 1000), 5000, "fp64"), "k": 2},
     "plan_impute": {"shape": (6, 4, 3)},
     "plan_multiply": {"A": ((1000, 1000), 5000, "fp64")},
-    "random_mask": {"shape": (3, 3, 3), "observed": 0.5},
-    "rmat": {"scale": 3, "degree": 2},
+    "testing.random_mask": {"shape": (3, 3, 3), "observed": 0.5},
+    "testing.rmat": {"scale": 3, "degree": 2},
     "solve": {"a": A, "b": np.ones(N)},
     "svds": {"A": RING, "k": 2},
     "symm": {"a": FUNCTION, "b": np.ones(N)},
-    "urand": {"scale": 3, "degree": 2},
+    "testing.urand": {"scale": 3, "degree": 2},
     "toolbox.cuda_names": {},
     "toolbox.observed_mask": {"X": np.ones((2, 2, 2))},
     "toolbox.resolve_devices": {"devices": "host:0"},
@@ -216,7 +216,7 @@ def test_what_is_wrong_is_refused_by_name_and_leaves_nothing(name, parameter, fo
         assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("name", [name for name in VALID if not name.startswith("measure")])
+@pytest.mark.parametrize("name", [name for name in VALID if not name.startswith("rates.")])
 def test_the_arguments_beside_are_right(name, folder):
     call(name, VALID[name])
 

@@ -253,7 +253,7 @@ def test_devices_budgets_and_files_change_no_bit(svt, tmp_path):
 
 def by_entry(given, hidden):
     """A mask by entry without ``hidden(slices, rows, columns)``, of seven entries in ten."""
-    mask = oc.random_mask(given.x.shape, 0.7, by="entry")
+    mask = oc.testing.random_mask(given.x.shape, 0.7, by="entry")
     mask[hidden(*np.indices(given.x.shape))] = False
     return mask
 
@@ -311,7 +311,7 @@ def test_slices_that_no_eigenvector_reaches_are_named():
 
 
 def test_nan_is_a_gap_where_no_mask_is_given(small):
-    for mask in (small.mask, oc.random_mask(small.x.shape, 0.6, by="entry")):
+    for mask in (small.mask, oc.testing.random_mask(small.x.shape, 0.6, by="entry")):
         x = np.where(mask if mask.ndim == 3 else mask[:, None, None], small.x, np.nan)
         assert np.array_equal(tb.observed_mask(x), mask)
         expected = oc.impute(small.x, mask, small.fourier, n_lambdas=4).tensor
@@ -515,21 +515,21 @@ def test_bad_calls_are_told_what_to_do(small, name):
 def test_generators_say_what_they_lack():
     graph = random_graph(12)
     with pytest.raises(ValueError, match="slices of 5 x 4 have no rank 5"):
-        oc.low_rank_tensor(graph, 5, 4, 5)
+        oc.testing.low_rank_tensor(graph, 5, 4, 5)
     with pytest.raises(TypeError, match="int64"):
-        oc.low_rank_tensor(graph, 5, 4, 2, dtype=int)
+        oc.testing.low_rank_tensor(graph, 5, 4, 2, dtype=int)
     with pytest.raises(ValueError, match="noise is -1"):
-        oc.low_rank_tensor(graph, 5, 4, 2, noise=-1.0)
+        oc.testing.low_rank_tensor(graph, 5, 4, 2, noise=-1.0)
     with pytest.raises(ValueError, match=r"observed is 1.5"):
-        oc.random_mask((3, 4, 5), 1.5)
+        oc.testing.random_mask((3, 4, 5), 1.5)
     with pytest.raises(ValueError, match="by is 'row'"):
-        oc.random_mask((3, 4, 5), 0.5, by="row")
-    one, other = (oc.low_rank_tensor(graph, 50, 40, 2, noise=noise, seed=3) for noise in (0.0, 0.1))
+        oc.testing.random_mask((3, 4, 5), 0.5, by="row")
+    one, other = (oc.testing.low_rank_tensor(graph, 50, 40, 2, noise=noise, seed=3) for noise in (0.0, 0.1))
     assert np.isclose(np.std(other - one), 0.1, rtol=0.05) and np.isclose(one.var(), 1.0, rtol=0.2)
 
 
 def test_a_constant_is_found_where_it_is_an_eigenvector_or_taken_off():
-    constant, mask = np.full((60, 6, 5), 5.0), oc.random_mask((60, 6, 5), 0.8)
+    constant, mask = np.full((60, 6, 5), 5.0), oc.testing.random_mask((60, 6, 5), 0.8)
     found = oc.impute(constant, mask, oc.GraphFourier(random_graph(60), normalized=False)).tensor
     assert error_of(found, constant) <= 1e-5
     middle = constant[mask].mean()

@@ -29,6 +29,8 @@ PUBLIC = (
     "ooc_chol.diff.jax",
     "ooc_chol.diff.torch",
     "ooc_chol.errors",
+    "ooc_chol.rates",
+    "ooc_chol.testing",
     "ooc_chol.toolbox",
     "ooc_chol.tracing",
 )

@@ -140,7 +140,7 @@ def cross_validate(
     >>> import ooc_chol as oc
     >>> from ooc_chol.apps.imputation import neighbour_graph
     >>> graph = neighbour_graph([[k % 8, k // 8] for k in range(64)], 4)
-    >>> found = cross_validate(oc.low_rank_tensor(graph, 12, 12, 1), graph)
+    >>> found = cross_validate(oc.testing.low_rank_tensor(graph, 12, 12, 1), graph)
     >>> found.error < 0.01 < found.neighbours
     True
     """

@@ -78,7 +78,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     >>> import ooc_chol as oc
     >>> from ooc_chol.apps.imputation import ConvolutionalImputer
     >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
-    >>> x = oc.low_rank_tensor(ring, 20, 20, 1)
+    >>> x = oc.testing.low_rank_tensor(ring, 20, 20, 1)
     >>> gaps = x.copy()
     >>> gaps[[5, 17, 40]] = np.nan
     >>> filled = ConvolutionalImputer(ring).fit_transform(gaps)

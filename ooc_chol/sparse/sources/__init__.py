@@ -36,7 +36,7 @@ def rows_of(source: Any, *, zeros: Zeros = "keep", name: str | None = None) -> A
     source : AbstractRows, sparse matrix, str or PathLike
         A sparse matrix of SciPy, cupyx or PyTorch; or the path of a folder of ``.npy`` files, a ``.npz`` file of SciPy's, a
         Matrix Market file (``.mtx``), a graph of METIS's (``.graph``), or a list of edges; these three also with ``.gz``. Of
-        rows, such as :func:`ooc_chol.edge_list` and :func:`ooc_chol.rmat` give, zeros are dropped where that is asked.
+        rows, such as :func:`ooc_chol.edge_list` and :func:`ooc_chol.testing.rmat` give, zeros are dropped where that is asked.
     zeros : {"keep", "drop"}
         What becomes of entries that are zero.
     name : str, optional

@@ -15,7 +15,7 @@ from tests.apps.imputation.tensors_made import N, edges, fourier, graph, tensor
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
-MASK = oc.random_mask((N, 12, 12), 0.8)
+MASK = oc.testing.random_mask((N, 12, 12), 0.8)
 
 
 def test_is_what_the_function_gives():
@@ -117,7 +117,7 @@ except ValueError as error:
     assert "call fit" in str(error)
 else:
     raise AssertionError
-gaps = oc.low_rank_tensor(ring, 5, 4, 1)
+gaps = oc.testing.low_rank_tensor(ring, 5, 4, 1)
 gaps[3] = np.nan
 assert np.isfinite(estimator.fit_transform(gaps)).all()
 """

@@ -63,14 +63,14 @@ def run(options: argparse.Namespace) -> int:
     graph = neighbour_graph(np.random.default_rng(options.seed).random((options.vertices, 2)))
     fourier = oc.GraphFourier(graph)
     sizes = (options.size, options.size, options.rank)
-    true = oc.low_rank_tensor(fourier, *sizes, noise=options.noise, seed=options.seed)
+    true = oc.testing.low_rank_tensor(fourier, *sizes, noise=options.noise, seed=options.seed)
     print(
         f"{options.vertices} slices of {options.size} x {options.size}, of rank {options.rank} in the Fourier domain", flush=True
     )
     print(f"{'observed':>10}{'error':>12}{'at gaps':>12}{'neighbours':>12}{'lambdas':>9}{'steps':>7}{'seconds':>9}")
     rows: list[dict[str, Any]] = []
     for share in options.observed:
-        mask = oc.random_mask(true.shape, share, by=options.by, seed=options.seed)
+        mask = oc.testing.random_mask(true.shape, share, by=options.by, seed=options.seed)
         found = oc.impute(true, mask, fourier, progress=None if options.quiet else True, **impute_options(options))
         means = neighbour_means(true, mask, graph)
         rows.append(

@@ -152,7 +152,7 @@ def _planned(n: int, settings: FactorSettings) -> oc.Plan:
     print(f"measuring the rates of {what}, once, so that plan, report and trace predict seconds", flush=True)
 
     def measure() -> None:
-        oc.measure_rates(plan.grid.nb, plan.devices)
+        oc.rates.measure_rates(plan.grid.nb, plan.devices)
 
     return settings.plan(n) if tried("predicted seconds", measure) else plan
 

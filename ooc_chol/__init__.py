@@ -30,34 +30,18 @@ if TYPE_CHECKING:
     from ooc_chol.api.solve import solve as solve
     from ooc_chol.api.svds import svds as svds
     from ooc_chol.cluster.opening import open_cluster as open_cluster
-    from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
-    from ooc_chol.cluster.report import ClusterReport as ClusterReport
     from ooc_chol.dense.batch_factor import BatchFactor as BatchFactor
-    from ooc_chol.dense.batch_factor import BatchReport as BatchReport
     from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
-    from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
-    from ooc_chol.dense.factor import InverseTraces as InverseTraces
-    from ooc_chol.dense.factor import SignAndLogdet as SignAndLogdet
-    from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
-    from ooc_chol.dense.report import FactorReport as FactorReport
     from ooc_chol.dense.symmetric import symm as symm
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
-    from ooc_chol.eigen.plan import EigshPlan as EigshPlan
-    from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
-    from ooc_chol.eigen.singular import SvdsReport as SvdsReport
     from ooc_chol.errors import BudgetError as BudgetError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
     from ooc_chol.errors import OocCholError as OocCholError
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
     from ooc_chol.memory.sources import from_function as from_function
-    from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
-    from ooc_chol.precision.certified_answers import CertifiedAnswers as CertifiedAnswers
-    from ooc_chol.precision.certified_answers import CertifiedSignAndLogdet as CertifiedSignAndLogdet
-    from ooc_chol.precision.certified_answers import CertifiedSolution as CertifiedSolution
-    from ooc_chol.precision.certified_answers import CertifiedValue as CertifiedValue
     from ooc_chol.precision.triples import Precision as Precision
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
     from ooc_chol.sparse.multiplier import Multiplier as Multiplier
@@ -65,15 +49,10 @@ if TYPE_CHECKING:
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
     from ooc_chol.sparse.pack import block_csr as block_csr
-    from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
-    from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
     from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
-    from ooc_chol.tensors.plan import TensorPlan as TensorPlan
     from ooc_chol.tensors.report import Imputed as Imputed
-    from ooc_chol.tensors.report import ImputeReport as ImputeReport
-    from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
     from ooc_chol.tracing.trace import Trace as Trace
 
 __version__ = "0.1.0.dev0"
@@ -91,36 +70,25 @@ _NAMES = {
     "api.solve": ("logdet", "solve"),
     "api.svds": ("svds",),
     "cluster.opening": ("open_cluster",),
-    "cluster.plan": ("ClusterPlan",),
-    "cluster.report": ("ClusterReport",),
-    "dense.batch_factor": ("BatchFactor", "BatchReport"),
-    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
+    "dense.batch_factor": ("BatchFactor",),
+    "dense.factor": ("CholeskyFactor",),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
-    "dense.report": ("FactorReport",),
     "dense.symmetric": ("symm",),
     "eigen.pairs": ("Eigenpairs",),
-    "eigen.plan": ("EigshPlan",),
-    "eigen.report": ("EigshReport",),
-    "eigen.singular": ("SingularTriplets", "SvdsReport"),
+    "eigen.singular": ("SingularTriplets",),
     "errors": ("BudgetError", "NotPositiveDefiniteError", "OocCholError"),
     "memory.host_memory": ("HostMemory",),
     "memory.sources": ("from_function",),
-    "precision.certified": ("CertifiedBound",),
-    "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "precision.triples": ("Precision",),
     "sparse.block_csr": ("BlockCSR",),
     "sparse.multiplier": ("Multiplier", "multiplier"),
     "sparse.operator": ("Operator", "laplacian"),
     "sparse.pack": ("block_csr",),
-    "sparse.plan": ("MultiplyPlan",),
-    "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
     "sparse.sources.metis": ("metis_graph",),
     "tensors.fourier": ("GraphFourier",),
-    "tensors.plan": ("TensorPlan",),
-    "tensors.report": ("Imputed", "ImputeReport"),
-    "tensors.schedule": ("LambdaRow",),
+    "tensors.report": ("Imputed",),
     "tracing.trace": ("Trace",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -148,8 +148,9 @@ def cholesky(
         ``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are wide
         enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the options cut
         this matrix into other tiles. What an escalation came to counts as well: this call begins with its formats, or in FP64.
-        With a ``client`` it is the :class:`ClusterPlan` of such a call, for as many workers of the same kind: tiles, engine and
-        budget are the plan's, and options beside it are left out or the same; a threshold is given in either case.
+        With a ``client`` it is the :class:`~ooc_chol.toolbox.ClusterPlan` of such a call, for as many workers of the same kind:
+        tiles, engine and budget are the plan's, and options beside it are left out or the same; a threshold is given in either
+        case.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool

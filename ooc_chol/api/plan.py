@@ -98,8 +98,8 @@ def plan(
     lower : bool or None
         Which triangle of A is read for its norms, as for :func:`cholesky`; without the sample of both.
     client : distributed.Client, str or None
-        A cluster, as for :func:`cholesky`; the plan is a :class:`ClusterPlan` then. With a threshold it counts bytes of FP64 and
-        predicts no seconds, since a run chooses the formats.
+        A cluster, as for :func:`cholesky`; the plan is a :class:`~ooc_chol.toolbox.ClusterPlan` then. With a threshold it
+        counts bytes of FP64 and predicts no seconds, since a run chooses the formats.
 
     Returns
     -------

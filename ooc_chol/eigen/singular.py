@@ -16,7 +16,7 @@ from ooc_chol.tracing.trace import Trace
 
 @dataclass(frozen=True)
 class SvdsReport:
-    """What a call of :func:`svds` did.
+    """What a call of :func:`ooc_chol.svds` did.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ def measure_pass_rates(devices: str | Sequence[str] | int | None = None, *, quic
     Parameters
     ----------
     devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`; one host device is measured, whose cores all of them share.
+        Devices as for :func:`ooc_chol.multiply`; one host device is measured, whose cores all of them share.
     quick : bool
         Measure with data that caches hold: for trying it out.
 

@@ -23,7 +23,7 @@ def low_rank_tensor(
     Parameters
     ----------
     graph : GraphFourier or graph
-        A graph of N vertices, as :class:`GraphFourier` takes it, or its transform.
+        A graph of N vertices, as :class:`ooc_chol.GraphFourier` takes it, or its transform.
     m, n : int
         Rows and columns of a slice.
     rank : int
@@ -50,7 +50,7 @@ def low_rank_tensor(
     Notes
     -----
     Any eigenvectors of a multiple eigenvalue are as good as those of U. In U the slices of an eigenvalue that is there d times
-    in a component have up to d times the rank, so that :func:`impute` knows less of them; of a simple one Q is 1.
+    in a component have up to d times the rank, so that :func:`ooc_chol.impute` knows less of them; of a simple one Q is 1.
 
     Sun, Yan, Boyd and Donoho, *Convolutional imputation of matrix networks* (2018), section 5, and Zhou and Zhang (2021),
     section 6, test with such tensors.

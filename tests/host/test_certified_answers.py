@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.mixed_precision import SCALINGS, matern
 from tests.host.structured import STRUCTURED
 from tests.inside.precision import LARGEST_GAP, least_share, norms
@@ -25,7 +26,7 @@ DRAWS = [3, *thorough(100)]
 OPTIONS = {"devices": "host:0", "memory_budget": "64 MiB"}
 
 
-def check(a: Matrix, factor: oc.CholeskyFactor, rng: np.random.Generator) -> oc.CertifiedAnswers:
+def check(a: Matrix, factor: oc.CholeskyFactor, rng: np.random.Generator) -> tb.CertifiedAnswers:
     """Every interval holds the truth; or all say that they certify nothing."""
     b = np.sqrt(np.diag(a)) * rng.standard_normal(len(a))
     answers, truth = factor.certify(b), truth_of(a, b)

@@ -16,6 +16,7 @@ import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.eigsh_kills import PLACES, digest, matrix, solved
 from tests.inside.eigen import DeviceSpace
 from tests.inside.tasks import CHUNK_ROWS
@@ -255,7 +256,7 @@ def test_a_bar_shows_passes_and_the_worst_residual(capsys):
 def test_a_report_is_a_page_and_plain_data():
     pairs = solved(None)
     report = pairs.report
-    assert isinstance(report, oc.EigshReport)
+    assert isinstance(report, tb.EigshReport)
     page = str(report)
     for words in ("4 eigenpairs (LA)", "all have converged", "restarts", "sweep", "worst", "floor", "seconds"):
         assert words in page, words

@@ -95,7 +95,7 @@ def cluster_report():
     """The report of a run that was none, with figures of one."""
     plan = plan_cluster(TileGrid(8192, 512), [WorkerRates(1 << 34)] * 2, ClusterRates(1e9), height=2)
     busy = {"tcp://10.0.0.1:4001": 1.5, HOSTILE: 1.4}
-    return oc.ClusterReport(plan, plan.blocks, FP64, "native", "cluster", 2.0, 2.5, plan.n_tasks, busy_seconds=busy, repeated=1)
+    return tb.ClusterReport(plan, plan.blocks, FP64, "native", "cluster", 2.0, 2.5, plan.n_tasks, busy_seconds=busy, repeated=1)
 
 
 def public_objects(factors):
@@ -153,10 +153,10 @@ def public_objects(factors):
         "FileKind": [tb.TRACE_FILES, tb.FileKind(HOSTILE * 9, b"\0" * 999)],
         "Output": [tb.Output("--output", "x" * 999, tb.TRACE_FILES, HOSTILE * 9)],
         "Drawing": [tb.Drawing(10, 10, HOSTILE)],
-        "CertifiedBound": [factors["mixed"].report.certified_bound, oc.CertifiedBound(float("nan"), float("inf"), 32)],
+        "CertifiedBound": [factors["mixed"].report.certified_bound, tb.CertifiedBound(float("nan"), float("inf"), 32)],
         "CertifiedAnswers": [factors["mixed"].certify(np.ones(N))],
         "CertifiedValue": [
-            oc.CertifiedValue(1.0, float("-inf"), float("inf"), 1e300, 1e-9),
+            tb.CertifiedValue(1.0, float("-inf"), float("inf"), 1e300, 1e-9),
             factors["mixed"].logdet(certified=True),
         ],
         "CertifiedSignAndLogdet": [factors["mixed"].slogdet(certified=True)],
@@ -273,7 +273,7 @@ def predicted_report():
         raise AssertionError("the records are made")
 
     links = tuple(tuple(program.link_bytes) for program in plan.programs)
-    return oc.FactorReport(plan, Execution(2 * plan.seconds, links, (1,), LazyRecords(forbidden), times=times), 1.0)
+    return tb.FactorReport(plan, Execution(2 * plan.seconds, links, (1,), LazyRecords(forbidden), times=times), 1.0)
 
 
 def test_neither_line_nor_page_nor_picture_makes_records():

@@ -98,6 +98,23 @@ def test_importing_imports_nothing_and_a_factorization_only_what_it_needs():
     assert done.returncode == 0, done.stderr
 
 
+#: All that ``oc`` has. What is for applications, or is no more than a type of what a call returns, is in the toolbox.
+TOP = {
+    *("cholesky", "solve", "logdet", "load", "symm", "multiply", "multiplier", "block_csr", "eigsh", "svds", "impute"),
+    *("plan", "plan_multiply", "plan_eigsh", "plan_impute"),
+    *("from_function", "edge_list", "metis_graph", "laplacian", "GraphFourier"),
+    *("devices", "open_cluster", "HostMemory", "Precision", "FactorOptions", "Trace"),
+    *("CholeskyFactor", "BatchFactor", "Eigenpairs", "SingularTriplets", "Imputed", "BlockCSR", "Operator", "Multiplier", "Plan"),
+    *("OocCholError", "NotPositiveDefiniteError", "BudgetError"),
+    *("diff", "errors", "rates", "testing", "toolbox"),
+}
+MOST_AT_THE_TOP = 45
+
+
+def test_few_names_are_at_the_top_and_each_on_purpose():
+    assert set(ooc_chol.__all__) == TOP and len(TOP) <= MOST_AT_THE_TOP
+
+
 @pytest.mark.parametrize(
     "place", [ooc_chol, ooc_chol.rates, ooc_chol.testing, ooc_chol.toolbox], ids=lambda place: place.__name__
 )

@@ -218,7 +218,7 @@ def _errors(
     """Squares of errors over ``2**power`` by slice after each value of lambda, and these values as shares of s_1."""
     away: list[NDArray[np.float64]] = []
 
-    def score(row: oc.LambdaRow, estimate: Callable[[], NDArray[Any]]) -> None:
+    def score(row: tb.LambdaRow, estimate: Callable[[], NDArray[Any]]) -> None:
         away.append(slice_squares(estimate(), tensor, scored, power)[0])
 
     report = oc.impute(tensor, kept, fourier, callback=score, **options).report

@@ -90,7 +90,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     tensor_: NDArray[Any]
     mask_: NDArray[np.bool_]
     fourier_: oc.GraphFourier
-    history_: tuple[oc.LambdaRow, ...]
+    history_: tuple[tb.LambdaRow, ...]
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         memory_budget: int | str | None = None,
         work_folder: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
-        callback: Callable[[oc.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
+        callback: Callable[[tb.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
         progress: bool | Callable[[int, int, float], None] | None = None,
         trace: bool = False,
     ) -> None:

@@ -173,7 +173,7 @@ def write_tensor(
     *,
     mask: NDArray[np.bool_] | None = None,
     like: TensorFile | None = None,
-    history: tuple[oc.LambdaRow, ...] = (),
+    history: tuple[tb.LambdaRow, ...] = (),
     replace: bool = False,
 ) -> None:
     """Write a tensor to a file, which appears complete or not at all.
@@ -319,7 +319,7 @@ def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> 
 # writing
 
 
-def _write_npz(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None, history: tuple[oc.LambdaRow, ...]) -> None:
+def _write_npz(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None, history: tuple[tb.LambdaRow, ...]) -> None:
     arrays: dict[str, NDArray[Any]] = {"tensor": tensor}
     if mask is not None:
         arrays["mask"] = mask

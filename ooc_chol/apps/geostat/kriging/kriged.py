@@ -319,7 +319,7 @@ class Kriging:
         """Variances of the field without data, over that of the model."""
         return self.model.site_variances(sites) / self.model.variance
 
-    def _sums(self, sites: NDArray[np.float64], batch_bytes: int | None) -> oc.HalfSolveSums:
+    def _sums(self, sites: NDArray[np.float64], batch_bytes: int | None) -> tb.HalfSolveSums:
         """Squares of ``v = inv(L) r(sites)``, and products with the data and the mean's columns."""
         white, n = self.whitened, self.observations.n
         # R with a border: correlations of the field at the observations with that at the sites, without nugget
@@ -333,7 +333,7 @@ class Kriging:
         )
 
     def _predicted(
-        self, sites: NDArray[np.float64], design: NDArray[np.float64], sums: oc.HalfSolveSums
+        self, sites: NDArray[np.float64], design: NDArray[np.float64], sums: tb.HalfSolveSums
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the smooth field, and the Lagrange terms."""
         white = self.whitened

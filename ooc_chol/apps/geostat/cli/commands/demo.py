@@ -208,7 +208,7 @@ def _predicted(kriged: Kriging, split: _Split, terrain: Terrain, *, quiet: bool)
     return picture, score(prediction, split.hidden, kriged.observations.values)
 
 
-def _memory(report: oc.FactorReport, n: int) -> list[tuple[str, int]]:
+def _memory(report: tb.FactorReport, n: int) -> list[tuple[str, int]]:
     """What was stored, moved and used, with its bytes."""
     return [
         ("covariance matrix A, made tile by tile, never stored", 8 * n * n),

@@ -79,6 +79,23 @@ def parse_bytes(size: object, what: str = "size") -> int:
 
     A float is a whole number where it has no fraction, as ``8e9`` has none; ``"80 G"`` and ``"16 Gi"`` leave the B out.
 
+    Parameters
+    ----------
+    size : int, float or str
+        What a caller gave.
+    what : str
+        What it is called in messages.
+
+    Returns
+    -------
+    int
+        The bytes, 1 or more.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is no size, or not more than zero bytes.
+
     Examples
     --------
     >>> parse_bytes("1.5 KiB"), parse_bytes("80 GB"), parse_bytes(8e9)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
     from ooc_chol.cluster.report import ClusterReport as ClusterReport
+    from ooc_chol.config import parse_bytes as parse_bytes
     from ooc_chol.config import whole_number as whole_number
     from ooc_chol.dense.batch_factor import BatchReport as BatchReport
     from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "cluster.plan": ("ClusterPlan",),
     "cluster.report": ("ClusterReport",),
-    "config": ("whole_number",),
+    "config": ("parse_bytes", "whole_number"),
     "dense.batch_factor": ("BatchReport",),
     "dense.factor": ("HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
     "dense.report": ("FactorReport",),

@@ -1,4 +1,4 @@
-"""Applications: each uses the public names of ``ooc_chol`` only."""
+"""Applications: each imports ``ooc_chol`` and ``ooc_chol.toolbox`` only."""
 
 from importlib import import_module
 from types import ModuleType

@@ -111,7 +111,7 @@ NOT_HERE = {
         for name in (
             *("brief_repr", "check_outputs", "check_room", "guarded_imports", "input_bytes", "input_file", "input_lines"),
             *("input_npy", "input_npz", "install_hint", "map_in_threads", "notebook_html", "one_line", "output_file"),
-            *("output_folder", "parse_json", "plain_array", "shell_words", "whole_number"),
+            *("output_folder", "parse_bytes", "parse_json", "plain_array", "shell_words", "whole_number"),
         )
     },
     "toolbox.cuda_source": "text that a compiler reads on a GPU",

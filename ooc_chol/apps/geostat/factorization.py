@@ -185,8 +185,8 @@ class FactorSettings(oc.FactorOptions):
         free, what, advice = _room_of(self, plan)
         return None if plan.stored_bytes <= free else oc.BudgetError(what, plan.stored_bytes, max(0, free), advice)
 
-    def try_out(self) -> None:
-        """Factor a matrix of order 1, so that settings without sense are found out before a long computation needs them.
+    def check(self) -> None:
+        """Plan a matrix of order 1, so that settings without sense are found out before a long computation needs them.
 
         Raises
         ------
@@ -198,8 +198,9 @@ class FactorSettings(oc.FactorOptions):
             The store exists already, or its folder does not.
         """
         self.check_store()
-        settings = replace(self, store=None, memory=None, kept=None, planned=None)
-        settings.factor(np.eye(1), None, trace=False).close()
+        if self.client is None:
+            tb.resolve_devices(self.devices)
+        oc.plan(np.eye(1), **self.keywords(), **({} if self.client is None else {"client": self.client}))
 
     def check_store(self) -> None:
         """Raise ``OutputError`` where the store exists already, and ``MissingFolderError`` where its folder does not."""

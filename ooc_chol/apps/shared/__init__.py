@@ -1,1 +1,1 @@
-"""What several applications need alike, on public names of ``ooc_chol``."""
+"""What several applications need alike, on ``ooc_chol`` and its toolbox."""

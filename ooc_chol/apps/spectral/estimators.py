@@ -50,7 +50,7 @@ def neighbour_graph(sites: ArrayLike, n_neighbors: int) -> csr_array:
     if sites.ndim != 2 or not len(sites) or not np.all(np.isfinite(sites)):
         raise ValueError(f"X has shape {sites.shape}; give finite numbers, a row for each sample")
     n = len(sites)
-    count = min(whole_number("n_neighbors", n_neighbors, 1), n - 1)
+    count = min(whole_number(n_neighbors, "n_neighbors", 1), n - 1)
     # of samples at the same place any may come first, and not always the sample itself
     _, nearest = KDTree(sites).query(sites, k=[*range(1, count + 2)])
     others = nearest != np.arange(n)[:, None]

@@ -222,7 +222,7 @@ def fit(
     log_file, resumed = (None if path is None else Path(path) for path in (log, resume))
     _check_files(options.settings, log_file, resumed)
     if options.factors:
-        options.settings.try_out()
+        options.settings.check()
     refusal = options.refusal(observations)
     memory = oc.HostMemory(spare=True)
     likelihood = options.likelihood(memory)

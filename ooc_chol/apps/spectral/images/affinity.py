@@ -63,11 +63,11 @@ def check_scales(radius: float, sigma_i: float | None, sigma_x: float | None) ->
         raise TypeError(
             "an image needs sigma_i: the difference of features at which an affinity falls to 1/e, such as 20 grey levels"
         )
-    reach = real_number("radius", radius)
+    reach = real_number(radius, "radius")
     if not (math.isfinite(reach) and reach >= 1):
         raise ValueError(f"radius is {reach:g}: it must be at least 1 pixel, or no pixel has a neighbour")
-    fall = positive_number("sigma_i", sigma_i)
-    return Scales(reach, fall, None if sigma_x is None else positive_number("sigma_x", sigma_x))
+    fall = positive_number(sigma_i, "sigma_i")
+    return Scales(reach, fall, None if sigma_x is None else positive_number(sigma_x, "sigma_x"))
 
 
 def pixel_affinity(features: Features, scales: Scales) -> Graph:

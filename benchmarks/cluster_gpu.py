@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from benchmarks.running import Options, Parser
 from ooc_chol.cluster.facts import Sharing
 from ooc_chol.cluster.plan import ClusterPlan
@@ -67,7 +68,7 @@ def on_host(rows: range, cols: range, out: np.ndarray, stream: object) -> None:
 
 def source(n: int) -> Any:
     """A, which whoever factors makes."""
-    return oc.from_function(n, on_host, cuda=oc.cuda_source(CODE, "exponential", RANGE, NUGGET))
+    return oc.from_function(n, on_host, cuda=tb.cuda_source(CODE, "exponential", RANGE, NUGGET))
 
 
 @contextmanager

@@ -155,7 +155,7 @@ def graph(
     order: Literal["degree"] | None = None,
 ) -> Iterator[tuple[oc.BlockCSR, Line]]:
     """A packed graph, and what is said of it in every line."""
-    made = oc.urand(scale, devices=devices) if kind == "urand" else oc.rmat(scale, devices=devices, order=order)
+    made = oc.testing.urand(scale, devices=devices) if kind == "urand" else oc.testing.rmat(scale, devices=devices, order=order)
     with oc.block_csr(made, store=store, block_bytes=block_bytes) as a:
         yield a, {"graph": made.name, "n": a.shape[0], "entries": a.nnz, "bytes": a.nbytes}
 

@@ -72,7 +72,7 @@ def resumed(a: oc.BlockCSR, options: Options) -> dict[str, Any]:
         since = time.perf_counter()
         try:
             oc.eigsh(a, 8, max_passes=ENDED_AFTER, checkpoint=path, **common)
-        except oc.NoConvergenceError as error:
+        except oc.errors.NoConvergenceError as error:
             print(f"  ended: {error}"[:120])
         ended = time.perf_counter() - since
         later = oc.eigsh(a, 8, checkpoint=path, **common)
@@ -106,7 +106,7 @@ def options(parser: Parser) -> None:
 def run(options: Options) -> dict[str, Any]:
     """Run all settings."""
     runs = []
-    with oc.block_csr(oc.rmat(options.scale)) as a:
+    with oc.block_csr(oc.testing.rmat(options.scale)) as a:
         for budget in (None if each == "all" else each for each in options.budgets):
             print(f"budget {budget or 'all'}")
             for block in BLOCKS:

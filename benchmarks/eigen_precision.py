@@ -35,7 +35,7 @@ NO_TOL, FLOOR_PASSES = 1e-17, 250
 
 def matrices(stack: ExitStack, scale: int, side: int) -> Iterator[tuple[str, oc.Operator, str]]:
     """Name, matrix, and from which end its pairs are wanted."""
-    graph = stack.enter_context(oc.block_csr(oc.rmat(scale, devices="host:0")))
+    graph = stack.enter_context(oc.block_csr(oc.testing.rmat(scale, devices="host:0")))
     yield f"R-MAT, scale {scale}", oc.Operator(graph), "LM"
     grid = stack.enter_context(oc.block_csr(weighted_grid(side)))
     yield f"Laplacian, {side} x {side} grid", oc.laplacian(grid), "LA"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from benchmarks.competition.data import LATTICE, make_twin, read_competition
 from benchmarks.competition.picture import competition_figure
 from benchmarks.competition.trial import TRIALS, HeldOut, Trial, run_trial
@@ -75,7 +76,7 @@ def run(options: Options) -> int:
 
 def _compared(options: argparse.Namespace) -> int:
     models = _checked_models(options)
-    outputs = [oc.Output("--output", options.output, RESULTS), oc.Output("--picture", options.picture, PICTURES)]
+    outputs = [tb.Output("--output", options.output, RESULTS), tb.Output("--picture", options.picture, PICTURES)]
     check_files(options, [("DATA", options.data)], outputs)
     if options.output is not None:
         check_output_path(options.output, RESULT, "results")

@@ -26,7 +26,7 @@ COMMUNITY, RANK, PANEL, SHARE = 1000, 5, 4096, 0.9
 
 
 def tensor_of(fourier: oc.GraphFourier, rows: int, columns: int, on_gpu: bool) -> NDArray[np.float32]:
-    """``U Q Z`` in float32, Z slices of rank 5, Q turning eigenvectors of multiple eigenvalues as ``oc.low_rank_tensor`` does."""
+    """``U Q Z`` in float32, Z slices of rank 5, Q turning eigenvectors of multiple eigenvalues as ``low_rank_tensor`` does."""
     if on_gpu:
         import cupy as xp
     else:
@@ -99,7 +99,7 @@ def two(options: Options) -> dict[str, Any]:
     on_gpu = options.on_gpu
     fourier = oc.GraphFourier(random_graph(n, 10.0, 0), devices=options.devices[0])
     x = tensor_of(fourier, rows, columns, on_gpu)
-    mask = oc.random_mask(x.shape, SHARE)
+    mask = oc.testing.random_mask(x.shape, SHARE)
     lines, tensors = [], []
     for devices in (options.devices[:1], options.devices):
         oc.impute(x, mask, fourier, devices=devices, precision="FFF", n_lambdas=1)
@@ -124,7 +124,7 @@ def out_of_core(options: Options) -> dict[str, Any]:
     x = tensor_of(fourier, rows, columns, on_gpu)
     told |= {"made_seconds": time.perf_counter() - began, "components": fourier.n_components, "budget": options.memory_budget}
     rates = link_and_gemm(n, fourier.n_components) if on_gpu else {}
-    mask = oc.random_mask(x.shape, SHARE)
+    mask = oc.testing.random_mask(x.shape, SHARE)
     where = {"devices": options.devices, "memory_budget": options.memory_budget, "precision": "FFF"}
     _, line = imputed(x, mask, fourier, n_lambdas=options.n_lambdas, **where)
     plan = oc.plan_impute(x.shape, n_components=fourier.n_components, **where)

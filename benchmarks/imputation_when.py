@@ -58,13 +58,13 @@ def runs(seed: int, device: str) -> Iterator[dict[str, Any]]:
     transforms = {name: oc.GraphFourier(graph) for name, graph in graphs(seed).items()}
     for name, fourier in transforms.items():
         for rank in (1, 3, 6):
-            x = oc.low_rank_tensor(fourier, SIZE, SIZE, rank, seed=seed)
+            x = oc.testing.low_rank_tensor(fourier, SIZE, SIZE, rank, seed=seed)
             for by, share in (*(("slice", each) for each in SHARES), ("entry", 0.5), ("entry", 0.8)):
-                mask = oc.random_mask(x.shape, share, by=by, seed=seed)
+                mask = oc.testing.random_mask(x.shape, share, by=by, seed=seed)
                 yield {"case": by, "graph": name, "rank": rank, "share": share, **imputed(x, fourier, mask, x, device)}
     fourier = transforms["places"]
-    true = oc.low_rank_tensor(fourier, SIZE, SIZE, 3, seed=seed)
-    mask = oc.random_mask(true.shape, 0.8, seed=seed)
+    true = oc.testing.low_rank_tensor(fourier, SIZE, SIZE, 3, seed=seed)
+    mask = oc.testing.random_mask(true.shape, 0.8, seed=seed)
     yield from of_the_other_laplacian(graphs(seed)["places"], seed, device)
     yield from beside_a_constant(fourier, true, mask, device)
     for decay in (0.3, 0.5, 0.7):
@@ -83,8 +83,8 @@ def of_the_other_laplacian(graph: csr_array, seed: int, device: str) -> Iterator
     """Truths of rank 1 for D - A and for the normalized Laplacian, each imputed by both; held-out errors, too."""
     fouriers = {normalized: oc.GraphFourier(graph, normalized=normalized) for normalized in (True, False)}
     for of, by in product(fouriers, fouriers):
-        x = oc.low_rank_tensor(fouriers[of], SIZE, SIZE, 1, seed=seed)
-        mask = oc.random_mask(x.shape, 0.8, seed=seed)
+        x = oc.testing.low_rank_tensor(fouriers[of], SIZE, SIZE, 1, seed=seed)
+        mask = oc.testing.random_mask(x.shape, 0.8, seed=seed)
         held_out = cross_validate(x, fouriers[by], mask, seed=seed, devices=device).error
         found = imputed(x, fouriers[by], mask, x, device)
         yield {"case": "laplacian", "normalized": of, "by_normalized": by, "held_out": held_out, **found}

@@ -100,7 +100,7 @@ def options(parser: Parser) -> None:
 def run(options: Options) -> dict[str, Any]:
     """Measure every case."""
     results = []
-    with block_csr(oc.rmat(options.scale)) as a:
+    with block_csr(oc.testing.rmat(options.scale)) as a:
         for case in CASES:
             try:
                 results.append(measured(a, case, options))

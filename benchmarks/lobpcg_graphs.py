@@ -66,7 +66,7 @@ def ours(a: csr_array, make: Callable[[], Any], k: int, tol: float, device: str)
     with oc.block_csr(a) as packed:
         try:
             pairs, seconds = timed(lambda: oc.eigsh(packed, k, preconditioner=make(), **options))
-        except oc.NoConvergenceError as error:
+        except oc.errors.NoConvergenceError as error:
             return {"failed": str(error)[:200]}
     checks = sum(each.passes for each in pairs.report.counts.checks)
     facts = {"passes": pairs.report.passes, "check_passes": checks, "residual": float(pairs.residuals.max())}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from benchmarks.running import Options, Parser
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.formats import TYPES
@@ -60,7 +61,7 @@ def on_device(dtype: str) -> Any:
     """The tile function in CUDA C."""
     kind, entry = _ENTRY[dtype]
     code = _CODE.replace("TYPE", kind).replace("ENTRY", entry)
-    return oc.cuda_source(code, "line", RANGE, NUGGET, PHASE)
+    return tb.cuda_source(code, "line", RANGE, NUGGET, PHASE)
 
 
 def source(n: int, dtype: str) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from benchmarks.running import Options, Parser
 
 FOLDER = "mixed_families"
@@ -64,7 +65,7 @@ def source(n: int, kind: str, s: float, nugget: float) -> Any:
         both = np.arange(max(rows.start, cols.start), min(rows.stop, cols.stop))
         out[both - rows.start, both - cols.start] += nugget
 
-    return oc.from_function(n, host, cuda=oc.cuda_source(_KERNEL % (kind, _VALUES[kind]), kind, x, s, nugget))
+    return oc.from_function(n, host, cuda=tb.cuda_source(_KERNEL % (kind, _VALUES[kind]), kind, x, s, nugget))
 
 
 def measured(a: Any, threshold: float | None, calls: int, options: dict[str, Any], rest: float = 0.0) -> dict[str, Any]:

@@ -23,7 +23,7 @@ FOLDER = "spectral"
 def measured(options: Options) -> dict[str, Any]:
     """One bisection."""
     began = time.perf_counter()
-    with oc.block_csr(oc.rmat(options.scale, devices=options.device)) as a:
+    with oc.block_csr(oc.testing.rmat(options.scale, devices=options.device)) as a:
         packed = time.perf_counter() - began
         whole = oc.plan_eigsh(oc.laplacian(a), 4, which="SA", precision="FDF", devices=options.device, memory_budget="1 TiB")
         budget = int(whole.peak_bytes - (1 - options.share) * a.nbytes)

@@ -18,7 +18,7 @@ import ooc_chol as oc
 from benchmarks.running import Options, Parser, both_seconds
 
 FOLDER = "sparse"
-MAKERS = {"rmat": oc.rmat, "urand": oc.urand}
+MAKERS = {"rmat": oc.testing.rmat, "urand": oc.testing.urand}
 
 
 def timed(step: Callable[[], Any]) -> tuple[dict[str, float], Any]:
@@ -27,13 +27,13 @@ def timed(step: Callable[[], Any]) -> tuple[dict[str, float], Any]:
     return {"seconds": found["seconds"], "cpu_seconds": found["processor_seconds"]}, result
 
 
-def made(source: oc.RandomGraph) -> tuple[int, int]:
+def made(source: oc.testing.RandomGraph) -> tuple[int, int]:
     """Runs and entries of a graph, which nobody uses."""
     sizes = [len(rows.columns) for rows in source.runs()]
     return len(sizes), sum(sizes)
 
 
-def packed(source: oc.RandomGraph) -> dict[str, Any]:
+def packed(source: oc.testing.RandomGraph) -> dict[str, Any]:
     """What the blocks of a graph are, which are dropped."""
     with oc.block_csr(source) as matrix:
         kinds = sorted({block.kind.value for block in matrix.blocks.blocks})

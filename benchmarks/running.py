@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.bench.results import commit, machine, write_json
 from ooc_chol.config import parse_devices
 
@@ -173,7 +174,7 @@ def main(words: Sequence[str] | None = None) -> int:
             return 0
         found = module.run(options)
     except EXPECTED as error:
-        print(f"benchmarks: {oc.shell_words(str(error), names)}", file=sys.stderr)
+        print(f"benchmarks: {tb.shell_words(str(error), names)}", file=sys.stderr)
         return 2
     if isinstance(found, Mapping):
         options.write(found)

@@ -145,7 +145,7 @@ def options(parser: Parser) -> None:
 def run(options: Options) -> None:
     """Measure every scale, a file each."""
     for scale in options.scales:
-        with block_csr(oc.rmat(scale, seed=1), block_bytes=options.block_bytes) as a:
+        with block_csr(oc.testing.rmat(scale, seed=1), block_bytes=options.block_bytes) as a:
             blocks = [Held(block, cp.asarray(a.tier.stored((number, 0)))) for number, block in enumerate(a.blocks.blocks)]
             n, nnz = a.shape[0], a.nnz
         print(f"R-MAT of scale {scale}: {n:,} rows, {nnz:,} entries, {len(blocks)} blocks", flush=True)

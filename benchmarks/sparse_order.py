@@ -60,7 +60,7 @@ def shares(matrix: oc.BlockCSR) -> dict[str, float]:
     return {str(count): round(count * entries / matrix.nnz, 4) for count, entries in most.items()}
 
 
-def numbered(graph: oc.RandomGraph, stripes: Sequence[int]) -> Iterator[tuple[str, Callable[[], oc.BlockCSR]]]:
+def numbered(graph: oc.testing.RandomGraph, stripes: Sequence[int]) -> Iterator[tuple[str, Callable[[], oc.BlockCSR]]]:
     """The graph as it is drawn, then numbered by degree in so many stripes, then packed with an order."""
     yield "as drawn", lambda: oc.block_csr(graph)
     degrees = np.zeros(graph.shape[0], np.int64)
@@ -69,11 +69,11 @@ def numbered(graph: oc.RandomGraph, stripes: Sequence[int]) -> Iterator[tuple[st
     for count in stripes:
         table = inverse(by_degree(degrees.copy(), count))
         yield f"{count} stripes", lambda table=table: oc.block_csr(graph.numbered(table))
-    yield 'rmat(order="degree")', lambda: oc.block_csr(oc.rmat(graph.draw.scale, seed=graph.draw.seed, order="degree"))
+    yield 'rmat(order="degree")', lambda: oc.block_csr(oc.testing.rmat(graph.draw.scale, seed=graph.draw.seed, order="degree"))
     yield 'block_csr(order="degree")', lambda: oc.block_csr(graph, order="degree")
 
 
-def cases(graph: oc.RandomGraph, given: Options) -> Iterator[dict[str, Any]]:
+def cases(graph: oc.testing.RandomGraph, given: Options) -> Iterator[dict[str, Any]]:
     """All numberings of a graph."""
     for name, make in numbered(graph, given.stripes):
         matrix, seconds, used = packed(make)
@@ -91,6 +91,6 @@ def options(parser: Parser) -> None:
 def run(options: Options) -> None:
     """Measure every scale, a file each."""
     for scale in options.scales:
-        graph = oc.rmat(scale, seed=1)
+        graph = oc.testing.rmat(scale, seed=1)
         content = {"matrix": graph.name, "devices": ",".join(options.devices), "cases": list(cases(graph, options))}
         options.write(content, f"{options.name or 'order'}-{scale}")

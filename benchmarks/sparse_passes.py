@@ -41,7 +41,7 @@ FILE_SHARE, FILE_BLOCKS = 8, 32
 class Valued(AbstractRows):
     """A graph with values of another kind than ones, a function of the first row of each run of rows."""
 
-    def __init__(self, graph: oc.RandomGraph, dtype: np.dtype[Any]) -> None:
+    def __init__(self, graph: oc.testing.RandomGraph, dtype: np.dtype[Any]) -> None:
         self.name, self.shape, self.expected_entries = f"{graph.name} of {dtype}", graph.shape, graph.expected_entries
         self._graph, self._dtype, self.counts = graph, dtype, graph.counts
 
@@ -348,7 +348,7 @@ def run(options: Options) -> None:
     """Pack the matrix, and multiply."""
     names = options.devices = resolve_devices(options.devices)
     on_gpus = not device_kind(names[0]).is_in_host_memory
-    graph = {"rmat": oc.rmat, "urand": oc.urand}[options.graph]
+    graph = {"rmat": oc.testing.rmat, "urand": oc.testing.urand}[options.graph]
     source: Any = oc.block_csr(options.matrix) if options.matrix else graph(options.scale, seed=options.seed, order=options.order)
     if options.values != "pattern":
         source = Valued(source, np.dtype(options.values))

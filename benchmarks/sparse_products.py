@@ -197,7 +197,7 @@ def options(parser: Parser) -> None:
 def run(options: Options) -> dict[str, Any]:
     """Measure every width."""
     print(f"R-MAT of scale {options.scale}, {options.threads} threads, best of {options.repeats}", flush=True)
-    with block_csr(oc.rmat(options.scale, devices="host:0")) as pattern:
+    with block_csr(oc.testing.rmat(options.scale, devices="host:0")) as pattern:
         graph = pattern.tocsr()
     lines = [line for b in COLUMNS for line in measure(graph, b, options.threads, options.repeats)]
     for line in lines:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from benchmarks.running import Options, Parser
 from ooc_chol.apps.geostat.cli.cluster import on_cluster
 from ooc_chol.apps.geostat.cli.exageostat import THETA_HELP, add_kernel, check_kernel, theta
@@ -65,7 +65,7 @@ class Synthetic:
     model: Matern
     seed: int
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def observations(self, mean: Mean = "zero") -> Observations:
         """The sample as observations, for likelihoods and fits.
@@ -281,7 +281,7 @@ def run(options: Options) -> int:
 def _written(options: argparse.Namespace) -> int:
     check_layer(options.output, "synthetic data")
     check_kernel(options.kernel, options.theta)
-    check_files(options, [], [oc.Output("--output", options.output)])
+    check_files(options, [], [tb.Output("--output", options.output)])
     sample = synthesize(
         options.theta, options.n, seed=options.seed, dimension=options.dimension, settings=factor_settings(options)
     )

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
-#: A thread makes an entry. Points are rows of (x, y); the five first parameters are those that ``oc.cuda_source`` asks for.
+#: A thread makes an entry. Points are rows of (x, y); the five first parameters are those of ``oc.toolbox.cuda_source``.
 CODE = """
 extern "C" __global__ void rational_quadratic(
     double* out, int rows, int cols, long long row0, long long col0,
@@ -40,7 +41,7 @@ def covariance(points: np.ndarray) -> Any:
         np.power(1.0 + squares / (2.0 * ALPHA * RANGE**2), -ALPHA, out=out)
         out[np.equal.outer(np.asarray(rows), np.asarray(cols))] += NUGGET
 
-    on_gpu = oc.cuda_source(CODE, "rational_quadratic", points, RANGE, ALPHA, NUGGET)
+    on_gpu = tb.cuda_source(CODE, "rational_quadratic", points, RANGE, ALPHA, NUGGET)
     return oc.from_function(len(points), on_host, cuda=on_gpu)
 
 

@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ooc_chol import diff as diff
+    from ooc_chol import errors as errors
+    from ooc_chol import rates as rates
+    from ooc_chol import testing as testing
+    from ooc_chol import toolbox as toolbox
     from ooc_chol.api.cholesky import cholesky as cholesky
     from ooc_chol.api.devices import devices as devices
     from ooc_chol.api.eigsh import eigsh as eigsh
@@ -26,116 +30,29 @@ if TYPE_CHECKING:
     from ooc_chol.api.solve import solve as solve
     from ooc_chol.api.svds import svds as svds
     from ooc_chol.cluster.opening import open_cluster as open_cluster
-    from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
-    from ooc_chol.cluster.report import ClusterReport as ClusterReport
     from ooc_chol.dense.batch_factor import BatchFactor as BatchFactor
-    from ooc_chol.dense.batch_factor import BatchReport as BatchReport
     from ooc_chol.dense.factor import CholeskyFactor as CholeskyFactor
-    from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
-    from ooc_chol.dense.factor import InverseTraces as InverseTraces
-    from ooc_chol.dense.factor import SignAndLogdet as SignAndLogdet
-    from ooc_chol.dense.factor import TransposedFactor as TransposedFactor
     from ooc_chol.dense.options import FactorOptions as FactorOptions
     from ooc_chol.dense.planner.plan import Plan as Plan
-    from ooc_chol.dense.rates.measuring import measure_rates as measure_rates
-    from ooc_chol.dense.report import FactorReport as FactorReport
-    from ooc_chol.dense.stores.header import FACTOR_FILES as FACTOR_FILES
     from ooc_chol.dense.symmetric import symm as symm
-    from ooc_chol.display.drawing import Drawing as Drawing
-    from ooc_chol.display.drawing import notebook_html as notebook_html
-    from ooc_chol.display.prints import brief_repr as brief_repr
-    from ooc_chol.display.prints import one_line as one_line
-    from ooc_chol.display.shell_words import shell_words as shell_words
-    from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
     from ooc_chol.eigen.pairs import Eigenpairs as Eigenpairs
-    from ooc_chol.eigen.plan import EigshPlan as EigshPlan
-    from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SingularTriplets as SingularTriplets
-    from ooc_chol.eigen.singular import SvdsReport as SvdsReport
-    from ooc_chol.errors import AsymmetryWarning as AsymmetryWarning
     from ooc_chol.errors import BudgetError as BudgetError
-    from ooc_chol.errors import BudgetWarning as BudgetWarning
-    from ooc_chol.errors import CheckpointError as CheckpointError
-    from ooc_chol.errors import ClosedError as ClosedError
-    from ooc_chol.errors import ClusterError as ClusterError
-    from ooc_chol.errors import DamagedFileError as DamagedFileError
-    from ooc_chol.errors import DeviceError as DeviceError
-    from ooc_chol.errors import DowndateError as DowndateError
-    from ooc_chol.errors import ForkedError as ForkedError
-    from ooc_chol.errors import InputWarning as InputWarning
-    from ooc_chol.errors import MissingFolderError as MissingFolderError
-    from ooc_chol.errors import MissingPackageError as MissingPackageError
-    from ooc_chol.errors import MissingValueError as MissingValueError
-    from ooc_chol.errors import NonFiniteError as NonFiniteError
-    from ooc_chol.errors import NotHermitianError as NotHermitianError
     from ooc_chol.errors import NotPositiveDefiniteError as NotPositiveDefiniteError
     from ooc_chol.errors import OocCholError as OocCholError
-    from ooc_chol.errors import OutputError as OutputError
-    from ooc_chol.errors import PlanSizeError as PlanSizeError
-    from ooc_chol.errors import PrecisionError as PrecisionError
-    from ooc_chol.errors import PrecisionWarning as PrecisionWarning
-    from ooc_chol.errors import PreconditionerError as PreconditionerError
-    from ooc_chol.errors import RatesWarning as RatesWarning
-    from ooc_chol.errors import RefinementError as RefinementError
-    from ooc_chol.errors import ScheduleError as ScheduleError
-    from ooc_chol.errors import SingularMatrixError as SingularMatrixError
-    from ooc_chol.errors import SparseInputError as SparseInputError
-    from ooc_chol.errors import TierError as TierError
-    from ooc_chol.errors import UnsupportedTypeError as UnsupportedTypeError
-    from ooc_chol.extras import install_hint as install_hint
-    from ooc_chol.files.inputs import input_bytes as input_bytes
-    from ooc_chol.files.inputs import input_file as input_file
-    from ooc_chol.files.inputs import input_lines as input_lines
-    from ooc_chol.files.inputs import parse_json as parse_json
-    from ooc_chol.files.inputs import plain_array as plain_array
-    from ooc_chol.files.outputs import FileKind as FileKind
-    from ooc_chol.files.outputs import Output as Output
-    from ooc_chol.files.outputs import check_outputs as check_outputs
-    from ooc_chol.files.outputs import output_file as output_file
-    from ooc_chol.files.outputs import output_folder as output_folder
-    from ooc_chol.kernels.cuda.blocks import cuda_names as cuda_names
-    from ooc_chol.kernels.cuda.blocks import run_cuda_blocks as run_cuda_blocks
-    from ooc_chol.kernels.cuda.source import cuda_source as cuda_source
     from ooc_chol.memory.host_memory import HostMemory as HostMemory
     from ooc_chol.memory.sources import from_function as from_function
-    from ooc_chol.precision.certified import CertifiedBound as CertifiedBound
-    from ooc_chol.precision.certified_answers import CertifiedAnswers as CertifiedAnswers
-    from ooc_chol.precision.certified_answers import CertifiedSignAndLogdet as CertifiedSignAndLogdet
-    from ooc_chol.precision.certified_answers import CertifiedSolution as CertifiedSolution
-    from ooc_chol.precision.certified_answers import CertifiedValue as CertifiedValue
     from ooc_chol.precision.triples import Precision as Precision
-    from ooc_chol.process.address_space import check_room as check_room
-    from ooc_chol.process.address_space import guarded_imports as guarded_imports
-    from ooc_chol.process.team import map_in_threads as map_in_threads
     from ooc_chol.sparse.block_csr import BlockCSR as BlockCSR
-    from ooc_chol.sparse.generators import RandomGraph as RandomGraph
-    from ooc_chol.sparse.generators import rmat as rmat
-    from ooc_chol.sparse.generators import urand as urand
     from ooc_chol.sparse.multiplier import Multiplier as Multiplier
     from ooc_chol.sparse.multiplier import multiplier as multiplier
     from ooc_chol.sparse.operator import Operator as Operator
     from ooc_chol.sparse.operator import laplacian as laplacian
     from ooc_chol.sparse.pack import block_csr as block_csr
-    from ooc_chol.sparse.pass_measuring import measure_pass_rates as measure_pass_rates
-    from ooc_chol.sparse.pass_rates import PassRates as PassRates
-    from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
-    from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.edges import edge_list as edge_list
     from ooc_chol.sparse.sources.metis import metis_graph as metis_graph
-    from ooc_chol.sparse.sources.npy import input_npy as input_npy
-    from ooc_chol.sparse.sources.npz import input_npz as input_npz
-    from ooc_chol.tensors.errors import ImputationWarning as ImputationWarning
-    from ooc_chol.tensors.errors import NonFiniteTensorError as NonFiniteTensorError
     from ooc_chol.tensors.fourier import GraphFourier as GraphFourier
-    from ooc_chol.tensors.generators import low_rank_tensor as low_rank_tensor
-    from ooc_chol.tensors.generators import random_mask as random_mask
-    from ooc_chol.tensors.interrupts import ImputationInterrupted as ImputationInterrupted
-    from ooc_chol.tensors.plan import TensorPlan as TensorPlan
-    from ooc_chol.tensors.problem import observed_mask as observed_mask
     from ooc_chol.tensors.report import Imputed as Imputed
-    from ooc_chol.tensors.report import ImputeReport as ImputeReport
-    from ooc_chol.tensors.schedule import LambdaRow as LambdaRow
-    from ooc_chol.tracing.records import TRACE_FILES as TRACE_FILES
     from ooc_chol.tracing.trace import Trace as Trace
 
 __version__ = "0.1.0.dev0"
@@ -153,114 +70,44 @@ _NAMES = {
     "api.solve": ("logdet", "solve"),
     "api.svds": ("svds",),
     "cluster.opening": ("open_cluster",),
-    "cluster.plan": ("ClusterPlan",),
-    "cluster.report": ("ClusterReport",),
-    "dense.batch_factor": ("BatchFactor", "BatchReport"),
-    "dense.factor": ("CholeskyFactor", "HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
+    "dense.batch_factor": ("BatchFactor",),
+    "dense.factor": ("CholeskyFactor",),
     "dense.options": ("FactorOptions",),
     "dense.planner.plan": ("Plan",),
-    "dense.rates.measuring": ("measure_rates",),
-    "dense.report": ("FactorReport",),
-    "dense.stores.header": ("FACTOR_FILES",),
     "dense.symmetric": ("symm",),
-    "display.drawing": ("Drawing", "notebook_html"),
-    "display.prints": ("brief_repr", "one_line"),
-    "display.shell_words": ("shell_words",),
-    "eigen.errors": ("NoConvergenceError",),
     "eigen.pairs": ("Eigenpairs",),
-    "eigen.plan": ("EigshPlan",),
-    "eigen.report": ("EigshReport",),
-    "eigen.singular": ("SingularTriplets", "SvdsReport"),
-    "errors": (
-        "AsymmetryWarning",
-        "BudgetError",
-        "BudgetWarning",
-        "CheckpointError",
-        "ClosedError",
-        "ClusterError",
-        "DamagedFileError",
-        "DeviceError",
-        "DowndateError",
-        "ForkedError",
-        "InputWarning",
-        "MissingFolderError",
-        "MissingPackageError",
-        "MissingValueError",
-        "NonFiniteError",
-        "NotHermitianError",
-        "NotPositiveDefiniteError",
-        "OocCholError",
-        "OutputError",
-        "PlanSizeError",
-        "PrecisionError",
-        "PrecisionWarning",
-        "PreconditionerError",
-        "RatesWarning",
-        "RefinementError",
-        "ScheduleError",
-        "SingularMatrixError",
-        "SparseInputError",
-        "TierError",
-        "UnsupportedTypeError",
-    ),
-    "extras": ("install_hint",),
-    "files.inputs": ("input_bytes", "input_file", "input_lines", "parse_json", "plain_array"),
-    "files.outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
-    "kernels.cuda.blocks": ("cuda_names", "run_cuda_blocks"),
-    "kernels.cuda.source": ("cuda_source",),
+    "eigen.singular": ("SingularTriplets",),
+    "errors": ("BudgetError", "NotPositiveDefiniteError", "OocCholError"),
     "memory.host_memory": ("HostMemory",),
     "memory.sources": ("from_function",),
-    "precision.certified": ("CertifiedBound",),
-    "precision.certified_answers": ("CertifiedAnswers", "CertifiedSignAndLogdet", "CertifiedSolution", "CertifiedValue"),
     "precision.triples": ("Precision",),
-    "process.address_space": ("check_room", "guarded_imports"),
-    "process.team": ("map_in_threads",),
     "sparse.block_csr": ("BlockCSR",),
-    "sparse.generators": ("RandomGraph", "rmat", "urand"),
     "sparse.multiplier": ("Multiplier", "multiplier"),
     "sparse.operator": ("Operator", "laplacian"),
     "sparse.pack": ("block_csr",),
-    "sparse.pass_measuring": ("measure_pass_rates",),
-    "sparse.pass_rates": ("PassRates",),
-    "sparse.plan": ("MultiplyPlan",),
-    "sparse.report": ("MultiplyReport",),
     "sparse.sources.edges": ("edge_list",),
     "sparse.sources.metis": ("metis_graph",),
-    "sparse.sources.npy": ("input_npy",),
-    "sparse.sources.npz": ("input_npz",),
-    "tensors.errors": ("ImputationWarning", "NonFiniteTensorError"),
     "tensors.fourier": ("GraphFourier",),
-    "tensors.generators": ("low_rank_tensor", "random_mask"),
-    "tensors.interrupts": ("ImputationInterrupted",),
-    "tensors.plan": ("TensorPlan",),
-    "tensors.problem": ("observed_mask",),
-    "tensors.report": ("Imputed", "ImputeReport"),
-    "tensors.schedule": ("LambdaRow",),
-    "tracing.records": ("TRACE_FILES",),
+    "tensors.report": ("Imputed",),
     "tracing.trace": ("Trace",),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = [*_MODULE_OF]
-#: Modules that import ``scipy.linalg``; others load its BLAS when they first call it.
-_WITH_LINALG = ("api.eigsh", "api.impute", "api.svds", "eigen.", "tensors.")
+#: Modules with public names of their own, imported when they are first asked for.
+_MODULES = ("diff", "errors", "rates", "testing", "toolbox")
+__all__ = [*_MODULE_OF, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     """Import a public name."""
-    if name != "diff" and name not in _MODULE_OF:
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "diff":  # which imports nothing yet
-        import ooc_chol.diff as diff
+    from ooc_chol.process.public_names import public_name
 
-        return diff
-    from ooc_chol.process.address_space import guarded_imports
-
-    module = _MODULE_OF[name]
-    with guarded_imports(blas=module.startswith(_WITH_LINALG)):
-        found = import_module(f"{__name__}.{module}")
-    value = globals()[name] = getattr(found, name)
+    value = globals()[name] = public_name(__name__, _MODULE_OF, name)
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF, "diff"})
+    return sorted({*globals(), *_MODULE_OF, *_MODULES})

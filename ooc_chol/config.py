@@ -23,6 +23,27 @@ _GIVE_BYTES = "give bytes as an int, or text such as '16 GiB' or '80 GB'"
 def whole_number(value: object, what: str, advice: str = "give an int") -> int:
     """``value`` as an int: one of Python's or NumPy's, or anything else with ``__index__``, but no bool.
 
+    Parameters
+    ----------
+    value : object
+        What a caller gave.
+    what : str
+        What it is called in the message.
+    advice : str
+        The end of the message.
+
+    Returns
+    -------
+    int
+        The same number.
+
+    Raises
+    ------
+    TypeError
+        It is no whole number.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> whole_number(np.int64(64), "tile_size")
     64
@@ -51,6 +72,28 @@ def parse_bytes(size: object, what: str = "size") -> int:
     """Bytes meant by ``size``: a whole number, or text such as ``"80 GB"`` (powers of 1000) or ``"16 GiB"`` (powers of 1024).
 
     A float is a whole number where it has no fraction, as ``8e9`` has none; ``"80 G"`` and ``"16 Gi"`` leave the B out.
+
+    Parameters
+    ----------
+    size : int, float or str
+        What a caller gave.
+    what : str
+        What it is called in messages.
+
+    Returns
+    -------
+    int
+        The bytes, 1 or more.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is no size, or not more than zero bytes.
+
+    Examples
+    --------
+    >>> parse_bytes("1.5 KiB"), parse_bytes("80 GB"), parse_bytes(8e9)
+    (1536, 80000000000, 8000000000)
     """
     if not isinstance(size, str):
         is_whole = isinstance(size, float) and size.is_integer()

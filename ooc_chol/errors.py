@@ -3,12 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.display.prints import shortened
 
+if TYPE_CHECKING:
+    from ooc_chol.eigen.errors import NoConvergenceError as NoConvergenceError
+
+__all__ = [
+    "AsymmetryWarning",
+    "BudgetError",
+    "BudgetWarning",
+    "CheckpointError",
+    "ClosedError",
+    "ClusterError",
+    "DamagedFileError",
+    "DeviceError",
+    "DowndateError",
+    "ForkedError",
+    "ImputationInterrupted",
+    "ImputationWarning",
+    "InputWarning",
+    "MissingFolderError",
+    "MissingPackageError",
+    "MissingValueError",
+    "NoConvergenceError",
+    "NonFiniteError",
+    "NonFiniteTensorError",
+    "NotHermitianError",
+    "NotPositiveDefiniteError",
+    "OocCholError",
+    "OutputError",
+    "PlanSizeError",
+    "PrecisionError",
+    "PrecisionWarning",
+    "PreconditionerError",
+    "RatesWarning",
+    "RefinementError",
+    "ScheduleError",
+    "SingularMatrixError",
+    "SparseInputError",
+    "TierError",
+    "UnsupportedTypeError",
+]
+#: Beside the classes below: an error that SciPy has too, whose solvers take a tenth of a second to import.
+_MODULE_OF = {"NoConvergenceError": "eigen.errors"}
 #: Workers of a cluster that a message names.
 _MOST_WORKERS = 16
 
@@ -116,6 +159,29 @@ class NonFiniteError(OocCholError, ValueError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.row, self.col, self.tile, self.held, self.triangle, self.matrix)
+
+
+class NonFiniteTensorError(OocCholError, ValueError):
+    """An entry of a tensor that must be a finite number is none.
+
+    Parameters
+    ----------
+    place : str
+        Which, such as ``"X[3, 0, 7]"``.
+    held : str
+        What stands there.
+    advice : str
+        What the user can do, as the end of the message.
+    """
+
+    def __init__(self, place: str, held: str, advice: str) -> None:
+        self.place = place
+        self.held = held
+        self.advice = advice
+        super().__init__(f"{place} is {held}; {advice}")
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.place, self.held, self.advice)
 
 
 class MissingValueError(OocCholError, TypeError, ValueError):
@@ -625,3 +691,34 @@ class RatesWarning(UserWarning):
     """Measured rates could not be used, so that a plan goes without predicted seconds; the message says why."""
 
     __repr__ = _error_repr
+
+
+class ImputationWarning(UserWarning):
+    """An imputation tells less than it seems to: the message names the slices, or says what was not done."""
+
+    __repr__ = _error_repr
+
+
+class ImputationInterrupted(KeyboardInterrupt):
+    """Ctrl-C ended :func:`ooc_chol.impute`, which had come as far as ``imputed``.
+
+    Parameters
+    ----------
+    imputed : Imputed
+        The tensor after the last complete step, with the history of all values of lambda that were completed.
+    """
+
+    def __init__(self, imputed: Any) -> None:
+        self.imputed = imputed
+        super().__init__("impute was interrupted; the error's attribute imputed has the tensor after the last step")
+
+
+def __getattr__(name: str) -> object:
+    """Import the error of eigensolvers."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"ooc_chol.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

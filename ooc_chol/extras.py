@@ -24,7 +24,7 @@ def install_hint(extra: str) -> str:
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> oc.install_hint("plots").partition("python3")[2]
+    >>> oc.toolbox.install_hint("plots").partition("python3")[2]
     " -m pip install '.[plots]'"
     """
     clone = _clone(Path(__file__).parent, _direct_url())

@@ -1,7 +1,7 @@
 """Files of tests that a change can reach: ``python -m tests.affected`` prints them, for what differs from the branch main.
 
-A file reaches what it imports, anywhere in it; a public name ``oc.x`` is where it is defined. What is imported or read by a
-name that is made at run time is in ``UNSEEN``.
+A file reaches what it imports, anywhere in it; a public name ``oc.x`` or ``tb.x`` is where it is defined. What is imported or
+read by a name that is made at run time is in ``UNSEEN``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.inside import entries_of
+from tests.public import MODULES, module_of, written_out
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Packages whose files reach what they import.
@@ -58,10 +59,15 @@ COMMANDS = {
     "tests/apps/spectral/": ("ooc_chol/apps/spectral/cli/*.py",),
     "tests/": ("ooc_chol/cli/*.py", "ooc_chol/bench/commands.py", "ooc_chol/apps/*/cli/*.py"),
 }
+#: Lists of public names.
+LISTS = tuple(f"ooc_chol/{name}.py" for name in MODULES)
 #: Folders and files of which a test reads, or runs, what it names in a string.
 READ = ("docs", "examples", "benchmarks", "traces", "README.md", "CHANGELOG.md", "changes", "CONTRIBUTING.md", "Makefile", ".ci")
 #: Files on which every test rests.
-EVERYTHING = ("tests/conftest.py", "tests/kinds.py", "tests/tolerances.py", "pyproject.toml", "ooc_chol/__init__.py")
+EVERYTHING = (
+    *("tests/conftest.py", "tests/kinds.py", "tests/tolerances.py", "pyproject.toml"),
+    *("ooc_chol/__init__.py", "ooc_chol/process/public_names.py"),
+)
 
 
 def affected(changed: Iterable[str]) -> list[str]:
@@ -129,14 +135,16 @@ def changed_since(revision: str) -> list[str]:
 def _names_in(file: str, text: str) -> Iterator[str]:
     """Modules and public names (``oc.name``) in a file, in code and in strings; commands are in ``COMMANDS``."""
     tree = ast.parse(text)
+    if file in LISTS:  # whose names are imported when they are asked for
+        tree.body = [node for node in tree.body if not isinstance(node, ast.If)]
     for node in tree.body if file == COMMAND else ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("oc", "ooc_chol"):
-            yield f"ooc_chol.{node.attr}"
+        elif (name := written_out(node)) is not None:
+            yield name
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node.value.startswith("ooc_chol.") and not file.startswith("tests/inside/"):
                 yield node.value.partition(":")[0]  # a name to patch, or a row of a table
@@ -154,8 +162,8 @@ def _seen(names: Iterable[str]) -> Iterator[str]:
             yield from (each for each in tracked() if each == name[:-1] or each.startswith(name))
             continue
         yield from _module(name)
-        if name.startswith("ooc_chol.") and (module := _public_names().get(name.split(".")[1])) is not None:
-            yield from _module(f"ooc_chol.{module}")
+        if (module := module_of(name)) is not None:
+            yield from _module(module)
 
 
 def _unseen(file: str) -> Iterator[str]:
@@ -182,13 +190,6 @@ def _rooms(room: str) -> Mapping[str, tuple[str, str | None]]:
 @cache
 def _names() -> frozenset[str]:
     return frozenset(tracked())
-
-
-@cache
-def _public_names() -> Mapping[str, str]:
-    import ooc_chol
-
-    return ooc_chol._MODULE_OF
 
 
 def _conftests(file: str) -> Iterator[str]:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol import CholeskyFactor, ClusterPlan, FactorOptions, Plan
+from ooc_chol import CholeskyFactor, FactorOptions, Plan
+from ooc_chol.toolbox import ClusterPlan
 from tests.inside.cluster import ClusterRates, WorkerRates, plan_cluster
 from tests.inside.dense import (
     KEPT_PLANS,

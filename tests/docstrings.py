@@ -16,6 +16,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 #: Modules whose imports and table of names are public.
 FRONTS = (
+    "ooc_chol.errors",
+    "ooc_chol.rates",
+    "ooc_chol.testing",
+    "ooc_chol.toolbox",
     "ooc_chol",
     "ooc_chol.apps.geostat",
     "ooc_chol.apps.imputation",

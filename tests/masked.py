@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,16 +65,15 @@ def check_refused(door: Door, folder: Path) -> None:
         with pytest.raises((TypeError, ValueError, oc.OocCholError)) as caught:
             door.call(given)
         if form in ("array", "mapped"):
-            assert isinstance(caught.value, oc.MissingValueError | oc.NonFiniteError), caught.value
+            assert isinstance(caught.value, oc.errors.MissingValueError | oc.errors.NonFiniteError), caught.value
             assert "masked" in str(caught.value)
     wanted = np.asarray(door.call(door.good.copy()))
     np.testing.assert_array_equal(np.asarray(door.call(np.ma.masked_array(door.good.copy(), False))), wanted)
 
 
-def array_parameters(module: ModuleType, names: list[str]) -> Iterator[str]:
+def array_parameters(named: Mapping[str, Any]) -> Iterator[str]:
     """Names of all public parameters that are annotated as taking whatever NumPy makes an array of."""
-    for name in names:
-        made = getattr(module, name)
+    for name, made in named.items():
         if inspect.isclass(made) and not issubclass(made, BaseException):
             methods = [(f"{name}.{each}", getattr(made, each)) for each in dir(made) if not each.startswith("_")]
             candidates = [(name, made), *((each, method) for each, method in methods if callable(method))]

@@ -78,7 +78,6 @@ def parts_of(what, depth=3):
     return found
 
 
-def classes_of(module, names):
+def classes_of(named):
     """Public classes of which there are objects, by name."""
-    found = {name: getattr(module, name) for name in names}
-    return {name: one for name, one in found.items() if inspect.isclass(one) and not name.startswith("Abstract")}
+    return {name: one for name, one in named.items() if inspect.isclass(one) and not name.startswith("Abstract")}

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ooc_chol import Precision, TensorPlan
+from ooc_chol import Precision
+from ooc_chol.toolbox import TensorPlan
 from tests.inside.kernels import tensors
 from tests.inside.tensors import DeviceTensorSpace, plan_tensor, share
 

@@ -30,8 +30,8 @@ def random_graph(n, degree=10, seed=0):
 def problem(n, order, rank, share, *, by="slice", seed=0, columns=None, dtype=np.float32, fourier=None):
     """A synthetic tensor on a random graph, its transform, and a mask."""
     fourier = fourier or oc.GraphFourier(random_graph(n, seed=seed))
-    x = oc.low_rank_tensor(fourier, order, columns or order, rank, seed=seed, dtype=dtype)
-    return SimpleNamespace(x=x, mask=oc.random_mask(x.shape, share, by=by, seed=seed), fourier=fourier)
+    x = oc.testing.low_rank_tensor(fourier, order, columns or order, rank, seed=seed, dtype=dtype)
+    return SimpleNamespace(x=x, mask=oc.testing.random_mask(x.shape, share, by=by, seed=seed), fourier=fourier)
 
 
 def error_of(imputed, x):

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.observations import Observations, make_observations
 from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
 from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress
@@ -58,7 +58,7 @@ class HeldOut:
     test_sites: _Array
     test_values: _Array
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def thinned(self, n: int | None, m: int | None, *, seed: int = 0) -> HeldOut:
         """So many of either, at random.
@@ -169,7 +169,7 @@ def read_modis(path: str | os.PathLike[str]) -> HeldOut:
     """
     parts = ("train", "test")
     names = {"lon_axis", "lat_axis", *(f"{part}_{name}" for part in parts for name in ("ix", "iy", "dn"))}
-    held = oc.input_npz(path, lambda headers: _all_of(names, headers, path))
+    held = tb.input_npz(path, lambda headers: _all_of(names, headers, path))
     lon, lat = held["lon_axis"], held["lat_axis"]
     places = [np.column_stack([lon[held[f"{part}_ix"]], lat[held[f"{part}_iy"]]]) for part in parts]
     values = [held[f"{part}_dn"] * _DEGREES - _ZERO_CELSIUS for part in parts]
@@ -306,7 +306,7 @@ class _Clock:
 
 def _by_distance(data: HeldOut, prediction: Prediction) -> list[dict[str, float]]:
     """Errors by the distance of a site from the nearest datum, at its sextiles."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree
 
     away = cKDTree(data.sites).query(data.test_sites)[0]

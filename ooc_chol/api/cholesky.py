@@ -85,11 +85,11 @@ def cholesky(
         errors. By default all is FP64.
     lower : bool or None
         Which triangle is read: the lower one for True, the upper one for False, as in SciPy, whose default is the upper one. L is
-        lower triangular all the same. By default the lower one, and an :class:`AsymmetryWarning` where a sample of some forty
-        entries finds that A is not symmetric; either of True and False says that the other triangle does not count.
+        lower triangular all the same. By default the lower one, and an :class:`~ooc_chol.errors.AsymmetryWarning` where a sample
+        of some forty entries finds that A is not symmetric; either of True and False says that the other triangle does not count.
     strict : bool
         Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the
-        first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is more.
+        first factor is given with whatever bound it has, and a :class:`~ooc_chol.errors.PrecisionWarning` where that is more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool or None
@@ -148,8 +148,9 @@ def cholesky(
         ``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are wide
         enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the options cut
         this matrix into other tiles. What an escalation came to counts as well: this call begins with its formats, or in FP64.
-        With a ``client`` it is the :class:`ClusterPlan` of such a call, for as many workers of the same kind: tiles, engine and
-        budget are the plan's, and options beside it are left out or the same; a threshold is given in either case.
+        With a ``client`` it is the :class:`~ooc_chol.toolbox.ClusterPlan` of such a call, for as many workers of the same kind:
+        tiles, engine and budget are the plan's, and options beside it are left out or the same; a threshold is given in either
+        case.
     progress : bool or callable
         True shows a bar on the standard error stream; a callable receives ``(flops_done, flops_total, seconds)``.
     trace : bool
@@ -193,15 +194,15 @@ def cholesky(
     UnsupportedTypeError
         An option is not there for the type of A or of L. A :class:`TypeError`.
     TierError
-        A file cannot be read or written, or that of A changes during the call. As :class:`OutputError`: ``store`` is the file of
-        ``a`` by whatever name, as far as that is known, or exists and is no factor. As :class:`MissingFolderError`: there is no
-        folder for it.
+        A file cannot be read or written, or that of A changes during the call. As :class:`~ooc_chol.errors.OutputError`:
+        ``store`` is the file of ``a`` by whatever name, as far as that is known, or exists and is no factor. As
+        :class:`~ooc_chol.errors.MissingFolderError`: there is no folder for it.
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong; or the name of ``store`` promises another format, such
         as ``.npy``; or ``plan`` is for another matrix or other workers, or comes beside options of planning.
     CheckpointError
         The checkpoint belongs to another matrix, to other options or to arithmetic with other bits; ``differences`` says which. A
-        :class:`TierError`.
+        :class:`~ooc_chol.errors.TierError`.
     ClusterError
         With a client: workers differ in what bits depend on, a task ended its workers, or the connection was lost.
 

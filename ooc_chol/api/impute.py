@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from typing import Any
 
 from ooc_chol.display.progress_bar import open_reporter
+from ooc_chol.errors import ImputationWarning
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, resolve_svt
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.multiplier import Progress
 from ooc_chol.sparse.planning import Devices, precision_of
 from ooc_chol.tensors.checkpoint import KIND, Checkpoint, arithmetic_key
-from ooc_chol.tensors.errors import ImputationWarning
 from ooc_chol.tensors.fourier import fourier_of
 from ooc_chol.tensors.imputation import Callback, ImputationRun, as_it_is, space_of, start_of
 from ooc_chol.tensors.plan import TensorPlan, plan_tensor
@@ -58,7 +58,8 @@ def impute(
         An m x n matrix at each vertex, float32 or float64; an array in memory or a memory-mapped file, which is read where it is
         when it is row-major and of the type of storage. What is missing may hold anything, NaN too.
     mask : (N,) or (N, m, n) bool array, or None
-        True where a slice, or an entry, is observed; None takes NaN for what is missing (:func:`observed_mask`).
+        True where a slice, or an entry, is observed; None takes NaN for what is missing
+        (:func:`~ooc_chol.toolbox.observed_mask`).
     graph : GraphFourier or graph
         The transform, or a graph as :class:`GraphFourier` takes it, all of whose eigenvectors are then computed.
     n_lambdas : int
@@ -159,8 +160,8 @@ def impute(
     >>> import ooc_chol as oc
     >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
     >>> fourier = oc.GraphFourier(ring)
-    >>> x = oc.low_rank_tensor(fourier, 20, 20, 1)
-    >>> mask = oc.random_mask(x.shape, 0.8)
+    >>> x = oc.testing.low_rank_tensor(fourier, 20, 20, 1)
+    >>> mask = oc.testing.random_mask(x.shape, 0.8)
     >>> imputed = oc.impute(x, mask, fourier)
     >>> bool(np.linalg.norm(imputed.tensor - x) < 1e-3 * np.linalg.norm(x))
     True

@@ -87,7 +87,7 @@ def plan(
         errors. By default all is FP64.
     strict : bool
         Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the
-        first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is more.
+        first factor is given with whatever bound it has, and a :class:`~ooc_chol.errors.PrecisionWarning` where that is more.
     precision_rule : {"unit-roundoff", "paper"}
         What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
     half_products : bool or None
@@ -98,8 +98,8 @@ def plan(
     lower : bool or None
         Which triangle of A is read for its norms, as for :func:`cholesky`; without the sample of both.
     client : distributed.Client, str or None
-        A cluster, as for :func:`cholesky`; the plan is a :class:`ClusterPlan` then. With a threshold it counts bytes of FP64 and
-        predicts no seconds, since a run chooses the formats.
+        A cluster, as for :func:`cholesky`; the plan is a :class:`~ooc_chol.toolbox.ClusterPlan` then. With a threshold it
+        counts bytes of FP64 and predicts no seconds, since a run chooses the formats.
 
     Returns
     -------

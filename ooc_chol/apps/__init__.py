@@ -1,9 +1,9 @@
-"""Applications: each uses the public names of ``ooc_chol`` only."""
+"""Applications: each imports ``ooc_chol`` and ``ooc_chol.toolbox`` only."""
 
 from importlib import import_module
 from types import ModuleType
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 _NAMES = ("geostat", "imputation", "spectral")
 
@@ -12,5 +12,5 @@ def __getattr__(name: str) -> ModuleType:
     """Import an application."""
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         return import_module(f"{__name__}.{name}")

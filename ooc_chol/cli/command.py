@@ -11,6 +11,7 @@ from contextlib import contextmanager, redirect_stderr
 from typing import Any, NamedTuple
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.cli.answers import answered
 from ooc_chol.cli.parsers import CommandParser, HelpFormatter, examples
 from ooc_chol.cli.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
@@ -47,7 +48,7 @@ def _run(arguments: Sequence[str] | None, imported: Callable[[], None] | None) -
         print(f"ooc-chol: {_with_notes(ENDINGS[number], interrupt)}", file=sys.stderr)
         return 128 + number
     except EXPECTED as error:
-        print(f"ooc-chol: {oc.shell_words(_with_notes(str(error), error), names)}", file=sys.stderr)
+        print(f"ooc-chol: {tb.shell_words(_with_notes(str(error), error), names)}", file=sys.stderr)
         return 2
     return status or 0
 
@@ -133,21 +134,21 @@ def _bench(parser: argparse.ArgumentParser) -> None:
 
 
 def _geostat(parser: argparse.ArgumentParser) -> None:
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from ooc_chol.apps.geostat.cli.commands import add_commands
 
     add_commands(parser)
 
 
 def _spectral(parser: argparse.ArgumentParser) -> None:
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from ooc_chol.apps.spectral.cli.commands import add_commands
 
     add_commands(parser)
 
 
 def _impute(parser: argparse.ArgumentParser) -> None:
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from ooc_chol.apps.imputation.cli import add_commands
 
     add_commands(parser)
@@ -200,15 +201,15 @@ def _own_warnings_as_lines(names: Collection[str]) -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
             own = (
-                oc.AsymmetryWarning
-                | oc.BudgetWarning
-                | oc.ImputationWarning
-                | oc.InputWarning
-                | oc.PrecisionWarning
-                | oc.RatesWarning
+                oc.errors.AsymmetryWarning
+                | oc.errors.BudgetWarning
+                | oc.errors.ImputationWarning
+                | oc.errors.InputWarning
+                | oc.errors.PrecisionWarning
+                | oc.errors.RatesWarning
             )
             if issubclass(category, own):
-                print(f"ooc-chol: warning: {oc.shell_words(str(message), names)}", file=sys.stderr)
+                print(f"ooc-chol: warning: {tb.shell_words(str(message), names)}", file=sys.stderr)
             else:
                 others(message, category, *place)
 

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.api import cholesky  # noqa: F401 - there before the command begins, which then answers signals itself
 from ooc_chol.cli.outputs import FORCE, REPORT_FORMAT, REPORTS
 from ooc_chol.cli.parsers import examples, place
@@ -50,8 +51,8 @@ def _run(arguments: argparse.Namespace) -> None:
     _check_files(arguments)
     try:
         factor = _factored(arguments)
-    except oc.CheckpointError as error:
-        raise oc.CheckpointError(error.path, error.differences, FORCE) from None
+    except oc.errors.CheckpointError as error:
+        raise oc.errors.CheckpointError(error.path, error.differences, FORCE) from None
     with factor:
         if not factor.n:
             raise ValueError(f"{arguments.matrix} is of order 0: its factor is written, but there is nothing to report")
@@ -60,7 +61,7 @@ def _run(arguments: argparse.Namespace) -> None:
         print(f"  logdet     {arguments.answer['logdet']:.15g}")
         if arguments.report is not None:
             content = {"format": REPORT_FORMAT, **factor.report.to_dict()}
-            with oc.output_file(arguments.report, kind=REPORTS, replace=arguments.force, ask=FORCE) as part:
+            with tb.output_file(arguments.report, kind=REPORTS, replace=arguments.force, ask=FORCE) as part:
                 part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         if arguments.trace is not None:
             assert factor.trace is not None
@@ -99,8 +100,8 @@ def _check_files(arguments: argparse.Namespace) -> None:
     if is_zarr(arguments.store):
         check_place(arguments.store, inputs, replace=arguments.force, goes_on=goes_on, ask=FORCE, option="--store")
     outputs = [
-        oc.Output("--store", None if is_zarr(arguments.store) else arguments.store, FACTOR_FILES),
-        oc.Output("--trace", arguments.trace, oc.TRACE_FILES),
-        oc.Output("--report", arguments.report, REPORTS),
+        tb.Output("--store", None if is_zarr(arguments.store) else arguments.store, FACTOR_FILES),
+        tb.Output("--trace", arguments.trace, tb.TRACE_FILES),
+        tb.Output("--report", arguments.report, REPORTS),
     ]
-    oc.check_outputs(outputs, [one for one in inputs if not is_url(one[1])], replace=arguments.force, ask=FORCE)
+    tb.check_outputs(outputs, [one for one in inputs if not is_url(one[1])], replace=arguments.force, ask=FORCE)

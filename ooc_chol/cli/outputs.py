@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.precision.tile_formats import SVG_MARK
 
 #: The option by which a user asks for files to be replaced.
 FORCE = "--force"
 
 REPORT_FORMAT = "ooc-chol factor report"
-REPORTS = oc.FileKind("report of ooc-chol factor", f'{{\n "format": "{REPORT_FORMAT}"'.encode(), endings=(".json",))
-PICTURES = oc.FileKind("picture of ooc-chol plan", SVG_MARK.encode(), anywhere=True)
+REPORTS = tb.FileKind("report of ooc-chol factor", f'{{\n "format": "{REPORT_FORMAT}"'.encode(), endings=(".json",))
+PICTURES = tb.FileKind("picture of ooc-chol plan", SVG_MARK.encode(), anywhere=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import ooc_chol as oc
 import ooc_chol.api.plan  # there before the command begins, which then answers signals itself
+import ooc_chol.toolbox as tb
 from ooc_chol.cli.outputs import FORCE, PICTURES
 from ooc_chol.cli.parsers import examples, place
 from ooc_chol.dense.options import count
@@ -30,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    picture = oc.Output("--picture", arguments.picture, PICTURES)
-    oc.check_outputs([picture], [("--matrix", arguments.matrix)], replace=arguments.force, ask=FORCE)
+    picture = tb.Output("--picture", arguments.picture, PICTURES)
+    tb.check_outputs([picture], [("--matrix", arguments.matrix)], replace=arguments.force, ask=FORCE)
     options = oc.FactorOptions.from_arguments(arguments)
     if arguments.picture is not None:
         if arguments.picture.suffix.lower() != ".svg":
@@ -42,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> None:
     plan = oc.plan(n_or_a, **options.keywords(), store=arguments.store)
     if arguments.picture is not None:
         assert plan.precision is not None  # where there is a threshold
-        with oc.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:
+        with tb.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:
             part.write_text(plan.precision.svg(), encoding="utf-8")
     arguments.answer = plan.to_dict()
     print(plan)

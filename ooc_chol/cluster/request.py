@@ -77,7 +77,7 @@ def opened_matrix(call: ClusterCall) -> AbstractClusterMatrix:
 
 @contextmanager
 def entries_named(matrix: AbstractClusterMatrix) -> Iterator[None]:
-    """Name the entry of the matrix that was given in a :class:`NonFiniteError`."""
+    """Name the entry of the matrix that was given in a :class:`~ooc_chol.errors.NonFiniteError`."""
     try:
         yield
     except NonFiniteError as error:

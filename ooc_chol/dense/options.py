@@ -198,7 +198,8 @@ class FactorOptions:
         True,
         "bool",
         "Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, "
-        "the first factor is given with whatever bound it has, and a :class:`PrecisionWarning` where that is more.",
+        "the first factor is given with whatever bound it has, and a :class:`~ooc_chol.errors.PrecisionWarning` where that is "
+        "more.",
     )
     dtype: str | None = _row(
         None,

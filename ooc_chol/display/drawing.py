@@ -128,9 +128,9 @@ def notebook_html(text: str, drawing: Drawing) -> str:
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> drawing = oc.Drawing(60, 20, "nothing")
+    >>> drawing = oc.toolbox.Drawing(60, 20, "nothing")
     >>> drawing.words(0, 15, "a < b")
-    >>> "a &lt; b" in oc.notebook_html("words", drawing)
+    >>> "a &lt; b" in oc.toolbox.notebook_html("words", drawing)
     True
     """
     return f'<div>{drawing.svg()}<pre style="font-size:85%">{_plain(text)}</pre></div>'

@@ -66,7 +66,7 @@ def plain_array(
     Examples
     --------
     >>> import numpy as np, ooc_chol as oc
-    >>> oc.plain_array("values", np.ma.masked_equal([4.0, -9999.0], -9999.0))
+    >>> oc.toolbox.plain_array("values", np.ma.masked_equal([4.0, -9999.0], -9999.0))
     Traceback (most recent call last):
     ooc_chol.errors.MissingValueError: values[1] is masked, and every value is needed: leave out what is missing, or fill it first
     """
@@ -156,7 +156,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> oc.input_file("/dev/zero")
+    >>> oc.toolbox.input_file("/dev/zero")
     Traceback (most recent call last):
     ooc_chol.errors.TierError: /dev/zero is a device, not a file: copy what is to be read into a file, and name that
     """
@@ -284,7 +284,7 @@ def input_lines(path: AnyPath, most_bytes: int, *, pipes: bool = False) -> Itera
     most_bytes : int
         Bytes that a line has at most.
     pipes : bool
-        Whether it may be a pipe, too, as for :func:`input_file`.
+        Whether it may be a pipe, too, as for :func:`~ooc_chol.toolbox.input_file`.
 
     Yields
     ------
@@ -330,7 +330,7 @@ def parse_json(text: str) -> Any:
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> oc.parse_json('{"n": 100, "n": 200}')
+    >>> oc.toolbox.parse_json('{"n": 100, "n": 200}')
     Traceback (most recent call last):
     ValueError: the key 'n' is there twice
     """

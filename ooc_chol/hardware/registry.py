@@ -40,6 +40,29 @@ def resolve_devices(devices: str | Sequence[str] | int | None, *, must_exist: bo
 
     Text is read as on a command line, with commas between names; words are ``"host"`` or ``"cpu"``, the host as one device, and
     ``"cuda"`` or ``"gpu"``, every visible GPU.
+
+    Parameters
+    ----------
+    devices : str, sequence of str, int, or None
+        As :func:`ooc_chol.cholesky` takes them.
+    must_exist : bool
+        Whether this machine must have them; devices of another machine are planned for.
+
+    Returns
+    -------
+    tuple of str
+        Names such as ``"host:0"`` and ``"cuda:1"``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It names no devices, or none that are there.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> oc.toolbox.resolve_devices("host:0, host:1")
+    ('host:0', 'host:1')
     """
     if isinstance(devices, np.integer):
         devices = int(devices)

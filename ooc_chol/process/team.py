@@ -169,7 +169,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *,
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> oc.map_in_threads(abs, [-2, 1])
+    >>> oc.toolbox.map_in_threads(abs, [-2, 1])
     [2, 1]
     """
     if threads is not None and whole_number(threads, "threads") < 1:

@@ -21,7 +21,7 @@ def typed(error: BaseException, devices: Sequence[AnyDevice], step: Callable[[],
 
 @contextmanager
 def driver_errors_typed(devices: Sequence[AnyDevice], step: str) -> Iterator[None]:
-    """Raise a :class:`DeviceError` for what a driver of these devices raises inside the block."""
+    """Raise a :class:`~ooc_chol.errors.DeviceError` for what a driver of these devices raises inside the block."""
     try:
         yield
     except Exception as error:

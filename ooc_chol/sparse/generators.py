@@ -98,8 +98,9 @@ class RandomGraph(AbstractRows):
         --------
         >>> import numpy as np
         >>> import ooc_chol as oc
-        >>> reversed_ = oc.urand(3).numbered(np.arange(8, dtype=np.int32)[::-1].copy())
-        >>> bool((oc.block_csr(reversed_).tocsr().toarray()[::-1, ::-1] == oc.block_csr(oc.urand(3)).tocsr().toarray()).all())
+        >>> graph, backwards = oc.testing.urand(3), np.arange(8, dtype=np.int32)[::-1].copy()
+        >>> a, b = (oc.block_csr(each).tocsr().toarray() for each in (graph, graph.numbered(backwards)))
+        >>> bool((b[::-1, ::-1] == a).all())
         True
         """
         self.check_unnumbered()
@@ -195,7 +196,7 @@ def rmat(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> graph = oc.rmat(10)
+    >>> graph = oc.testing.rmat(10)
     >>> sum(len(rows.columns) for rows in graph.runs()), graph.counts.loops
     (21092, 152)
     """
@@ -246,7 +247,7 @@ def urand(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> graph = oc.urand(10)
+    >>> graph = oc.testing.urand(10)
     >>> sum(len(rows.columns) for rows in graph.runs())
     32232
     """

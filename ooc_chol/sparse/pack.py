@@ -60,9 +60,9 @@ def block_csr(
     Parameters
     ----------
     source : sparse matrix, str, PathLike, AbstractRows or BlockCSR
-        A matrix of SciPy, cupyx or PyTorch, the name of a file in one of several formats, or what :func:`ooc_chol.rmat` and
-        :func:`ooc_chol.edge_list` make; a packed matrix, which is packed anew; or the name of a packed file, which without
-        ``store`` is opened as it is.
+        A matrix of SciPy, cupyx or PyTorch, the name of a file in one of several formats, or what
+        :func:`ooc_chol.testing.rmat` and :func:`ooc_chol.edge_list` make; a packed matrix, which is packed anew; or the name of
+        a packed file, which without ``store`` is opened as it is.
     store : str, PathLike or HostMemory, optional
         Name of a file to write, by convention ending in ``.oocsr``; it gets its name once it is complete. Or host memory that one
         matrix after the other takes. By default memory that is given up when the matrix is closed.

@@ -48,7 +48,7 @@ def measure_pass_rates(devices: str | Sequence[str] | int | None = None, *, quic
     Parameters
     ----------
     devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`; one host device is measured, whose cores all of them share.
+        Devices as for :func:`ooc_chol.multiply`; one host device is measured, whose cores all of them share.
     quick : bool
         Measure with data that caches hold: for trying it out.
 
@@ -69,7 +69,7 @@ def measure_pass_rates(devices: str | Sequence[str] | int | None = None, *, quic
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> rates = oc.measure_pass_rates("host:0", quick=True)["host:0"]  # doctest: +SKIP
+    >>> rates = oc.rates.measure_pass_rates("host:0", quick=True)["host:0"]  # doctest: +SKIP
     >>> rates.launch < 1e-3  # doctest: +SKIP
     True
     """

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.display.prints import one_line
+from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.registry import device_kind, open_device, page_locked
 from ooc_chol.interfaces import AbstractEvent, Tile
@@ -22,7 +23,6 @@ from ooc_chol.runtime.holding import Holding
 from ooc_chol.runtime.passes import Pass, on_each_device
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.tensors.device_part import TensorPart
-from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.plan import TensorPlan
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures, TensorSeconds
 from ooc_chol.tensors.storage import Given, GivenPanels, HostParts

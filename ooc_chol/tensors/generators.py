@@ -23,7 +23,7 @@ def low_rank_tensor(
     Parameters
     ----------
     graph : GraphFourier or graph
-        A graph of N vertices, as :class:`GraphFourier` takes it, or its transform.
+        A graph of N vertices, as :class:`ooc_chol.GraphFourier` takes it, or its transform.
     m, n : int
         Rows and columns of a slice.
     rank : int
@@ -50,7 +50,7 @@ def low_rank_tensor(
     Notes
     -----
     Any eigenvectors of a multiple eigenvalue are as good as those of U. In U the slices of an eigenvalue that is there d times
-    in a component have up to d times the rank, so that :func:`impute` knows less of them; of a simple one Q is 1.
+    in a component have up to d times the rank, so that :func:`ooc_chol.impute` knows less of them; of a simple one Q is 1.
 
     Sun, Yan, Boyd and Donoho, *Convolutional imputation of matrix networks* (2018), section 5, and Zhou and Zhang (2021),
     section 6, test with such tensors.
@@ -61,7 +61,7 @@ def low_rank_tensor(
     >>> import ooc_chol as oc
     >>> ring = np.roll(np.eye(6), 1, axis=1) + np.roll(np.eye(6), -1, axis=1)
     >>> fourier = oc.GraphFourier(ring)
-    >>> x = oc.low_rank_tensor(fourier, 5, 4, 2, dtype=np.float64)
+    >>> x = oc.testing.low_rank_tensor(fourier, 5, 4, 2, dtype=np.float64)
     >>> x.shape, np.linalg.matrix_rank(fourier.forward(x), tol=1e-9).tolist()  # the inner eigenvalues are double
     ((6, 5, 4), [2, 4, 4, 4, 4, 2])
     """
@@ -116,7 +116,7 @@ def random_mask(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> int(oc.random_mask((10, 3, 3), 0.8).sum()), int(oc.random_mask((10, 3, 3), 0.8, by="entry").sum())
+    >>> int(oc.testing.random_mask((10, 3, 3), 0.8).sum()), int(oc.testing.random_mask((10, 3, 3), 0.8, by="entry").sum())
     (8, 72)
     """
     if not 0 <= number_of("observed", observed) <= 1:

@@ -10,13 +10,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.host import HostStream
 from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, TensorShape
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
-from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures, TensorSeconds
 from ooc_chol.tensors.storage import in_file
 

@@ -14,16 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.display.progress_bar import OpenReporter
+from ooc_chol.errors import ImputationInterrupted, ImputationWarning
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape
 from ooc_chol.process.interrupts import HeldInterrupts
 from ooc_chol.tensors.checkpoint import Checkpoint
 from ooc_chol.tensors.device_space import DeviceTensorSpace
-from ooc_chol.tensors.errors import ImputationWarning
 from ooc_chol.tensors.fourier import GraphFourier
 from ooc_chol.tensors.host_space import HostTensorSpace
-from ooc_chol.tensors.interrupts import ImputationInterrupted
 from ooc_chol.tensors.plan import plan_tensor
 from ooc_chol.tensors.problem import Given, check_finite, real_tensor
 from ooc_chol.tensors.report import Imputed, ImputeReport, ImputeSeconds

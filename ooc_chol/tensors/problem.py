@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
 from ooc_chol.process.team import map_in_threads
 from ooc_chol.sparse.planning import precision_of
-from ooc_chol.tensors.errors import NonFiniteTensorError
 from ooc_chol.tensors.fourier import GraphFourier
 
 #: Entries that a thread looks at in one go, and threads: with one alone this was some 20 s of a call on 42 GB.
@@ -146,7 +146,7 @@ def observed_mask(X: Any) -> NDArray[np.bool_]:
     >>> import ooc_chol as oc
     >>> x = np.zeros((3, 2, 2))
     >>> x[1] = np.nan
-    >>> oc.observed_mask(x).tolist()
+    >>> oc.toolbox.observed_mask(x).tolist()
     [True, False, True]
     """
     tensor = plain_array("X", X, gaps_as_nan=True)

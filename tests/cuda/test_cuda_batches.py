@@ -68,7 +68,7 @@ def test_an_entry_that_is_not_finite_is_named(place, value):
 
     a = batch(4, 8)
     a[2][place] = value
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         oc.cholesky(cp.asarray(a), lower=True)
     assert (caught.value.matrix, caught.value.row, caught.value.col) == (2, *place)
 
@@ -87,5 +87,5 @@ def test_a_batch_of_torch_is_answered_in_torch():
 def test_triangles_that_differ_are_warned_of():
     import cupy as cp
 
-    with pytest.warns(oc.AsymmetryWarning, match="matrix 0 of the batch"):
+    with pytest.warns(oc.errors.AsymmetryWarning, match="matrix 0 of the batch"):
         oc.cholesky(cp.tril(cp.asarray(batch(3, 20))))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.inside.bench import CovarianceProblem
 
 pytestmark = pytest.mark.cuda
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.cuda
 RTOL = 1e-9
 
 
-def checked(n: int, threshold: float | None, devices: object, **options: object) -> oc.CertifiedAnswers:
+def checked(n: int, threshold: float | None, devices: object, **options: object) -> tb.CertifiedAnswers:
     """Answers of a factor on GPUs that hold the truth, which the host's FP64 says to more digits than they claim."""
     problem = CovarianceProblem(n)
     b = np.random.default_rng(0).standard_normal(n)

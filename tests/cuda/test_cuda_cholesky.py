@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.matrices import FAMILIES, check_factor
 from tests.host.runs import check_bytes
 from tests.tolerances import FACTOR_ENTRY_C
@@ -111,7 +112,7 @@ def test_cuda_source_fills_tiles():
     x = rng.uniform(size=(900, 2))
     distance = np.sqrt(((x[:, None, :] - x[None, :, :]) ** 2).sum(-1))
     a = np.exp(-distance / 0.2) + 1e-3 * np.eye(900)
-    source = oc.from_function(900, oc.cuda_source(EXPONENTIAL, "exponential", x, 0.2, 1e-3))
+    source = oc.from_function(900, tb.cuda_source(EXPONENTIAL, "exponential", x, 0.2, 1e-3))
     l_dense = np.asarray(on_cuda(source))
     assert np.abs(np.tril(l_dense @ l_dense.T - a)).max() <= 1e-13
 
@@ -130,7 +131,7 @@ def test_a_matrix_that_is_not_positive_definite(at):
 def test_entries_that_are_not_finite(row, col, value):
     a = FAMILIES["exponential"](700)
     a[row, col] = value
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         on_cuda(a, nb=64, slots=6)
     assert (caught.value.row, caught.value.col) == (row, col)
 
@@ -144,7 +145,7 @@ def test_a_source_that_fails_midway_ends_the_run_with_its_error():
                 raise RuntimeError("the disk is gone")
             return np.eye(700)[key]
 
-    with pytest.raises((RuntimeError, oc.TierError), match="the disk is gone"):
+    with pytest.raises((RuntimeError, oc.errors.TierError), match="the disk is gone"):
         on_cuda(Failing(), nb=64, slots=6)
 
 

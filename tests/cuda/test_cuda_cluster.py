@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol import FactorOptions
 from tests.cluster_machines import cluster_of
 from tests.inside.cluster import Sharing, agreed_facts, asked_of_all, speed_here
@@ -26,7 +27,7 @@ pytestmark = [
     pytest.mark.cuda,
     pytest.mark.package("distributed"),
     pytest.mark.usefixtures("dask_threads"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 DEVICE = "cuda:0"
@@ -70,7 +71,7 @@ def source(n: int = N):
     import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    return oc.from_function(n, on_host, cuda=oc.cuda_source(CODE, "exponential", RANGE, NUGGET))
+    return oc.from_function(n, on_host, cuda=tb.cuda_source(CODE, "exponential", RANGE, NUGGET))
 
 
 def slow_source():
@@ -211,7 +212,7 @@ def test_workers_of_one_gpu_share_its_memory_and_its_rates(workers):
 def test_budgets_that_the_gpu_does_not_hold_are_refused_before_a_run(workers):
     _, total = memory_info(DEVICE)
     budget = int(1.2 * total / len(workers.nthreads()))
-    with pytest.raises(oc.ClusterError, match="more than their GPU has"):
+    with pytest.raises(oc.errors.ClusterError, match="more than their GPU has"):
         oc.cholesky(source(), tile_size=NB, devices=DEVICE, memory_budget=budget, client=workers)
 
 
@@ -287,7 +288,7 @@ def test_a_worker_without_a_gpu_beside_one_with_is_refused():
         Client(cluster, set_as_default=False) as client,
     ):
         client.wait_for_workers(2, timeout=120)
-        with pytest.raises(oc.ClusterError, match="model of its devices"):
+        with pytest.raises(oc.errors.ClusterError, match="model of its devices"):
             oc.cholesky(source(), tile_size=NB, client=client)
         with pytest.raises(ValueError, match="no device 'cuda:0'"):
             oc.cholesky(source(), tile_size=NB, devices=DEVICE, client=client)

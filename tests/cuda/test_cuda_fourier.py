@@ -29,8 +29,8 @@ def test_small_components_stay_on_the_host():
 
 def test_imputation_computes_them_on_its_devices():
     graph = random_graph(600, seed=1)
-    x = oc.low_rank_tensor(oc.GraphFourier(graph, devices="host:0"), 12, 10, 2)
-    mask = oc.random_mask(x.shape, 0.9)
+    x = oc.testing.low_rank_tensor(oc.GraphFourier(graph, devices="host:0"), 12, 10, 2)
+    mask = oc.testing.random_mask(x.shape, 0.9)
     on_gpu = oc.impute(x, mask, graph, devices="cuda:0").tensor
     on_host = oc.impute(x, mask, graph, devices="host:0").tensor
     assert np.linalg.norm(on_gpu - on_host) <= 1e-4 * np.linalg.norm(x)

@@ -13,7 +13,7 @@ from tests.inside.sparse import RowCounts, device_runs
 
 pytestmark = pytest.mark.cuda
 
-MAKERS = {"rmat": oc.rmat, "urand": oc.urand}
+MAKERS = {"rmat": oc.testing.rmat, "urand": oc.testing.urand}
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -47,16 +47,16 @@ def test_vertices_are_numbered_by_degree_as_the_host_numbers_them(name, directed
     )
     assert same(joined(on_device.runs()), joined(on_host.runs()))
     assert on_device.counts == on_host.counts
-    parts = oc.rmat(16, seed=2, order="degree", devices="cuda:0", memory_budget="16 MiB")
-    assert same(joined(parts.runs()), joined(oc.rmat(16, seed=2, order="degree", devices="host:0").runs()))
+    parts = oc.testing.rmat(16, seed=2, order="degree", devices="cuda:0", memory_budget="16 MiB")
+    assert same(joined(parts.runs()), joined(oc.testing.rmat(16, seed=2, order="degree", devices="host:0").runs()))
 
 
 def test_a_graph_is_packed_in_the_order_of_its_degrees():
-    packed = [oc.block_csr(oc.rmat(18, 4, devices=device), order="degree") for device in ("host:0", "cuda:0")]
+    packed = [oc.block_csr(oc.testing.rmat(18, 4, devices=device), order="degree") for device in ("host:0", "cuda:0")]
     assert np.array_equal(packed[0].order, packed[1].order)
     assert all(np.array_equal(*pair) for pair in zip(*(matrix.parts(0)[:3] for matrix in packed), strict=True))
     x = np.random.default_rng(1).standard_normal((2**18, 3))
-    with oc.block_csr(oc.rmat(18, 4)) as plain:
+    with oc.block_csr(oc.testing.rmat(18, 4)) as plain:
         for precision in ("DDD", "FDF"):
             y, wanted = (oc.multiply(a, x, precision=precision, devices="cuda:0") for a in (packed[1], plain))
             assert np.allclose(y, wanted, rtol=1e-5 if precision == "FDF" else 1e-12, atol=1e-5 if precision == "FDF" else 1e-12)
@@ -68,18 +68,18 @@ def test_small_graphs_are_the_hosts(scale):
         on_device, on_host = make(scale, 3, devices="cuda:0"), make(scale, 3, devices="host:0")
         assert same(joined(on_device.runs()), joined(on_host.runs()))
     for quadrants in [(0.0, 1.0, 0.0), (1.0, 0.0, 0.0)]:  # one edge, none
-        one = [oc.rmat(scale, 3, *quadrants, devices=device) for device in ("cuda:0", "host:0")]
+        one = [oc.testing.rmat(scale, 3, *quadrants, devices=device) for device in ("cuda:0", "host:0")]
         assert same(*[joined(source.runs()) for source in one])
         assert one[0].counts == one[1].counts
 
 
 def test_a_large_graph_is_made_on_a_gpu_unless_devices_are_named():
-    assert oc.rmat(20).devices == ("cuda:0",)
-    assert oc.rmat(16).devices == ("host:0",)
+    assert oc.testing.rmat(20).devices == ("cuda:0",)
+    assert oc.testing.rmat(16).devices == ("host:0",)
 
 
 def test_a_run_stays_as_it_is_while_others_are_made():
-    source = oc.rmat(18, seed=1, devices="cuda:0", memory_budget="64 MiB")
+    source = oc.testing.rmat(18, seed=1, devices="cuda:0", memory_budget="64 MiB")
     runs, copies = [], []
     for run in source.runs():
         runs.append(run)
@@ -92,22 +92,22 @@ def test_a_run_stays_as_it_is_while_others_are_made():
 def test_memory_of_the_device_is_given_back():
     import cupy as cp
 
-    with closing(oc.urand(18, devices="cuda:0").runs()) as runs:
+    with closing(oc.testing.urand(18, devices="cuda:0").runs()) as runs:
         next(runs)
     cp.cuda.Device(0).synchronize()
     before = cp.cuda.runtime.memGetInfo()[0]
-    list(oc.urand(20, devices="cuda:0").runs())
+    list(oc.testing.urand(20, devices="cuda:0").runs())
     assert cp.cuda.runtime.memGetInfo()[0] >= before - (32 << 20)
 
 
 def test_a_budget_that_does_not_hold_a_bucket_says_what_would():
     with pytest.raises(oc.BudgetError, match="random graph on cuda:0") as caught:
-        list(oc.rmat(16, devices="cuda:0", memory_budget="64 KiB").runs())
-    wanted = joined(oc.rmat(16, devices="host:0").runs())
-    assert same(joined(oc.rmat(16, devices="cuda:0", memory_budget=caught.value.needed_bytes).runs()), wanted)
+        list(oc.testing.rmat(16, devices="cuda:0", memory_budget="64 KiB").runs())
+    wanted = joined(oc.testing.rmat(16, devices="host:0").runs())
+    assert same(joined(oc.testing.rmat(16, devices="cuda:0", memory_budget=caught.value.needed_bytes).runs()), wanted)
 
 
 @pytest.mark.multigpu
 def test_two_gpus_make_the_same_graph():
-    two = oc.rmat(18, seed=4, devices="cuda:0,cuda:1", memory_budget="64 MiB")
-    assert same(joined(two.runs()), joined(oc.rmat(18, seed=4, devices="host:0").runs()))
+    two = oc.testing.rmat(18, seed=4, devices="cuda:0,cuda:1", memory_budget="64 MiB")
+    assert same(joined(two.runs()), joined(oc.testing.rmat(18, seed=4, devices="host:0").runs()))

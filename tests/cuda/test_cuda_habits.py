@@ -147,7 +147,7 @@ def test_updates_stay_where_l_lies(place, overwrite, k):
         with larger.downdate(v) as back:
             dense = np.asarray(back).astype(np.longdouble)
             assert (np.abs(np.tril(a - dense @ dense.T)) <= bound).all()
-        with pytest.raises(oc.DowndateError):
+        with pytest.raises(oc.errors.DowndateError):
             larger.downdate(10.0 * np.sqrt(scale.max()) * np.eye(n)[:, [7]])
         assert larger.logdet() == pytest.approx(np.linalg.slogdet(total.astype(float)).logabsdet, rel=1e-8)
     factor.close()

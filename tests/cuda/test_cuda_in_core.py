@@ -116,7 +116,7 @@ def test_failures_name_the_minor_or_the_entry(n):
         for place in ((30, 7), (0, 0), (n - 1, n - 1), (n - 1, 0)):
             bad = a.copy()
             bad[place] = value
-            with pytest.raises(oc.NonFiniteError) as met:
+            with pytest.raises(oc.errors.NonFiniteError) as met:
                 oc.cholesky(on_gpu(bad))
             assert (met.value.row, met.value.col) == place
         there = on_gpu(bad)
@@ -124,7 +124,7 @@ def test_failures_name_the_minor_or_the_entry(n):
         def tile(rows, cols, out, stream, there=there):
             out[...] = there[rows.start : rows.stop, cols.start : cols.stop]  # of CuPy: it cannot fill an array of the host
 
-        with pytest.raises(oc.NonFiniteError):
+        with pytest.raises(oc.errors.NonFiniteError):
             oc.cholesky(oc.from_function(n, tile), devices="cuda:0")
     above = a.copy()
     above[7, 30] = np.nan

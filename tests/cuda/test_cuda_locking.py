@@ -292,7 +292,7 @@ def test_an_error_of_the_locking_thread_is_the_runs(monkeypatch):
 
     with monkeypatch.context() as patch:
         slow(patch, fail)
-        with pytest.raises(oc.TierError, match="no such driver"):
+        with pytest.raises(oc.errors.TierError, match="no such driver"):
             factored()
     with factored() as factor:
         check_factor(factor, A)

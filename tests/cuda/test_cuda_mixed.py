@@ -102,7 +102,7 @@ def test_a_failed_pivot_is_computed_again(name):
     case = CASES[name]
     with warnings.catch_warnings():
         # Which rows are widened follows the panels, and so whether a pivot that is still narrow is told to be in doubt.
-        warnings.simplefilter("ignore", oc.PrecisionWarning)
+        warnings.simplefilter("ignore", oc.errors.PrecisionWarning)
         factor = case.factor(devices="cuda:0", memory_budget=None, **NARROW)
     assert 1 <= len(factor.report.escalations) <= 2
     assert error(factor, case.matrix()) <= factor.report.certified_bound.total <= case.threshold

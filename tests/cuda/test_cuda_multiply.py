@@ -105,7 +105,7 @@ def test_captured_products_follow_what_lies_in_the_vectors(packed):
 
 def test_rates_of_passes_are_measured_and_predict(packed, tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
-    (rates,) = oc.measure_pass_rates("cuda:0", quick=True).values()
+    (rates,) = oc.rates.measure_pass_rates("cuda:0", quick=True).values()
     assert 1e9 < rates.link < 1e12
     assert rates.launch < 1e-3
     assert oc.plan_multiply(packed, devices="cuda:0").seconds > 0

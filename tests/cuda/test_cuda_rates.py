@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import measure_rates
+from ooc_chol.rates import measure_rates
 from tests.inside.bench import CovarianceProblem
 from tests.inside.dense import CAPABILITIES, Rates, ResidueRates, generation, measuring, nominal_rates, stored_rates
 from tests.inside.hardware import CUDA, rates_path

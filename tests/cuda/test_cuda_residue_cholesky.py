@@ -293,7 +293,7 @@ def test_the_first_bad_minor_on_two_gpus(at):
 def test_entries_that_are_not_finite(row, col, value):
     a = FAMILIES["exponential"](700)
     a[row, col] = value
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         on_cuda(a, 64, 1.0)
     assert (caught.value.row, caught.value.col) == (row, col)
 
@@ -310,7 +310,7 @@ def test_a_source_that_fails_midway_ends_the_run_with_its_error_and_the_device_s
                 raise RuntimeError("the disk is gone")
             return np.eye(700)[key]
 
-    with pytest.raises((RuntimeError, oc.TierError), match="the disk is gone"):
+    with pytest.raises((RuntimeError, oc.errors.TierError), match="the disk is gone"):
         on_cuda(Failing(), 64, 1.0)
     check_factor(on_cuda(np.eye(200) * 2, 64), np.eye(200) * 2)
 

@@ -56,7 +56,7 @@ def test_what_is_not_finite_on_a_gpu_is_named() -> None:
     device = on_gpu(matrix("csr"))
     device.data[0] = np.nan
     row, col = int(np.argmax(device.indptr.get() > 0)) - 1, int(device.indices[0].get())
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         list(rows_of(device).runs())
     assert (caught.value.row, caught.value.col) == (row, col)
 

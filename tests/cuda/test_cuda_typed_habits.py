@@ -150,7 +150,7 @@ def test_updates_stay_where_l_lies(place, dtype, overwrite, columns):
         with updated.downdate(v) as back:
             check_updated(back, wide, scale, dtype)
         column = (np.asarray(updated)[:, 40] * 1.5).astype(dtype)
-        with pytest.raises(oc.DowndateError) as caught:
+        with pytest.raises(oc.errors.DowndateError) as caught:
             updated.downdate(column, overwrite=overwrite)
         assert caught.value.minor == 41
     factor.close()

@@ -203,7 +203,7 @@ def test_a_failed_minor_is_named(dtype, options, row):
 def test_what_is_not_finite_is_named(dtype, options, value):
     a = np.array(matrix("exponential", 300, dtype))
     a[237, 105] = value * (1j if dtype in COMPLEX else 1)
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         oc.cholesky(a, dtype=dtype, devices="cuda:0", **options)
     assert (caught.value.row, caught.value.col) == (237, 105)
 
@@ -214,5 +214,5 @@ def test_what_is_not_finite_is_named(dtype, options, value):
 def test_a_diagonal_that_is_not_real_is_refused(dtype, options, form, tmp_path):
     a = np.array(matrix("exponential", 300, dtype))
     a[237, 237] += 0.01j
-    with pytest.raises(oc.NotHermitianError, match=r"A\[237, 237\]"):
+    with pytest.raises(oc.errors.NotHermitianError, match=r"A\[237, 237\]"):
         oc.cholesky(SOURCES[form](a, tmp_path), dtype=dtype, devices="cuda:0", **options)

@@ -15,7 +15,7 @@ _HARMLESS = ("remove", "look", "mode", SPARE)
 
 def refused(campaign: Campaign) -> list[Fault]:
     """The driver refuses a call of a device."""
-    return [Fault("device:", partial(DriverError, "refused"), error=oc.DeviceError, says="host:")]
+    return [Fault("device:", partial(DriverError, "refused"), error=oc.errors.DeviceError, says="host:")]
 
 
 def failed(campaign: Campaign) -> list[Fault]:
@@ -23,12 +23,12 @@ def failed(campaign: Campaign) -> list[Fault]:
     # What comes behind a pivot that failed is dropped with all that was enqueued there, whatever became of it.
     may_pass = campaign.scenario.name.startswith("escalating")
     make = partial(DriverError, "an illegal address")
-    return [Fault("stream:", make, error=oc.DeviceError, says="host:", may_pass=may_pass)]
+    return [Fault("stream:", make, error=oc.errors.DeviceError, says="host:", may_pass=may_pass)]
 
 
 def lost(campaign: Campaign) -> list[Fault]:
     """A device is lost at a call: it refuses every one from then on."""
-    return [Fault("device:", partial(DriverError, "the device is lost"), goes_on=True, error=oc.DeviceError, says="host:")]
+    return [Fault("device:", partial(DriverError, "the device is lost"), goes_on=True, error=oc.errors.DeviceError, says="host:")]
 
 
 def unlocked(campaign: Campaign) -> list[Fault]:
@@ -42,7 +42,7 @@ def files(campaign: Campaign, first: bool = True) -> list[Fault]:
     for kind, codes in ERRORS.items():
         for code in codes[:1] if first else codes[1:]:
             make = partial(system_error, code)
-            found.append(Fault(f"file:{kind}", make, error=oc.TierError, says="{folder}", may_pass=kind in _HARMLESS))
+            found.append(Fault(f"file:{kind}", make, error=oc.errors.TierError, says="{folder}", may_pass=kind in _HARMLESS))
     return found
 
 
@@ -54,7 +54,7 @@ def other_errors(campaign: Campaign) -> list[Fault]:
 def full(campaign: Campaign) -> list[Fault]:
     """The disk is full from one write on, and stays so."""
     make = partial(system_error, ERRORS["write"][0])
-    return [Fault("file:write", make, goes_on=True, error=oc.TierError, says="{folder}")]
+    return [Fault("file:write", make, goes_on=True, error=oc.errors.TierError, says="{folder}")]
 
 
 def short(campaign: Campaign) -> list[Fault]:

@@ -26,6 +26,7 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, save_npz
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from benchmarks.competition.data import read_competition
 from ooc_chol.apps import geostat, imputation, spectral
 from ooc_chol.apps.geostat import DataSpec, load_dataset
@@ -227,10 +228,10 @@ def _dense_calls() -> Iterator[Door]:
         "unfinished checkpoint", "l.ooc", _from_partial, (*_MADE, "a name with a null character", "a name of 5000 letters")
     )
     yield Door("Trace.load", "t.pftrace", oc.Trace.load)
-    yield Door("input_npy", "a.npy", oc.input_npy)
-    yield Door("input_npz", "g.npz", lambda path: oc.input_npz(path, lambda headers: headers))
-    yield Door("input_bytes", "v.txt", lambda path: oc.input_bytes(path, 1 << 20), (*_EMPTY, "/proc/self/mem"))
-    yield Door("input_lines", "v.txt", lambda path: list(oc.input_lines(path, 1 << 10)), _EMPTY)
+    yield Door("input_npy", "a.npy", tb.input_npy)
+    yield Door("input_npz", "g.npz", lambda path: tb.input_npz(path, lambda headers: headers))
+    yield Door("input_bytes", "v.txt", lambda path: tb.input_bytes(path, 1 << 20), (*_EMPTY, "/proc/self/mem"))
+    yield Door("input_lines", "v.txt", lambda path: list(tb.input_lines(path, 1 << 10)), _EMPTY)
     yield Door("rates", "rates/rates.json", _rates, CASES)
 
 
@@ -246,7 +247,7 @@ def _loaded(path: Path) -> None:
 
 def _verified(path: Path) -> None:
     if not (found := verify(path)).is_whole:
-        raise oc.DamagedFileError(str(found), str(path))
+        raise oc.errors.DamagedFileError(str(found), str(path))
 
 
 def _from_partial(path: Path) -> None:

@@ -46,7 +46,7 @@ def is_right(factor: Factor) -> bool:
     """Whether the file gives its numbers; False where it is an error of ours, which names the file."""
     try:
         found = numbers_of(factor.path)
-    except oc.TierError as error:
+    except oc.errors.TierError as error:
         assert str(factor.path) in str(error)
         return False
     assert np.array_equal(found, factor.numbers), "other numbers, and no word"

@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.builders import device_solver, open_device, page_locked
 from tests.host.stored_factors import STORES, lapack_factor, random_spd, write_factor
 from tests.inside.dense import (
@@ -70,7 +71,7 @@ def symmetric_source(d: NDArray[np.float64]) -> FunctionSource:
         const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
         if (r < rows && c < cols) out[(long long)r * cols + c] = d[(row0 + r) * n + col0 + c];
     }"""
-    return oc.from_function(len(d), host, cuda=oc.cuda_source(code, "entries", np.ascontiguousarray(d), np.int64(len(d))))
+    return oc.from_function(len(d), host, cuda=tb.cuda_source(code, "entries", np.ascontiguousarray(d), np.int64(len(d))))
 
 
 def symmetric(n: int, seed: int) -> NDArray[np.float64]:

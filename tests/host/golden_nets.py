@@ -55,7 +55,7 @@ OF_BITS = {
 HOST = {"devices": "host:0", "memory_budget": "64 MiB"}
 DENSE = {"tile_size": 32, "devices": "host:0", "memory_budget": "200 KiB"}
 #: About those of an H200, which plans predict seconds by.
-RATES = oc.PassRates(link=5.5e10, memory=2.0e12, gathers=3.5e10, single_gathers=4.7e10, launch=5e-5)
+RATES = oc.rates.PassRates(link=5.5e10, memory=2.0e12, gathers=3.5e10, single_gathers=4.7e10, launch=5e-5)
 FACTS = ((1 << 22, 1 << 22), 1 << 26, "pattern")
 
 
@@ -215,7 +215,7 @@ def sparse_plans(folder: Path) -> Facts:
 
 def measured_rates(folder: Path) -> Facts:
     """The fields of the file of rates."""
-    oc.measure_rates(16, "host:0", quick=True)
+    oc.rates.measure_rates(16, "host:0", quick=True)
     [sizes] = json.loads((folder / "cache" / "rates.json").read_text()).values()
     return Facts({"file of rates": names_of(sizes)})
 
@@ -275,7 +275,7 @@ def imputed(folder: Path, **options: Any) -> Facts:
     """A tensor over a graph, and the events of the run."""
     fourier = oc.GraphFourier(random_graph(24, seed=4), devices="host:0")
     tensor = np.random.default_rng(5).integers(-9, 9, (24, 8, 6)) / 8.0
-    mask = oc.random_mask(tensor.shape, 0.8, by="entry", seed=6)
+    mask = oc.testing.random_mask(tensor.shape, 0.8, by="entry", seed=6)
     short = {"n_lambdas": 4, "max_inner": 3, **HOST, **options}
     found = oc.impute(tensor, mask, fourier, trace=True, checkpoint=folder / "x.oocimp", **short)
     content = block_header(folder / "x.oocimp")

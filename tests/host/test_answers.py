@@ -82,7 +82,7 @@ def prepared(tmp_path_factory):
         with oc.cholesky("a.npy", tile_size=16, devices="host:0", trace=True) as factor:
             factor.trace.save("run.pftrace")
             factor.save("kept.ooc")
-        oc.block_csr(oc.urand(5), store="kept.oocsr").close()
+        oc.block_csr(oc.testing.urand(5), store="kept.oocsr").close()
         np.savetxt("edges.txt", [(0, 1), (1, 2)], fmt="%d")
         np.save("tensor.npy", np.stack([np.ones((4, 3)), np.full((4, 3), np.nan), np.eye(4, 3)]))
         np.save("image.npy", np.repeat([[10.0] * 6 + [90.0] * 6], 8, axis=0))

@@ -124,7 +124,7 @@ def test_an_entry_that_is_not_finite_is_named(n, place, value, lower):
     a = batch(4, n)
     row, col = place if lower else place[::-1]
     a[2, row, col] = value
-    with pytest.raises(oc.NonFiniteError, match=rf"A\[2, {row}, {col}\] is NaN or infinite") as caught:
+    with pytest.raises(oc.errors.NonFiniteError, match=rf"A\[2, {row}, {col}\] is NaN or infinite") as caught:
         oc.cholesky(a, lower=lower)
     assert (caught.value.matrix, caught.value.row, caught.value.col) == (2, row, col)
     if row != col:
@@ -135,7 +135,7 @@ def test_a_masked_entry_is_named():
     a = batch(3, 4)
     masked = np.ma.masked_equal(a, a[1, 2, 0])
     masked.mask[1, 0, 2] = False
-    with pytest.raises(oc.NonFiniteError, match=r"A\[1, 2, 0\] is masked"):
+    with pytest.raises(oc.errors.NonFiniteError, match=r"A\[1, 2, 0\] is masked"):
         oc.cholesky(masked, lower=True)
 
 
@@ -160,7 +160,7 @@ def test_options_of_one_matrix_are_refused_by_name(options, named):
     ("a", "error", "text"),
     [
         (np.zeros((2, 3, 4)), ValueError, r"shape \(2, 3, 4\).*square"),
-        (np.zeros((2, 3, 3), complex), oc.UnsupportedTypeError, "complex128: factor its matrices one by one"),
+        (np.zeros((2, 3, 3), complex), oc.errors.UnsupportedTypeError, "complex128: factor its matrices one by one"),
         (np.full((2, 3, 3), "1"), TypeError, "str32"),
         (np.zeros((2, 2, 3, 3)), ValueError, r"shape \(2, 2, 3, 3\)"),
     ],
@@ -197,11 +197,11 @@ def test_a_batch_that_memory_does_not_hold_is_refused_before_it_is_touched():
 @pytest.mark.parametrize("change", [np.tril, np.triu], ids=lambda change: change.__name__)
 def test_matrices_whose_triangles_differ_are_warned_of(change):
     a = batch(5, 8)
-    with pytest.warns(oc.AsymmetryWarning, match=r"matrix 0 of the batch: A\[\d, \d\] is") as caught:
+    with pytest.warns(oc.errors.AsymmetryWarning, match=r"matrix 0 of the batch: A\[\d, \d\] is") as caught:
         oc.cholesky(change(a))
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
-        warnings.simplefilter("error", oc.AsymmetryWarning)
+        warnings.simplefilter("error", oc.errors.AsymmetryWarning)
         factors = oc.cholesky(change(a), lower=change is np.tril)
         oc.cholesky(a)
     check(factors, a)
@@ -229,6 +229,6 @@ def test_closed_factors_say_so():
     with oc.cholesky(batch(3, 4)) as factors:
         pass
     assert factors.closed
-    with pytest.raises(oc.ClosedError, match="closed"):
+    with pytest.raises(oc.errors.ClosedError, match="closed"):
         factors.solve(np.zeros((3, 4)))
     assert repr(factors) == "BatchFactor(shape=(3, 4, 4), closed=True)"

@@ -201,7 +201,7 @@ def test_these_delays_would_show_a_missing_wait():
     plan = plan_of(10)
     source = CountingSource(as_source(A), 1e-3)
     # The NaN that fills a tile until it is there, met by a pivot first or, as what is enqueued runs out, by the check of A.
-    with pytest.raises((oc.NotPositiveDefiniteError, oc.NonFiniteError)):
+    with pytest.raises((oc.NotPositiveDefiniteError, oc.errors.NonFiniteError)):
         run_plan(without_waits(plan), source, None, jitter_devices(0))
 
 

@@ -199,13 +199,13 @@ def test_an_entry_that_is_no_number_is_named(bad, dtype, asked):
     at = 777
     matrix.data[at] = bad
     row = int(np.searchsorted(matrix.indptr, at, side="right")) - 1
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         packed(matrix, 100, dtype=None if asked is None else np.dtype(asked))
     assert (caught.value.row, caught.value.col) == (row, matrix.indices[at])
 
 
 def test_a_matrix_of_nan_alone_is_no_pattern():
-    with pytest.raises(oc.NonFiniteError):
+    with pytest.raises(oc.errors.NonFiniteError):
         packed(csr_array((np.full(3, np.inf), [0, 1, 2], [0, 3]), shape=(1, 3)))
 
 
@@ -221,31 +221,31 @@ def test_columns_that_are_not_there_or_not_ascending(length, column, words):
     matrix = random_csr(500, 400, 9)
     row = int(np.flatnonzero(np.diff(matrix.indptr) > 5)[30])
     matrix.indices[matrix.indptr[row + 1] - 1] = column
-    with pytest.raises(oc.SparseInputError, match=rf"row {row}: column {column} .*{words}"):
+    with pytest.raises(oc.errors.SparseInputError, match=rf"row {row}: column {column} .*{words}"):
         packed(matrix, length)
 
 
 def test_a_first_column_below_zero():
-    with pytest.raises(oc.SparseInputError, match="row 0: column -5 is outside"):
+    with pytest.raises(oc.errors.SparseInputError, match="row 0: column -5 is outside"):
         packed(csr_array((np.ones(2), [-5, 1], [0, 2]), shape=(1, 3)))
 
 
 def test_a_column_twice():
-    with pytest.raises(oc.SparseInputError, match="row 1: column 2 is there twice"):
+    with pytest.raises(oc.errors.SparseInputError, match="row 1: column 2 is there twice"):
         packed(csr_array((np.ones(3), [2, 2, 2], [0, 1, 3]), shape=(2, 3)))
 
 
 def test_starts_that_decrease():
     matrix = csr_array((np.ones(4), [0, 1, 0, 1], [0, 2, 2, 4]), shape=(3, 2))
     matrix.indptr[1:3] = 3, 1
-    with pytest.raises(oc.SparseInputError, match=r"row 1: .* decrease from 3 to 1"):
+    with pytest.raises(oc.errors.SparseInputError, match=r"row 1: .* decrease from 3 to 1"):
         packed(matrix)
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 2**62])
 def test_a_whole_number_beyond_float64_is_named(number):
     matrix = csr_array((np.array([1, number, 3]), [0, 1, 2], [0, 1, 3]), shape=(2, 3))
-    with pytest.raises(oc.SparseInputError, match=rf"row 1: A\[1, 1\] is {number}"):
+    with pytest.raises(oc.errors.SparseInputError, match=rf"row 1: A\[1, 1\] is {number}"):
         packed(matrix)
 
 
@@ -260,7 +260,7 @@ def test_rounding_to_float32_is_once_and_counted():
 
 
 def test_a_value_beyond_float32_is_not_rounded():
-    with pytest.raises(oc.UnsupportedTypeError, match=r"A\[0, 1\] is 1e\+300"):
+    with pytest.raises(oc.errors.UnsupportedTypeError, match=r"A\[0, 1\] is 1e\+300"):
         oc.block_csr(csr_array([[1.0, 1e300]]), dtype=np.float32)
 
 
@@ -302,7 +302,7 @@ def test_a_closed_matrix_says_so():
     a.close()
     assert a.closed and "closed" in repr(a) and "closed" in a.info()
     for use in (a.tocsr, a.row_sums, lambda: a.tier):
-        with pytest.raises(oc.ClosedError):
+        with pytest.raises(oc.errors.ClosedError):
             use()
     gc.collect()
 

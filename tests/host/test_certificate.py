@@ -22,7 +22,7 @@ from tests.products import pairwise, thorough
 pytestmark = [
     pytest.mark.host,
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 #: Matrices of each family and engine: 90 in all, and 2,010 with ``--thorough``.
@@ -51,7 +51,7 @@ def test_the_error_is_within_the_bound_and_the_bound_within_the_threshold(family
         except oc.NotPositiveDefiniteError:
             with pytest.raises(oc.NotPositiveDefiniteError):  # a matrix of subnormal numbers may have lost that, too
                 oc.cholesky(a, tile_size=nb, devices="host:0", fp64="native")
-        except oc.PrecisionError:
+        except oc.errors.PrecisionError:
             assert a.max() < 1e-310  # FP64 itself has but few digits there
 
 
@@ -79,7 +79,7 @@ def test_equal_rows_in_floats():
 
 def test_without_strict_the_first_factor_comes_with_its_bound_and_a_warning():
     a = brownian(512)
-    with pytest.warns(oc.PrecisionWarning, match=r"more than precision_threshold = 1e-08"):
+    with pytest.warns(oc.errors.PrecisionWarning, match=r"more than precision_threshold = 1e-08"):
         factor = oc.cholesky(a, precision_threshold=1e-8, tile_size=64, fp64="residue", devices="host:0", strict=False)
     bound = factor.report.certified_bound
     assert measured(np.asarray(factor), a, float(bound)) <= float(bound)
@@ -101,7 +101,7 @@ def test_thresholds_near_fp64_are_kept_where_lapack_keeps_them(family, fp64):
         try:
             with check_contract(a, threshold, tile_size=32, fp64=fp64) as factor:
                 assert not factor.report.escalations or threshold >= 1e-10
-        except oc.PrecisionError as error:
+        except oc.errors.PrecisionError as error:
             refused.append(threshold)
             assert error.threshold == threshold < error.bound
     assert all(threshold < least for threshold in refused if threshold >= 1e-13), (least, refused)
@@ -110,7 +110,7 @@ def test_thresholds_near_fp64_are_kept_where_lapack_keeps_them(family, fp64):
 
 @pytest.mark.parametrize("fp64", ["native", "residue"])
 def test_what_not_even_fp64_is_certified_for_is_an_error_before_anything_runs(fp64, tmp_path):
-    with pytest.raises(oc.PrecisionError, match="even in FP64") as caught:
+    with pytest.raises(oc.errors.PrecisionError, match="even in FP64") as caught:
         oc.cholesky(brownian(100), precision_threshold=1e-16, tile_size=16, fp64=fp64, devices="host:0", store=tmp_path / "L")
     assert caught.value.threshold == 1e-16 < caught.value.bound < 1e-11
     assert not list(tmp_path.iterdir())
@@ -200,7 +200,7 @@ def test_a_tile_that_is_lost_on_its_way_shows_where_the_factor_is_read(monkeypat
         "write",
         lambda store, index, data, own=MemoryStore.write: own(store, index, 0 * data if index == (2, 1) else data),
     )
-    with pytest.raises(oc.PrecisionError):
+    with pytest.raises(oc.errors.PrecisionError):
         oc.cholesky(copy, precision_threshold=1e-3, tile_size=32, devices="host:0", memory_budget="2 MiB")
 
 
@@ -232,7 +232,10 @@ def test_a_singular_matrix_is_not_factored_without_a_word(row, fp64):
     a[row, :], a[:, row] = a[0, :], a[:, 0]
     a[row, row] = a[0, 0]
     for threshold in (1e-2, 1e-4, 1e-6):
-        with pytest.raises((oc.PrecisionWarning, oc.NotPositiveDefiniteError), match=rf"row {row} |order"), warnings_as_errors():
+        with (
+            pytest.raises((oc.errors.PrecisionWarning, oc.NotPositiveDefiniteError), match=rf"row {row} |order"),
+            warnings_as_errors(),
+        ):
             oc.cholesky(a, precision_threshold=threshold, tile_size=16, fp64=fp64, devices="host:0")
 
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.mixed_precision import SCALINGS, matern
 from tests.host.structured import STRUCTURED
 from tests.inside.precision import LARGEST_GAP, least_share, norms
@@ -16,7 +17,7 @@ from tests.products import thorough
 pytestmark = [
     pytest.mark.host,
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 Matrix = NDArray[np.float64]
@@ -25,7 +26,7 @@ DRAWS = [3, *thorough(100)]
 OPTIONS = {"devices": "host:0", "memory_budget": "64 MiB"}
 
 
-def check(a: Matrix, factor: oc.CholeskyFactor, rng: np.random.Generator) -> oc.CertifiedAnswers:
+def check(a: Matrix, factor: oc.CholeskyFactor, rng: np.random.Generator) -> tb.CertifiedAnswers:
     """Every interval holds the truth; or all say that they certify nothing."""
     b = np.sqrt(np.diag(a)) * rng.standard_normal(len(a))
     answers, truth = factor.certify(b), truth_of(a, b)
@@ -244,16 +245,16 @@ def test_what_is_wrong_is_told():
             factor.solve(np.ones(60), certified=True, refine=True)
         bad = np.array(a)
         bad[40, 7] = np.nan
-        with pytest.raises(oc.NonFiniteError) as caught:
+        with pytest.raises(oc.errors.NonFiniteError) as caught:
             factor.certify(a=bad)
         assert (caught.value.row, caught.value.col) == (40, 7)
     for dtype in (np.float32, np.complex128):
         other = oc.cholesky(a.astype(dtype), dtype=dtype, tile_size=16, **OPTIONS)
-        with other as factor, pytest.raises(oc.UnsupportedTypeError):
+        with other as factor, pytest.raises(oc.errors.UnsupportedTypeError):
             factor.slogdet(certified=True)
     with oc.cholesky(a, tile_size=16, **OPTIONS) as factor:
         pass
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         factor.certify()
 
 

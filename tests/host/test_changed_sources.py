@@ -90,7 +90,7 @@ def test_a_file_that_changes_during_the_run_is_an_error(tmp_path, path, given, t
     a = given(path)
     maps = len(os.listdir("/proc/self/fd")) - before
     function, text = CHANGES[change]
-    with pytest.raises(oc.TierError, match=rf"a\.npy.*{text}.*while it was read"):
+    with pytest.raises(oc.errors.TierError, match=rf"a\.npy.*{text}.*while it was read"):
         oc.cholesky(a, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor", progress=once(function, path))
     assert os.listdir(tmp_path) == ["a.npy"], "what was factored is no factor of anything"
     assert len(os.listdir("/proc/self/fd")) - before == maps
@@ -101,7 +101,7 @@ def test_a_file_that_changes_during_the_run_is_an_error(tmp_path, path, given, t
 def test_a_file_that_changes_while_norms_are_measured_is_an_error(path, given, call, monkeypatch):
     measure, change = mixed_local.measure_matrix, once(write_in_place, path)
     monkeypatch.setattr(mixed_local, "measure_matrix", lambda *words, **options: (measure(*words, **options), change())[0])
-    with pytest.raises(oc.TierError, match="while it was read"):
+    with pytest.raises(oc.errors.TierError, match="while it was read"):
         call(given(path), precision_threshold=1e-4, tile_size=NB)
 
 
@@ -112,7 +112,7 @@ def test_a_file_that_changes_while_a_solution_is_refined_is_an_error(path, given
         assert np.allclose(A @ x, 1.0)
         refine, change = solved.refined_solve, once(write_in_place, path)
         monkeypatch.setattr(solved, "refined_solve", lambda *w, **o: (change(), refine(*w, **o))[1])
-        with pytest.raises(oc.TierError, match="while it was read"):
+        with pytest.raises(oc.errors.TierError, match="while it was read"):
             factor.solve(np.ones(N), refine=True, a=given(path))
 
 
@@ -123,7 +123,7 @@ def test_a_file_that_changes_while_residuals_are_computed_is_an_error(path, give
         assert factor.residual(given(path)).max_scaled_over_sqrt_n < 4
         sample, touch = factor_module.sample_residual, once(change, path)
         monkeypatch.setattr(factor_module, "sample_residual", lambda *w, **o: (touch(), sample(*w, **o))[1])
-        with pytest.raises(oc.TierError, match="while it was read"):
+        with pytest.raises(oc.errors.TierError, match="while it was read"):
             factor.residual(given(path))
 
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_replaced_between_its_header_and_its_entries_is_an_error(
     """The layout of one file says nothing of the entries of another."""
     layout = sources.npy_layout
     monkeypatch.setattr(sources, "npy_layout", lambda name: (layout(name), replace(path))[0])
-    with pytest.raises(oc.TierError, match=r"a\.npy.*another file.*while it was read"):
+    with pytest.raises(oc.errors.TierError, match=r"a\.npy.*another file.*while it was read"):
         oc.cholesky(path, tile_size=NB)
 
 

@@ -165,12 +165,12 @@ def test_a_filtered_run_taken_up_at_a_restart_ends_with_the_same_bits(tmp_path):
         assert whole.report.degree >= 6
         for most in (20, 40, whole.report.passes - 10):
             path = tmp_path / f"{most}"
-            with pytest.raises(oc.NoConvergenceError):
+            with pytest.raises(oc.errors.NoConvergenceError):
                 oc.eigsh(laplacian, 5, max_passes=most, checkpoint=path, **options)
             again = oc.eigsh(laplacian, 5, checkpoint=path, **options)
             assert again.report.resumed_passes and np.array_equal(again.eigenvectors, whole.eigenvectors) == (most <= 40)
             np.testing.assert_allclose(again.eigenvalues, whole.eigenvalues, atol=1e-5)
-        with pytest.raises(oc.CheckpointError, match="degree"):
+        with pytest.raises(oc.errors.CheckpointError, match="degree"):
             oc.eigsh(laplacian, 5, checkpoint=tmp_path / "20", **(options | {"degree": 1}))
 
 

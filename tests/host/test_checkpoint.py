@@ -163,10 +163,10 @@ def test_a_finished_factor_of_the_same_call_is_given_at_once(tmp_path):
 def test_a_finished_factor_of_another_call_is_refused(tmp_path):
     path = tmp_path / "L"
     oc.cholesky(A, store=path, **PLAIN).close()
-    with pytest.raises(oc.CheckpointError, match="a finished factor without a checkpoint"):
+    with pytest.raises(oc.errors.CheckpointError, match="a finished factor without a checkpoint"):
         oc.cholesky(A, checkpoint=path, **PLAIN)
     oc.cholesky(A, checkpoint=path, replace_store=True, **PLAIN).close()
-    with pytest.raises(oc.CheckpointError, match="entries of A"):
+    with pytest.raises(oc.errors.CheckpointError, match="entries of A"):
         oc.cholesky(2.0 * A, checkpoint=path, **PLAIN)
 
 
@@ -195,7 +195,7 @@ def test_what_differs_is_refused_by_name_and_nothing_is_lost(what, tmp_path, mon
     a, options, name, values = OTHERS[what]
     partial = begun(tmp_path / "L", calls=48)
     kept = partial.read_bytes()
-    with pytest.raises(oc.CheckpointError, match="start afresh with replace_store=True") as caught:
+    with pytest.raises(oc.errors.CheckpointError, match="start afresh with replace_store=True") as caught:
         oc.cholesky(a, checkpoint=tmp_path / "L", **{**PLAIN, **options})
     assert name in caught.value.differences and (values is None or caught.value.differences[name] == values)
     assert caught.value.path == str(partial) and partial.read_bytes() == kept
@@ -209,7 +209,7 @@ def test_other_arithmetic_is_refused_by_name(tmp_path, monkeypatch):
     begun(tmp_path / "L")
     facts = key.kernel_facts
     monkeypatch.setattr(key, "kernel_facts", lambda *which: replace(facts(*which), library="another library"))
-    with pytest.raises(oc.CheckpointError, match=r"library .* there, another library here"):
+    with pytest.raises(oc.errors.CheckpointError, match=r"library .* there, another library here"):
         oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN)
 
 
@@ -230,14 +230,14 @@ def test_a_device_makes_the_blocks_that_the_host_would(tmp_path):
 
 def test_a_tile_function_is_known_again_by_what_it_fills(tmp_path):
     begun(tmp_path / "L")
-    with pytest.raises(oc.CheckpointError, match="entries of A"):
+    with pytest.raises(oc.errors.CheckpointError, match="entries of A"):
         oc.cholesky(stop_at(A + 1e-3 * np.eye(N), 0), checkpoint=tmp_path / "L", **PLAIN)
     oc.cholesky(stop_at(A, 0), checkpoint=tmp_path / "L", **PLAIN).close()
 
 
 def test_a_call_without_a_checkpoint_does_not_replace_one(tmp_path):
     partial = begun(tmp_path / "L")
-    with pytest.raises(oc.OutputError, match="is a checkpoint, which would be lost"):
+    with pytest.raises(oc.errors.OutputError, match="is a checkpoint, which would be lost"):
         oc.cholesky(A, store=tmp_path / "L", **PLAIN)
     assert partial.exists()
     oc.cholesky(A, store=tmp_path / "L", replace_store=True, **PLAIN).close()
@@ -278,7 +278,7 @@ def test_a_truncated_file_is_gone_on_from_as_far_as_it_goes(left, tmp_path):
     os.truncate(partial, int(left * partial.stat().st_size))
     try:
         found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN))
-    except oc.DamagedFileError as error:
+    except oc.errors.DamagedFileError as error:
         assert left < 0.01 and "L.partial" in str(error)
         found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", replace_store=True, **PLAIN))
     assert found == right
@@ -338,7 +338,7 @@ def test_two_runs_do_not_share_a_checkpoint(tmp_path):
     refusals = []
 
     def second() -> None:
-        with pytest.raises(oc.TierError, match="another run is writing this file") as caught:
+        with pytest.raises(oc.errors.TierError, match="another run is writing this file") as caught:
             oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN)
         refusals.append(caught.value)
 

@@ -231,7 +231,7 @@ def test_outputs_of_factor_are_looked_at_before_the_run(capsys, folder, monkeypa
 
 def test_a_check_that_fails_leaves_report_and_trace(capsys, folder, monkeypatch):
     def fail(*_, **__):
-        raise oc.TierError("a.npy: it was written while it was read")
+        raise oc.errors.TierError("a.npy: it was written while it was read")
 
     monkeypatch.setattr(oc.CholeskyFactor, "residual", fail)
     words = ["factor", "a.npy", "--store", "L.ooc", "--quiet", "--check", "--report", "r.json", "--trace", "r.pftrace"]

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
 def folder(tmp_path, monkeypatch):
     """An empty folder to work in, with a graph and a rectangular matrix in it."""
     monkeypatch.chdir(tmp_path)
-    with oc.block_csr(oc.rmat(9, 8), store="graph.oocsr"):
+    with oc.block_csr(oc.testing.rmat(9, 8), store="graph.oocsr"):
         pass
     sp.save_npz("tall.npz", sp.random_array((200, 150), density=0.05, rng=np.random.default_rng(1)).tocsr())
     return tmp_path

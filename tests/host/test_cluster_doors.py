@@ -80,7 +80,7 @@ def test_every_server_refuses_who_has_no_certificate_or_another(opened):
 @pytest.mark.parametrize("scheme", ["tcp", "tls"])
 def test_a_call_without_the_certificate_gets_nowhere(opened, scheme):
     address = opened[0].scheduler.address.replace("tls", scheme)
-    with pytest.raises(oc.ClusterError, match=r"certificates"):
+    with pytest.raises(oc.errors.ClusterError, match=r"certificates"):
         oc.cholesky(np.eye(3), client=address)
 
 
@@ -131,5 +131,5 @@ def test_slurm_gets_a_certificate_and_keeps_what_its_configuration_says(monkeypa
 @pytest.mark.usefixtures("clusters")
 def test_without_cryptography_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(oc.MissingPackageError, match=r"cryptography.*\[cluster\]"), oc.open_cluster("local:1"):
+    with pytest.raises(oc.errors.MissingPackageError, match=r"cryptography.*\[cluster\]"), oc.open_cluster("local:1"):
         pass

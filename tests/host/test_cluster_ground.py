@@ -16,7 +16,7 @@ from tests.inside.precision import Remedy
 
 NB = 16
 #: Cases of escalation end near a singular matrix, of which the factor on one machine warns.
-pytestmark = pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning")
 
 
 def dense_of(store) -> np.ndarray:

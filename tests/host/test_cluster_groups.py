@@ -138,7 +138,7 @@ def test_a_tile_is_read_where_its_chunk_is_right_and_an_error_else(tmp_path):
     chunk = tmp_path / "l.zarr" / "L" / "c" / "1" / "0"
     good = chunk.read_bytes()
     chunk.write_bytes(good[:100] + bytes([good[100] ^ 1]) + good[101:])
-    with pytest.raises(oc.DamagedFileError) as found:
+    with pytest.raises(oc.errors.DamagedFileError) as found:
         make_block(run, grid.window(BlockPlace(1, 0)), [])
     assert found.value.tile == (1, 0)
     chunk.write_bytes(good)

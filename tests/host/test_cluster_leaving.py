@@ -179,7 +179,7 @@ def deadly() -> None:
 
 def test_workers_that_die_of_every_question_end_the_call(client, monkeypatch):
     monkeypatch.setattr(facts, "state_here", lambda *_: deadly())
-    with pytest.raises(oc.ClusterError, match=r"workers? left while they were asked"):
+    with pytest.raises(oc.errors.ClusterError, match=r"workers? left while they were asked"):
         oc.cholesky(source(), tile_size=NB, client=client)
 
 
@@ -218,7 +218,7 @@ def test_memory_that_fills_ends_a_call_in_any_phase_and_room_changes_no_bit(clie
         ask, told = once(partial(fill_all, workers[:count]), facts.asked_of_all, "before")
         with (
             pytest.MonkeyPatch.context() as patched,
-            pytest.raises(oc.ClusterError, match=f"paused {count} of 2 workers") as caught,
+            pytest.raises(oc.errors.ClusterError, match=f"paused {count} of 2 workers") as caught,
         ):
             patched.setattr(facts, "asked_of_all", ask)
             call()
@@ -232,7 +232,7 @@ def test_memory_that_fills_ends_a_call_in_any_phase_and_room_changes_no_bit(clie
             filled.append(done)
             fill_all(workers)
 
-    with pytest.raises(oc.ClusterError, match="paused 2 of 2 workers"):  # while blocks are made
+    with pytest.raises(oc.errors.ClusterError, match="paused 2 of 2 workers"):  # while blocks are made
         call(progress=fill_once)
     monkeypatch.setattr(waiting, "STALLED_SECONDS", AGAIN_SECONDS)
     free = threading.Timer(0.2, client.run, (fill, 0.8))
@@ -244,7 +244,7 @@ def test_memory_that_fills_ends_a_call_in_any_phase_and_room_changes_no_bit(clie
 @pytest.mark.usefixtures("clusters")
 def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient):
     with cluster_of(1, processes=False, memory_limit=0) as client:
-        with pytest.raises(oc.ClusterError, match="none of what is left"):
+        with pytest.raises(oc.errors.ClusterError, match="none of what is left"):
             gathered(client, client.submit(abs, -1, resources={"GPU": 1}, pure=False))
         (there,) = client.nthreads()
         with pytest.raises(WorkersLeftError, match=r"1 of 2 workers left") as raised:
@@ -253,7 +253,7 @@ def test_what_no_worker_may_do_and_what_nobody_is_there_for_are_errors(impatient
             )
         assert set(raised.value.workers) == {"tcp://127.0.0.1:1"}
         client.cluster.scale(0)
-        with pytest.raises(oc.ClusterError, match="no worker any more"):
+        with pytest.raises(oc.errors.ClusterError, match="no worker any more"):
             gathered(client, client.submit(abs, -2, pure=False))
 
 

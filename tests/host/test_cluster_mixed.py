@@ -11,7 +11,7 @@ from tests.entries import Entries
 from tests.host.escalation_cases import CASES
 from tests.host.mixed_precision import matern, measured
 
-pytestmark = pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning")
 N, NB = 112, 16
 A = matern(N, 1.5, 0.1, 0.01)
 

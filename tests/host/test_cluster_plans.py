@@ -22,7 +22,7 @@ from tests.inside.tasks import TileGrid
 
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread", "dask_threads"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 N = 112
@@ -152,7 +152,7 @@ def test_a_plan_of_other_blocks_or_tiles_goes_on_from_no_group(two_workers, tmp_
     higher = replace(factor.plan.case, costs=replace(costs, blocks=replace(costs.blocks, height=5)))
     with pytest.raises(ValueError, match=r"blocks of 5 tile rows, but the checkpoint has blocks of 1"):
         oc.cholesky(source(), plan=replace(factor.plan, case=higher), **place)
-    with pytest.raises(oc.CheckpointError, match="tile_size"):
+    with pytest.raises(oc.errors.CheckpointError, match="tile_size"):
         oc.cholesky(source(), plan=oc.plan(source(), tile_size=32, client=two_workers), **place)
 
 

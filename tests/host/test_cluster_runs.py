@@ -239,7 +239,7 @@ def test_a_factor_on_a_cluster_solves_saves_and_is_not_pickled(two_workers, tmp_
     with oc.load(tmp_path / "L.ooc") as loaded:
         assert np.asarray(loaded).tobytes() == expected.tobytes()
     assert seen[0][0] == 0 and seen[-1][0] == seen[-1][1] > N**3 / 3.3
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         factor.solve(np.ones(N))
     _wait(lambda: not _tasks(two_workers), "the scheduler has forgotten L")
 
@@ -263,7 +263,7 @@ def test_a_matrix_that_is_not_positive_definite_has_the_minor_of_one_machine(two
 def test_a_nan_is_named(two_workers):
     a = spd()
     a[150, 31] = np.nan
-    with pytest.raises(oc.NonFiniteError) as found:
+    with pytest.raises(oc.errors.NonFiniteError) as found:
         oc.cholesky(a, tile_size=NB, lower=True, client=two_workers)
     assert (found.value.row, found.value.col, found.value.tile) == (150, 31, (7, 1))
 
@@ -298,7 +298,7 @@ def test_what_is_not_there_on_a_cluster_is_refused(two_workers, options, words):
 def test_what_is_no_client_is_refused():
     with pytest.raises(TypeError, match=r"distributed\.Client"):
         oc.cholesky(spd(50), client=7)
-    with pytest.raises(oc.ClusterError, match="no scheduler"):
+    with pytest.raises(oc.errors.ClusterError, match="no scheduler"):
         oc.cholesky(spd(50), client="not a place")
 
 
@@ -327,7 +327,7 @@ def test_the_package_and_its_cluster_free_calls_import_no_dask():
 def test_workers_that_differ_are_named(two_workers):
     from tests.inside.cluster import _check_equal
 
-    with pytest.raises(oc.ClusterError, match="tcp://b") as found:
+    with pytest.raises(oc.errors.ClusterError, match="tcp://b") as found:
         _check_equal({"tcp://a": "1", "tcp://b": "2", "tcp://c": "1"}, "the version")
     assert set(found.value.workers) == {"tcp://b"}
 
@@ -446,7 +446,7 @@ def test_a_connection_that_is_lost_is_an_error_with_advice(two_workers):
                 closing.append(True)
                 client.close()
 
-        with pytest.raises(oc.ClusterError, match=r"new client|scheduler"):
+        with pytest.raises(oc.errors.ClusterError, match=r"new client|scheduler"):
             oc.cholesky(source(slow_exponential), tile_size=NB, client=client, progress=close)
 
 
@@ -474,7 +474,7 @@ def test_a_group_has_the_bits_of_one_machine_and_outlives_the_cluster(two_worker
     with oc.load(tmp_path / "L.zarr") as factor:
         assert np.asarray(factor).tobytes() == one_machine(a).tobytes()
     assert zarr.open(str(tmp_path / "L.zarr"))["L"][:].tobytes() == one_machine(a).tobytes()
-    with pytest.raises(oc.OutputError):
+    with pytest.raises(oc.errors.OutputError):
         oc.cholesky(spd(seed=4), tile_size=NB, client=two_workers, store=str(tmp_path / "L.zarr"))
 
 
@@ -483,9 +483,9 @@ def test_an_interrupted_run_goes_on_from_its_group(two_workers, tmp_path):
     with pytest.raises(KeyboardInterrupt) as ended:
         oc.cholesky(source(slow_exponential), tile_size=NB, client=two_workers, store=place, checkpoint=True, progress=_half_way)
     assert "checkpoint" in ended.value.__notes__[0]
-    with pytest.raises(oc.OutputError, match="replace_store"):
+    with pytest.raises(oc.errors.OutputError, match="replace_store"):
         oc.cholesky(source(), tile_size=NB, client=two_workers, store=place)
-    with pytest.raises(oc.CheckpointError):
+    with pytest.raises(oc.errors.CheckpointError):
         oc.cholesky(spd(), tile_size=NB, client=two_workers, store=place, checkpoint=True)
     report = check_bits(source(), two_workers, one_machine(source()), store=place, checkpoint=True)
     assert report.resumed_blocks > 0 and 0 < report.tasks == report.plan.n_tasks - report.resumed_blocks
@@ -500,7 +500,7 @@ def test_nobody_else_writes_the_group_of_a_run(options, two_workers, tmp_path):
     def disturb(done: int, total: int, seconds: float) -> None:
         if not refused:
             for more in ({"client": two_workers}, {}, {"checkpoint": True}):
-                with pytest.raises(oc.TierError, match="another run is writing this group"):
+                with pytest.raises(oc.errors.TierError, match="another run is writing this group"):
                     oc.cholesky(spd(seed=4), tile_size=NB, store=place, **more, replace_store=True)
                 refused.append(more)
 

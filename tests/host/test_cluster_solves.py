@@ -292,7 +292,7 @@ def test_a_damaged_chunk_is_named(two_workers, tmp_path):
     with factored(spd(), two_workers, store=group) as factor:
         chunk = min((path for path in (group / "L").rglob("*") if path.is_file() and path.name != "zarr.json"), key=str)
         chunk.write_bytes(chunk.read_bytes()[:-8] + b"damaged!")
-        with pytest.raises(oc.TierError, match=r"L\.zarr"):
+        with pytest.raises(oc.errors.TierError, match=r"L\.zarr"):
             factor.solve(columns(1))
 
 
@@ -320,7 +320,7 @@ def test_a_closed_connection_is_told(two_workers):
 
     with Client(two_workers.scheduler.address, security=two_workers.security, set_as_default=False) as client:
         factor = factored(spd(), client)
-    with pytest.raises(oc.ClusterError, match="make a new client"):
+    with pytest.raises(oc.errors.ClusterError, match="make a new client"):
         factor.solve(columns(1))
     factor.close()
 

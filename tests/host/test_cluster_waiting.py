@@ -35,18 +35,18 @@ def impatient(monkeypatch):
 
 def test_a_paused_worker_is_named_with_its_memory(paused, impatient):
     (worker,) = paused.nthreads()
-    with pytest.raises(oc.ClusterError, match=r"paused 1 of 1 workers") as raised:
+    with pytest.raises(oc.errors.ClusterError, match=r"paused 1 of 1 workers") as raised:
         oc.cholesky(np.eye(40), tile_size=20, client=paused)
     assert f"{worker}" in str(raised.value) and "memory limit 67.1 MB" in str(raised.value)
     assert "processes=False" in str(raised.value)
 
 
 def test_waiting_for_one_and_for_many_ends(paused, impatient):
-    with pytest.raises(oc.ClusterError, match="no task runs"):
+    with pytest.raises(oc.errors.ClusterError, match="no task runs"):
         gathered(paused, paused.submit(abs, -1, pure=False))
     with paused.as_current():
         running = as_completed([paused.submit(abs, -2, pure=False)])
-    with pytest.raises(oc.ClusterError, match="no task runs"):
+    with pytest.raises(oc.errors.ClusterError, match="no task runs"):
         list(ended(running, paused))
 
 

@@ -266,7 +266,7 @@ def test_a_tier_that_fails_is_the_error_of_its_stream(device):
     store.close()
     stream = device.create_stream("a")
     device.copy_in(stream, store, (0, 0), np.empty((4, 4)))
-    with pytest.raises(oc.TierError, match="closed"):
+    with pytest.raises(oc.errors.TierError, match="closed"):
         stream.synchronize()
 
 

@@ -185,7 +185,7 @@ def test_a_space_is_closed_once_and_for_all(packed):
     space.close()
     space.close()
     assert running_threads() == before
-    with pytest.raises(oc.ClosedError, match="this space is closed"):
+    with pytest.raises(oc.errors.ClosedError, match="this space is closed"):
         space.product(0)
 
 
@@ -201,7 +201,7 @@ def test_an_error_on_a_device_closes_the_space(stored, monkeypatch):
     space.product(1)
     with pytest.raises(OSError, match="the disk is gone"):
         space.read()
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         space.product(0)
 
 
@@ -227,7 +227,7 @@ def test_a_forked_child_is_told(packed):
         if not child:
             try:
                 space.fill(1)
-            except oc.ForkedError:
+            except oc.errors.ForkedError:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -121,7 +121,7 @@ def test_unsorted_rows_and_duplicates_are_sorted_and_merged_and_that_is_said(spa
     assert (
         close(A.to_dense(), np.array([[2.0, 0.0, 4.0], [0.0, 4.0, 0.0]])) and "sorted" in repr(found) and "merged" in repr(found)
     )
-    with pytest.raises(oc.SparseInputError, match="row 0"):
+    with pytest.raises(oc.errors.SparseInputError, match="row 0"):
         Pattern([0, 3, 4], [2, 0, 2, 1], (2, 3))
 
 
@@ -324,10 +324,10 @@ def test_a_singular_matrix_names_its_column_within_jit_too(sparse, caplog):
     import jax
 
     A = sparse.CSR(np.array([1.0, 1.0, 0.0]), Pattern([0, 1, 2, 3], [0, 1, 2], (3, 3)))
-    with pytest.raises(oc.SingularMatrixError, match="column 2") as caught:
+    with pytest.raises(oc.errors.SingularMatrixError, match="column 2") as caught:
         sparse.solve(A, np.ones(3))
     assert caught.value.column == 2
-    with pytest.raises(oc.SingularMatrixError, match=r"\(2, 2\) is 0") as caught:
+    with pytest.raises(oc.errors.SingularMatrixError, match=r"\(2, 2\) is 0") as caught:
         sparse.triangular_solve(A, np.ones(3))
     assert caught.value.column == 2
     with pytest.raises(jax.errors.JaxRuntimeError, match="column 2"):

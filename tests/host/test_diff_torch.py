@@ -437,7 +437,7 @@ def refused(torch, sparse):
         "of a vector": (lambda: sparse.CSR.of(torch.ones(3)), ValueError, r"shape \(3,\)"),
         "of integers": (lambda: sparse.CSR.of(scipy.sparse.eye_array(3, dtype=int)), TypeError, "the matrix is of int64"),
         "of complex": (lambda: sparse.CSR.of(np.ones((2, 2), complex)), TypeError, "the matrix is of complex128"),
-        "column": (lambda: sparse.CSR.from_entries([0, 1], [3], torch.ones(1), (1, 3)), oc.SparseInputError, "row 0"),
+        "column": (lambda: sparse.CSR.from_entries([0, 1], [3], torch.ones(1), (1, 3)), oc.errors.SparseInputError, "row 0"),
         "count": (lambda: sparse.CSR.from_entries([0, 1], [2], torch.ones(2), (1, 3)), ValueError, "1 entry was given"),
         "list": (lambda: a @ [1.0, 1.0, 1.0], TypeError, "unsupported operand"),
         "vector": (lambda: a * torch.ones(3), TypeError, "unsupported operand"),

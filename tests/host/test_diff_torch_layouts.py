@@ -234,5 +234,5 @@ def test_an_array_of_numpy_as_an_operand_is_refused_in_words(sparse, torch):
 @pytest.mark.parametrize("solve", ["solve", "triangular_solve"])
 def test_a_singular_matrix_is_named_once(sparse, torch, solve):
     a = sparse.CSR(torch.tensor([1.0, 0.0], dtype=torch.float64), sparse.CSR.of(np.eye(2)).pattern)
-    with pytest.raises(oc.SingularMatrixError, match=r"^the matrix is singular to working precision"):
+    with pytest.raises(oc.errors.SingularMatrixError, match=r"^the matrix is singular to working precision"):
         getattr(sparse, solve)(a, torch.ones(2, dtype=torch.float64))

@@ -36,7 +36,7 @@ def test_one_that_nobody_takes_leaves_no_thread() -> None:
 
 @pytest.mark.parametrize("k", [1, 5])
 def test_eigsh_gives_the_same_vectors_with_it(monkeypatch: pytest.MonkeyPatch, k: int) -> None:
-    graph = oc.rmat(9)
+    graph = oc.testing.rmat(9)
     w, v = oc.eigsh(graph, k, precision="FDF", devices="host:0")
     taken, take = [], EarlyArray.take
     monkeypatch.setattr(EarlyArray, "take", lambda self: taken.append(self) or take(self))
@@ -46,6 +46,6 @@ def test_eigsh_gives_the_same_vectors_with_it(monkeypatch: pytest.MonkeyPatch, k
     assert len(taken) == 1
     np.testing.assert_array_equal(values, w)
     np.testing.assert_array_equal(vectors, v)
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         oc.eigsh(graph, k, precision="FDF", devices="host:0", max_passes=2, tol=1e-7)
     assert not pages_threads()

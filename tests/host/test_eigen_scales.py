@@ -111,7 +111,7 @@ def test_the_papers_mode_and_operators_with_diagonals_scale_too(power):
 @pytest.mark.parametrize("power", [-700, 700])
 def test_pairs_of_an_error_are_of_the_callers_scale(power):
     values = np.geomspace(1e-3, 1.0, N)
-    with pytest.raises(oc.NoConvergenceError) as told:
+    with pytest.raises(oc.errors.NoConvergenceError) as told:
         oc.eigsh(scipy.sparse.diags_array(np.ldexp(values, power)).tocsr(), 12, ncv=24, max_passes=42, block=1, **HOST)
     found = np.ldexp(told.value.eigenvalues, -power)
     assert 0 < len(found) < 12

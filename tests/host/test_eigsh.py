@@ -21,7 +21,7 @@ HOST = {"devices": "host:0"}
 
 @pytest.fixture(scope="module")
 def rmat13():
-    with oc.block_csr(oc.rmat(13)) as a:
+    with oc.block_csr(oc.testing.rmat(13)) as a:
         yield a
 
 
@@ -210,7 +210,7 @@ def test_the_same_call_gives_the_same_bits(rmat13):
 def test_an_error_holds_what_has_converged():
     values = np.concatenate([[50.0, 40.0], np.linspace(0.999, 1, 3000)])
     a = with_spectrum(values)
-    with pytest.raises(oc.NoConvergenceError, match="max_passes=30 is used up") as told:
+    with pytest.raises(oc.errors.NoConvergenceError, match="max_passes=30 is used up") as told:
         oc.eigsh(a, 4, which="LA", block=2, ncv=40, max_passes=30, **HOST)
     error = told.value
     assert isinstance(error, ArpackNoConvergence) and isinstance(error, oc.OocCholError)
@@ -223,7 +223,7 @@ def test_an_error_holds_what_has_converged():
 
 @pytest.mark.parametrize("options", [{}, {"mode": "paper"}, {"method": "lobpcg", "which": "LA"}, {"v0": np.arange(1.0, 257.0)}])
 def test_vectors_of_a_matrix_numbered_by_degree_are_in_the_callers_numbers(options):
-    csr = oc.block_csr(oc.rmat(8)).tocsr()
+    csr = oc.block_csr(oc.testing.rmat(8)).tocsr()
     with oc.block_csr(csr, order="degree") as a:
         w, v = pairs = oc.eigsh(a, 3, devices="host:0", **options)
     assert np.linalg.norm(csr @ v - v * w, axis=0).max() <= (1.5 * pairs.residuals.max() + 1e-12) * np.abs(w).max()

@@ -16,6 +16,7 @@ import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.eigsh_kills import PLACES, digest, matrix, solved
 from tests.inside.eigen import DeviceSpace
 from tests.inside.tasks import CHUNK_ROWS
@@ -90,7 +91,7 @@ def test_every_precision_is_gone_on_from(precision, block, product, tmp_path, mo
 
 
 def test_passes_used_up_are_gone_on_from_with_more(tmp_path, right):
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         solved(tmp_path / "run", max_passes=20)
     pairs = solved(tmp_path / "run")
     assert pairs.report.resumed_passes == 20
@@ -128,7 +129,7 @@ def test_devices_budget_and_blocks_may_be_others(tmp_path):
     options, a = {"which": "LA", "ncv": 12, "block": 2}, hubs()
     with oc.block_csr(a) as one:
         expected = digest(oc.eigsh(one, 4, devices="host:0", **options))
-        with pytest.raises(oc.NoConvergenceError):
+        with pytest.raises(oc.errors.NoConvergenceError):
             oc.eigsh(one, 4, devices="host:0", max_passes=8, checkpoint=tmp_path / "run", **options)
     with oc.block_csr(a, block_bytes=64 << 10, store=tmp_path / "A.oocsr") as other:
         where = {"devices": "host:0,host:1", "memory_budget": least_budget(other, devices="host:0,host:1", **options)}
@@ -155,10 +156,10 @@ def test_devices_budget_and_blocks_may_be_others(tmp_path):
     ],
 )
 def test_another_problem_is_refused_with_what_differs(change, name, tmp_path):
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         solved(tmp_path / "run", max_passes=16)
     before = (tmp_path / "run").read_bytes()
-    with pytest.raises(oc.CheckpointError) as told:
+    with pytest.raises(oc.errors.CheckpointError) as told:
         solved(tmp_path / "run", **change)
     assert name in told.value.differences and "another eigenproblem" in str(told.value)
     assert (tmp_path / "run").read_bytes() == before
@@ -171,21 +172,21 @@ def test_another_matrix_is_refused_even_where_one_entry_differs(tmp_path):
     column = int(other.indices[at])
     other[row, column] = other[column, row] = 7.0
     options = {"k": 4, "which": "LA", "ncv": 28, "block": 2, "devices": "host:0", "checkpoint": tmp_path / "run"}
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         oc.eigsh(A, max_passes=16, **options)
-    with pytest.raises(oc.CheckpointError, match="A: checksum"):
+    with pytest.raises(oc.errors.CheckpointError, match="A: checksum"):
         oc.eigsh(other, **options)
-    with oc.block_csr(A) as a, pytest.raises(oc.CheckpointError, match=r"A: left|A: shift"):
+    with oc.block_csr(A) as a, pytest.raises(oc.errors.CheckpointError, match=r"A: left|A: shift"):
         oc.eigsh(oc.laplacian(a), **options)
 
 
 def test_an_operator_is_known_by_its_products(tmp_path):
     options = {"k": 4, "which": "LA", "ncv": 28, "block": 2}
     expected = digest(oc.eigsh(aslinearoperator(A), **options))
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         oc.eigsh(aslinearoperator(A), max_passes=20, checkpoint=tmp_path / "run", **options)
     other = LinearOperator(A.shape, matvec=lambda x: 2.0 * (A @ x), matmat=lambda x: 2.0 * (A @ x), dtype=float)
-    with pytest.raises(oc.CheckpointError, match="A: checksum"):
+    with pytest.raises(oc.errors.CheckpointError, match="A: checksum"):
         oc.eigsh(other, checkpoint=tmp_path / "run", **options)
     pairs = oc.eigsh(aslinearoperator(A), checkpoint=tmp_path / "run", **options)
     assert pairs.report.resumed_passes == 20
@@ -197,7 +198,7 @@ def test_an_operator_is_known_by_its_products(tmp_path):
 
 
 def test_every_byte_of_a_checkpoint_counts(tmp_path):
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         solved(tmp_path / "run", max_passes=16)
     whole = (tmp_path / "run").read_bytes()
     places = [*np.random.default_rng(0).integers(0, len(whole), 40).tolist(), 0, 9, 4095, 4096, len(whole) - 1]
@@ -205,12 +206,12 @@ def test_every_byte_of_a_checkpoint_counts(tmp_path):
         damaged = bytearray(whole)
         damaged[place] ^= 16
         (tmp_path / "run").write_bytes(damaged)
-        with pytest.raises(oc.TierError) as told:
+        with pytest.raises(oc.errors.TierError) as told:
             solved(tmp_path / "run")
-        assert isinstance(told.value, oc.DamagedFileError | oc.OutputError), place
+        assert isinstance(told.value, oc.errors.DamagedFileError | oc.errors.OutputError), place
     for size in (0, 7, 100, 5000, len(whole) - 1):
         (tmp_path / "run").write_bytes(whole[:size])
-        with pytest.raises(oc.TierError):
+        with pytest.raises(oc.errors.TierError):
             solved(tmp_path / "run")
 
 
@@ -219,19 +220,19 @@ def test_files_of_others_are_not_replaced(tmp_path):
     with pytest.raises(ValueError, match=r"\.ooceig"):
         solved(tmp_path / "mine.txt")
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(oc.OutputError, match=r"checkpoint: .* is no checkpoint of an eigensolver"):
+    with pytest.raises(oc.errors.OutputError, match=r"checkpoint: .* is no checkpoint of an eigensolver"):
         solved(tmp_path / "mine")
     assert (tmp_path / "mine").read_text() == "mine"
-    with oc.block_csr(A, store=tmp_path / "packed.oocsr") as a, pytest.raises((oc.OutputError, ValueError)):
+    with oc.block_csr(A, store=tmp_path / "packed.oocsr") as a, pytest.raises((oc.errors.OutputError, ValueError)):
         oc.eigsh(a, 4, ncv=28, block=2, devices="host:0", checkpoint=tmp_path / "packed.oocsr")
-    with pytest.raises(oc.MissingFolderError):
+    with pytest.raises(oc.errors.MissingFolderError):
         solved(tmp_path / "nowhere" / "run")
 
 
 def test_a_checkpoint_is_no_packed_matrix_and_is_not_replaced_by_one(tmp_path):
-    with pytest.raises(oc.NoConvergenceError):
+    with pytest.raises(oc.errors.NoConvergenceError):
         solved(tmp_path / "run", max_passes=16)
-    with pytest.raises(oc.OutputError, match="is no packed sparse matrix"):
+    with pytest.raises(oc.errors.OutputError, match="is no packed sparse matrix"):
         oc.block_csr(A, store=tmp_path / "run")
 
 
@@ -255,7 +256,7 @@ def test_a_bar_shows_passes_and_the_worst_residual(capsys):
 def test_a_report_is_a_page_and_plain_data():
     pairs = solved(None)
     report = pairs.report
-    assert isinstance(report, oc.EigshReport)
+    assert isinstance(report, tb.EigshReport)
     page = str(report)
     for words in ("4 eigenpairs (LA)", "all have converged", "restarts", "sweep", "worst", "floor", "seconds"):
         assert words in page, words

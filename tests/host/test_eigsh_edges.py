@@ -68,7 +68,7 @@ def test_a_matrix_of_rank_five(ncv, block):
 
 @pytest.mark.parametrize("reference", ["residuals", *thorough("another block", "LAPACK")])
 def test_many_eigenpairs_of_a_skewed_graph(reference):
-    with oc.block_csr(oc.rmat(12)) as packed:
+    with oc.block_csr(oc.testing.rmat(12)) as packed:
         pairs = oc.eigsh(packed, 258, block=8, tol=1e-8, **HOST)
         a = packed.tocsr()
         other = oc.eigsh(packed, 258, block=2, tol=1e-8, **HOST).eigenvalues if reference == "another block" else None
@@ -175,8 +175,8 @@ BAD_MATRICES = [
     (LinearOperator((30, 30), matvec=lambda x: x, dtype=complex), TypeError, "for complex128"),
     (LinearOperator((300, 300), matvec=lambda x: 1j * x, dtype=float), TypeError, "complex128"),
     (LinearOperator((300, 300), matvec=lambda x: np.nan * x, dtype=float), ValueError, "NaN"),
-    (np.where(np.eye(30) > 0, np.nan, 1.0), oc.NonFiniteError, r"A\[0, 0\]"),
-    (diagonal([1.0, np.inf, 3.0]), oc.NonFiniteError, r"A\[1, 1\]"),
+    (np.where(np.eye(30) > 0, np.nan, 1.0), oc.errors.NonFiniteError, r"A\[0, 0\]"),
+    (diagonal([1.0, np.inf, 3.0]), oc.errors.NonFiniteError, r"A\[1, 1\]"),
     (lambda x: x, TypeError, "whose size is not known"),
     ("no such thing", Exception, "no such thing"),
     (7, TypeError, None),
@@ -210,7 +210,7 @@ def test_asymmetry_of_roundoff_is_none():
 
 
 def test_the_error_survives_a_copy_to_another_process():
-    with pytest.raises(oc.NoConvergenceError) as told:
+    with pytest.raises(oc.errors.NoConvergenceError) as told:
         oc.eigsh(adjacency(2000, 9000, 0), 5, ncv=30, max_passes=25, **HOST)
     copy = pickle.loads(pickle.dumps(told.value))
     assert str(copy) == str(told.value) and np.array_equal(copy.residuals, told.value.residuals)

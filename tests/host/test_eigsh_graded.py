@@ -62,7 +62,7 @@ def test_graded_ends_come_from_the_inverse_at_zero(case, sign):
     ],
 )
 def test_a_run_that_leads_nowhere_ends_soon_and_names_sigma(given, options):
-    with pytest.raises(oc.NoConvergenceError, match="no digit of these eigenvalues is known") as told:
+    with pytest.raises(oc.errors.NoConvergenceError, match="no digit of these eigenvalues is known") as told:
         oc.eigsh(given, 6, which="SA", block=2, ncv=40, max_passes=1500, **options)
     text = str(told.value)
     assert "give sigma=0" in text and "which='LA'" in text and "values below 2e-13 are roundoff" in text
@@ -105,12 +105,12 @@ def test_no_value_is_off_by_more_than_its_bound(name, turned, form, options):
     a = with_spectrum(values) if turned else diagonal(values)
     for which in ("SA", "LA"):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", oc.PrecisionWarning)
+            warnings.simplefilter("ignore", oc.errors.PrecisionWarning)
             try:
                 pairs = oc.eigsh(form(a), 3, which=which, max_passes=300, **options)
                 found, bounds = pairs.eigenvalues, pairs.report.bounds
                 assert np.abs(found - most_wanted(values, 3, which)).max() <= 1e-10 * np.abs(values).max()
-            except oc.NoConvergenceError as told:
+            except oc.errors.NoConvergenceError as told:
                 found, bounds = told.eigenvalues, told.residuals * np.abs(values).max()
         roundoff = 64 * unit_roundoff(np.float64) * np.abs(values).max()  # which the entries of a turned matrix have, too
         assert np.all(np.abs(values[:, None] - found).min(axis=0) <= bounds + roundoff)
@@ -119,7 +119,7 @@ def test_no_value_is_off_by_more_than_its_bound(name, turned, form, options):
 @pytest.mark.parametrize("size", [1e9, 1e12])
 def test_values_of_which_few_digits_are_known_warn_and_sigma_has_all(size):
     values = np.r_[np.linspace(1, 2, 400), size]
-    with pytest.warns(oc.PrecisionWarning, match=r"few of their digits are known.*sigma=0"):
+    with pytest.warns(oc.errors.PrecisionWarning, match=r"few of their digits are known.*sigma=0"):
         pairs = oc.eigsh(diagonal(values), 2, which="SA", **HOST)
     shown = np.array(re.findall(r"(\d\S*) \+- (\S+)", str(pairs.report)), dtype=float)
     np.testing.assert_allclose(np.sort(shown[:, 0]), np.sort(pairs.eigenvalues), rtol=1e-9)

@@ -130,7 +130,7 @@ def test_an_entry_that_is_not_finite_is_found_where_it_is(tiles, devices, value)
     for row, col in PLACES:
         a = good()
         a[row, col] = value
-        error = failing(a, oc.NonFiniteError, tiles=tiles, devices=devices)
+        error = failing(a, oc.errors.NonFiniteError, tiles=tiles, devices=devices)
         assert (error.row, error.col, error.tile) == (row, col, (row // NB, col // NB))
         assert isinstance(error, ValueError) and isinstance(error, oc.OocCholError)
         assert f"A[{row}, {col}]" in str(error) and "mend the entry" in str(error)
@@ -141,14 +141,14 @@ def test_an_entry_that_is_not_finite_is_found_where_it_is(tiles, devices, value)
 def test_not_finite_in_every_form_of_array(policy, order, dtype):
     a = np.array(good(), order=order, dtype=dtype)
     a[63, 41] = np.nan
-    error = failing(a, oc.NonFiniteError, policy=policy)
+    error = failing(a, oc.errors.NonFiniteError, policy=policy)
     assert (error.row, error.col) == (63, 41)
 
 
 def test_not_finite_entries_win_over_pivots_that_fail_because_of_them():
     a = good()
     a[25, 25], a[24, 3] = -1.0, np.inf
-    error = failing(a, oc.NonFiniteError)
+    error = failing(a, oc.errors.NonFiniteError)
     assert (error.row, error.col) == (24, 3)
 
 
@@ -162,14 +162,14 @@ def test_a_tile_function_that_fills_nothing_meets_the_check():
     def tile(rows, cols, out, stream):
         """Leave ``out`` as it was, as ``out = np.zeros(...)`` does."""
 
-    error = failing(oc.from_function(N, tile), oc.NonFiniteError)
+    error = failing(oc.from_function(N, tile), oc.errors.NonFiniteError)
     assert (error.row, error.col) == (0, 0)
 
 
 def test_nothing_is_left_of_a_file_after_nan(finished):
     a = good()
     a[89, 89] = np.nan
-    failing(a, oc.NonFiniteError, store=finished)
+    failing(a, oc.errors.NonFiniteError, store=finished)
 
 
 # arguments
@@ -222,7 +222,7 @@ OPTIONS = {
     "budget without sense": ({"memory_budget": "a lot"}, ValueError, "write for example 500000000"),
     "budget of zero": ({"memory_budget": 0}, ValueError, "more than zero bytes"),
     "budget of another type": ({"memory_budget": 1.5}, TypeError, "give bytes as an int"),
-    "store in no folder": ({"store": "nowhere/at/all/L.ooc"}, oc.MissingFolderError, "there is no folder nowhere/at/all"),
+    "store in no folder": ({"store": "nowhere/at/all/L.ooc"}, oc.errors.MissingFolderError, "there is no folder nowhere/at/all"),
 }
 
 
@@ -405,7 +405,7 @@ class Failing:
 def test_a_source_that_fails_while_it_is_read(finished, tiles, devices, at):
     a = good()
     error = OSError(errno.EIO, "Input/output error")
-    found = failing(Failing(a, at, error), oc.TierError, tiles=tiles, devices=devices, store=finished)
+    found = failing(Failing(a, at, error), oc.errors.TierError, tiles=tiles, devices=devices, store=finished)
     assert found.__cause__ is error and "Input/output error" in str(found)
     error = BoomError()
     assert failing(Failing(a, at, error), BoomError, tiles=tiles, devices=devices, store=finished) is error
@@ -431,7 +431,7 @@ class Cut(AbstractSource):
 @WORKERS
 def test_a_file_that_is_cut_while_it_is_read(finished, tmp_path, tiles, devices):
     np.save(tmp_path / "a.npy", good())
-    error = failing(Cut(tmp_path / "a.npy"), oc.TierError, tiles=tiles, devices=devices, store=finished)
+    error = failing(Cut(tmp_path / "a.npy"), oc.errors.TierError, tiles=tiles, devices=devices, store=finished)
     assert "a.npy ends before byte" in str(error) and "became shorter" in str(error)
 
 
@@ -440,7 +440,7 @@ def test_a_store_that_fails_while_it_is_written(finished, monkeypatch, where, po
     tiles, devices = where
     for at in (1, 7, 15):
         failures = fail_at(monkeypatch, at, code)
-        error = failing(good(), oc.TierError, tiles=tiles, devices=devices, policy=policy, store=finished)
+        error = failing(good(), oc.errors.TierError, tiles=tiles, devices=devices, policy=policy, store=finished)
         monkeypatch.undo()
         assert failures == [at]
         advice = "no room for" if code == errno.ENOSPC else "check the disk"
@@ -467,7 +467,7 @@ def test_a_store_that_cannot_be_completed(finished, monkeypatch):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    assert "the finished factor" in str(failing(good(), oc.TierError, store=finished))
+    assert "the finished factor" in str(failing(good(), oc.errors.TierError, store=finished))
 
 
 def test_a_store_that_another_run_is_writing(finished):
@@ -479,7 +479,7 @@ def test_a_store_that_another_run_is_writing(finished):
     def second():
         try:
             oc.cholesky(FULL, tile_size=NB, store=finished)
-        except oc.TierError as error:
+        except oc.errors.TierError as error:
             return error
 
     errors, keep = [], finished.read_bytes()

@@ -71,7 +71,7 @@ def test_without_any_option(tmp_path, source, n):
     """As most people call it; small matrices may take another way then."""
     a = HOST_SOURCES[source](tmp_path, n)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", oc.AsymmetryWarning)  # of none that is symmetric, nor where the triangle was named
+        warnings.simplefilter("error", oc.errors.AsymmetryWarning)  # of none that is symmetric, nor where the triangle was named
         factor = oc.cholesky(a, **triangle(source))
     with factor:
         check(factor, None, source)
@@ -225,7 +225,7 @@ def test_real_numbers_of_every_dtype_are_read_as_float64_in_every_form(tmp_path,
 def test_a_nan_in_the_lower_triangle_is_named_in_every_form(tmp_path, form):
     a = matrix(N).astype(SINGLE)
     a[140, 70] = np.nan
-    with pytest.raises(oc.NonFiniteError, match=r"A\[140, 70\] .* is NaN or infinite; only the lower") as caught:
+    with pytest.raises(oc.errors.NonFiniteError, match=r"A\[140, 70\] .* is NaN or infinite; only the lower") as caught:
         oc.cholesky(FORMS[form](tmp_path, a), devices="host:0", tile_size=NB)
     assert (caught.value.row, caught.value.col) == (140, 70)
 
@@ -235,6 +235,6 @@ def test_a_nan_in_the_lower_triangle_is_named_in_every_form(tmp_path, form):
 def test_a_nan_in_the_upper_triangle_is_named_as_it_stands_where_that_is_read(tmp_path, form, how):
     a = matrix(N).copy()
     a[70, 140] = np.nan
-    with pytest.raises(oc.NonFiniteError, match=r"A\[70, 140\] .* is NaN or infinite; only the upper") as caught:
+    with pytest.raises(oc.errors.NonFiniteError, match=r"A\[70, 140\] .* is NaN or infinite; only the upper") as caught:
         oc.cholesky(FORMS[form](tmp_path, a), devices="host:0", tile_size=NB, lower=False, **ARITHMETIC[how])
     assert (caught.value.row, caught.value.col) == (70, 140)

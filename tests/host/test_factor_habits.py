@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol import CholeskyFactor
 from ooc_chol.errors import TierError
 from tests.builders import device_solver
@@ -87,7 +88,7 @@ def test_shapes_are_those_of_a_matrix(factor: CholeskyFactor, l_dense: NDArray[n
         assert (np.shape(each), np.ndim(each), np.size(each), np.size(each, 1)) == ((50, 50), 2, 2500, 50)
         assert bool(each)
         assert np.array_equal(np.diag(each), l_dense.diagonal()) and np.array_equal(np.diagonal(each), l_dense.diagonal())
-    assert factor.T.T is factor and isinstance(factor.T, oc.TransposedFactor) and np.transpose(factor.T) is factor
+    assert factor.T.T is factor and isinstance(factor.T, tb.TransposedFactor) and np.transpose(factor.T) is factor
     assert np.array_equal(np.asarray(factor.T), l_dense.T) and np.array_equal(np.asarray(factor.mT), l_dense.T)
     assert repr(factor.T) == f"{factor!r}.T"
 

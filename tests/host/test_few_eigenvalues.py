@@ -95,7 +95,7 @@ def test_a_basis_that_is_none_is_not_called_an_asymmetric_matrix(block, monkeypa
         self._h[0, 2] += 0.1
 
     monkeypatch.setattr(KrylovBasis, "read", spoiled)
-    with pytest.raises(oc.NoConvergenceError, match="vectors of the basis lost their orthogonality"):
+    with pytest.raises(oc.errors.NoConvergenceError, match="vectors of the basis lost their orthogonality"):
         oc.eigsh(made.a, 4, which="LA", block=block, devices="host:0")
 
 
@@ -158,11 +158,11 @@ def test_a_checkpoint_of_other_numbers_is_refused(panel, change, facts, arithmet
     a = scipy.sparse.diags_array([np.ones(n - 1), np.linspace(0, 3, n), np.ones(n - 1)], offsets=[-1, 0, 1]).tocsr()
     options = {"which": "LA", "precision": precision, "block": 2, "ncv": 24, "degree": degree, "devices": "host:0"}
     path = tmp_path / "run"
-    with suppress(oc.NoConvergenceError):
+    with suppress(oc.errors.NoConvergenceError):
         oc.eigsh(a, 4, checkpoint=path, max_passes=30, **options)
     whole = path.read_bytes()
     changed(path, panel, change, facts)
-    with pytest.raises(oc.DamagedFileError, match="those of no run on this matrix") as told:
+    with pytest.raises(oc.errors.DamagedFileError, match="those of no run on this matrix") as told:
         oc.eigsh(a, 4, checkpoint=path, **options)
     assert told.value.path == str(path)
     path.write_bytes(whole)

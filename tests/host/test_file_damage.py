@@ -86,7 +86,10 @@ def test_a_damaged_tile_is_named_with_its_bytes_and_what_to_do(tmp_path: Path) -
     first = store.layout.offset(1, 0)
     store.close()
     factor.path.write_bytes(factor.raw[: first + 7] + b"\xff" + factor.raw[first + 8 :])
-    with oc.load(factor.path) as loaded, pytest.raises(oc.DamagedFileError, match=r"tile \(1, 0\).*factor.*again") as caught:
+    with (
+        oc.load(factor.path) as loaded,
+        pytest.raises(oc.errors.DamagedFileError, match=r"tile \(1, 0\).*factor.*again") as caught,
+    ):
         loaded.solve(np.ones(20))
     assert (caught.value.path, caught.value.tile) == (str(factor.path), (1, 0))
     assert (caught.value.first, caught.value.stop) == (first, first + 512)
@@ -112,7 +115,7 @@ def test_whatever_reads_a_damaged_tile_says_so(tmp_path: Path, use: str) -> None
         "array": np.asarray,
         "update": lambda L: L.update(np.ones(20)),
     }
-    with oc.load(factor.path) as loaded, pytest.raises(oc.DamagedFileError, match=r"tile \(2, 2\)"):
+    with oc.load(factor.path) as loaded, pytest.raises(oc.errors.DamagedFileError, match=r"tile \(2, 2\)"):
         uses[use](loaded)
     assert [each.name for each in tmp_path.iterdir()] == ["L.ooc"]
 
@@ -132,7 +135,7 @@ def test_rows_of_a_large_tile_are_checked_by_its_pieces_alone(tmp_path: Path, mo
         file.seek(place)
         file.write(b"\xff")
     store.read_rows((0, 0), range(10, 11), out)
-    with pytest.raises(oc.DamagedFileError, match=r"tile \(0, 0\)") as caught:
+    with pytest.raises(oc.errors.DamagedFileError, match=r"tile \(0, 0\)") as caught:
         store.read_rows((0, 0), range(550, 552), np.empty((2, 600)))
     assert caught.value.first is not None and caught.value.stop is not None
     assert caught.value.first <= place < caught.value.stop <= caught.value.first + 2**20

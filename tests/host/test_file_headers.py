@@ -31,7 +31,7 @@ def refusal(path: Path, most_bytes: int) -> str:
     tracemalloc.start()
     try:
         begun = time.perf_counter()
-        with pytest.raises(oc.TierError) as caught:
+        with pytest.raises(oc.errors.TierError) as caught:
             oc.load(path)
         assert time.perf_counter() - begun < 5, "not at once"
         assert tracemalloc.get_traced_memory()[1] < most_bytes
@@ -87,9 +87,9 @@ def test_a_length_of_the_header_is_not_believed(tmp_path: Path, length: int) -> 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_ordinary_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "L.ooc")
-    with pytest.raises(oc.TierError, match="no ordinary file"):
+    with pytest.raises(oc.errors.TierError, match="no ordinary file"):
         oc.load(tmp_path / "L.ooc")
-    with pytest.raises(oc.TierError, match="no ordinary file"):
+    with pytest.raises(oc.errors.TierError, match="no ordinary file"):
         verify_file(tmp_path / "L.ooc")
 
 
@@ -132,5 +132,5 @@ def test_an_exponent_that_no_tile_has_is_an_error_in_files_without_checksums(tmp
     raw = bytearray(gzip.decompress((GOLDEN / "version-2.ooc.gz").read_bytes()))
     raw[65536 + 4096 + 128 + 5] = 0x42  # of tile (1, 0), 8 by 8 of fp16
     path.write_bytes(raw)
-    with oc.load(path) as factor, pytest.raises(oc.DamagedFileError, match=r"tile \(1, 0\).*exponent"):
+    with oc.load(path) as factor, pytest.raises(oc.errors.DamagedFileError, match=r"tile \(1, 0\).*exponent"):
         np.asarray(factor)

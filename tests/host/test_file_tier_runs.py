@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import measure_rates
+from ooc_chol.rates import measure_rates
 from tests.host.escalation_cases import CASES as ESCALATIONS
 from tests.host.matrices import upper_poisoned
 from tests.inside.dense import (
@@ -241,12 +241,12 @@ def test_damaged_rates_of_a_disk_are_ignored_and_said(tmp_path, figures):
     everything[DISKS] = {file_system_of(tmp_path): figures}
     rates_path().write_text(json.dumps(everything))
     assert "is damaged" in rates_problem()
-    with pytest.warns(oc.RatesWarning, match="is damaged"):
+    with pytest.warns(oc.errors.RatesWarning, match="is damaged"):
         assert disk_rates(tmp_path / "L.ooc") is None
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(oc.MissingFolderError, match="there is no folder"):
+    with pytest.raises(oc.errors.MissingFolderError, match="there is no folder"):
         measure_folder(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="tile_size is 0"):
         measure_folder(tmp_path, 0)

@@ -50,9 +50,9 @@ def test_what_is_there_is_known_and_the_rest_can_be_written(path: Path, threads:
         team.close()
     assert (good, bad, missing) == ({(0, 0), (2, 1)}, {(1, 0)}, set(GRID.tiles()) - {(0, 0), (1, 0), (2, 1)})
     assert store.verify_tiles([(1, 0), (2, 1)]) == ({(2, 1)}, {(1, 0)}, set())
-    with pytest.raises(oc.DamagedFileError, match=r"\(3, 3\).*never written"):
+    with pytest.raises(oc.errors.DamagedFileError, match=r"\(3, 3\).*never written"):
         store.read((3, 3), np.empty((2, 2)))
-    with pytest.raises(oc.TierError, match=r"\(1, 1\) was never written"):
+    with pytest.raises(oc.errors.TierError, match=r"\(1, 1\) was never written"):
         store.complete()
     for index in bad | missing:
         store.write(index, tile(*index))
@@ -65,7 +65,7 @@ def test_what_is_there_is_known_and_the_rest_can_be_written(path: Path, threads:
 
 def test_a_file_that_was_complete_but_for_its_name_is_opened_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileStore.create(tmp_path / "L.ooc", GRID, KEY)
-    with monkeypatch.context() as patch, pytest.raises(oc.TierError, match="Input/output"):
+    with monkeypatch.context() as patch, pytest.raises(oc.errors.TierError, match="Input/output"):
         patch.setattr(os, "replace", _fail)
         write_factor(L, store)
     store.close()
@@ -90,7 +90,7 @@ def test_a_power_cut_between_two_versions_of_the_header_leaves_one(path: Path, t
                 file.seek(start + 200)
                 file.write(b"\0" * 512)
     if torn == "both":
-        with pytest.raises(oc.DamagedFileError, match="header is damaged"):
+        with pytest.raises(oc.errors.DamagedFileError, match="header is damaged"):
             FileStore.open_unfinished(path)
         return
     store = FileStore.open_unfinished(path)
@@ -143,11 +143,11 @@ def test_a_file_that_is_cut_gets_its_size_again(path: Path) -> None:
 
 def test_one_run_at_a_time_goes_on(path: Path) -> None:
     store = FileStore.open_unfinished(path)
-    with pytest.raises(oc.TierError, match="another run"):
+    with pytest.raises(oc.errors.TierError, match="another run"):
         FileStore.open_unfinished(path)
     store.close()
     os.truncate(f"{path}.partial", 7)
-    with pytest.raises(oc.DamagedFileError, match="not a factor file"):
+    with pytest.raises(oc.errors.DamagedFileError, match="not a factor file"):
         FileStore.open_unfinished(path)
     os.truncate(f"{path}.partial", 0)
     with pytest.raises(FileNotFoundError, match="nothing is in it"):
@@ -156,14 +156,14 @@ def test_one_run_at_a_time_goes_on(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         FileStore.open_unfinished(path)
     os.symlink("/dev/null", f"{path}.partial")
-    with pytest.raises(oc.TierError, match="symbolic link"):
+    with pytest.raises(oc.errors.TierError, match="symbolic link"):
         FileStore.open_unfinished(path)
 
 
 @pytest.mark.parametrize("checkpoint", [{"x": "y" * 20_000_000}, {"x": float("nan")}, {"x": object()}])
 def test_a_checkpoint_that_cannot_be_kept_changes_nothing(path: Path, checkpoint: dict[str, object]) -> None:
     store, before = FileStore.open_unfinished(path), header_of(Path(f"{path}.partial"))
-    with pytest.raises((oc.TierError, ValueError, TypeError)):
+    with pytest.raises((oc.errors.TierError, ValueError, TypeError)):
         store.save_checkpoint(checkpoint)
     assert header_of(Path(f"{path}.partial")) == before
     assert store.checkpoint == {"step": 7}

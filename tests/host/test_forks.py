@@ -35,8 +35,8 @@ A = np.exp(-np.abs(np.subtract.outer(np.arange(N), np.arange(N))) / 10.0) + np.e
 S = random_array((N, N), density=0.1, rng=np.random.default_rng(0), format="csr")
 S = (S + S.T).tocsr()
 FOURIER = oc.GraphFourier(np.roll(np.eye(16), 1, axis=1) + np.roll(np.eye(16), -1, axis=1))
-T = oc.low_rank_tensor(FOURIER, 8, 8, 1)
-MASK = oc.random_mask(T.shape, 0.8)
+T = oc.testing.low_rank_tensor(FOURIER, 8, 8, 1)
+MASK = oc.testing.random_mask(T.shape, 0.8)
 
 
 def multiply() -> np.ndarray:

@@ -31,7 +31,7 @@ RECORDED = {
         "08d76254ddd00e74b498b4ef3d6e6c3827e780d0ccd5a1a871256bb10fa233c4",
     ),
 }
-MAKERS = {"rmat": oc.rmat, "urand": oc.urand}
+MAKERS = {"rmat": oc.testing.rmat, "urand": oc.testing.urand}
 
 
 @pytest.fixture(scope="module", params=MAKERS)
@@ -75,7 +75,7 @@ def test_entries_are_the_same_from_one_range_and_from_seven(name, seed):
 
 
 def test_edges_do_not_depend_on_where_a_piece_begins():
-    draw = oc.rmat(14, seed=5).draw
+    draw = oc.testing.rmat(14, seed=5).draw
     u, v = graphs.edges(draw, range(draw.n_edges))
     for start, stop in [(0, 1), (1, 3), (32767, 32770), (100_001, 200_003)]:
         some = graphs.edges(draw, range(start, stop))
@@ -107,7 +107,7 @@ def test_rows_are_canonical_without_loops_and_symmetric(graph):
 
 
 def test_a_directed_graph_has_its_edges_in_one_direction():
-    source = oc.rmat(12, 4, seed=9, directed=True)
+    source = oc.testing.rmat(12, 4, seed=9, directed=True)
     u, v = edges_of(source)
     made = matrix(source)
     assert source.expected_entries == 4 << 12
@@ -132,7 +132,7 @@ def test_relabelling_is_a_bijection_where_all_labels_would_be_many(scale):
 
 
 def test_hubs_are_not_where_r_mat_puts_them():
-    made = matrix(oc.rmat(14, seed=1))
+    made = matrix(oc.testing.rmat(14, seed=1))
     hubs = np.argsort(np.diff(made.indptr))[-64:]
     assert 0 not in hubs
     # 64 labels drawn at random: each half of the numbers has 32 +- 5 standard deviations of 4.
@@ -157,7 +157,7 @@ def test_degrees_of_r_mat_follow_its_quadrants(graph):
 
 def test_quadrants_of_r_mat_have_their_probabilities_at_every_level():
     # Without relabelling: the labels of the quadrants' bits are looked up backwards.
-    draw = oc.rmat(12, 64, 0.5, 0.25, 0.15, seed=2).draw
+    draw = oc.testing.rmat(12, 64, 0.5, 0.25, 0.15, seed=2).draw
     back = np.argsort(graphs.relabelled(draw, np.arange(1 << 12, dtype=np.uint32)))
     u, v = (back[end] for end in graphs.edges(draw, range(draw.n_edges)))
     for level in range(12):
@@ -181,12 +181,12 @@ def test_degrees_of_a_uniform_graph_are_poissons(graph):
 
 
 def test_probabilities_of_one_quadrant_make_one_edge():
-    made = matrix(oc.rmat(5, 4, 0.0, 1.0, 0.0, seed=3))
+    made = matrix(oc.testing.rmat(5, 4, 0.0, 1.0, 0.0, seed=3))
     assert made.nnz == 2 and abs(made - made.T).nnz == 0
 
 
 def test_a_graph_of_loops_has_no_entries():
-    source = oc.rmat(5, 4, 1.0, 0.0, np.float32(0))
+    source = oc.testing.rmat(5, 4, 1.0, 0.0, np.float32(0))
     rows = joined(source.runs())
     assert rows.columns.size == 0 and np.array_equal(rows.starts, np.zeros(33))
     assert source.counts == RowCounts(loops=128)
@@ -211,7 +211,7 @@ def test_the_smallest_graphs(scale):
 
 
 def test_rows_can_be_had_once_more_and_dropped_on_the_way():
-    source = oc.rmat(14, seed=1, devices="host:0", memory_budget="4 MiB")
+    source = oc.testing.rmat(14, seed=1, devices="host:0", memory_budget="4 MiB")
     before = running_threads()
     with closing(source.runs()) as runs:
         next(runs)
@@ -249,15 +249,15 @@ def test_mixing_is_split_mix():
 )
 def test_wrong_arguments_are_refused(arguments, options, error, says):
     with pytest.raises(error, match=says):
-        oc.rmat(*arguments, **options)
+        oc.testing.rmat(*arguments, **options)
 
 
 def test_a_budget_that_does_not_hold_a_bucket_says_what_would():
-    source = oc.rmat(12, devices="host:0", memory_budget="4 KiB")
+    source = oc.testing.rmat(12, devices="host:0", memory_budget="4 KiB")
     with pytest.raises(oc.BudgetError, match="memory_budget of a random graph") as caught:
         list(source.runs())
     needed = caught.value.needed_bytes
-    assert same(joined(oc.rmat(12, devices="host:0", memory_budget=needed).runs()), joined(oc.rmat(12).runs()))
+    assert same(joined(oc.testing.rmat(12, devices="host:0", memory_budget=needed).runs()), joined(oc.testing.rmat(12).runs()))
 
 
 def test_what_is_made_ahead_comes_in_order_and_errors_come_where_they_belong():
@@ -286,6 +286,6 @@ def test_one_item_is_made_ahead_and_no_more():
 
 
 def test_a_graph_prints_what_it_is():
-    assert repr(oc.urand(10, devices="host:0")) == (
+    assert repr(oc.testing.urand(10, devices="host:0")) == (
         "RandomGraph(name='urand(10, 16, seed=0)', shape=(1024, 1024), expected_entries=32768, devices=('host:0',))"
     )

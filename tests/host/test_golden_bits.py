@@ -6,7 +6,7 @@ import pytest
 
 from tests.host.golden import FILE, cases, factor, facts
 
-pytestmark = [pytest.mark.golden_bits(FILE.path), pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning")]
+pytestmark = [pytest.mark.golden_bits(FILE.path), pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning")]
 
 GOLDEN = FILE.read()["cases"]
 

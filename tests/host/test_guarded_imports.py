@@ -13,7 +13,8 @@ import pytest
 
 import ooc_chol as oc
 from tests.host.runs import COMMAND, ENVIRONMENT
-from tests.inside.process import room
+from tests.inside.process import WITH_LINALG, room
+from tests.public import MODULES
 
 pytestmark = pytest.mark.usefixtures("no_hang")
 
@@ -30,6 +31,8 @@ OWN_CALLS = {
     ("cluster/solving.py", "'dask'"),
     ("diff/triangular.py", "'scipy.sparse.linalg._dsolve._superlu'"),
     ("apps/__init__.py", "f'{__name__}.{name}'"),
+    ("__init__.py", "f'{__name__}.{name}'"),
+    ("errors.py", "f'ooc_chol.{_MODULE_OF[name]}'"),
 }
 
 
@@ -73,10 +76,12 @@ def test_the_scan_finds_what_is_not():
 @pytest.mark.usefixtures("processes")
 def test_names_whose_modules_load_blas_are_looked_after():
     """Each module of a public name, in a child that has imported nothing else."""
+    tables = (oc, *(getattr(oc, name) for name in MODULES))
+    modules = sorted({module for table in tables for module in getattr(table, "_MODULE_OF", {}).values()} | {"diff"})
     code = (
         "import os, sys, importlib, scipy.sparse, ooc_chol\nooc_chol.cholesky, ooc_chol.multiply\n"
         "assert 'scipy.linalg' not in sys.modules\n"
-        "for module in sorted({*ooc_chol._MODULE_OF.values(), 'diff'}):\n"
+        f"for module in {modules}:\n"
         "    if os.fork() == 0:\n"
         "        importlib.import_module(f'ooc_chol.{module}')\n"
         "        print(module if 'scipy.linalg' in sys.modules else '', flush=True)\n"
@@ -86,7 +91,7 @@ def test_names_whose_modules_load_blas_are_looked_after():
     done = subprocess.run([COMMAND[0], "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=True)
     found = done.stdout.split()
     assert len(found) > 5
-    assert [module for module in found if not module.startswith(oc._WITH_LINALG)] == []
+    assert [module for module in found if not module.startswith(WITH_LINALG)] == []
 
 
 ERRORS = [
@@ -134,7 +139,7 @@ CALLS = {
 def test_a_limit_of_memory_is_told_by_whatever_meets_it(call, mib):
     """The limit is set when SciPy's matrices are there, and what calls need beside them is not."""
     code = (
-        "import importlib, resource, numpy, scipy.sparse, ooc_chol as oc\noc.check_room\n"
+        "import importlib, resource, numpy, scipy.sparse, ooc_chol as oc\noc.toolbox.check_room\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
         f"resource.setrlimit(resource.RLIMIT_AS, (used + ({mib} << 20),) * 2)\n"
         f"try: {CALLS[call]}\n"

@@ -50,7 +50,7 @@ def factored(a, threshold, engine, tile_size, strict=True):
             factor = oc.cholesky(a, threshold, tile_size=tile_size, fp64=engine, strict=strict)
         except oc.OocCholError as error:
             return None, type(error).__name__
-    return factor, " ".join(str(one.message) for one in heard if isinstance(one.message, oc.PrecisionWarning))
+    return factor, " ".join(str(one.message) for one in heard if isinstance(one.message, oc.errors.PrecisionWarning))
 
 
 def check_factor(a, factor, threshold, name):

@@ -85,7 +85,7 @@ def test_a_plan_of_one_tile_is_taken_again():
 def test_an_entry_that_is_not_finite_is_named(place, value):
     a = FAMILIES["exponential"](240)
     a[place] = value
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         oc.cholesky(a)
     assert (caught.value.row, caught.value.col) == place
 
@@ -128,7 +128,7 @@ def test_an_error_of_the_tile_function_leaves_the_memory_free(error):
 
 
 def test_a_tile_function_that_fills_nothing_is_found_out():
-    with pytest.raises(oc.NonFiniteError):
+    with pytest.raises(oc.errors.NonFiniteError):
         oc.cholesky(oc.from_function(300, lambda rows, cols, out, stream: None))
 
 

@@ -150,17 +150,37 @@ REFUSED = {
     "records": (np.zeros((3, 3), [("x", float)]), TypeError, "void64"),
     "rows of two lengths": ([[1.0], [2.0, 3.0]], ValueError, "a list that is no matrix.*rows of one length"),
     "an empty list": ([], ValueError, r"shape \(0,\)"),
-    "a list with None": ([[1.0, 0.0], [None, 1.0]], oc.NonFiniteError, r"A\[1, 0\] .* is the NoneType None"),
-    "an object that is text": (with_object("1.0"), oc.NonFiniteError, r"A\[7, 3\] .* is the str '1\.0', no real number"),
-    "an object that is complex": (with_object(1j), oc.NonFiniteError, r"A\[7, 3\] .* is the complex 1j"),
-    "an object beyond float64": (with_object(10**400), oc.NonFiniteError, r"A\[7, 3\] .* is the int 1000"),
-    "a long double beyond float64": (spoiled(np.longdouble("1e4000"), 7, 3, A.astype(np.longdouble)), oc.NonFiniteError, r"7, 3"),
-    "a table with a gap": (pandas.DataFrame(A.astype(int)).convert_dtypes().mask(A == 120.0), oc.NonFiniteError, r"A\[0, 0\]"),
-    "a table with text": (pandas.DataFrame({"a": [1, 0], "b": ["x", "y"]}), oc.NonFiniteError, r"A\[1, 1\] .* is the str 'y'"),
-    "masked": (np.ma.masked_array(A, spoiled(1, 7, 3, 0 * A)), oc.NonFiniteError, r"A\[7, 3\] .* is masked; only the lower"),
-    "masked int": (np.ma.masked_array(A.astype(int), spoiled(1, 7, 3, 0 * A)), oc.NonFiniteError, r"A\[7, 3\] .* is masked"),
-    "NaN": (spoiled(np.nan, 7, 3), oc.NonFiniteError, r"A\[7, 3\] .* is NaN or infinite"),
-    "infinity": (spoiled(-np.inf, 7, 7), oc.NonFiniteError, r"A\[7, 7\] .* is NaN or infinite"),
+    "a list with None": ([[1.0, 0.0], [None, 1.0]], oc.errors.NonFiniteError, r"A\[1, 0\] .* is the NoneType None"),
+    "an object that is text": (with_object("1.0"), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the str '1\.0', no real number"),
+    "an object that is complex": (with_object(1j), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the complex 1j"),
+    "an object beyond float64": (with_object(10**400), oc.errors.NonFiniteError, r"A\[7, 3\] .* is the int 1000"),
+    "a long double beyond float64": (
+        spoiled(np.longdouble("1e4000"), 7, 3, A.astype(np.longdouble)),
+        oc.errors.NonFiniteError,
+        r"7, 3",
+    ),
+    "a table with a gap": (
+        pandas.DataFrame(A.astype(int)).convert_dtypes().mask(A == 120.0),
+        oc.errors.NonFiniteError,
+        r"A\[0, 0\]",
+    ),
+    "a table with text": (
+        pandas.DataFrame({"a": [1, 0], "b": ["x", "y"]}),
+        oc.errors.NonFiniteError,
+        r"A\[1, 1\] .* is the str 'y'",
+    ),
+    "masked": (
+        np.ma.masked_array(A, spoiled(1, 7, 3, 0 * A)),
+        oc.errors.NonFiniteError,
+        r"A\[7, 3\] .* is masked; only the lower",
+    ),
+    "masked int": (
+        np.ma.masked_array(A.astype(int), spoiled(1, 7, 3, 0 * A)),
+        oc.errors.NonFiniteError,
+        r"A\[7, 3\] .* is masked",
+    ),
+    "NaN": (spoiled(np.nan, 7, 3), oc.errors.NonFiniteError, r"A\[7, 3\] .* is NaN or infinite"),
+    "infinity": (spoiled(-np.inf, 7, 7), oc.errors.NonFiniteError, r"A\[7, 7\] .* is NaN or infinite"),
     "zeros": (0 * A, oc.NotPositiveDefiniteError, "minor of order 1 "),
     "ones": (0 * A + 1, oc.NotPositiveDefiniteError, "minor of order 2 "),
     "negative": (-A, oc.NotPositiveDefiniteError, "minor of order 1 "),
@@ -281,7 +301,7 @@ def test_triangles_that_differ_are_warned_of_unless_one_is_named(tmp_path, sourc
     a = a if source != "int" else np.rint(100 * a) + 10 * n * np.eye(n) + 1
     given = SOURCES[source](tmp_path, change(a))
     if lower or kind == "upper only":
-        with pytest.warns(oc.AsymmetryWarning, match=r"A\[\d+, \d+\] is .*, but A\[\d+, \d+\] is .*lower=True") as caught:
+        with pytest.warns(oc.errors.AsymmetryWarning, match=r"A\[\d+, \d+\] is .*, but A\[\d+, \d+\] is .*lower=True") as caught:
             oc.cholesky(given).close()
         assert caught[0].filename == __file__
     with warnings.catch_warnings():
@@ -356,7 +376,7 @@ def test_a_tile_function_is_asked_for_the_lower_triangle_only():
 
 
 def test_a_tile_function_of_the_upper_triangle_meets_the_same_checks():
-    with pytest.raises(oc.NonFiniteError, match=r"only the upper triangle"):
+    with pytest.raises(oc.errors.NonFiniteError, match=r"only the upper triangle"):
         oc.cholesky(oc.from_function(N, lambda rows, cols, out, stream: None), devices="host:0", lower=False)
     with pytest.raises(TypeError, match=r"returned a ndarray.*out\[\.\.\.\]"):
         oc.cholesky(oc.from_function(N, lambda rows, cols, out, stream: A), devices="host:0", lower=False)
@@ -413,9 +433,9 @@ def test_a_budget_as_people_write_it(budget):
 
 
 def test_a_budget_beyond_the_machine_is_warned_of():
-    with pytest.warns(oc.BudgetWarning, match=r"memory_budget is 1\.13e\+03 TB|memory_budget is 1126 TB") as caught:
+    with pytest.warns(oc.errors.BudgetWarning, match=r"memory_budget is 1\.13e\+03 TB|memory_budget is 1126 TB") as caught:
         oc.cholesky(A, memory_budget="1 PiB", devices="host:0").close()
     assert caught[0].filename == __file__
-    with pytest.warns(oc.BudgetWarning, match="for each of 2 devices"):
+    with pytest.warns(oc.errors.BudgetWarning, match="for each of 2 devices"):
         oc.cholesky(A, memory_budget="1 PiB", devices=2, tile_size=16).close()
     assert oc.plan(2000, memory_budget="1 PiB") is not None  # for another machine, maybe

@@ -26,6 +26,7 @@ import pytest
 from scipy import sparse
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.inside.cli import SignalInterrupt, signals_as_interrupts
 from tests.inside.files import HeldInterrupts
 
@@ -154,7 +155,7 @@ def pack(path: Path) -> None:
 
 def write(path: Path) -> None:
     """A file of any other kind."""
-    with oc.output_file(path, replace=True) as part:
+    with tb.output_file(path, replace=True) as part:
         part.write_bytes(b"new")
 
 

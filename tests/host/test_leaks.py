@@ -84,7 +84,7 @@ def test_after_a_fault_of_the_disk_the_same_call_works(tmp_path, fault, threshol
     before = descriptors()
     with pytest.MonkeyPatch.context() as patch:
         inject(patch, fault)
-        with pytest.raises(oc.TierError, match=r"L\.factor"):
+        with pytest.raises(oc.errors.TierError, match=r"L\.factor"):
             oc.cholesky(A, precision_threshold=threshold, tile_size=NB, store=tmp_path / "L.factor")
     assert descriptors() == before, "a descriptor is left"
     assert not (tmp_path / "L.factor.partial").exists()
@@ -129,7 +129,7 @@ def test_saving_fails_at_the_flush_and_succeeds_again(tmp_path, monkeypatch):
     factor, before = oc.cholesky(A, tile_size=NB), descriptors()
     with monkeypatch.context() as patch:
         inject(patch, "flush of the tiles")
-        with pytest.raises(oc.TierError, match=r"L\.factor"):
+        with pytest.raises(oc.errors.TierError, match=r"L\.factor"):
             factor.save(tmp_path / "L.factor")
     assert descriptors() == before and os.listdir(tmp_path) == []
     factor.save(tmp_path / "L.factor")

@@ -147,7 +147,7 @@ def test_a_memory_error_of_a_tile_function_stays_what_it_is():
 
 
 def test_errors_that_are_not_of_memory_pass():
-    for error in (OSError(2, "No such file"), oc.TierError("disk"), oc.BudgetError("a", 2, 1, "b")):
+    for error in (OSError(2, "No such file"), oc.errors.TierError("disk"), oc.BudgetError("a", 2, 1, "b")):
         with pytest.raises(type(error)) as caught, room.memory_errors_typed("planning"):
             raise error
         assert caught.value is error

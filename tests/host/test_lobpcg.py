@@ -200,7 +200,7 @@ def test_a_diagonal_helps_where_rows_differ_in_size():
 )
 def test_a_preconditioner_that_is_none_is_refused(m, words):
     a, _ = grid(10, 10)
-    with pytest.raises(oc.PreconditionerError, match=words):
+    with pytest.raises(oc.errors.PreconditionerError, match=words):
         oc.eigsh(a, 2, which="SA", preconditioner=m, block=4, **HOST)
 
 
@@ -246,7 +246,7 @@ def test_a_matrix_that_is_not_symmetric_is_refused():
 
 def test_passes_that_are_used_up_say_what_has_converged():
     a, _ = grid(40, 40)
-    with pytest.raises(oc.NoConvergenceError, match="max_passes=20") as caught:
+    with pytest.raises(oc.errors.NoConvergenceError, match="max_passes=20") as caught:
         oc.eigsh(a, 3, which="SA", method="lobpcg", max_passes=20, tol=1e-9, **HOST)
     assert len(caught.value.eigenvalues) < 3
     assert caught.value.worst > 1e-9

@@ -9,8 +9,10 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.window_blocks import dense, made_blocks, run_of
 from tests.masked import Door, array_parameters, check_real, check_refused, masked
+from tests.public import public_names
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -92,12 +94,12 @@ DOORS = {
     "CholeskyFactor.rmatmat.x": Door(L.rmatmat, C),
     "CholeskyFactor @": Door(lambda x: L @ x, C),
     "@ CholeskyFactor": Door(L.__rmatmul__, C.T.copy()),
-    "TransposedFactor.matvec.x": Door(L.T.matvec, B),
-    "TransposedFactor.matmat.x": Door(L.T.matmat, C),
-    "TransposedFactor.rmatvec.x": Door(L.T.rmatvec, B),
-    "TransposedFactor.rmatmat.x": Door(L.T.rmatmat, C),
-    "TransposedFactor @": Door(lambda x: L.T @ x, C),
-    "@ TransposedFactor": Door(L.T.__rmatmul__, C.T.copy()),
+    "toolbox.TransposedFactor.matvec.x": Door(L.T.matvec, B),
+    "toolbox.TransposedFactor.matmat.x": Door(L.T.matmat, C),
+    "toolbox.TransposedFactor.rmatvec.x": Door(L.T.rmatvec, B),
+    "toolbox.TransposedFactor.rmatmat.x": Door(L.T.rmatmat, C),
+    "toolbox.TransposedFactor @": Door(lambda x: L.T @ x, C),
+    "@ toolbox.TransposedFactor": Door(L.T.__rmatmul__, C.T.copy()),
     "CholeskyFactor.residual.a": Door(lambda a: TILED.residual(a), A),
     "CholeskyFactor.sample.mean": Door(lambda mean: L.sample(2, rng=0, mean=mean), B),
     "CholeskyFactor.update.v": Door(updated, 0.1 * C),
@@ -176,8 +178,8 @@ def test_no_door_drops_imaginary_parts(name):
 
 def test_every_array_that_is_taken_is_in_the_table():
     doors = {name.partition(" ")[0] for name in DOORS}
-    there = {name for name in array_parameters(oc, list(oc.__all__)) if name.partition(".")[0] not in FOUND}
-    there |= {f"diff.{name}" for name in array_parameters(oc.diff, list(oc.diff.__all__))}
+    named = public_names() | {f"diff.{name}": getattr(oc.diff, name) for name in oc.diff.__all__}
+    there = {name for name in array_parameters(named) if FOUND.isdisjoint(name.split("."))}
     assert there <= doors, sorted(there - doors)
 
 
@@ -192,13 +194,13 @@ def test_the_solutions_of_the_reports_are_refused_with_the_place():
     b = np.ma.masked_array([1.0, 9e36, 1.0], mask=[0, 1, 0])
     factor = oc.cholesky(2.0 * np.eye(3))
     for call in (lambda: oc.solve(2.0 * np.eye(3), b), lambda: factor.solve(b), lambda: factor.half_solve(b)):
-        with pytest.raises(oc.MissingValueError, match=r"entry \[1\] of the right-hand side is masked") as caught:
+        with pytest.raises(oc.errors.MissingValueError, match=r"entry \[1\] of the right-hand side is masked") as caught:
             call()
         assert caught.value.place == (1,) and isinstance(caught.value, TypeError) and isinstance(caught.value, ValueError)
 
 
 def test_where_missing_has_a_meaning_a_mask_is_what_is_missing():
-    x = oc.low_rank_tensor(PATH, 3, 3, 1)
+    x = oc.testing.low_rank_tensor(PATH, 3, 3, 1)
     gaps = np.zeros(x.shape, dtype=bool)
     gaps[::3] = True
     given = np.ma.masked_array(np.where(gaps, 1e30, x), gaps)
@@ -225,10 +227,10 @@ def test_where_missing_has_a_meaning_a_mask_is_what_is_missing():
     ids=["scalar", "in a list", "nested", "list of masked arrays", "NA in a list", "NA in an array", "NA in a table"],
 )  # fmt: skip
 def test_gaps_are_told_with_their_places(given, place, held):
-    with pytest.raises(oc.MissingValueError, match="x") as caught:
-        oc.plain_array("x", given, np.float64)
+    with pytest.raises(oc.errors.MissingValueError, match="x") as caught:
+        tb.plain_array("x", given, np.float64)
     assert (caught.value.name, caught.value.place, caught.value.held) == ("x", place, held)
-    found = oc.plain_array("x", given, np.float64, gaps_as_nan=True)
+    found = tb.plain_array("x", given, np.float64, gaps_as_nan=True)
     assert np.isnan(found[place]) and np.isnan(found).sum() == 1
 
 
@@ -236,21 +238,21 @@ def test_gaps_are_told_with_their_places(given, place, held):
     "given", [3, [1, 2], [[1.0, 2.0], [3.0, 4.0]], np.arange(3), np.ma.arange(3), pd.Series([1, 2], dtype="Int64")]
 )
 def test_what_has_no_gaps_becomes_an_array(given):
-    found = oc.plain_array("x", given, np.float64)
+    found = tb.plain_array("x", given, np.float64)
     assert type(found) is np.ndarray and found.dtype == np.float64
     np.testing.assert_array_equal(found, np.asarray(given, dtype=np.float64))
 
 
 def test_float32_stays_and_whole_numbers_become_floats_where_gaps_are_nan():
     for dtype, wanted in ((np.float32, np.float32), (np.int16, np.float64)):
-        assert oc.plain_array("x", masked(np.ones(4, dtype)), gaps_as_nan=True).dtype == wanted
+        assert tb.plain_array("x", masked(np.ones(4, dtype)), gaps_as_nan=True).dtype == wanted
 
 
 def test_masked_blocks_are_refused_where_they_are_factored():
     """As those of a Dask array of masked chunks, each on its worker."""
     there = masked(A)
     run = run_of(N, 2, tile_size=3)
-    with pytest.raises(oc.NonFiniteError):
+    with pytest.raises(oc.errors.NonFiniteError):
         made_blocks(run, there, 2)
     np.testing.assert_array_equal(
         dense(run, made_blocks(run, np.ma.masked_array(A, False), 2)), dense(run, made_blocks(run, A, 2))
@@ -274,12 +276,12 @@ def test_no_sparse_matrix_with_masked_entries_is_taken(form):
         lambda: oc.GraphFourier(there, devices="host:0"),
         lambda: oc.diff.Pattern.of(there),
     ):
-        with pytest.raises(oc.MissingValueError, match=r"data.* is masked"):
+        with pytest.raises(oc.errors.MissingValueError, match=r"data.* is masked"):
             call()
 
 
 def test_no_dense_graph_that_is_masked_is_taken():
-    with pytest.raises(oc.MissingValueError, match=r"\[6, 0\] of the graph is masked"):
+    with pytest.raises(oc.errors.MissingValueError, match=r"\[6, 0\] of the graph is masked"):
         oc.GraphFourier(masked(PATH.toarray()), devices="host:0")
 
 
@@ -288,7 +290,7 @@ def test_no_dense_graph_that_is_masked_is_taken():
 def test_torch_takes_no_masked_array_for_its_tensor():
     import ooc_chol.diff.torch as sparse
 
-    with pytest.raises(oc.MissingValueError, match=r"entry \[6, 0\] of the matrix is masked"):
+    with pytest.raises(oc.errors.MissingValueError, match=r"entry \[6, 0\] of the matrix is masked"):
         sparse.CSR.of(masked(A))
     assert sparse.CSR.of(np.ma.masked_array(A, False)).shape == A.shape
 
@@ -304,6 +306,6 @@ def test_jax_takes_no_masked_array_for_its_own():
         with pytest.raises((TypeError, ValueError)):
             sparse.CSR.of(masked(A))
         matrix = sparse.CSR.of(PATH)
-        with pytest.raises(oc.MissingValueError, match=r"\[6\] is masked"):
+        with pytest.raises(oc.errors.MissingValueError, match=r"\[6\] is masked"):
             sparse.matmul(matrix, masked(B))
         np.testing.assert_array_equal(sparse.matmul(matrix, np.ma.masked_array(B, False)), sparse.matmul(matrix, B))

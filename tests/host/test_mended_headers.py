@@ -53,7 +53,7 @@ def test_a_header_of_another_shape_is_damage(tmp_path, solver):
             path.write_bytes(first_page(offset, text, data[:8]) + data[PAGE:offset] + text)
             try:
                 found = solved(path)
-            except oc.DamagedFileError as error:
+            except oc.errors.DamagedFileError as error:
                 refused += 1
                 assert str(path) in str(error)
             else:  # a number that could have been measured
@@ -80,6 +80,6 @@ def test_a_number_that_no_run_leaves_is_damage(tmp_path, solver, number):
         header["blocks"][block][1] = f"{hash_bytes(bytes(changed[start:stop]), block):016x}"
         text = json.dumps(header).encode()
         path.write_bytes(first_page(offset, text, whole[:8]) + changed[PAGE:offset] + text)
-        with pytest.raises(oc.DamagedFileError, match=str(path)):
+        with pytest.raises(oc.errors.DamagedFileError, match=str(path)):
             solved(path)
         header["blocks"][block][1], start = sums, stop

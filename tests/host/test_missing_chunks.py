@@ -115,7 +115,7 @@ def test_a_chunk_that_is_lost_below_the_diagonal_is_refused(place, shape, a):
     lost = chunk_of(140, 40, shape)
     source = PLACES[place](a, shape, [lost])
     with pytest.raises(
-        oc.TierError, match=r"A\[\d+, \d+\] is 0(\+0j)?, since the chunk .* is missing, but A\[\d+, \d+\] is "
+        oc.errors.TierError, match=r"A\[\d+, \d+\] is 0(\+0j)?, since the chunk .* is missing, but A\[\d+, \d+\] is "
     ) as caught:
         oc.cholesky(source, **PLAIN)
     row, col = (int(word) for word in str(caught.value).partition("[")[2].partition("]")[0].split(","))
@@ -134,7 +134,7 @@ def test_nothing_is_said_of_a_matrix_that_is_whole(place, shape):
 def test_of_a_chunk_that_is_lost_above_the_diagonal_there_is_a_warning(place, shape):
     source = PLACES[place](A, shape, [chunk_of(40, 140, shape)])
     with (
-        pytest.warns(oc.AsymmetryWarning, match=r"A\[128, 32\] is .*, but A\[32, 128\] is 0: "),
+        pytest.warns(oc.errors.AsymmetryWarning, match=r"A\[128, 32\] is .*, but A\[32, 128\] is 0: "),
         oc.cholesky(source, **PLAIN) as factor,
     ):
         assert factor.logdet() == oc.cholesky(A, **PLAIN).logdet()
@@ -174,7 +174,9 @@ def test_the_fill_value_is_what_a_missing_chunk_has():
     array = _zarr("A.zarr", a, (32, 32), [(4, 1)], fill_value=2.5)
     assert find_asymmetry(as_source(array)) is None
     array = _zarr("B.zarr", a, (32, 32), [(4, 1)], fill_value=-1.0)
-    with pytest.raises(oc.TierError, match=r"A\[128, 32\] is -1, since the chunk c/4/1 .* is missing, but A\[32, 128\] is 2.5"):
+    with pytest.raises(
+        oc.errors.TierError, match=r"A\[128, 32\] is -1, since the chunk c/4/1 .* is missing, but A\[32, 128\] is 2.5"
+    ):
         find_asymmetry(as_source(array))
 
 
@@ -193,5 +195,5 @@ def test_a_chunk_that_is_no_file_is_refused_at_once(make, what, is_open):
     chunk = Path("A.zarr/c/4/1")
     chunk.unlink()
     make(chunk)
-    with pytest.raises(oc.TierError, match=what):
+    with pytest.raises(oc.errors.TierError, match=what):
         oc.cholesky(zarr.open_array("A.zarr", mode="r") if is_open else "A.zarr", lower=True, **PLAIN)

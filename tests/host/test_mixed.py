@@ -31,7 +31,7 @@ from tests.tolerances import (
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 #: Families whose entries may be scaled by 1e30, or in narrow formats at all.
@@ -294,7 +294,7 @@ def test_a_rule_that_is_not_there_is_refused():
 def test_a_nan_is_named(place):
     a = np.array(A)
     a[place] = np.nan
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         factored(a)
     assert (caught.value.row, caught.value.col) == place
 

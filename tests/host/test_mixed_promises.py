@@ -19,7 +19,7 @@ from tests.plan.norms import EXACT, norms_of
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 
@@ -28,7 +28,7 @@ pytestmark = [
 def test_an_infinity_is_named(bad, place):
     a = np.array(A)
     a[place] = bad
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         factored(a)
     assert (caught.value.row, caught.value.col) == place
 

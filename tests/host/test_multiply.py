@@ -272,9 +272,9 @@ def test_scipys_solvers_take_a_packed_matrix(a):
         assert np.allclose(operator.T @ b, band.T @ b)
     with block_csr(band) as packed, oc.multiplier(packed, devices="host:0").aslinearoperator() as operator:
         assert isinstance(operator, PackedLinearOperator)
-        with pytest.raises(oc.UnsupportedTypeError, match="transpose"):
+        with pytest.raises(oc.errors.UnsupportedTypeError, match="transpose"):
             operator.rmatvec(b)
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         operator.matvec(b)
 
 
@@ -314,7 +314,7 @@ def test_bad_arguments_are_refused(packed):
         with pytest.raises(ValueError, match="times is 0"):
             m.apply(x, times=0)
         m(x)
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         m(x)
     assert m.closed
     m.close()
@@ -396,10 +396,10 @@ def test_a_failed_read_closes_the_multiplier_and_leaves_no_thread(a, tmp_path):
         with oc.multiplier(stored, devices=HOSTS[:2], memory_budget=budget) as m:
             m(x)
             os.truncate(path, os.path.getsize(path) // 2)
-            with pytest.raises(oc.TierError):
+            with pytest.raises(oc.errors.TierError):
                 m(x)
             assert m.closed
-            with pytest.raises(oc.ClosedError):
+            with pytest.raises(oc.errors.ClosedError):
                 m(x)
     assert not own_threads()
 
@@ -435,7 +435,7 @@ def test_a_forked_child_is_told(packed):
         if not child:
             try:
                 m(x)
-            except oc.ForkedError:
+            except oc.errors.ForkedError:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
@@ -444,6 +444,9 @@ def test_a_forked_child_is_told(packed):
 
 @pytest.mark.usefixtures("processes")
 def test_a_multiplier_that_nobody_closes_ends_with_the_process():
-    code = "import numpy as np, ooc_chol as oc\nm = oc.multiplier(oc.rmat(6), devices='host:0')\nprint(m(np.ones(64)).sum() > 0)"
+    code = (
+        "import numpy as np, ooc_chol as oc\nm = oc.multiplier(oc.testing.rmat(6), devices='host:0')\n"
+        "print(m(np.ones(64)).sum() > 0)"
+    )
     run = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout.strip(), run.stderr) == (0, "True", "")

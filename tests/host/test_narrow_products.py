@@ -13,7 +13,7 @@ from tests.host.mixed_precision import measured
 #: Matrices of these tests are made to be at the limit of what a format can do.
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 

@@ -10,7 +10,7 @@ from tests.host.one_factorization import CLUSTERED, NAMES, SPACES, THRESHOLDS, W
 
 pytestmark = [
     pytest.mark.usefixtures("one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 #: Every so many of all cases are met at each commit, and in a whole run: all families, thresholds and ways, since neither number

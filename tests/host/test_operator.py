@@ -64,7 +64,7 @@ def test_a_laplacian_is_scipys(normalized):
 @pytest.mark.parametrize("precision", Precision)
 @pytest.mark.parametrize("normalized", [False, True])
 def test_products_with_a_laplacian_are_within_their_bound(normalized, precision):
-    a = block_csr(oc.rmat(9, devices="host:0"))
+    a = block_csr(oc.testing.rmat(9, devices="host:0"))
     operator = oc.laplacian(a, normalized)
     x = np.random.default_rng(0).standard_normal((512, 4)).astype(precision.storage)
     matrix = dense(operator).astype(np.longdouble)

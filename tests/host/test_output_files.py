@@ -19,6 +19,7 @@ import xarray
 import zarr
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.builders import file_store
 from tests.host.matrices import FAMILIES
 from tests.host.turns import in_turn
@@ -170,7 +171,7 @@ def test_a_store_is_never_the_file_of_a(folder, kind, way, threshold):
     np.save(path, A)
     with kind(path) as a:
         store = WAYS[way](path)
-        with unharmed(path), pytest.raises(oc.OutputError, match=r"same file as a.* give another name") as caught:
+        with unharmed(path), pytest.raises(oc.errors.OutputError, match=r"same file as a.* give another name") as caught:
             oc.cholesky(a, precision_threshold=threshold, tile_size=NB, store=store, replace_store=True)
     assert (caught.value.option, caught.value.path, caught.value.other) == ("store", store, "a")
     again = pickle.loads(pickle.dumps(caught.value))
@@ -183,7 +184,7 @@ def test_a_factor_is_never_saved_over_the_matrix_that_refinement_reads(folder, k
     np.save(path, A)
     with kind(path) as a, oc.cholesky(a, tile_size=NB) as factor:
         target = WAYS[way](path)
-        with unharmed(path), pytest.raises(oc.OutputError, match="same file as the matrix"):
+        with unharmed(path), pytest.raises(oc.errors.OutputError, match="same file as the matrix"):
             factor.save(target, replace=True)
 
 
@@ -194,7 +195,7 @@ def test_a_factor_over_its_matrix_is_not_saved_over_its_own_file(folder, way):
     a = np.load(path, mmap_mode="r+")
     with oc.cholesky(a, tile_size=NB, overwrite=True) as factor:
         target = WAYS[way](path)
-        with unharmed(path), pytest.raises(oc.OutputError, match="same file as the matrix"):
+        with unharmed(path), pytest.raises(oc.errors.OutputError, match="same file as the matrix"):
             factor.save(target, replace=True)
 
 
@@ -239,9 +240,12 @@ def test_two_outputs_are_two_files(folder, capsys, first, second, name):
 def test_a_store_replaces_factors_only(folder):
     path = folder / "L"
     path.write_bytes(STRANGER)
-    with unharmed(path), pytest.raises(oc.TierError, match=r"exists already and is no factor.*replace_store=True") as caught:
+    with (
+        unharmed(path),
+        pytest.raises(oc.errors.TierError, match=r"exists already and is no factor.*replace_store=True") as caught,
+    ):
         oc.cholesky(A, tile_size=NB, store=path)
-    assert isinstance(caught.value, oc.OutputError) and caught.value.other is None
+    assert isinstance(caught.value, oc.errors.OutputError) and caught.value.other is None
     oc.cholesky(A, tile_size=NB, store=path, replace_store=True).close()
     oc.cholesky(4 * A, tile_size=NB, store=path).close()  # ours, complete
     with oc.load(path) as factor:
@@ -260,7 +264,7 @@ def test_a_mixed_run_refuses_a_stranger_before_it_reads_the_matrix(folder):
         pytest.fail("the matrix was read")
 
     Path("L").write_bytes(STRANGER)
-    with unharmed(folder / "L"), pytest.raises(oc.TierError, match="no factor"):
+    with unharmed(folder / "L"), pytest.raises(oc.errors.TierError, match="no factor"):
         oc.cholesky(oc.from_function(N, tile), precision_threshold=1e-4, tile_size=NB, store="L")
 
 
@@ -268,7 +272,7 @@ def test_saving_replaces_factors_only(folder):
     path = folder / "L"
     path.write_bytes(STRANGER)
     with oc.cholesky(A, tile_size=NB) as factor:
-        with unharmed(path), pytest.raises(oc.TierError, match=r"exists already and is no factor.*replace=True"):
+        with unharmed(path), pytest.raises(oc.errors.TierError, match=r"exists already and is no factor.*replace=True"):
             factor.save(path)
         factor.save(path, replace=True)
         factor.save(path)
@@ -282,7 +286,7 @@ def test_a_file_of_another_open_factor_is_replaced_only_when_asked(folder, way):
     expected = np.asarray(oc.cholesky(A, tile_size=NB))
     with oc.load(path) as opened, oc.cholesky(4 * A, tile_size=NB) as factor:
         target = WAYS[way](path)
-        with unharmed(path), pytest.raises(oc.OutputError, match=r"open factor.*close it.*replace=True"):
+        with unharmed(path), pytest.raises(oc.errors.OutputError, match=r"open factor.*close it.*replace=True"):
             factor.save(target)
         factor.save(target, replace=True)
         assert np.array_equal(np.asarray(opened), expected), "it still reads the file that it has opened"
@@ -292,7 +296,7 @@ def test_a_file_of_another_open_factor_is_replaced_only_when_asked(folder, way):
 
 def test_the_file_of_a_factor_that_has_just_been_made_is_open(folder):
     made, factor = oc.cholesky(A, tile_size=NB, store="L"), oc.cholesky(4 * A, tile_size=NB)
-    with made, unharmed(folder / "L"), pytest.raises(oc.OutputError, match="open factor"):
+    with made, unharmed(folder / "L"), pytest.raises(oc.errors.OutputError, match="open factor"):
         factor.save("L")
 
 
@@ -300,7 +304,7 @@ def test_a_trace_replaces_traces_only(folder):
     path = folder / "run.pftrace"
     path.write_bytes(STRANGER)
     trace = oc.cholesky(A, tile_size=NB, trace=True).trace
-    with unharmed(path), pytest.raises(oc.OutputError, match=r"no trace.*replace=True"):
+    with unharmed(path), pytest.raises(oc.errors.OutputError, match=r"no trace.*replace=True"):
         trace.save(path)
     trace.save(path, replace=True)
     first = path.read_bytes()
@@ -342,7 +346,7 @@ def test_what_is_no_ordinary_file_is_never_replaced(folder, make, replace):
         lambda: factor.save("out", replace=replace),
         lambda: factor.trace.save("out", replace=replace),
     ):
-        with pytest.raises(oc.OutputError, match="no ordinary file"):
+        with pytest.raises(oc.errors.OutputError, match="no ordinary file"):
             write()
     assert os.listdir() == ["out"]
 
@@ -366,7 +370,7 @@ def test_the_name_of_an_unfinished_file_leads_nowhere(folder, link, what, replac
         oc.cholesky(folder / "a.npy", tile_size=NB, store="out").close()
         assert sorted(os.listdir(folder)) == ["a.npy", "out", "precious"]
     else:
-        with pytest.raises(oc.TierError, match=r"out\.partial.*remove it"):
+        with pytest.raises(oc.errors.TierError, match=r"out\.partial.*remove it"):
             oc.cholesky(precious if what == "matrix" else A, tile_size=NB, store="out", replace_store=replace)
         assert sorted(os.listdir(folder)) == ["a.npy", "out.partial", precious.name]
     assert precious.read_bytes() == before
@@ -374,7 +378,7 @@ def test_the_name_of_an_unfinished_file_leads_nowhere(folder, link, what, replac
 
 def test_a_dangling_link_as_the_name_of_an_unfinished_file_creates_nothing(folder):
     Path("out.partial").symlink_to("elsewhere")
-    with pytest.raises(oc.TierError, match=r"out\.partial.*remove it"):
+    with pytest.raises(oc.errors.TierError, match=r"out\.partial.*remove it"):
         oc.cholesky(A, tile_size=NB, store="out")
     assert os.listdir() == ["out.partial"]
 
@@ -448,18 +452,18 @@ def test_a_new_file_has_the_permissions_of_any_new_file(folder):
 
 def test_an_output_file_appears_complete_or_not_at_all(folder):
     Path("out").write_bytes(STRANGER)
-    with pytest.raises(KeyboardInterrupt), oc.output_file("out", replace=True) as part:
+    with pytest.raises(KeyboardInterrupt), tb.output_file("out", replace=True) as part:
         part.write_text("half")
         raise KeyboardInterrupt
     assert os.listdir() == ["out"] and Path("out").read_bytes() == STRANGER
-    with oc.output_file("out", replace=True) as part:
+    with tb.output_file("out", replace=True) as part:
         part.write_text("all")
         assert Path("out").read_bytes() == STRANGER
     assert os.listdir() == ["out"] and Path("out").read_text() == "all"
 
 
 def test_a_mark_is_looked_for_where_the_kind_has_it(folder):
-    at_start, anywhere = oc.FileKind("kind", b"mark"), oc.FileKind("kind", b"mark", anywhere=True)
+    at_start, anywhere = tb.FileKind("kind", b"mark"), tb.FileKind("kind", b"mark", anywhere=True)
     for content, expected in (
         (b"mark", (True, True)),
         (b" mark", (False, True)),

@@ -160,9 +160,9 @@ def test_no_output_is_the_matrix(folder, capsys, name, way):
     path = WAYS[way]("a.npy")
     with untouched(folder):
         if writer.knows_inputs:
-            assert "is the same file as " in refused(capsys, writer, path, oc.OutputError, force=True)
+            assert "is the same file as " in refused(capsys, writer, path, oc.errors.OutputError, force=True)
         else:
-            refused(capsys, writer, path, (oc.OutputError, ValueError))
+            refused(capsys, writer, path, (oc.errors.OutputError, ValueError))
 
 
 @pytest.mark.parametrize("inner", ["c/0/0", "x.ooc", "zarr.json"])
@@ -171,12 +171,12 @@ def test_no_output_lies_in_a_folder_that_is_the_matrix(folder, inner, way):
     zarr.create_array(store="a.zarr", data=A, chunks=(30, 30))
     Path("link").symlink_to("a.zarr")
     a = zarr.open_array("a.zarr", mode="r")
-    with untouched(folder), pytest.raises(oc.OutputError, match="read as a") as caught:
+    with untouched(folder), pytest.raises(oc.errors.OutputError, match="read as a") as caught:
         oc.cholesky(a, tile_size=NB, store=f"{way}/{inner}", replace_store=True)
     assert caught.value.other == "a"
     with oc.cholesky(a, tile_size=NB) as factor:
         for name in (inner, "L.npy"):
-            with untouched(folder), pytest.raises(oc.OutputError, match="read as the matrix"):
+            with untouched(folder), pytest.raises(oc.errors.OutputError, match="read as the matrix"):
                 factor.save(f"{way}/{name}", replace=True)
 
 
@@ -191,7 +191,7 @@ def test_parts_of_an_h5py_data_set_in_other_files_are_inputs(folder):
     os.link("part.h5", "part")
     with h5py.File("whole.h5", "r") as file:
         for data, store in (("a", "part"), ("b", "raw")):
-            with untouched(folder), pytest.raises(oc.OutputError, match="same file as a"):
+            with untouched(folder), pytest.raises(oc.errors.OutputError, match="same file as a"):
                 oc.cholesky(file[data], tile_size=NB, store=store, replace_store=True)
 
 
@@ -213,7 +213,7 @@ def test_what_lies_behind_a_dask_array_is_an_input(folder):
         }
         for name, a in ones.items():
             os.symlink(name, "link")
-            with untouched(folder), pytest.raises(oc.OutputError, match="same file as a"):
+            with untouched(folder), pytest.raises(oc.errors.OutputError, match="same file as a"):
                 oc.cholesky(a, tile_size=NB, store="link", replace_store=True)
             os.unlink("link")
 
@@ -223,7 +223,7 @@ def test_what_lies_behind_a_dask_array_is_an_input(folder):
 def test_new_files_whose_names_differ_in_case_alone_are_one(folder, capsys, first, second, option):
     writer = Writer(by_shell(*FACTOR, "--store", first, option), "")
     with untouched(folder):
-        text = refused(capsys, writer, second, oc.OutputError, force=True)
+        text = refused(capsys, writer, second, oc.errors.OutputError, force=True)
     assert f"{option}: {second} is the same file as --store ({first}) on many disks" in text
 
 
@@ -273,7 +273,7 @@ def test_a_stranger_is_replaced_only_when_asked_and_keeps_its_permissions(folder
     Path(path).write_bytes(STRANGER)
     os.chmod(path, 0o640)
     with untouched(folder):
-        text = refused(capsys, writer, path, oc.OutputError)
+        text = refused(capsys, writer, path, oc.errors.OutputError)
     assert f"{path} exists already" in text and ("--force" if writer.is_shell else "replace") in text
     writer.write(path, True)
     assert STRANGER not in Path(path).read_bytes() and stat.S_IMODE(os.stat(path).st_mode) == 0o640
@@ -288,7 +288,7 @@ def test_the_same_call_may_be_made_twice_where_files_have_a_mark(folder, capsys,
         writer.write(path, False)
         return
     with untouched(folder):
-        refused(capsys, writer, path, oc.OutputError)
+        refused(capsys, writer, path, oc.errors.OutputError)
 
 
 @every_writer
@@ -302,7 +302,7 @@ def test_files_of_one_kind_are_not_replaced_by_another(folder, capsys, name):
         write("other", True)
         os.replace("other", path)
         with untouched(folder):
-            refused(capsys, writer, path, oc.OutputError)
+            refused(capsys, writer, path, oc.errors.OutputError)
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["folder", "FIFO"])
@@ -311,7 +311,7 @@ def test_what_is_no_ordinary_file_is_never_replaced(folder, capsys, name, make):
     writer = WRITERS[name]
     make(path := f"out{writer.ending}")
     with untouched(folder):
-        assert "no ordinary file" in refused(capsys, writer, path, oc.OutputError, force=True)
+        assert "no ordinary file" in refused(capsys, writer, path, oc.errors.OutputError, force=True)
 
 
 @every_writer
@@ -333,7 +333,7 @@ def test_a_stranger_that_comes_meanwhile_is_left_alone(folder, capsys, monkeypat
         # the first is called when a factor is nearly complete, the second when an empty file was made for anything else
         name_of = "fsync" if writer.ending in (".ooc", ".npy") else "close"
         patch.setattr(os, name_of, after(getattr(os, name_of)))
-        text = refused(capsys, writer, path, oc.OutputError)
+        text = refused(capsys, writer, path, oc.errors.OutputError)
     assert seen and Path(path).read_bytes() == STRANGER
     if writer.ending == ".ooc":  # hours of work are not thrown away
         (kept,) = (found for found in os.listdir() if found.startswith(f"{path}-"))
@@ -353,15 +353,15 @@ def test_a_folder_that_is_not_there_is_one_typed_error(folder, capsys, monkeypat
     if name not in ("save", "save an array", "trace", "compressed trace"):
         monkeypatch.setattr(cholesky, "factor_in_fp64", lambda *_, **__: pytest.fail("factored for nothing"))
     with untouched(folder):
-        text = refused(capsys, writer, f"{parent}/new{writer.ending}", oc.MissingFolderError, force=True)
+        text = refused(capsys, writer, f"{parent}/new{writer.ending}", oc.errors.MissingFolderError, force=True)
     assert f"there is no folder {parent}" in text and "make it, or give another name" in text
 
 
 def test_the_error_of_a_folder_keeps_its_facts(folder):
-    with pytest.raises(oc.MissingFolderError) as caught:
+    with pytest.raises(oc.errors.MissingFolderError) as caught:
         oc.cholesky(A, tile_size=NB, store="no/L")
     error = pickle.loads(pickle.dumps(caught.value))
-    assert isinstance(error, FileNotFoundError) and isinstance(error, oc.TierError)
+    assert isinstance(error, FileNotFoundError) and isinstance(error, oc.errors.TierError)
     assert (error.option, error.path, error.folder, str(error)) == ("store", "no/L", "no", str(caught.value))
 
 
@@ -391,7 +391,7 @@ def test_a_folder_that_allows_no_files_is_met_before_the_work(folder):
         writers += [lambda: factor.trace.save(f"{place}/run.pftrace")]
         with not_as_root():
             for write in writers:
-                with pytest.raises(oc.TierError, match=f"no file may be made in {place}; give a name in another folder"):
+                with pytest.raises(oc.errors.TierError, match=f"no file may be made in {place}; give a name in another folder"):
                     write()
         assert os.listdir(place) == []
 
@@ -450,7 +450,7 @@ def test_a_compressed_trace_is_the_trace(folder):
     assert gzip.decompress(Path("run.pftrace.gz").read_bytes()) == Path("run.pftrace").read_bytes()
     assert Path("run.pftrace.gz").read_bytes() == Path("again.pftrace.gz").read_bytes()
     Path("other.pftrace.gz").write_bytes(gzip.compress(STRANGER))
-    with untouched(folder), pytest.raises(oc.OutputError, match="no trace"):
+    with untouched(folder), pytest.raises(oc.errors.OutputError, match="no trace"):
         factor.trace.save("other.pftrace.gz")
 
 
@@ -471,6 +471,6 @@ def test_a_closed_factor_says_so(folder):
         lambda: np.asarray(factor),
     ]
     for use in uses:
-        with pytest.raises(oc.ClosedError, match="is closed") as caught:
+        with pytest.raises(oc.errors.ClosedError, match="is closed") as caught:
             use()
-        assert isinstance(caught.value, ValueError) and isinstance(caught.value, oc.TierError)
+        assert isinstance(caught.value, ValueError) and isinstance(caught.value, oc.errors.TierError)

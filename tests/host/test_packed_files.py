@@ -80,7 +80,7 @@ def test_blocks_of_several_pieces_are_read_by_several_threads(tmp_path):
     data = bytearray((tmp_path / "a.oocsr").read_bytes())
     data[9 << 20] ^= 4
     (tmp_path / "a.oocsr").write_bytes(data)
-    with oc.block_csr(tmp_path / "a.oocsr") as a, pytest.raises(oc.DamagedFileError) as caught:
+    with oc.block_csr(tmp_path / "a.oocsr") as a, pytest.raises(oc.errors.DamagedFileError) as caught:
         a.tocsr()
     assert caught.value.tile == (0, 0) and caught.value.first <= 9 << 20 < caught.value.stop
 
@@ -94,7 +94,7 @@ def test_every_flipped_bit_is_found(path):
         bad = bytearray(good)
         bad[at] ^= 1 << rng.randrange(8)
         path.write_bytes(bad)
-        with pytest.raises(oc.DamagedFileError) as caught:
+        with pytest.raises(oc.errors.DamagedFileError) as caught:
             read_wholly(path)
         assert str(path) in str(caught.value)
         if PAGE <= at < offset:
@@ -106,10 +106,10 @@ def test_every_truncation_is_found(path):
     good, rng = path.read_bytes(), Random(2)
     for size in {0, 1, 8, 40, PAGE - 1, PAGE, PAGE + 1, len(good) - 1, *(rng.randrange(len(good)) for _ in range(60))}:
         path.write_bytes(good[:size])
-        with pytest.raises(oc.DamagedFileError, match=r"truncated|packed sparse matrix"):
+        with pytest.raises(oc.errors.DamagedFileError, match=r"truncated|packed sparse matrix"):
             oc.block_csr(path)
     path.write_bytes(good + b"\0")
-    with pytest.raises(oc.DamagedFileError, match="too long"):
+    with pytest.raises(oc.errors.DamagedFileError, match="too long"):
         oc.block_csr(path)
 
 
@@ -119,7 +119,7 @@ def test_another_version_is_refused(path):
     page[8] = 2
     page[-8:] = hash_bytes(page[:-8], 0).to_bytes(8, "little")
     path.write_bytes(bytes(page) + good[PAGE:])
-    with pytest.raises(oc.TierError, match=f"{path}.*version 2"):
+    with pytest.raises(oc.errors.TierError, match=f"{path}.*version 2"):
         oc.block_csr(path)
 
 
@@ -128,7 +128,7 @@ def test_another_version_is_refused(path):
 )
 def test_another_byte_order_or_kind_is_refused(path, name, value):
     path.write_bytes(with_header(path.read_bytes(), lambda header: header.update({name: value})))
-    with pytest.raises(oc.TierError, match=rf"{path}.*{name} = {value!r}"):
+    with pytest.raises(oc.errors.TierError, match=rf"{path}.*{name} = {value!r}"):
         oc.block_csr(path)
 
 
@@ -156,11 +156,11 @@ def test_no_number_of_a_header_is_believed(path):
     changes += [lambda facts, bad=bad: facts["shape"].__setitem__(1, bad) for bad in (-1, 2**31, 1, None)]
     for change in changes:
         path.write_bytes(with_header(good, lambda header, change=change: change(header["facts"])))
-        with pytest.raises(oc.DamagedFileError, match=r"header|column"):
+        with pytest.raises(oc.errors.DamagedFileError, match=r"header|column"):
             read_wholly(path)
     for bad in numbers(header["blocks"][0][0]):
         path.write_bytes(with_header(good, lambda header, bad=bad: header["blocks"][0].__setitem__(0, bad)))
-        with pytest.raises(oc.DamagedFileError, match="header"):
+        with pytest.raises(oc.errors.DamagedFileError, match="header"):
             read_wholly(path)
 
 
@@ -195,7 +195,7 @@ def test_a_block_that_would_lead_a_kernel_astray(path, part, at, number, words):
     path.write_bytes(with_block(path.read_bytes(), 0, of_part(part, at, number)))
     with oc.block_csr(path) as a:
         for _ in range(2):
-            with pytest.raises(oc.DamagedFileError, match=words) as caught:
+            with pytest.raises(oc.errors.DamagedFileError, match=words) as caught:
                 a.tocsr()
             assert caught.value.tile == (0, 0) and caught.value.first == PAGE and str(path) in str(caught.value)
         assert a.tocsr(range(200, 400)).shape[0] == 200
@@ -208,7 +208,7 @@ def test_values_that_are_no_numbers(path, matrix):
     with oc.block_csr(path) as a:
         number = [block.kind.value for block in a.blocks.blocks].index("fp64")
     path.write_bytes(with_block(path.read_bytes(), number, change))
-    with oc.block_csr(path) as a, pytest.raises(oc.DamagedFileError, match="NaN or infinite"):
+    with oc.block_csr(path) as a, pytest.raises(oc.errors.DamagedFileError, match="NaN or infinite"):
         a.tocsr()
 
 
@@ -218,7 +218,7 @@ def test_a_block_that_changes_while_the_file_is_open(path):
         with open(path, "r+b") as file:
             file.seek(PAGE + 40)
             file.write(b"\xff")
-        with pytest.raises(oc.DamagedFileError, match="block 0"):
+        with pytest.raises(oc.errors.DamagedFileError, match="block 0"):
             a.tocsr()
 
 
@@ -273,7 +273,7 @@ def test_a_file_is_replaced_only_by_its_kind(path, matrix, tmp_path):
     oc.block_csr(matrix, store=path).close()
     stranger = tmp_path / "notes"
     stranger.write_text("mine")
-    with pytest.raises(oc.OutputError):
+    with pytest.raises(oc.errors.OutputError):
         oc.block_csr(matrix, store=stranger)
     assert stranger.read_text() == "mine"
     oc.block_csr(matrix, store=stranger, replace_store=True).close()
@@ -281,7 +281,7 @@ def test_a_file_is_replaced_only_by_its_kind(path, matrix, tmp_path):
         assert_same(a.tocsr(), matrix)
     with pytest.raises(ValueError, match="npz"):
         oc.block_csr(matrix, store=tmp_path / "a.npz")
-    with pytest.raises(oc.MissingFolderError):
+    with pytest.raises(oc.errors.MissingFolderError):
         oc.block_csr(matrix, store=tmp_path / "nowhere" / "a.oocsr")
 
 
@@ -292,7 +292,7 @@ def test_no_output_is_its_input(path, tmp_path):
     with oc.block_csr(path) as a:
         for source in (path, str(path), a, link):
             for store in (path, link):
-                with pytest.raises(oc.OutputError, match="same file"):
+                with pytest.raises(oc.errors.OutputError, match="same file"):
                     oc.block_csr(source, store=store)
     assert path.read_bytes() == good
 
@@ -301,7 +301,7 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path, path, matrix):
     good = path.read_bytes()
     matrix.data[-1] = np.nan
     for store in (path, tmp_path / "new.oocsr"):
-        with pytest.raises(oc.NonFiniteError):
+        with pytest.raises(oc.errors.NonFiniteError):
             oc.block_csr(matrix, store=store)
     assert path.read_bytes() == good and [each.name for each in tmp_path.iterdir()] == [path.name]
 
@@ -309,9 +309,9 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path, path, matrix):
 def test_a_file_that_is_being_written_is_nobody_elses(tmp_path, matrix):
     path = tmp_path / "a.oocsr"
     with BlockFileWriter(path):
-        with pytest.raises(oc.TierError, match=f"another run is writing this file.*{os.getpid()}"):
+        with pytest.raises(oc.errors.TierError, match=f"another run is writing this file.*{os.getpid()}"):
             oc.block_csr(matrix, store=path)
-        with pytest.raises(oc.TierError, match="is being written"):
+        with pytest.raises(oc.errors.TierError, match="is being written"):
             oc.block_csr(path)
     assert not list(tmp_path.iterdir())
     with oc.block_csr(matrix, store=path) as a:
@@ -344,7 +344,7 @@ def test_what_ended_a_run_leaves_no_file_of_that_name(tmp_path, matrix, by):
     if by == signal.SIGINT:
         assert not list(tmp_path.iterdir()), "an interrupt leaves nothing"
     else:
-        with pytest.raises(oc.TierError, match="is being written, or its writing was ended"):
+        with pytest.raises(oc.errors.TierError, match="is being written, or its writing was ended"):
             oc.block_csr(path)
     with oc.block_csr(matrix, store=path) as a:
         assert_same(a.tocsr(), matrix)
@@ -373,10 +373,10 @@ def test_what_is_no_packed_file(tmp_path):
     with pytest.raises(FileNotFoundError):
         oc.block_csr(tmp_path / "none.oocsr")
     (tmp_path / "text.oocsr").write_text("a text that is no matrix, though its name says so")
-    with pytest.raises(oc.DamagedFileError, match="is no packed sparse matrix"):
+    with pytest.raises(oc.errors.DamagedFileError, match="is no packed sparse matrix"):
         oc.block_csr(tmp_path / "text.oocsr")
     (tmp_path / "begun.oocsr").write_bytes(b"OOCROWS\n".ljust(PAGE, b"\0"))
-    with pytest.raises(oc.TierError, match="ended before it was complete"):
+    with pytest.raises(oc.errors.TierError, match="ended before it was complete"):
         oc.block_csr(tmp_path / "begun.oocsr")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.oocsr")
@@ -394,9 +394,9 @@ def test_a_closed_file_says_so(path):
     a = oc.block_csr(path)
     tier = a.tier
     a.close()
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         a.tocsr()
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         tier.read_stored((0, 0), np.empty(10**6, np.uint8))
 
 

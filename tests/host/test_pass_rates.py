@@ -30,7 +30,7 @@ def packed():
 
 def test_measured_rates_predict_seconds(packed):
     assert oc.plan_multiply(packed, devices="host:0").seconds is None
-    (rates,) = oc.measure_pass_rates("host:0", quick=True).values()
+    (rates,) = oc.rates.measure_pass_rates("host:0", quick=True).values()
     plan = oc.plan_multiply(packed, devices="host:0")
     assert plan.rates == rates
     assert plan.seconds == plan.first_seconds > packed.nnz / rates.gathers / 1000
@@ -39,9 +39,9 @@ def test_measured_rates_predict_seconds(packed):
 
 
 def test_rates_of_tiles_and_of_passes_share_a_file():
-    oc.measure_pass_rates("host:0", quick=True)
-    oc.measure_rates(64, quick=True)
-    oc.measure_pass_rates("host:0", quick=True)
+    oc.rates.measure_pass_rates("host:0", quick=True)
+    oc.rates.measure_rates(64, quick=True)
+    oc.rates.measure_pass_rates("host:0", quick=True)
     everything = json.loads(rates_path().read_text())
     assert len(everything) == len(everything["passes"]) + 1 == 2
     assert rates_problem() is None
@@ -50,7 +50,7 @@ def test_rates_of_tiles_and_of_passes_share_a_file():
 
 @pytest.mark.parametrize("figure", [0, -1, "fast", None, float("inf")])
 def test_damaged_rates_of_passes_are_ignored_and_told(packed, figure):
-    oc.measure_pass_rates("host:0", quick=True)
+    oc.rates.measure_pass_rates("host:0", quick=True)
     everything = json.loads(rates_path().read_text())
     next(iter(everything["passes"].values()))["gathers"] = figure
     rates_path().write_text(json.dumps(everything))
@@ -61,7 +61,7 @@ def test_damaged_rates_of_passes_are_ignored_and_told(packed, figure):
 
 def test_several_host_devices_are_not_measured():
     with pytest.raises(ValueError, match="share the host's cores"):
-        oc.measure_pass_rates(["host:0", "host:1"])
+        oc.rates.measure_pass_rates(["host:0", "host:1"])
 
 
 def test_the_command_measures_and_refuses_what_is_about_tiles(capsys):

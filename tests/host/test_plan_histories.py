@@ -16,7 +16,7 @@ from tests.inside.precision import Remedy
 
 pytestmark = [
     pytest.mark.usefixtures("no_hang", "one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 #: Room for products through residues, as the cases need them.

@@ -13,7 +13,8 @@ import pytest
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
-from ooc_chol import one_line
+import ooc_chol.toolbox as tb
+from ooc_chol.toolbox import one_line
 from tests.host.escalation_cases import TWO_ROWS
 from tests.host.matrices import random_spd
 from tests.inside.cli import main
@@ -25,6 +26,7 @@ from tests.inside.tasks import StepKind, TileGrid
 from tests.inside.tracing import LazyRecords
 from tests.plan.rates import UNIT_RATES
 from tests.prints import HOSTILE, LONGEST_LINE, check_html, check_prints, classes_of, parts_of
+from tests.public import public_names
 
 N = 96
 
@@ -80,7 +82,7 @@ def imputations():
     """An imputation in arrays, and one by a plan on devices."""
     ring = np.roll(np.eye(9), 1, axis=1) + np.roll(np.eye(9), -1, axis=1)
     fourier = oc.GraphFourier(ring)
-    x = oc.low_rank_tensor(fourier, 4, 5, 1)
+    x = oc.testing.low_rank_tensor(fourier, 4, 5, 1)
     mask = np.arange(9) % 3 > 0
     devices = [f"host:{at}" for at in range(16)]
     return fourier, [
@@ -93,14 +95,14 @@ def cluster_report():
     """The report of a run that was none, with figures of one."""
     plan = plan_cluster(TileGrid(8192, 512), [WorkerRates(1 << 34)] * 2, ClusterRates(1e9), height=2)
     busy = {"tcp://10.0.0.1:4001": 1.5, HOSTILE: 1.4}
-    return oc.ClusterReport(plan, plan.blocks, FP64, "native", "cluster", 2.0, 2.5, plan.n_tasks, busy_seconds=busy, repeated=1)
+    return tb.ClusterReport(plan, plan.blocks, FP64, "native", "cluster", 2.0, 2.5, plan.n_tasks, busy_seconds=busy, repeated=1)
 
 
 def public_objects(factors):
     """For each public class some objects, with long and hostile text where it holds text of a user."""
     native = factors["native"]
     half = oc.from_function(2 * N, lambda rows, cols, out, stream: out.fill(1.0))
-    graph = oc.block_csr(oc.rmat(6))
+    graph = oc.block_csr(oc.testing.rmat(6))
     triplets = oc.svds(graph, 2, devices="host:0")
     fourier, imputed = imputations()
     square = oc.from_function(N, lambda rows, cols, out, stream: out.fill(1.0))
@@ -121,7 +123,7 @@ def public_objects(factors):
         "ClusterReport": [cluster_report()],
         "Trace": [native.trace, factors["mixed"].trace, oc.Trace(()), oc.Trace((), metadata={"n": HOSTILE})],
         "HostMemory": [oc.HostMemory()],
-        "RandomGraph": [oc.rmat(5)],
+        "RandomGraph": [oc.testing.rmat(5)],
         "Operator": [oc.laplacian(csr_array(np.ones((5, 5))), normalized=True)],
         "BlockCSR": [oc.block_csr(csr_array(np.eye(5)))],
         "Multiplier": [multiplied()],
@@ -144,54 +146,54 @@ def public_objects(factors):
             ),
         ],
         "NoConvergenceError": [
-            oc.NoConvergenceError(3, np.ones(2), np.ones((9, 2)), np.ones(2), 0.1, 1e-9, HOSTILE * 9, HOSTILE * 9)
+            oc.errors.NoConvergenceError(3, np.ones(2), np.ones((9, 2)), np.ones(2), 0.1, 1e-9, HOSTILE * 9, HOSTILE * 9)
         ],
         "Precision": [*oc.Precision],
-        "PassRates": [oc.PassRates(5.5e10, 2e12, 3.5e10, 4.7e10, 5e-5)],
-        "FileKind": [oc.TRACE_FILES, oc.FileKind(HOSTILE * 9, b"\0" * 999)],
-        "Output": [oc.Output("--output", "x" * 999, oc.TRACE_FILES, HOSTILE * 9)],
-        "Drawing": [oc.Drawing(10, 10, HOSTILE)],
-        "CertifiedBound": [factors["mixed"].report.certified_bound, oc.CertifiedBound(float("nan"), float("inf"), 32)],
+        "PassRates": [oc.rates.PassRates(5.5e10, 2e12, 3.5e10, 4.7e10, 5e-5)],
+        "FileKind": [tb.TRACE_FILES, tb.FileKind(HOSTILE * 9, b"\0" * 999)],
+        "Output": [tb.Output("--output", "x" * 999, tb.TRACE_FILES, HOSTILE * 9)],
+        "Drawing": [tb.Drawing(10, 10, HOSTILE)],
+        "CertifiedBound": [factors["mixed"].report.certified_bound, tb.CertifiedBound(float("nan"), float("inf"), 32)],
         "CertifiedAnswers": [factors["mixed"].certify(np.ones(N))],
         "CertifiedValue": [
-            oc.CertifiedValue(1.0, float("-inf"), float("inf"), 1e300, 1e-9),
+            tb.CertifiedValue(1.0, float("-inf"), float("inf"), 1e300, 1e-9),
             factors["mixed"].logdet(certified=True),
         ],
         "CertifiedSignAndLogdet": [factors["mixed"].slogdet(certified=True)],
         "CertifiedSolution": [factors["mixed"].solve(np.ones(N), certified=True)],
-        "AsymmetryWarning": [oc.AsymmetryWarning(HOSTILE * 9)],
+        "AsymmetryWarning": [oc.errors.AsymmetryWarning(HOSTILE * 9)],
         "BatchFactor": [oc.cholesky(np.stack([exponential(N)] * 3))],
         "BatchReport": [oc.cholesky(np.stack([exponential(N)] * 3)).report],
-        "BudgetWarning": [oc.BudgetWarning(HOSTILE * 9)],
+        "BudgetWarning": [oc.errors.BudgetWarning(HOSTILE * 9)],
         "BudgetError": [oc.BudgetError(HOSTILE * 9, 1, 2, "give more")],
-        "CheckpointError": [oc.CheckpointError("x" * 999, {HOSTILE * 9: ("1" * 999, "2" * 999)})],
-        "DamagedFileError": [oc.DamagedFileError(HOSTILE * 9, "x" * 999, tile=(10**6, 10**6), first=0, stop=10**12)],
-        "DeviceError": [oc.DeviceError("cuda:0", HOSTILE * 9, "x" * 999)],
-        "ForkedError": [oc.ForkedError(HOSTILE * 9, 10**9)],
-        "ClosedError": [oc.ClosedError(HOSTILE * 9)],
-        "MissingFolderError": [oc.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
-        "DowndateError": [oc.DowndateError(10**9, (10**6, 10**6))],
-        "NotHermitianError": [oc.NotHermitianError(10**9, (10**6, 10**6))],
-        "MissingValueError": [oc.MissingValueError(HOSTILE, (10**9, 10**9))],
-        "NonFiniteError": [oc.NonFiniteError(10**9, 10**9, (10**6, 10**6))],
+        "CheckpointError": [oc.errors.CheckpointError("x" * 999, {HOSTILE * 9: ("1" * 999, "2" * 999)})],
+        "DamagedFileError": [oc.errors.DamagedFileError(HOSTILE * 9, "x" * 999, tile=(10**6, 10**6), first=0, stop=10**12)],
+        "DeviceError": [oc.errors.DeviceError("cuda:0", HOSTILE * 9, "x" * 999)],
+        "ForkedError": [oc.errors.ForkedError(HOSTILE * 9, 10**9)],
+        "ClosedError": [oc.errors.ClosedError(HOSTILE * 9)],
+        "MissingFolderError": [oc.errors.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
+        "DowndateError": [oc.errors.DowndateError(10**9, (10**6, 10**6))],
+        "NotHermitianError": [oc.errors.NotHermitianError(10**9, (10**6, 10**6))],
+        "MissingValueError": [oc.errors.MissingValueError(HOSTILE, (10**9, 10**9))],
+        "NonFiniteError": [oc.errors.NonFiniteError(10**9, 10**9, (10**6, 10**6))],
         "NotPositiveDefiniteError": [oc.NotPositiveDefiniteError(10**9, (10**6, 10**6))],
         "OocCholError": [oc.OocCholError(HOSTILE * 9), oc.OocCholError()],
-        "OutputError": [oc.OutputError(HOSTILE * 9, "store", "x" * 999)],
-        "ClusterError": [oc.ClusterError(HOSTILE, "look at it", {f"tcp://{each}": HOSTILE for each in range(99)})],
-        "PlanSizeError": [oc.PlanSizeError(f"a matrix of order {10**9}", 10**12, 10**7, 1000, 2048, 10**12)],
-        "PrecisionError": [oc.PrecisionError(1e-3, 1e-9)],
-        "PrecisionWarning": [oc.PrecisionWarning(HOSTILE * 9)],
-        "InputWarning": [oc.InputWarning(HOSTILE * 9)],
-        "RatesWarning": [oc.RatesWarning(HOSTILE * 9)],
-        "RefinementError": [oc.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
-        "ScheduleError": [oc.ScheduleError(HOSTILE * 9)],
-        "UnsupportedTypeError": [oc.UnsupportedTypeError("refine=True", "complex64", HOSTILE * 9)],
+        "OutputError": [oc.errors.OutputError(HOSTILE * 9, "store", "x" * 999)],
+        "ClusterError": [oc.errors.ClusterError(HOSTILE, "look at it", {f"tcp://{each}": HOSTILE for each in range(99)})],
+        "PlanSizeError": [oc.errors.PlanSizeError(f"a matrix of order {10**9}", 10**12, 10**7, 1000, 2048, 10**12)],
+        "PrecisionError": [oc.errors.PrecisionError(1e-3, 1e-9)],
+        "PrecisionWarning": [oc.errors.PrecisionWarning(HOSTILE * 9)],
+        "InputWarning": [oc.errors.InputWarning(HOSTILE * 9)],
+        "RatesWarning": [oc.errors.RatesWarning(HOSTILE * 9)],
+        "RefinementError": [oc.errors.RefinementError(3, 1e-3, 1e-16, 100, HOSTILE * 9, np.zeros((1000, 4)))],
+        "ScheduleError": [oc.errors.ScheduleError(HOSTILE * 9)],
+        "UnsupportedTypeError": [oc.errors.UnsupportedTypeError("refine=True", "complex64", HOSTILE * 9)],
         "SingularTriplets": [triplets],
         "SvdsReport": [triplets.report],
-        "PreconditionerError": [oc.PreconditionerError(HOSTILE * 9, "give another")],
-        "SingularMatrixError": [oc.SingularMatrixError(HOSTILE * 9, "x" * 999, "give another shift")],
-        "SparseInputError": [oc.SparseInputError(HOSTILE * 9, "row 3", "column 7 is outside", "mend it")],
-        "TierError": [oc.TierError(HOSTILE * 9)],
+        "PreconditionerError": [oc.errors.PreconditionerError(HOSTILE * 9, "give another")],
+        "SingularMatrixError": [oc.errors.SingularMatrixError(HOSTILE * 9, "x" * 999, "give another shift")],
+        "SparseInputError": [oc.errors.SparseInputError(HOSTILE * 9, "row 3", "column 7 is outside", "mend it")],
+        "TierError": [oc.errors.TierError(HOSTILE * 9)],
         "GraphFourier": [fourier],
         "Imputed": imputed,
         "ImputeReport": [each.report for each in imputed],
@@ -202,17 +204,17 @@ def public_objects(factors):
                 (1 << 17, 512, 512), 999, devices=[f"cuda:{at}" for at in range(40)], memory_budget="900 GiB", mask="entries"
             ),
         ],
-        "ImputationWarning": [oc.ImputationWarning(HOSTILE * 9)],
-        "ImputationInterrupted": [oc.ImputationInterrupted(imputed[0])],
-        "MissingPackageError": [oc.MissingPackageError(HOSTILE * 9)],
-        "NonFiniteTensorError": [oc.NonFiniteTensorError("X[3, 0, 7]", HOSTILE * 9, "x" * 999)],
+        "ImputationWarning": [oc.errors.ImputationWarning(HOSTILE * 9)],
+        "ImputationInterrupted": [oc.errors.ImputationInterrupted(imputed[0])],
+        "MissingPackageError": [oc.errors.MissingPackageError(HOSTILE * 9)],
+        "NonFiniteTensorError": [oc.errors.NonFiniteTensorError("X[3, 0, 7]", HOSTILE * 9, "x" * 999)],
     }
 
 
 def test_every_public_object_keeps_the_promises(objects):
-    for name, kind in classes_of(oc, oc.__all__).items():
-        assert objects.get(name), f"{name} is public: say here how to make one, so that what it prints is looked at"
-        for one in objects[name]:
+    for name, kind in classes_of(public_names()).items():
+        assert objects.get(kind.__name__), f"{name} is public: say here how to make one, so that what it prints is looked at"
+        for one in objects[kind.__name__]:
             assert type(one) is kind
             check_prints(one)
 
@@ -231,7 +233,7 @@ def test_what_public_functions_make_keeps_the_promises(factors):
     def tile_fn(rows, cols, out, stream):
         out[...] = 0.0
 
-    made = [oc.devices(), *oc.devices().devices, oc.from_function(4, tile_fn), oc.cuda_source("code" * 999, "kernel", 1.0)]
+    made = [oc.devices(), *oc.devices().devices, oc.from_function(4, tile_fn), tb.cuda_source("code" * 999, "kernel", 1.0)]
     made += [oc.from_function(4, tile_fn, cuda=made[-1]), factors["native"].residual(exponential(N))]
     made += [factor.report.escalations for factor in factors.values() if factor.report is not None]
     for one in made:
@@ -271,7 +273,7 @@ def predicted_report():
         raise AssertionError("the records are made")
 
     links = tuple(tuple(program.link_bytes) for program in plan.programs)
-    return oc.FactorReport(plan, Execution(2 * plan.seconds, links, (1,), LazyRecords(forbidden), times=times), 1.0)
+    return tb.FactorReport(plan, Execution(2 * plan.seconds, links, (1,), LazyRecords(forbidden), times=times), 1.0)
 
 
 def test_neither_line_nor_page_nor_picture_makes_records():
@@ -402,17 +404,17 @@ def test_what_does_not_fit_is_left_out_from_the_end():
 
 
 def test_bars_of_nothing_are_drawn():
-    drawing = oc.Drawing(300, 100, "none")
+    drawing = tb.Drawing(300, 100, "none")
     assert draw_bars(drawing, 10, [("zero", [Bar(0.0, "#000", "0")]), ("none", [])]) > 10
-    check_html(oc.notebook_html("", drawing))
+    check_html(tb.notebook_html("", drawing))
 
 
 def test_user_text_is_no_markup():
-    drawing = oc.Drawing(300, 100, HOSTILE)
+    drawing = tb.Drawing(300, 100, HOSTILE)
     drawing.words(10, 20, HOSTILE)
     drawing.words(10, 40, HOSTILE)
     drawing.rectangle(0, 0, -1, 2, "#000")
-    check_html(oc.notebook_html(HOSTILE, drawing))
+    check_html(tb.notebook_html(HOSTILE, drawing))
 
 
 def test_a_matrix_is_still_shown_after_it_changed_hands():

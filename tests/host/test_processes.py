@@ -74,7 +74,9 @@ def test_who_writes_a_file_is_told_by_whatever_name_it_goes(tmp_path, writer):
     (tmp_path / "by a link").symlink_to(tmp_path / "L.factor")
     (tmp_path / "in a linked folder").symlink_to(tmp_path)
     for name in ("L.factor", "by a link", "in a linked folder/L.factor"):
-        with pytest.raises(oc.TierError, match=rf"this file \(process {writer.pid}: .*since 20.*\); wait for it") as caught:
+        with pytest.raises(
+            oc.errors.TierError, match=rf"this file \(process {writer.pid}: .*since 20.*\); wait for it"
+        ) as caught:
             oc.cholesky(A, tile_size=NB, store=tmp_path / name)
         assert str(tmp_path / "L.factor.partial") in str(caught.value) and "another name" in str(caught.value)
 
@@ -208,7 +210,7 @@ def test_another_factor_under_the_name_of_a_pickled_one_is_refused(tmp_path, rig
         assert np.array_equal(np.asarray(again), right)
     for other, nb in ((2.0 * A, NB), (A, 48)):
         oc.cholesky(other, tile_size=nb, store=tmp_path / "L").close()
-        with pytest.raises(oc.TierError, match="another factor than the one that was pickled"):
+        with pytest.raises(oc.errors.TierError, match="another factor than the one that was pickled"):
             pickle.loads(pickled)
     (tmp_path / "L").unlink()
     with pytest.raises(FileNotFoundError):

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import measure_rates
+import ooc_chol.toolbox as tb
+from ooc_chol.rates import measure_rates
 from tests.inside.cli import main
 from tests.inside.dense import Rates, generation, measuring, stored_rates
 from tests.inside.hardware import rates_path
@@ -193,7 +194,7 @@ def test_a_function_that_takes_the_place_of_another_is_measured():
 
 def test_cuda_source_is_known_by_its_text_and_integers():
     def source(code="text", order=1, scale=1.0, n=5):
-        return oc.from_function(320, print, cuda=oc.cuda_source(code, "name", np.zeros(n), np.int32(order), scale))
+        return oc.from_function(320, print, cuda=tb.cuda_source(code, "name", np.zeros(n), np.int32(order), scale))
 
     def name(source, device="cuda:0"):
         return generation._identity(source, device)[0]
@@ -343,7 +344,7 @@ ADVICE = r"ignored.*`ooc-chol bench rates`"
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_ignored_with_one_warning(damage):
     damage_file(damage)
-    with pytest.warns(oc.RatesWarning, match=ADVICE) as caught:
+    with pytest.warns(oc.errors.RatesWarning, match=ADVICE) as caught:
         plan = oc.plan(320, tile_size=64)
     assert len(caught) == 1 and str(rates_path()) in str(caught[0].message)
     assert plan.seconds is None
@@ -384,18 +385,18 @@ def test_rates_of_another_machine_may_be_damaged():
 
 def test_a_file_that_cannot_be_read_is_ignored_with_a_warning(cache):
     (cache / "rates.json").mkdir(parents=True)  # as root reads every file, a folder of that name stands for one without rights
-    with pytest.warns(oc.RatesWarning, match=rf"rates\.json.*cannot be read.*{ADVICE}"):
+    with pytest.warns(oc.errors.RatesWarning, match=rf"rates\.json.*cannot be read.*{ADVICE}"):
         assert oc.plan(320, tile_size=64).seconds is None
 
 
 def test_a_warning_can_be_made_an_error_or_silent():
     damage_file("cut")
     with warnings.catch_warnings():
-        warnings.simplefilter("error", oc.RatesWarning)
+        warnings.simplefilter("error", oc.errors.RatesWarning)
         for _ in range(2):
-            with pytest.raises(oc.RatesWarning):
+            with pytest.raises(oc.errors.RatesWarning):
                 oc.plan(320, tile_size=64)
-        warnings.simplefilter("ignore", oc.RatesWarning)
+        warnings.simplefilter("ignore", oc.errors.RatesWarning)
         oc.plan(320, tile_size=64)
 
 

@@ -47,7 +47,7 @@ def change_figures(change):
 
 @pytest.mark.parametrize("fmt", OTHERS)
 def test_every_type_is_measured_beside_float64_and_found_again(fmt):
-    of_float64 = oc.measure_rates(64)
+    of_float64 = oc.rates.measure_rates(64)
     found = stored_rates(GRID, "array", "memory", fmt=fmt)
     figures = kernels_of_type(read_rates()[machine_identity()]["64"], fmt.dtype.name)
     assert {name: getattr(found, name) for name in TYPED_KERNELS} == figures
@@ -58,7 +58,7 @@ def test_every_type_is_measured_beside_float64_and_found_again(fmt):
 
 @pytest.mark.parametrize("fmt", (FP64, *OTHERS))
 def test_plans_of_every_type_predict_seconds(fmt):
-    oc.measure_rates(64)
+    oc.rates.measure_rates(64)
     plan = oc.plan(320, tile_size=64, dtype=fmt.dtype, devices="host:0")
     assert plan.seconds > 0 and "scaled" not in str(plan)
     a = np.eye(320, dtype=fmt.dtype)
@@ -68,7 +68,7 @@ def test_plans_of_every_type_predict_seconds(fmt):
 
 @pytest.mark.parametrize(("fmt", "speed"), [(FP32, 2.0), (COMPLEX128, 1.0), (COMPLEX64, 2.0)])
 def test_rates_of_float64_alone_are_scaled_and_said_to_be(fmt, speed):
-    of_float64 = oc.measure_rates(64)
+    of_float64 = oc.rates.measure_rates(64)
     change_figures(lambda figures: figures.pop("types"))
     found = stored_rates(GRID, "array", "memory", fmt=fmt)
     assert found.origin is RatesOrigin.SCALED
@@ -81,7 +81,7 @@ def test_rates_of_float64_alone_are_scaled_and_said_to_be(fmt, speed):
 
 def test_scaled_rates_stay_so_between_two_tile_orders():
     for nb in (64, 128):
-        oc.measure_rates(nb)
+        oc.rates.measure_rates(nb)
     change_figures(lambda figures: figures.pop("types"))
     plan = oc.plan(960, tile_size=96, dtype="float32", devices="host:0")
     assert plan.rates.origin is RatesOrigin.SCALED
@@ -89,7 +89,7 @@ def test_scaled_rates_stay_so_between_two_tile_orders():
 
 
 def test_an_array_on_a_device_is_copied_at_its_share_in_every_type():
-    oc.measure_rates(64)
+    oc.rates.measure_rates(64)
     for fmt in (FP64, *OTHERS):
         made, copied = (stored_rates(GRID, source, "memory", fmt=fmt).generate for source in ("function", "device-array"))
         assert copied == pytest.approx(made / 3)
@@ -107,16 +107,16 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_figures_of_a_type_are_ignored_with_a_warning(damage):
-    of_float64 = oc.measure_rates(64)
+    of_float64 = oc.rates.measure_rates(64)
     change_figures(DAMAGES[damage])
-    with pytest.warns(oc.RatesWarning, match=r"ignored.*`ooc-chol bench rates`"):
+    with pytest.warns(oc.errors.RatesWarning, match=r"ignored.*`ooc-chol bench rates`"):
         assert oc.plan(320, tile_size=64, dtype="float32", devices="host:0").seconds is None
     assert "damaged" in rates_problem()
     assert stored_rates(GRID, "array", "memory") == of_float64, "what was measured in float64 still counts"
 
 
 def test_a_tile_function_is_measured_in_the_type_in_which_it_is_computed(monkeypatch):
-    oc.measure_rates(64)
+    oc.rates.measure_rates(64)
     asked = []
 
     def tile_fn(rows, cols, out, stream):
@@ -145,7 +145,7 @@ def test_the_command_prints_every_type(capsys):
 
 
 def test_nominal_rates_stay_nominal_in_every_type():
-    oc.measure_rates(64)
+    oc.rates.measure_rates(64)
     nominal = replace(stored_rates(GRID, "array", "memory"), origin=RatesOrigin.NOMINAL, model="a GPU")
     scaled = types.scaled_to(nominal, COMPLEX64, 3.0)
     assert (scaled.origin, scaled.model, scaled.gemm) == (RatesOrigin.NOMINAL, "a GPU", 3.0 * nominal.gemm)

@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ooc_chol import cuda_source, from_function
+from ooc_chol import from_function
 from ooc_chol.errors import NonFiniteError, OocCholError, RefinementError, TierError
+from ooc_chol.toolbox import cuda_source
 from tests.host.matrices import FAMILIES, backward_errors, lapack_factor, upper_poisoned
 from tests.host.turns import in_turn
 from tests.inside.dense import RefinedSolution, refined_solve

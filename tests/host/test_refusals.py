@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import pytest
 import scipy.sparse
 
 import ooc_chol as oc
+from tests.public import MODULES, public_names
 
 pytestmark = pytest.mark.usefixtures("no_hang", "one_blas_thread")
 
@@ -43,7 +45,6 @@ VALID: dict[str, dict[str, Any]] = {
     "Operator": {"matrix": Made(lambda: oc.block_csr(RING))},
     "block_csr": {"source": RING},
     "cholesky": {"a": A},
-    "cuda_names": {},
     "edge_list": {"path": "edges.txt"},
     "eigsh": {"A": RING, "k": 2, "which": "SA"},
     "from_function": {"n": N, "tile_fn": tile},
@@ -51,23 +52,25 @@ VALID: dict[str, dict[str, Any]] = {
     "laplacian": {"A": RING},
     "load": {"path": "L.factor"},
     "logdet": {"a": A},
-    "low_rank_tensor": {"graph": RING, "m": 3, "n": 2, "rank": 2},
-    "measure_pass_rates": {"devices": "host:0", "quick": True},
-    "measure_rates": {"tile_size": 16, "quick": True},
+    "testing.low_rank_tensor": {"graph": RING, "m": 3, "n": 2, "rank": 2},
+    "rates.measure_pass_rates": {"devices": "host:0", "quick": True},
+    "rates.measure_rates": {"tile_size": 16, "quick": True},
     "metis_graph": {"path": "path.graph"},
     "multiplier": {"A": RING},
     "multiply": {"A": RING, "X": np.ones((N, 2))},
-    "observed_mask": {"X": np.ones((2, 2, 2))},
     "plan": {"n_or_a": N},
     "plan_eigsh": {"A": ((1000, 1000), 5000, "fp64"), "k": 2},
     "plan_impute": {"shape": (6, 4, 3)},
     "plan_multiply": {"A": ((1000, 1000), 5000, "fp64")},
-    "random_mask": {"shape": (3, 3, 3), "observed": 0.5},
-    "rmat": {"scale": 3, "degree": 2},
+    "testing.random_mask": {"shape": (3, 3, 3), "observed": 0.5},
+    "testing.rmat": {"scale": 3, "degree": 2},
     "solve": {"a": A, "b": np.ones(N)},
     "svds": {"A": RING, "k": 2},
     "symm": {"a": FUNCTION, "b": np.ones(N)},
-    "urand": {"scale": 3, "degree": 2},
+    "testing.urand": {"scale": 3, "degree": 2},
+    "toolbox.cuda_names": {},
+    "toolbox.observed_mask": {"X": np.ones((2, 2, 2))},
+    "toolbox.resolve_devices": {"devices": "host:0"},
     "BatchFactor.half_solve": {"b": np.ones((2, N))},
     "BatchFactor.matmul": {"z": np.ones((2, N))},
     "BatchFactor.solve": {"b": np.ones((2, N))},
@@ -103,18 +106,18 @@ OWNERS: dict[str, Callable[[], Any]] = {
 }
 #: Functions of which nothing is refused here, and why.
 NOT_HERE = {
-    **dict.fromkeys(
-        (
+    **{
+        f"toolbox.{name}": "helps applications, whose own checks come first"
+        for name in (
             *("brief_repr", "check_outputs", "check_room", "guarded_imports", "input_bytes", "input_file", "input_lines"),
             *("input_npy", "input_npz", "install_hint", "map_in_threads", "notebook_html", "one_line", "output_file"),
-            *("output_folder", "parse_json", "plain_array", "shell_words"),
-        ),
-        "helps applications, whose own checks come first",
-    ),
-    "cuda_source": "text that a compiler reads on a GPU",
+            *("output_folder", "parse_bytes", "parse_json", "plain_array", "shell_words", "whole_number"),
+        )
+    },
+    "toolbox.cuda_source": "text that a compiler reads on a GPU",
     "devices": "takes nothing",
     "open_cluster": "starts a cluster",
-    "run_cuda_blocks": "needs a GPU before anything else",
+    "toolbox.run_cuda_blocks": "needs a GPU before anything else",
 }
 #: What a message calls a parameter where it has no name that a person would know.
 CALLED = {
@@ -146,8 +149,7 @@ TAKEN = {
 
 
 def function_of(name: str) -> Any:
-    owner, _, method = name.partition(".")
-    return getattr(getattr(oc, owner), method) if method else getattr(oc, name)
+    return attrgetter(name)(oc)
 
 
 def parameters(name: str) -> list[inspect.Parameter]:
@@ -180,7 +182,7 @@ def call(name: str, arguments: dict[str, Any]) -> None:
             return stack.enter_context(one) if hasattr(one, "__enter__") and not isinstance(one, Path) else one
 
         given = {key: used(value.make()) if isinstance(value, Made) else value for key, value in arguments.items()}
-        used(getattr(used(OWNERS[owner]()), method)(**given) if method else function_of(name)(**given))
+        used(getattr(used(OWNERS[owner]()), method)(**given) if method and owner in OWNERS else function_of(name)(**given))
 
 
 @pytest.fixture
@@ -214,13 +216,14 @@ def test_what_is_wrong_is_refused_by_name_and_leaves_nothing(name, parameter, fo
         assert sorted(folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("name", [name for name in VALID if not name.startswith("measure")])
+@pytest.mark.parametrize("name", [name for name in VALID if not name.startswith("rates.")])
 def test_the_arguments_beside_are_right(name, folder):
     call(name, VALID[name])
 
 
 def test_every_public_function_is_here():
-    public = {name for name in oc.__all__ if inspect.isfunction(getattr(oc, name))}
-    assert public == {name for name in {*VALID, *NOT_HERE} if inspect.isfunction(getattr(oc, name, None))}
+    public = {name for name, one in public_names().items() if inspect.isfunction(one)}
+    listed = {name for name in {*VALID, *NOT_HERE} if "." not in name or name.partition(".")[0] in MODULES}
+    assert public == {name for name in listed if inspect.isfunction(function_of(name))}
     every = {(name, each.name) for name in VALID for each in parameters(name)}
     assert TAKEN.keys() <= every and CALLED.keys() <= {name for _, name in every}

@@ -442,7 +442,7 @@ def test_random_indefinite_matrices_have_the_minor_of_lapack(seed):
 def test_an_entry_that_is_not_finite_is_found_where_it_is(place, engine, devices, value):
     a = good_to_spoil()
     a[place] = value
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         moduli = FEW if engine == "residue" else None
         oc.cholesky(a, tile_size=16, devices=devices, memory_budget="64 MiB", fp64=engine, moduli=moduli)
     assert (caught.value.row, caught.value.col) == place

@@ -366,12 +366,12 @@ def test_zero_and_negative_diagonal_entries(dtype, entry, minor):
 def test_what_is_not_finite_or_not_hermitian_is_named(dtype):
     a = np.array(matrix("exponential", 96, dtype))
     a[57, 12] = np.nan
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         through_residues(a, dtype)
     assert (caught.value.row, caught.value.col) == (57, 12)
     if dtype.startswith("complex"):
         a[57, 12], a[40, 40] = 0, 1 + 0.1j
-        with pytest.raises(oc.NotHermitianError, match=r"A\[40, 40\]"):
+        with pytest.raises(oc.errors.NotHermitianError, match=r"A\[40, 40\]"):
             through_residues(a, dtype)
 
 

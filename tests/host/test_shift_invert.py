@@ -133,7 +133,7 @@ def test_a_coarse_inverse_is_blamed_and_not_the_matrix():
     def coarse(x):
         return np.stack([minres(shifted, column, rtol=1e-5)[0] for column in x.T], axis=1)
 
-    with pytest.raises((ValueError, oc.NoConvergenceError), match="OPinv"):
+    with pytest.raises((ValueError, oc.errors.NoConvergenceError), match="OPinv"):
         oc.eigsh(a, 4, sigma=0.2, OPinv=coarse, **HOST)
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 def folder(tmp_path, monkeypatch):
     """A folder with a packed graph, the matrix of a file of SciPy's, a list of edges, and vectors."""
     monkeypatch.chdir(tmp_path)
-    oc.block_csr(oc.rmat(8), store="graph.oocsr", block_bytes=4096).close()
+    oc.block_csr(oc.testing.rmat(8), store="graph.oocsr", block_bytes=4096).close()
     matrix = random_array((60, 60), density=0.1, rng=1, format="csr")
     matrix.data[0] = 0.0
     save_npz("matrix.npz", matrix)
@@ -59,13 +59,13 @@ def assert_same(one, other):
 @pytest.mark.parametrize(
     ("words", "graph"),
     [
-        (["rmat", "--scale", 7], lambda: oc.rmat(7)),
+        (["rmat", "--scale", 7], lambda: oc.testing.rmat(7)),
         (
             ["rmat", "--scale", 6, "--degree", 4, "--seed", 3, "--quadrants", "0.4,0.3,0.2", "--directed"],
-            lambda: oc.rmat(6, 4, 0.4, 0.3, 0.2, seed=3, directed=True),
+            lambda: oc.testing.rmat(6, 4, 0.4, 0.3, 0.2, seed=3, directed=True),
         ),
-        (["urand", "--scale", 6, "--degree", 3, "--seed", 5], lambda: oc.urand(6, 3, 5)),
-        (["rmat", "--scale", 7, "--order", "degree"], lambda: oc.rmat(7, order="degree")),
+        (["urand", "--scale", 6, "--degree", 3, "--seed", 5], lambda: oc.testing.urand(6, 3, 5)),
+        (["rmat", "--scale", 7, "--order", "degree"], lambda: oc.testing.rmat(7, order="degree")),
     ],
 )
 def test_a_graph_that_is_made_is_that_of_python(capsys, folder, words, graph):

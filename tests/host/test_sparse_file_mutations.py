@@ -20,7 +20,7 @@ from tests.host.sparse_files import folder, graph, matrix, metis
 from tests.inside.sparse import rows_of
 
 # Lists of edges without a vertex 0 are warned of; mutations make some.
-pytestmark = [pytest.mark.host, pytest.mark.filterwarnings("ignore:.*vertices begin with:ooc_chol.InputWarning")]
+pytestmark = [pytest.mark.host, pytest.mark.filterwarnings("ignore:.*vertices begin with:ooc_chol.errors.InputWarning")]
 
 #: Mutations of one file of every format, of others of the format, and of each with ``--thorough``.
 FIRST, OTHERS, THOROUGH = 200, 50, 2000
@@ -139,7 +139,7 @@ def _read(path: Path, nbytes: int) -> None:
             assert run.starts[-1] == run.columns.size
             assert run.columns.size == 0 or run.columns.min() >= 0
     except (oc.OocCholError, FileNotFoundError) as error:
-        assert path.name in str(error) or isinstance(error, oc.NonFiniteError), error
+        assert path.name in str(error) or isinstance(error, oc.errors.NonFiniteError), error
     assert time.process_time() - begun < MOST_SECONDS
     assert tracemalloc.get_traced_memory()[1] - before < MOST_BYTES + nbytes
 

@@ -25,9 +25,9 @@ from tests.inside.sparse import edges, npz, rows_of, text
 pytestmark = pytest.mark.host
 
 
-def refused(path: Path, said: str, **options: Any) -> oc.SparseInputError:
+def refused(path: Path, said: str, **options: Any) -> oc.errors.SparseInputError:
     """The error that reading raises, which names the file."""
-    with pytest.raises(oc.SparseInputError, match=said) as caught:
+    with pytest.raises(oc.errors.SparseInputError, match=said) as caught:
         list((oc.edge_list(path, **options) if options else rows_of(path)).runs())
     assert str(path) in str(caught.value) and caught.value.advice
     return caught.value
@@ -103,7 +103,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None
     path = folder(tmp_path / "A", matrix())
     rows = rows_of(path)
     os.utime(path / "data.npy", ns=(1, 1))
-    with pytest.raises(oc.TierError, match=r"data\.npy: it was written at"):
+    with pytest.raises(oc.errors.TierError, match=r"data\.npy: it was written at"):
         list(rows.runs())
 
 
@@ -113,7 +113,7 @@ def test_text_that_changes_while_it_is_read_is_refused(tmp_path: Path, monkeypat
     pieces = text.text_pieces(path, str(path))
     next(pieces)
     path.write_text("0 1\n1 2\n2 3\n3 4\n5 6\n")
-    with pytest.raises(oc.TierError, match=r"a\.txt: it went from 16 to 20 bytes"):
+    with pytest.raises(oc.errors.TierError, match=r"a\.txt: it went from 16 to 20 bytes"):
         list(pieces)
 
 
@@ -249,7 +249,7 @@ def test_matrix_market_files_that_are_wrong(tmp_path: Path, content: str, said: 
 
 def test_nan_in_matrix_market_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.mtx").write_text(HEAD + "3 3 2\n1 1 1\n3 2 nan\n")
-    with pytest.raises(oc.NonFiniteError, match=r"A\[2, 1\]"):
+    with pytest.raises(oc.errors.NonFiniteError, match=r"A\[2, 1\]"):
         list(rows_of(tmp_path / "a.mtx").runs())
 
 
@@ -412,7 +412,7 @@ def test_counting_begins_at_0_or_1(tmp_path: Path, base: Any) -> None:
 )
 def test_lists_that_may_count_from_1_are_told(tmp_path: Path, lines: str, options: dict[str, Any], warns: bool) -> None:
     (tmp_path / "a.txt").write_text(lines)
-    with pytest.warns(oc.InputWarning, match="give base=1") if warns else nullcontext():
+    with pytest.warns(oc.errors.InputWarning, match="give base=1") if warns else nullcontext():
         oc.edge_list(tmp_path / "a.txt", **options)
 
 
@@ -438,7 +438,7 @@ def test_a_file_in_another_format_is_no_list_of_edges(tmp_path: Path, name: str)
 
 def test_an_infinite_weight_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("0 1 1\n3 2 1e999\n")
-    with pytest.raises(oc.NonFiniteError, match=r"A\[2, 3\]"):
+    with pytest.raises(oc.errors.NonFiniteError, match=r"A\[2, 3\]"):
         list(rows_of(tmp_path / "a.txt").runs())
 
 
@@ -463,7 +463,7 @@ def test_a_file_that_is_not_there_or_none(tmp_path: Path, ending: str) -> None:
     with pytest.raises(FileNotFoundError):
         rows_of(tmp_path / f"a{ending}")
     os.mkfifo(tmp_path / f"b{ending}")
-    with pytest.raises(oc.TierError, match="a pipe"):
+    with pytest.raises(oc.errors.TierError, match="a pipe"):
         rows_of(tmp_path / f"b{ending}")
 
 

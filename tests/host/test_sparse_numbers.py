@@ -33,7 +33,7 @@ NOT_WHOLE = (
 def test_vertices_are_whole_by_their_digits(word, edge, weight, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text(f"# an edge\n0 3{weight}\n{edge.format(word)}{weight}\n")
-    with pytest.raises(oc.SparseInputError, match=r"line 3: .*(is no vertex: they are whole numbers|is no number)"):
+    with pytest.raises(oc.errors.SparseInputError, match=r"line 3: .*(is no vertex: they are whole numbers|is no number)"):
         oc.edge_list(path)
 
 
@@ -64,7 +64,7 @@ def test_a_line_that_is_no_entry_is_named(field, line, tmp_path):
     path = tmp_path / "a.mtx"
     good = "2 2" if field == "pattern" else "2 2 1"
     path.write_text(f"%%MatrixMarket matrix coordinate {field} general\n% of two\n2 2 2\n{good}\n{line}\n")
-    with pytest.raises(oc.SparseInputError, match="line 5: "):
+    with pytest.raises(oc.errors.SparseInputError, match="line 5: "):
         oc.block_csr(path)
 
 
@@ -92,7 +92,7 @@ def test_a_value_that_is_not_zero_does_not_become_zero(word, name, tmp_path):
         return path if name == "a.mtx" else oc.edge_list(path, directed=True)
 
     if word in TINY:
-        with pytest.raises(oc.SparseInputError, match=f"line {len(head.splitlines()) + 2}: .*below all numbers of FP64"):
+        with pytest.raises(oc.errors.SparseInputError, match=f"line {len(head.splitlines()) + 2}: .*below all numbers of FP64"):
             oc.block_csr(made())
     else:
         with oc.block_csr(made()) as packed:
@@ -135,7 +135,7 @@ DECLARED = {
 def test_rows_without_entries_give_no_reason_for_their_memory(name, tmp_path):
     DECLARED[name](path := tmp_path / name)
     assert path.stat().st_size < 1 << 20
-    with pytest.raises(oc.SparseInputError, match=r"there are only 2 (entries|edges); number"):
+    with pytest.raises(oc.errors.SparseInputError, match=r"there are only 2 (entries|edges); number"):
         oc.block_csr(path)
 
 

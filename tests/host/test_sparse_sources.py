@@ -133,7 +133,7 @@ def test_whole_numbers_are_added_exactly() -> None:
 def test_a_sum_beyond_2_to_53_is_refused(count: int) -> None:
     """5000 of them wrap around in int64."""
     matrix = sp.coo_array((np.full(count, 2**53), (np.full(count, 3), np.full(count, 1))), shape=(5, 2))
-    with pytest.raises(oc.SparseInputError, match=r"row 3: .*A\[3, 1\].*2\^53"):
+    with pytest.raises(oc.errors.SparseInputError, match=r"row 3: .*A\[3, 1\].*2\^53"):
         list(rows_of(matrix).runs())
 
 
@@ -241,7 +241,7 @@ def broken(indptr: Any = (0, 1, 3), indices: Any = (0, 1, 2), data: Any = (1.0, 
     ],
 )
 def test_arrays_that_do_not_fit_are_refused_with_their_place(arrays: dict[str, Any], said: str) -> None:
-    with pytest.raises(oc.SparseInputError, match=said) as caught:
+    with pytest.raises(oc.errors.SparseInputError, match=said) as caught:
         list(rows_of(broken(**arrays)).runs())
     assert caught.value.source == "csr_array" and caught.value.advice
 
@@ -252,7 +252,7 @@ def test_arrays_that_do_not_fit_are_refused_with_their_place(arrays: dict[str, A
 def test_what_is_not_finite_is_named(value: float, fmt: str, dtype: type) -> None:
     matrix = sp.coo_array((np.array([1, value, 3]), ([0, 4, 5], [1, 2, 0])), shape=(6, 3)).asformat(fmt)
     matrix.data = matrix.data.astype(dtype)
-    with pytest.raises(oc.NonFiniteError, match=r"A\[4, 2\] is NaN or infinite; all entries") as caught:
+    with pytest.raises(oc.errors.NonFiniteError, match=r"A\[4, 2\] is NaN or infinite; all entries") as caught:
         list(rows_of(matrix).runs())
     assert (caught.value.row, caught.value.col, caught.value.tile) == (4, 2, None)
 
@@ -260,7 +260,7 @@ def test_what_is_not_finite_is_named(value: float, fmt: str, dtype: type) -> Non
 def test_a_sum_that_is_not_finite_is_named() -> None:
     large = np.finfo(np.float32).max
     matrix = sp.coo_array((np.array([large, large]), ([1, 1], [0, 0])), shape=(2, 1), dtype=np.float32)
-    with pytest.raises(oc.NonFiniteError, match=r"A\[1, 0\]"):
+    with pytest.raises(oc.errors.NonFiniteError, match=r"A\[1, 0\]"):
         list(rows_of(matrix).runs())
 
 
@@ -272,28 +272,28 @@ def test_large_finite_values_are_taken() -> None:
 
 @pytest.mark.parametrize("fmt", ["csr", "csc", "coo"])
 def test_complex_values_are_refused(fmt: str) -> None:
-    with pytest.raises(oc.UnsupportedTypeError, match=r"complex128.*A\.real"):
+    with pytest.raises(oc.errors.UnsupportedTypeError, match=r"complex128.*A\.real"):
         rows_of(entries(1).astype(complex).asformat(fmt))
 
 
 def test_values_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(oc.UnsupportedTypeError, match="object"):
+    with pytest.raises(oc.errors.UnsupportedTypeError, match="object"):
         rows_of(broken(data=np.array([1, 2, 3], object)))
 
 
 def test_long_doubles_beyond_float64_are_refused() -> None:
-    with pytest.raises(oc.UnsupportedTypeError, match=r"astype\(np.float64\)"):
+    with pytest.raises(oc.errors.UnsupportedTypeError, match=r"astype\(np.float64\)"):
         list(rows_of(broken(data=np.array([1, 2, 3], np.longdouble) / 3)).runs())
 
 
 @pytest.mark.parametrize("matrix", [sp.coo_array((2, 2**31)), sp.csr_array((2, 2**31))])
 def test_more_than_2_to_31_columns_are_refused(matrix: Any) -> None:
-    with pytest.raises(oc.SparseInputError, match="2147483648 columns, but at most 2147483647"):
+    with pytest.raises(oc.errors.SparseInputError, match="2147483648 columns, but at most 2147483647"):
         rows_of(matrix)
 
 
 def test_rows_without_end_are_refused() -> None:
-    with pytest.raises(oc.SparseInputError, match="1000000000000 rows for 0 entries"):
+    with pytest.raises(oc.errors.SparseInputError, match="1000000000000 rows for 0 entries"):
         rows_of(sp.coo_array((10**12, 3)))
 
 
@@ -301,7 +301,7 @@ def test_rows_without_end_are_refused() -> None:
 def test_coordinates_outside_are_refused(row: int, col: int) -> None:
     matrix = sp.coo_array(([1.0, 2.0], ([1, 2], [1, 2])), shape=(5, 3))
     matrix.coords = (np.array([1, row]), np.array([1, col]))
-    with pytest.raises(oc.SparseInputError, match=rf"entry 1: A\[{row}, {col}\] is outside"):
+    with pytest.raises(oc.errors.SparseInputError, match=rf"entry 1: A\[{row}, {col}\] is outside"):
         list(rows_of(matrix).runs())
 
 
@@ -325,7 +325,7 @@ def test_what_is_no_sparse_matrix_is_refused_with_what_would_do(what: Any, advic
 
 
 def test_vectors_are_refused() -> None:
-    with pytest.raises(oc.SparseInputError, match="1 dimensions"):
+    with pytest.raises(oc.errors.SparseInputError, match="1 dimensions"):
         rows_of(sp.coo_array(np.ones(3)))
 
 

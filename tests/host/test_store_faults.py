@@ -63,7 +63,7 @@ def test_the_limit_of_a_process_on_its_files_is_named(tmp_path: Path) -> None:
         "import resource, numpy as np, ooc_chol as oc\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "try:\n    oc.cholesky(np.eye(256), store='L.ooc')\n"
-        "except oc.TierError as error:\n    print(error)\n"
+        "except oc.errors.TierError as error:\n    print(error)\n"
     )
     done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=ENVIRONMENT)
     assert "ulimit -f" in done.stdout and "100000 bytes" in done.stdout and "free" not in done.stdout

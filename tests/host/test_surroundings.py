@@ -19,6 +19,7 @@ from scipy.io import mmwrite
 from scipy.sparse import diags_array, eye_array
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps import imputation, spectral
 from ooc_chol.apps.geostat import Column, DataSpec, Layer, grid_over, write_layer
 from tests.host.runs import COMMAND, ENVIRONMENT
@@ -63,7 +64,7 @@ def test_without_a_home_everything_works_but_keeping_rates(homeless, capsys):
         assert abs(factor.logdet() - N * np.log(3.0)) < 1e-12 * N
     assert np.array_equal(oc.multiply(S, np.ones((40, 2))), np.full((40, 2), 2.0))
     assert main(["plan", "--n", "500", "--devices", "host:0"]) == 0
-    with pytest.raises(oc.TierError, match="no home: OOC_CHOL_CACHE names one"):
+    with pytest.raises(oc.errors.TierError, match="no home: OOC_CHOL_CACHE names one"):
         check_writable()
     assert main(["bench", "rates"]) == 2
     assert "OOC_CHOL_CACHE" in capsys.readouterr().err
@@ -80,7 +81,7 @@ def test_the_systems_word_for_the_home_is_taken_where_there_is_no_variable(monke
 def test_a_folder_of_rates_that_is_none_is_named(place, monkeypatch, tmp_path, capsys):
     (tmp_path / "file").touch()
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path / place))
-    with pytest.raises(oc.TierError, match="cannot be made") as raised:
+    with pytest.raises(oc.errors.TierError, match="cannot be made") as raised:
         check_writable()
     assert str(tmp_path / place) in str(raised.value)
     assert main(["bench", "rates"]) == 2
@@ -113,10 +114,10 @@ NAMED: dict[str, Callable[[], object]] = {
     "svds to": lambda: oc.svds(S, k=2, store=NUL),
     "impute checkpoint": lambda: oc.impute(T, MASK, RING, checkpoint=NUL),
     "work folder": lambda: oc.impute(T, MASK, RING, work_folder=NUL),
-    "input file": lambda: oc.input_file(NUL),
-    "output file": lambda: oc.output_file(NUL).__enter__(),
-    "output folder": lambda: oc.output_folder(NUL),
-    "outputs": lambda: oc.check_outputs([oc.Output("--x", NUL)]),
+    "input file": lambda: tb.input_file(NUL),
+    "output file": lambda: tb.output_file(NUL).__enter__(),
+    "output folder": lambda: tb.output_folder(NUL),
+    "outputs": lambda: tb.check_outputs([tb.Output("--x", NUL)]),
     "read a graph": lambda: spectral.read_graph(NUL),
     "read a partition": lambda: spectral.read_partition(NUL),
     "write a partition": lambda: spectral.write_partition(NUL, np.zeros(3, int)),
@@ -167,12 +168,12 @@ WRITERS: dict[str, Callable[[str], object]] = {
 
 
 def _write(file: str, content: bytes) -> None:
-    with oc.output_file(file) as part:
+    with tb.output_file(file) as part:
         part.write_bytes(content)
 
 
 def _saved(file: str) -> None:
-    with oc.output_file(file) as part, part.open("wb") as stream:
+    with tb.output_file(file) as part, part.open("wb") as stream:
         np.save(stream, np.ones(9000))
 
 
@@ -195,7 +196,7 @@ def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
             try:
                 writer(str(path))
                 said = "nothing was wrong"
-            except oc.TierError as error:
+            except oc.errors.TierError as error:
                 said = f"TierError: {error}"
             except BaseException as error:
                 said = f"{type(error).__name__}: {error}"
@@ -216,7 +217,7 @@ def test_a_file_without_room_is_named_with_bytes(file, tmp_path):
 def test_a_work_folder_that_is_none_is_named(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(oc.MissingFolderError, match=rf"work_folder: there is no folder {name}") as raised:
+    with pytest.raises(oc.errors.MissingFolderError, match=rf"work_folder: there is no folder {name}") as raised:
         oc.impute(T, MASK, RING, work_folder=name)
     assert (raised.value.option, raised.value.folder) == ("work_folder", name)
 
@@ -226,7 +227,7 @@ def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/somewhere/METADATA")
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    with pytest.raises(oc.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
+    with pytest.raises(oc.errors.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
         package_version()
 
 

@@ -106,14 +106,16 @@ def test_small_values_are_as_exact_as_large_ones_while_the_floor_allows():
 
 
 def test_values_that_squares_lose_are_told_with_the_floor():
-    with pytest.raises(oc.NoConvergenceError, match="roots of eigenvalues of a square, in which FDF loses those below") as told:
+    with pytest.raises(
+        oc.errors.NoConvergenceError, match="roots of eigenvalues of a square, in which FDF loses those below"
+    ) as told:
         oc.svds(decaying(10), 100, ncv=130, precision="FDF", devices="host:0")
     assert 50 < len(told.value.eigenvalues) < 100
     assert np.all(told.value.residuals <= 1e-6)
 
 
 def test_passes_that_are_used_up_are_told(tall):
-    with pytest.raises(oc.NoConvergenceError, match="max_passes=12 is used up"):
+    with pytest.raises(oc.errors.NoConvergenceError, match="max_passes=12 is used up"):
         oc.svds(tall, 6, block=1, ncv=20, max_passes=12, devices="host:0")
 
 
@@ -179,7 +181,7 @@ def test_complex_matrices_nan_and_operators_are_refused(tall):
         oc.svds(aslinearoperator(tall.astype(complex)), 2)
     bad = tall.copy()
     bad.data[3] = np.nan
-    with pytest.raises(oc.NonFiniteError):
+    with pytest.raises(oc.errors.NonFiniteError):
         oc.svds(bad, 2)
     with oc.block_csr(tall) as packed, pytest.raises(TypeError, match="Operator"):
         oc.svds(oc.Operator(packed), 2)
@@ -208,5 +210,5 @@ def test_dense_arrays_of_every_real_type(tall, dtype, view):
     ("dtype", "advice"), [("O", r"astype\(float\)"), ("c16", "A.real"), ("U8", "convert"), ("M8[s]", "convert")]
 )
 def test_arrays_of_no_real_numbers_are_refused_with_what_to_do(tall, dtype, advice):
-    with pytest.raises(oc.UnsupportedTypeError, match=advice):
+    with pytest.raises(oc.errors.UnsupportedTypeError, match=advice):
         oc.svds(np.rint(8 * tall.toarray()[:90, :60]).astype(int).astype(dtype), 3, devices="host:0")

@@ -10,7 +10,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from ooc_chol import map_in_threads
+from ooc_chol.toolbox import map_in_threads
 from tests.inside.process import ThreadTeam, users_code
 
 

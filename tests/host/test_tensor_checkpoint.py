@@ -103,7 +103,7 @@ def test_a_checkpoint_of_another_problem_is_refused_and_stays(tmp_path):
         "start": other(start=np.ones_like(given.x), first_lambda=3.0),
     }
     for name, run in cases.items():
-        with pytest.raises(oc.CheckpointError, match="start afresh with another name") as told:
+        with pytest.raises(oc.errors.CheckpointError, match="start afresh with another name") as told:
             run(path)
         assert name in told.value.differences
     changed = given.x.copy()
@@ -120,16 +120,16 @@ def test_damage_is_found_wherever_it_is(tmp_path):
         changed = bytearray(saved)
         changed[at] ^= 0x10
         path.write_bytes(changed)
-        with pytest.raises(oc.DamagedFileError, match="remove it and begin anew"):
+        with pytest.raises(oc.errors.DamagedFileError, match="remove it and begin anew"):
             solved(path)
     path.write_bytes(saved[:-100])
-    with pytest.raises(oc.DamagedFileError):
+    with pytest.raises(oc.errors.DamagedFileError):
         solved(path)
 
 
 def test_a_file_of_another_kind_is_not_replaced(tmp_path):
     path = tmp_path / "notes"
     path.write_text("mine")
-    with pytest.raises(oc.OutputError, match="notes"):
+    with pytest.raises(oc.errors.OutputError, match="notes"):
         solved(path)
     assert path.read_text() == "mine"

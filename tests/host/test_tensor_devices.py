@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import BudgetError, NonFiniteTensorError, Trace
-from ooc_chol.errors import ClosedError
+from ooc_chol import BudgetError, Trace
+from ooc_chol.errors import ClosedError, NonFiniteTensorError
 from tests import tensor_problems as make
 from tests.inside.hardware import HostArena, HostDevice
 from tests.inside.kernels import HostTensorKernels

@@ -105,10 +105,10 @@ def spoiled(row, column, value, *, both=True):
     ("graph", "error", "words"),
     [
         (np.ones((4, 5)), ValueError, "4 x 5"),
-        (spoiled(3, 7, -1.0), oc.SparseInputError, r"entry \(3, 7\): the weight is -1"),
-        (spoiled(3, 7, np.nan), oc.SparseInputError, r"entry \(3, 7\): the weight is nan"),
-        (spoiled(3, 7, np.inf), oc.SparseInputError, "inf"),
-        (spoiled(3, 7, 9.0, both=False), oc.SparseInputError, r"entry \(3, 7\).* 9, .*A \+ A.T"),
+        (spoiled(3, 7, -1.0), oc.errors.SparseInputError, r"entry \(3, 7\): the weight is -1"),
+        (spoiled(3, 7, np.nan), oc.errors.SparseInputError, r"entry \(3, 7\): the weight is nan"),
+        (spoiled(3, 7, np.inf), oc.errors.SparseInputError, "inf"),
+        (spoiled(3, 7, 9.0, both=False), oc.errors.SparseInputError, r"entry \(3, 7\).* 9, .*A \+ A.T"),
         (np.eye(4, dtype=complex), TypeError, "complex128"),
         (np.ones(4), TypeError, "1 axes"),
         (object(), TypeError, "object"),
@@ -200,7 +200,7 @@ def test_a_truth_does_not_depend_on_the_eigenvectors_that_the_transform_chose():
     tripartite = np.kron(np.ones((3, 3)) - np.eye(3), np.ones((4, 4)))  # of multiplicities 1, 9 and 2
     graph = scipy.linalg.block_diag(tripartite, np.ones((2, 2)) - np.eye(2), [[0.0]])
     fourier = oc.GraphFourier(graph)
-    x = oc.low_rank_tensor(fourier, 24, 20, 2, dtype=np.float64)
+    x = oc.testing.low_rank_tensor(fourier, 24, 20, 2, dtype=np.float64)
     found = {rank: [] for rank in (2, 4, 18)}
     for value, column, rank in zip(
         fourier.eigenvalues, fourier.basis.T, np.linalg.matrix_rank(fourier.forward(x), tol=1e-9), strict=True
@@ -213,7 +213,7 @@ def test_a_truth_does_not_depend_on_the_eigenvectors_that_the_transform_chose():
 
 def test_of_simple_eigenvalues_a_truth_is_that_of_the_basis():
     fourier = oc.GraphFourier(random_graph(40, degree=12))
-    x = oc.low_rank_tensor(fourier, 9, 7, 3, seed=4, dtype=np.float64)
+    x = oc.testing.low_rank_tensor(fourier, 9, 7, 3, seed=4, dtype=np.float64)
     rng = np.random.default_rng(4)
     left, right = rng.standard_normal((40, 9, 3)), rng.standard_normal((40, 7, 3))
     np.testing.assert_allclose(x, fourier.inverse(left @ right.transpose(0, 2, 1) / np.sqrt(3)), atol=1e-12)

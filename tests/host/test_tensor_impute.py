@@ -13,6 +13,7 @@ import pytest
 import scipy.linalg
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.inside.tensors import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor
 from tests.inside.tensors import imputation as module
 from tests.tensor_runs import D3, ROUTES_RTOL, PlainSpace, error_of, problem, random_graph
@@ -177,7 +178,7 @@ def test_slices_without_a_path_to_what_is_observed_are_named_and_zero():
     graph = scipy.linalg.block_diag(random_graph(40, seed=2), random_graph(12, 8, seed=3), [[0.0]])
     given = problem(53, 8, 1, 0.8, fourier=oc.GraphFourier(graph))
     given.mask[40:] = False
-    with pytest.warns(oc.ImputationWarning, match="slices 40, 41, 42, 43, 44, 45 and 7 more: no path"):
+    with pytest.warns(oc.errors.ImputationWarning, match="slices 40, 41, 42, 43, 44, 45 and 7 more: no path"):
         found = imputed(given)
     assert not found.tensor[40:].any() and found.report.unreached == 13
     assert error_of(found.tensor[:40], given.x[:40]) <= 1e-2
@@ -185,7 +186,7 @@ def test_slices_without_a_path_to_what_is_observed_are_named_and_zero():
 
 
 def test_a_tensor_without_gaps_is_returned_as_it_is(small):
-    with pytest.warns(oc.ImputationWarning, match="nothing is missing"):
+    with pytest.warns(oc.errors.ImputationWarning, match="nothing is missing"):
         found = oc.impute(small.x, np.ones(60, bool), small.fourier)
     assert found.tensor is small.x and found.report.stopped == NOTHING_MISSING and not found.history
     assert found.last_lambda is None
@@ -252,7 +253,7 @@ def test_devices_budgets_and_files_change_no_bit(svt, tmp_path):
 
 def by_entry(given, hidden):
     """A mask by entry without ``hidden(slices, rows, columns)``, of seven entries in ten."""
-    mask = oc.random_mask(given.x.shape, 0.7, by="entry")
+    mask = oc.testing.random_mask(given.x.shape, 0.7, by="entry")
     mask[hidden(*np.indices(given.x.shape))] = False
     return mask
 
@@ -281,7 +282,7 @@ def apart():
 def test_what_nothing_observed_tells_of_is_named_and_zero(apart, name):
     hidden, words = HIDDEN[name]
     where = hidden(*np.indices(apart.x.shape))
-    with pytest.warns(oc.ImputationWarning) as told:
+    with pytest.warns(oc.errors.ImputationWarning) as told:
         found = oc.impute(apart.x, by_entry(apart, hidden), apart.fourier, n_lambdas=8)
     text = "\n".join(str(each.message) for each in told)
     assert all(each in text for each in words), text
@@ -301,7 +302,7 @@ def test_slices_that_no_eigenvector_reaches_are_named():
     lost = np.flatnonzero(~fourier.basis.any(axis=1))
     mask = np.ones(40, bool)
     mask[[1, lost[4]]] = False
-    with pytest.warns(oc.ImputationWarning, match=rf"slice {lost[4]}: none of the 2 eigenvectors reaches them"):
+    with pytest.warns(oc.errors.ImputationWarning, match=rf"slice {lost[4]}: none of the 2 eigenvectors reaches them"):
         found = oc.impute(np.ones((40, 3, 3)), mask, fourier)
     assert not found.tensor[lost[4]].any() and found.tensor[1].all()
 
@@ -310,18 +311,18 @@ def test_slices_that_no_eigenvector_reaches_are_named():
 
 
 def test_nan_is_a_gap_where_no_mask_is_given(small):
-    for mask in (small.mask, oc.random_mask(small.x.shape, 0.6, by="entry")):
+    for mask in (small.mask, oc.testing.random_mask(small.x.shape, 0.6, by="entry")):
         x = np.where(mask if mask.ndim == 3 else mask[:, None, None], small.x, np.nan)
-        assert np.array_equal(oc.observed_mask(x), mask)
+        assert np.array_equal(tb.observed_mask(x), mask)
         expected = oc.impute(small.x, mask, small.fourier, n_lambdas=4).tensor
         assert np.array_equal(oc.impute(x, None, small.fourier, n_lambdas=4).tensor, expected)
-    with pytest.warns(oc.ImputationWarning, match="nothing is missing"):
+    with pytest.warns(oc.errors.ImputationWarning, match="nothing is missing"):
         oc.impute(small.x, None, small.fourier)
 
 
 def test_a_mask_the_other_way_round_is_noticed_where_gaps_are_zero(small):
     x = np.where(small.mask[:, None, None], small.x, 0)
-    with pytest.warns(oc.ImputationWarning, match="all that is observed is zero.*mask is True where X is observed"):
+    with pytest.warns(oc.errors.ImputationWarning, match="all that is observed is zero.*mask is True where X is observed"):
         assert not oc.impute(x, ~small.mask, small.fourier).tensor.any()
 
 
@@ -418,7 +419,7 @@ def test_an_interrupt_ends_the_run_after_its_step_with_the_state_so_far(small, t
         if done == 20:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(oc.ImputationInterrupted) as told:
+    with pytest.raises(oc.errors.ImputationInterrupted) as told:
         imputed(small, progress=show, checkpoint=tmp_path / "c.oocimp")
     assert calls[-1] == 20 and signal.getsignal(signal.SIGINT) is before
     assert isinstance(told.value, KeyboardInterrupt)
@@ -442,7 +443,7 @@ def test_a_second_interrupt_does_not_wait(small, monkeypatch):
     monkeypatch.setattr(module.HostTensorSpace, "step", step)
     with pytest.raises(KeyboardInterrupt) as told:
         imputed(small)
-    assert len(steps) == 1 and not isinstance(told.value, oc.ImputationInterrupted)
+    assert len(steps) == 1 and not isinstance(told.value, oc.errors.ImputationInterrupted)
 
 
 # bad input
@@ -464,7 +465,7 @@ BAD_CALLS = {
     "infinite": (lambda g: {"X": with_entry(g.x, (int(np.flatnonzero(g.mask)[3]), 0, 0), -np.inf)}, ValueError, "is -inf"),
     "too large": (
         lambda g: {"X": with_entry(g.x.astype(float), (int(np.flatnonzero(g.mask)[0]), 0, 0), 1e39), "precision": "FDF"},
-        oc.NonFiniteTensorError,
+        oc.errors.NonFiniteTensorError,
         r"1e\+39, more than FDF stores",
     ),
     "infinite without a mask": (
@@ -499,7 +500,7 @@ BAD_CALLS = {
     "budget": (lambda g: {"memory_budget": "1 KiB"}, oc.BudgetError, "1024 bytes are too few, at least"),
     "budget text": (lambda g: {"memory_budget": "much"}, ValueError, "much"),
     "progress": (lambda g: {"progress": 3}, TypeError, "progress is a int"),
-    "checkpoint": (lambda g: {"checkpoint": "/nowhere/at/all.oocimp"}, oc.MissingFolderError, "nowhere"),
+    "checkpoint": (lambda g: {"checkpoint": "/nowhere/at/all.oocimp"}, oc.errors.MissingFolderError, "nowhere"),
 }
 
 
@@ -514,21 +515,21 @@ def test_bad_calls_are_told_what_to_do(small, name):
 def test_generators_say_what_they_lack():
     graph = random_graph(12)
     with pytest.raises(ValueError, match="slices of 5 x 4 have no rank 5"):
-        oc.low_rank_tensor(graph, 5, 4, 5)
+        oc.testing.low_rank_tensor(graph, 5, 4, 5)
     with pytest.raises(TypeError, match="int64"):
-        oc.low_rank_tensor(graph, 5, 4, 2, dtype=int)
+        oc.testing.low_rank_tensor(graph, 5, 4, 2, dtype=int)
     with pytest.raises(ValueError, match="noise is -1"):
-        oc.low_rank_tensor(graph, 5, 4, 2, noise=-1.0)
+        oc.testing.low_rank_tensor(graph, 5, 4, 2, noise=-1.0)
     with pytest.raises(ValueError, match=r"observed is 1.5"):
-        oc.random_mask((3, 4, 5), 1.5)
+        oc.testing.random_mask((3, 4, 5), 1.5)
     with pytest.raises(ValueError, match="by is 'row'"):
-        oc.random_mask((3, 4, 5), 0.5, by="row")
-    one, other = (oc.low_rank_tensor(graph, 50, 40, 2, noise=noise, seed=3) for noise in (0.0, 0.1))
+        oc.testing.random_mask((3, 4, 5), 0.5, by="row")
+    one, other = (oc.testing.low_rank_tensor(graph, 50, 40, 2, noise=noise, seed=3) for noise in (0.0, 0.1))
     assert np.isclose(np.std(other - one), 0.1, rtol=0.05) and np.isclose(one.var(), 1.0, rtol=0.2)
 
 
 def test_a_constant_is_found_where_it_is_an_eigenvector_or_taken_off():
-    constant, mask = np.full((60, 6, 5), 5.0), oc.random_mask((60, 6, 5), 0.8)
+    constant, mask = np.full((60, 6, 5), 5.0), oc.testing.random_mask((60, 6, 5), 0.8)
     found = oc.impute(constant, mask, oc.GraphFourier(random_graph(60), normalized=False)).tensor
     assert error_of(found, constant) <= 1e-5
     middle = constant[mask].mean()

@@ -99,8 +99,8 @@ def test_a_warm_start_goes_on_to_the_same_bits():
 def test_a_folder_that_is_not_there_and_too_large_numbers_are_told(tmp_path):
     given = case("slices", np.float32)
     basis = given.fourier.basis
-    with pytest.raises((oc.TierError, FileNotFoundError), match="missing"):
+    with pytest.raises((oc.errors.TierError, FileNotFoundError), match="missing"):
         HostTensorSpace(basis, (12, 9), Precision.FDF, folder=tmp_path / "missing")
     space = HostTensorSpace(basis, (12, 9), Precision.DDD)
-    with space, pytest.raises(oc.NonFiniteTensorError, match="scale the tensor"):
+    with space, pytest.raises(oc.errors.NonFiniteTensorError, match="scale the tensor"):
         space.load(1e200 * given.x.astype(float), given.mask)

@@ -299,7 +299,7 @@ def test_a_failed_minor_is_named_as_lapack_does(dtype, options, row):
 def test_what_is_not_finite_is_named(dtype, options, value):
     a = np.array(matrix("exponential", 50, "complex128" if dtype in COMPLEX else dtype)).astype(np.result_type(dtype, float))
     a[37, 5] = value * (1j if dtype in COMPLEX else 1)
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         oc.cholesky(a, dtype=dtype, **options)
     assert (caught.value.row, caught.value.col) == (37, 5)
 
@@ -310,7 +310,7 @@ def test_what_is_not_finite_is_named(dtype, options, value):
 def test_a_diagonal_that_is_not_real_is_refused(dtype, options, form, tmp_path):
     a = np.array(matrix("exponential", 50, dtype))
     a[37, 37] += 0.01j * a[37, 37]
-    with pytest.raises(oc.NotHermitianError, match=r"A\[37, 37\]") as caught:
+    with pytest.raises(oc.errors.NotHermitianError, match=r"A\[37, 37\]") as caught:
         oc.cholesky(SOURCES[form](a, tmp_path), dtype=dtype, **options)
     assert caught.value.row == 37
     again = pickle.loads(pickle.dumps(caught.value))
@@ -330,9 +330,9 @@ def test_rounding_on_the_diagonal_is_no_reason(dtype, options):
 def test_a_complex_matrix_has_no_real_factor():
     a = matrix("exponential", 20, "complex128")
     for dtype in ("float64", "float32"):
-        with pytest.raises(oc.UnsupportedTypeError, match="Hermitian matrix is complex"):
+        with pytest.raises(oc.errors.UnsupportedTypeError, match="Hermitian matrix is complex"):
             oc.cholesky(a, dtype=dtype)
-        with pytest.raises(oc.UnsupportedTypeError):
+        with pytest.raises(oc.errors.UnsupportedTypeError):
             oc.plan(a, dtype=dtype)
 
 
@@ -340,7 +340,7 @@ def test_a_complex_matrix_has_no_real_factor():
 def test_what_only_float64_has_is_refused(dtype):
     a = matrix("exponential", 40, dtype)
     for call in (oc.cholesky, oc.plan):
-        with pytest.raises(oc.UnsupportedTypeError, match=f"precision_threshold is not there for {dtype}") as caught:
+        with pytest.raises(oc.errors.UnsupportedTypeError, match=f"precision_threshold is not there for {dtype}") as caught:
             call(a, dtype=dtype, precision_threshold=1e-3)
         assert caught.value.dtype == dtype and isinstance(caught.value, TypeError)
     again = pickle.loads(pickle.dumps(caught.value))
@@ -359,7 +359,7 @@ def test_what_only_float64_factors_answer_is_refused(dtype):
             lambda: factor.inverse_traces([ones]),
             lambda: factor.half_solve_sums(ones, range(2)),
         ):
-            with pytest.raises(oc.UnsupportedTypeError, match=f"is not there for {dtype}"):
+            with pytest.raises(oc.errors.UnsupportedTypeError, match=f"is not there for {dtype}"):
                 call()
 
 
@@ -383,9 +383,9 @@ def test_other_types_are_refused_by_name(dtype):
 
 def test_functions_of_other_types_are_refused_where_they_would_be_summed():
     source = function_of(matrix("exponential", 20, "complex128"))
-    with pytest.raises(oc.UnsupportedTypeError):
+    with pytest.raises(oc.errors.UnsupportedTypeError):
         oc.symm(source, np.ones(20))
-    with oc.cholesky(np.eye(20)) as factor, pytest.raises(oc.UnsupportedTypeError):
+    with oc.cholesky(np.eye(20)) as factor, pytest.raises(oc.errors.UnsupportedTypeError):
         factor.residual(source)
 
 

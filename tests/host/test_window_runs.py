@@ -215,7 +215,7 @@ def test_an_entry_that_is_no_number_is_named(place, engine):
     a[place] = np.nan
     nb = NB if engine == "residue" else 20
     expected = verdict(a, engine, nb)
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         made_blocks(run_of(ERROR_N, 2, tile_size=nb, fp64=engine), a, 2)
     assert (caught.value.row, caught.value.col, caught.value.tile) == (*place, expected.tile)
 
@@ -226,7 +226,7 @@ def test_a_window_without_a_pivot_finds_what_is_no_number():
     grid, blocks = BlockGrid(run.grid, 3), made_blocks(run, A, 3)
     bad, place = A.copy(), BlockPlace(3, 1)
     bad[N - 1, 6 * NB - 1] = np.inf
-    with pytest.raises(oc.NonFiniteError) as caught:
+    with pytest.raises(oc.errors.NonFiniteError) as caught:
         made_block(run, grid, bad, place, needed(blocks, place))
     assert (caught.value.row, caught.value.col) == (N - 1, 6 * NB - 1)
 
@@ -235,7 +235,7 @@ def test_a_diagonal_with_imaginary_parts_is_refused():
     run = run_of(N, 4, tile_size=NB, dtype="complex128")
     bad = HERMITIAN.copy()
     bad[70, 70] += 0.5j
-    with pytest.raises(oc.NotHermitianError) as caught:
+    with pytest.raises(oc.errors.NotHermitianError) as caught:
         made_blocks(run, bad, 4)
     assert caught.value.row == 70
 

@@ -112,7 +112,7 @@ def test_what_is_no_matrix_is_refused():
         with pytest.raises(FileNotFoundError, match="there is no array or group of Zarr"):
             oc.cholesky(name)
     Path("A.zarr/zarr.json").write_text("{")
-    with pytest.raises(oc.TierError, match=r"A.zarr cannot be opened as Zarr"):
+    with pytest.raises(oc.errors.TierError, match=r"A.zarr cannot be opened as Zarr"):
         oc.cholesky("A.zarr")
 
 
@@ -129,7 +129,9 @@ def test_a_chunk_that_cannot_be_read_is_named():
     data[9] ^= 1
     chunk.write_bytes(data)
     for form in (a, "crc.zarr"):
-        with pytest.raises(oc.TierError, match=r"crc.zarr could not be read in \[\d+:\d+, \d+:\d+\] \(ValueError: .*checksum"):
+        with pytest.raises(
+            oc.errors.TierError, match=r"crc.zarr could not be read in \[\d+:\d+, \d+:\d+\] \(ValueError: .*checksum"
+        ):
             oc.cholesky(form, lower=True, **PLAIN)
 
 
@@ -147,7 +149,7 @@ def test_a_chunk_that_cannot_be_read_is_named():
 def test_a_is_never_the_target(a, store, folder):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     remote = dict(fsspec.filesystem("memory").store)
-    with pytest.raises(oc.OutputError, match="read as a"):
+    with pytest.raises(oc.errors.OutputError, match="read as a"):
         oc.cholesky(a, store=store, replace_store=True, **PLAIN)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert dict(fsspec.filesystem("memory").store) == remote

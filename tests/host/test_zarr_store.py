@@ -254,7 +254,7 @@ def test_damage_is_found_and_named(way, index, capsys):
         checksums.unlink()
     else:
         flip(checksums, 8)
-    with pytest.raises(oc.DamagedFileError) as caught, closing(ZarrStore.open(path)) as store:
+    with pytest.raises(oc.errors.DamagedFileError) as caught, closing(ZarrStore.open(path)) as store:
         store.read(index, np.empty(GRID.shape(*index)))
     if way != "bad checksums":
         assert caught.value.tile == index and f"L/c/{index[0]}/{index[1]}" in str(caught.value)
@@ -294,15 +294,15 @@ def test_attributes_that_were_changed_are_refused():
     for change in ({"n": N + 1}, {"complete": False}, {"signature": "0"}):
         content = {**whole, "attributes": {"ooc_chol": {**whole["attributes"]["ooc_chol"], **change}}}
         document.write_text(json.dumps(content))
-        with pytest.raises(oc.DamagedFileError, match="is damaged"):
+        with pytest.raises(oc.errors.DamagedFileError, match="is damaged"):
             oc.load(path)
     for text in ("", "[]", '{"attributes": 3, "node_type": "group"}', '{"zarr_format": 3}'):
         document.write_text(text)
-        with pytest.raises(oc.DamagedFileError, match="is no description"):
+        with pytest.raises(oc.errors.DamagedFileError, match="is no description"):
             oc.load(path)
     content = {**whole, "attributes": {"ooc_chol": {**whole["attributes"]["ooc_chol"], "version": 9}}}
     document.write_text(json.dumps(content))
-    with pytest.raises(oc.TierError, match="of version 9, and version 1 is read"):
+    with pytest.raises(oc.errors.TierError, match="of version 9, and version 1 is read"):
         oc.load(path)
 
 
@@ -354,11 +354,11 @@ def test_a_window_without_checksums_is_not_there():
     write_window("L.zarr", windows[0])
     write_window("L.zarr", windows[1], finish=False)  # as if it had been killed there
     assert client.finished_windows() == windows[:1]
-    with pytest.raises(oc.TierError, match=r"tile \(2, 0\) .* is not there yet: its window was not finished"):
+    with pytest.raises(oc.errors.TierError, match=r"tile \(2, 0\) .* is not there yet: its window was not finished"):
         client.read((2, 0), np.empty((NB, NB)))
-    with pytest.raises(oc.TierError, match=r"tile \(2, 0\) was never written; the factor is not complete"):
+    with pytest.raises(oc.errors.TierError, match=r"tile \(2, 0\) was never written; the factor is not complete"):
         client.complete()
-    with pytest.raises(oc.TierError, match="is unfinished"):
+    with pytest.raises(oc.errors.TierError, match="is unfinished"):
         ZarrStore.open("L.zarr")
     for window in windows[1:]:
         write_window("L.zarr", window)
@@ -371,7 +371,7 @@ def test_a_window_must_be_of_blocks_and_written():
     store = ZarrStore.create("L.zarr", GRID, height=2)
     with pytest.raises(ValueError, match="not made of blocks of 2 tile rows"):
         store.finish_window(Window(range(1, 3), range(1, 2)))
-    with pytest.raises(oc.TierError, match=r"tile \(0, 0\) of a window that is to be finished was never written"):
+    with pytest.raises(oc.errors.TierError, match=r"tile \(0, 0\) of a window that is to be finished was never written"):
         store.finish_window(Window(range(2), range(2)))
 
 
@@ -414,7 +414,7 @@ def test_a_worker_that_fails_leaves_the_group_and_its_maker_removes_it():
     assert Path("L.zarr/L/c/0/0").exists()
     store.discard()
     assert [path.name for path in Path("L.zarr").rglob("*")] == ["notes.txt"]
-    with pytest.raises(oc.ClosedError):
+    with pytest.raises(oc.errors.ClosedError):
         store.read((0, 0), np.empty((NB, NB)))
 
 
@@ -441,9 +441,9 @@ def test_a_run_that_failed_is_gone_on_from_to_the_same_bits(engine, place):
     with pytest.raises(StopError) as caught:
         oc.cholesky(stop_at(a, 62 if "precision_threshold" not in options else 118), store=place, checkpoint=True, **options)
     assert "the same call goes on from it" in caught.value.__notes__[0]
-    with pytest.raises(oc.TierError, match="is unfinished"):
+    with pytest.raises(oc.errors.TierError, match="is unfinished"):
         oc.load(place)
-    with pytest.raises(oc.OutputError, match="is a checkpoint, from which checkpoint=True goes on"):
+    with pytest.raises(oc.errors.OutputError, match="is a checkpoint, from which checkpoint=True goes on"):
         oc.cholesky(a, store=place, **options)
     with oc.cholesky(stop_at(a, 0), store=place, checkpoint=True, **options) as factor:
         assert factor.report.resumed_tiles > 0
@@ -492,7 +492,7 @@ def test_a_damaged_tile_of_a_checkpoint_is_computed_again():
 def test_another_matrix_is_no_checkpoint_of_this_one():
     with pytest.raises(StopError):
         oc.cholesky(stop_at(A, 28), checkpoint="L.zarr", **PLAIN)
-    with pytest.raises(oc.CheckpointError):
+    with pytest.raises(oc.errors.CheckpointError):
         oc.cholesky(A + np.eye(N), checkpoint="L.zarr", **PLAIN)
     assert main(["verify", "L.zarr"]) == 0
 
@@ -533,7 +533,7 @@ def test_widened_tiles_are_in_one_array_alone():
 
 def test_nothing_is_replaced_unasked_and_what_is_not_ours_never():
     oc.cholesky(A, store="L.zarr", **PLAIN).close()
-    with pytest.raises(oc.OutputError, match=r"is a factor already; .*replace it by replace_store=True"):
+    with pytest.raises(oc.errors.OutputError, match=r"is a factor already; .*replace it by replace_store=True"):
         oc.cholesky(A, store="L.zarr", **PLAIN)
     oc.cholesky(2 * A, store="L.zarr", replace_store=True, **PLAIN).close()
     assert bits(oc.load("L.zarr")) == bits(oc.cholesky(2 * A, **PLAIN))
@@ -542,12 +542,14 @@ def test_nothing_is_replaced_unasked_and_what_is_not_ours_never():
     Path("folder.zarr/thesis.txt").write_text("the only copy")
     Path("file.zarr").write_text("the only copy")
     for name in ("others.zarr", "folder.zarr", "file.zarr"):
-        with pytest.raises(oc.OutputError, match=r"is no factor of ooc_chol, which is never removed|exists and is no folder"):
+        with pytest.raises(
+            oc.errors.OutputError, match=r"is no factor of ooc_chol, which is never removed|exists and is no folder"
+        ):
             oc.cholesky(A, store=name, replace_store=True, **PLAIN)
-        with oc.load("L.zarr") as factor, pytest.raises(oc.OutputError):
+        with oc.load("L.zarr") as factor, pytest.raises(oc.errors.OutputError):
             factor.save(name, replace=True)
     assert Path("folder.zarr/thesis.txt").exists() and np.array_equal(zarr.open("others.zarr")["a"][:], A)
-    with pytest.raises(oc.MissingFolderError, match="there is no folder"):
+    with pytest.raises(oc.errors.MissingFolderError, match="there is no folder"):
         oc.cholesky(A, store="none/L.zarr", **PLAIN)
     Path("empty.zarr").mkdir()
     oc.cholesky(A, store="empty.zarr", **PLAIN).close()
@@ -556,7 +558,7 @@ def test_nothing_is_replaced_unasked_and_what_is_not_ours_never():
 def test_a_factor_is_not_saved_over_itself():
     with oc.cholesky(A, store="L.zarr", **PLAIN) as factor:
         before = np.asarray(factor)
-        with pytest.raises(oc.OutputError, match="read as this factor"):
+        with pytest.raises(oc.errors.OutputError, match="read as this factor"):
             factor.save("L.zarr", replace=True)
         assert np.array_equal(np.asarray(factor), before)
 
@@ -583,7 +585,7 @@ def test_a_factor_is_pickled_as_its_name(place):
         assert len(text) < 1000
         assert bits(pickle.loads(text)) == np.asarray(factor).tobytes()
     oc.cholesky(2 * A, store=place, replace_store=True, **PLAIN).close()
-    with pytest.raises(oc.TierError, match="is another factor than the one that was pickled"):
+    with pytest.raises(oc.errors.TierError, match="is another factor than the one that was pickled"):
         pickle.loads(text)
 
 
@@ -614,7 +616,7 @@ def test_the_command_factors_into_a_group(capsys):
 @pytest.mark.parametrize(("missing", "call"), [("google_crc32c", "store"), ("zarr", "matrix"), ("fsspec", "url")])
 def test_what_is_not_installed_is_named(missing, call, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, missing, None)
-    with pytest.raises(oc.MissingPackageError, match=r"\[cluster\]"):
+    with pytest.raises(oc.errors.MissingPackageError, match=r"\[cluster\]"):
         if call == "store":
             oc.cholesky(A, store="L.zarr")
         elif call == "matrix":

@@ -115,12 +115,12 @@ def test_of_two_runs_one_wins_and_the_other_is_told(way, place, is_there, monkey
                 close(call(SECOND, place))
             else:
                 why = "another run is writing this group" if is_local else "is an unfinished factor|is of another factorization"
-                with pytest.raises((oc.TierError, oc.CheckpointError), match=why):
+                with pytest.raises((oc.errors.TierError, oc.errors.CheckpointError), match=why):
                     call(SECOND, place)
         finally:
             barrier.may_go.set()
         if second_wins:
-            with pytest.raises(oc.TierError, match="another run is writing this group by now"):
+            with pytest.raises(oc.errors.TierError, match="another run is writing this group by now"):
                 first.result()
         else:
             close(first.result())
@@ -161,9 +161,9 @@ def other_process(processes: None):
 @pytest.mark.commit
 def test_a_run_of_another_process_is_named_and_left_alone(other_process, options):
     what = rf"L\.zarr.* another run is writing this group \(process {other_process.pid}: "
-    with pytest.raises(oc.TierError, match=what):
+    with pytest.raises(oc.errors.TierError, match=what):
         oc.cholesky(SECOND, store="L.zarr", **options, **PLAIN)
-    with oc.cholesky(SECOND, **PLAIN) as factor, pytest.raises(oc.TierError, match=what):
+    with oc.cholesky(SECOND, **PLAIN) as factor, pytest.raises(oc.errors.TierError, match=what):
         factor.save("L.zarr", replace=True)
     other_process.communicate("go on\n")
     assert other_process.returncode == 0
@@ -211,11 +211,11 @@ def test_an_earlier_run_touches_nothing_of_a_later_one(does, place):
     if does == "discard":
         earlier.discard()
     else:
-        with pytest.raises(oc.TierError, match="another run is writing this group by now"):
+        with pytest.raises(oc.errors.TierError, match="another run is writing this group by now"):
             calls[does]()
-    with pytest.raises(oc.TierError, match="another run is writing this group by now"):
+    with pytest.raises(oc.errors.TierError, match="another run is writing this group by now"):
         worker._claim.check()
-    with pytest.raises(oc.TierError, match="another run is writing this group by now"):
+    with pytest.raises(oc.errors.TierError, match="another run is writing this group by now"):
         ZarrStore.open_for_writing(place, worker.header.writer)
     later.complete()
     assert verify(place).is_whole
@@ -236,7 +236,7 @@ def test_an_earlier_run_that_comes_back_finds_a_finished_group_and_leaves_it():
     earlier, later = (ZarrStore.create(place, grid, replace=True) for _ in range(2))
     for store in (later, earlier):
         if store is earlier:
-            with pytest.raises(oc.TierError, match="or has completed or removed it"):
+            with pytest.raises(oc.errors.TierError, match="or has completed or removed it"):
                 store.write((0, 0), np.eye(32))
         else:
             store.write((0, 0), np.eye(32))
@@ -253,7 +253,7 @@ def test_a_child_of_a_run_leaves_its_lock():
         store.close()
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    with pytest.raises(oc.TierError, match="another run is writing this group"):
+    with pytest.raises(oc.errors.TierError, match="another run is writing this group"):
         ZarrStore.create("L.zarr", TileGrid(32, 32), replace=True)
     store.write((0, 0), np.eye(32))
     store.complete()
@@ -262,7 +262,7 @@ def test_a_child_of_a_run_leaves_its_lock():
 def test_what_has_the_name_of_the_lock_is_not_removed():
     Path("L.zarr").mkdir()
     Path("L.zarr", LOCK).write_text("the only copy")
-    with pytest.raises(oc.TierError, match="something else is there"):
+    with pytest.raises(oc.errors.TierError, match="something else is there"):
         oc.cholesky(FIRST, store="L.zarr", **PLAIN)
     assert Path("L.zarr", LOCK).read_text() == "the only copy"
 

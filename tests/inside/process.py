@@ -5,6 +5,7 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.process.fork_safety": ("LOCK_TYPES",),
     "ooc_chol.process.garbage_collector": ("collector_off",),
+    "ooc_chol.process.public_names": ("WITH_LINALG",),
     "ooc_chol.process.scipy_modules": ("linalg_module", "sparse_tools"),
     "ooc_chol.process.team": ("ThreadTeam", "cores"),
     "ooc_chol.process.threads": ("users_code",),

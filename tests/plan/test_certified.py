@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ooc_chol import CertifiedBound
+from ooc_chol.toolbox import CertifiedBound
 from tests.inside.precision import (
     PROBES,
     MatrixNorms,

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from ooc_chol import ClusterPlan
 from ooc_chol.errors import BudgetError
+from ooc_chol.toolbox import ClusterPlan
 from tests.inside.cluster import (
     BlockCosts,
     BlockGrid,

@@ -78,7 +78,7 @@ def test_a_gpu_that_is_nearly_full_leaves_a_budget_that_says_so():
 
 def test_budgets_that_one_gpu_does_not_hold_are_refused_with_its_workers():
     states = {f"tcp://one:{number}": gpu_worker("a", budget=50 * GIB) for number in range(2)} | {"tcp://two:1": gpu_worker("a")}
-    with pytest.raises(oc.ClusterError, match="more than their GPU has") as told:
+    with pytest.raises(oc.errors.ClusterError, match="more than their GPU has") as told:
         check_room(states)
     assert set(told.value.workers) == {"tcp://one:0", "tcp://one:1"}
     assert "53.7 GB for each of 2 workers on a GPU of 103 GB" in str(told.value)
@@ -86,7 +86,7 @@ def test_budgets_that_one_gpu_does_not_hold_are_refused_with_its_workers():
 
 
 def test_a_budget_beyond_the_memory_limit_is_refused():
-    with pytest.raises(oc.ClusterError, match="more than Dask lets workers have"):
+    with pytest.raises(oc.errors.ClusterError, match="more than Dask lets workers have"):
         check_room({"tcp://one:1": host_worker(budget=5 * GIB)})
 
 

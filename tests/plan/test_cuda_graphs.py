@@ -15,11 +15,11 @@ from tests.products import thorough
 pytestmark = pytest.mark.nvcc
 
 DRAWS = {
-    "rmat 27": oc.rmat(27, seed=1, devices="host:0").draw,
-    "rmat 1": oc.rmat(1, seed=2).draw,
-    "urand 30": oc.urand(30, seed=2**64 - 1, devices="host:0").draw,
-    "rmat 12 directed": oc.rmat(12, 3, 0.0, 1.0, 0.0, directed=True).draw,
-    "rmat 30": oc.rmat(30, seed=5, devices="host:0").draw,
+    "rmat 27": oc.testing.rmat(27, seed=1, devices="host:0").draw,
+    "rmat 1": oc.testing.rmat(1, seed=2).draw,
+    "urand 30": oc.testing.urand(30, seed=2**64 - 1, devices="host:0").draw,
+    "rmat 12 directed": oc.testing.rmat(12, 3, 0.0, 1.0, 0.0, directed=True).draw,
+    "rmat 30": oc.testing.rmat(30, seed=5, devices="host:0").draw,
 }
 
 #: One thread in one block, whose atomic additions are additions; what is not called need not be right.
@@ -81,7 +81,7 @@ def test_kernels_draw_the_edges_of_the_host(name, tmp_path):
 @pytest.mark.parametrize("name", ["rmat 12 directed", *thorough("rmat 1", "urand 12")])
 @pytest.mark.usefixtures("compilers")
 def test_kernels_number_vertices_and_count_degrees_as_the_host(name, tmp_path):
-    draw = {**DRAWS, "urand 12": oc.urand(12, 3).draw}[name]
+    draw = {**DRAWS, "urand 12": oc.testing.urand(12, 3).draw}[name]
     (tmp_path / "graphs.cpp").write_text(ON_THE_HOST + source(draw, is_numbered=True) + CALLED, encoding="utf-8")
     compiled(["-O1", "-shared", "-Xcompiler", "-fPIC", "-o", str(tmp_path / "out.so"), str(tmp_path / "graphs.cpp")])
     library, edges = ctypes.CDLL(str(tmp_path / "out.so")), graphs.edges(draw, range(draw.n_edges))

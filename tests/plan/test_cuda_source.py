@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.host.narrow_tiles import KINDS, expected_norms, rounded, same, stored_bytes
 from tests.inside.bench import CUDA_CODE
 from tests.inside.geostat import covariances
@@ -169,21 +170,21 @@ def test_two_thread_blocks_of_the_triangular_kernels_fit_on_a_multiprocessor():
 @pytest.mark.parametrize("bad", [3, "x", None, True, [1.0]])
 def test_cuda_source_refuses_what_a_kernel_cannot_take(bad):
     with pytest.raises(TypeError, match="give a float, a NumPy scalar or an array"):
-        oc.cuda_source("", "kernel", bad)
+        tb.cuda_source("", "kernel", bad)
 
 
 def test_cuda_source_on_the_host_says_what_to_do():
-    source = oc.from_function(4, oc.cuda_source(CUDA_CODE, "exponential", np.zeros((4, 2)), 0.1, 0.0))
+    source = oc.from_function(4, tb.cuda_source(CUDA_CODE, "exponential", np.zeros((4, 2)), 0.1, 0.0))
     with pytest.raises(TypeError, match="give from_function a host function and this one as cuda="):
         oc.cholesky(source, devices="host:0")
 
 
 def test_the_host_has_no_names_of_gpus_and_runs_no_kernels():
-    assert oc.cuda_names("host:0") == oc.cuda_names(["host:0", "host:1"]) == ()
+    assert tb.cuda_names("host:0") == tb.cuda_names(["host:0", "host:1"]) == ()
     with pytest.raises(ValueError, match="which is the host, but f is a kernel for GPUs"):
-        oc.run_cuda_blocks("", "f", [np.zeros((2, 1))], [((), np.float64)], devices="host:0")
+        tb.run_cuda_blocks("", "f", [np.zeros((2, 1))], [((), np.float64)], devices="host:0")
     with pytest.raises(ValueError, match="there is no device"):
-        oc.cuda_names("cuda:99")
+        tb.cuda_names("cuda:99")
 
 
 def test_macros_stand_in_front_of_files():

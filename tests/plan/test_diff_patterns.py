@@ -12,6 +12,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.diff import Pattern
 from tests.host.diff_matrices import MATRICES, dense, entries, poisson, random_matrix
 from tests.inside.diff import product_of, product_structure, structure_of, union, union_of
@@ -39,7 +40,7 @@ def ones(pattern):
     ],
 )
 def test_what_is_no_pattern_is_refused_with_its_place(indptr, indices, shape, place, words):
-    with pytest.raises(oc.SparseInputError, match=words) as caught:
+    with pytest.raises(oc.errors.SparseInputError, match=words) as caught:
         Pattern(indptr, indices, shape, name="A")
     assert caught.value.source == "A" and caught.value.place == place and caught.value.advice
 
@@ -244,7 +245,7 @@ def test_threads_that_make_both_orders_of_a_pair_do_not_wait_for_each_other():
     for seed in range(40):
         p, q = (Pattern.of(random_matrix((60, 60), 0.2, 2 * seed + i))[0] for i in range(2))
         pairs = [(p, q), (q, p)] * 2
-        made = oc.map_in_threads(lambda pair: (structure_of(*pair), union_of(*pair)), pairs)
+        made = tb.map_in_threads(lambda pair: (structure_of(*pair), union_of(*pair)), pairs)
         assert all(made[i][0] is made[i + 2][0] and made[i][1].pattern is made[i + 2][1].pattern for i in range(2)), "made once"
         assert made[0][1].pattern == made[1][1].pattern
 

@@ -9,30 +9,31 @@ import threading
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat import read_table
 
 
 def test_a_regular_file_is_read_through_links(tmp_path):
     (tmp_path / "file").write_bytes(b"1\n2\n")
     (tmp_path / "link").symlink_to("file")
-    with oc.input_file(tmp_path / "link") as file:
+    with tb.input_file(tmp_path / "link") as file:
         assert file.read() == b"1\n2\n"
-    assert oc.input_bytes(tmp_path / "file", 4) == b"1\n2\n"
-    assert list(oc.input_lines(tmp_path / "file", 2)) == [b"1\n", b"2\n"]
+    assert tb.input_bytes(tmp_path / "file", 4) == b"1\n2\n"
+    assert list(tb.input_lines(tmp_path / "file", 2)) == [b"1\n", b"2\n"]
 
 
 @pytest.mark.parametrize("pipes", [False, True])
 def test_what_is_no_file_is_refused_at_once(tmp_path, pipes):
     os.mkfifo(tmp_path / "pipe")
     for name in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(oc.TierError, match=r"is a (pipe|device)"):
-            oc.input_file(name, pipes=pipes)
+        with pytest.raises(oc.errors.TierError, match=r"is a (pipe|device)"):
+            tb.input_file(name, pipes=pipes)
     with pytest.raises(IsADirectoryError):
-        oc.input_file(tmp_path, pipes=pipes)
+        tb.input_file(tmp_path, pipes=pipes)
     with pytest.raises(FileNotFoundError):
-        oc.input_file(tmp_path / "nothing", pipes=pipes)
+        tb.input_file(tmp_path / "nothing", pipes=pipes)
     with pytest.raises(ValueError, match="null character"):
-        oc.input_file("a\0b", pipes=pipes)
+        tb.input_file("a\0b", pipes=pipes)
 
 
 def test_no_descriptor_is_left(tmp_path):
@@ -41,7 +42,7 @@ def test_no_descriptor_is_left(tmp_path):
     for name in (tmp_path / "pipe", tmp_path, "/dev/zero"):
         for pipes in (False, True):
             with pytest.raises(OSError):
-                oc.input_file(name, pipes=pipes)
+                tb.input_file(name, pipes=pipes)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -69,15 +70,15 @@ def test_a_table_comes_through_a_pipe_that_somebody_writes_to(is_slow):
 def test_more_than_a_file_of_its_kind_has_is_not_read(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     os.truncate(tmp_path / "file", 1 << 40)
-    with pytest.raises(oc.TierError, match=r"file has 1.1 TB, but a file of its kind has at most 1 MB"):
-        oc.input_bytes(tmp_path / "file", 1_000_000)
-    with pytest.raises(oc.TierError, match=r"line 1 of .*file is longer than 1 MB"):
-        list(oc.input_lines(tmp_path / "file", 1_000_000))
+    with pytest.raises(oc.errors.TierError, match=r"file has 1.1 TB, but a file of its kind has at most 1 MB"):
+        tb.input_bytes(tmp_path / "file", 1_000_000)
+    with pytest.raises(oc.errors.TierError, match=r"line 1 of .*file is longer than 1 MB"):
+        list(tb.input_lines(tmp_path / "file", 1_000_000))
 
 
 @pytest.mark.parametrize("text", ["1", "-1.5e300", '"é"', "[]", '{"a": [1, null, true, {"b": "\\u00e9\\ud83d\\ude00"}]}'])
 def test_json_that_means_one_thing(text):
-    assert oc.parse_json(text) == json.loads(text)
+    assert tb.parse_json(text) == json.loads(text)
 
 
 @pytest.mark.parametrize(
@@ -99,5 +100,5 @@ def test_json_that_means_one_thing(text):
 )
 def test_json_that_a_machine_cannot_hold_or_means_two_things(text, why):
     with pytest.raises(ValueError, match=why) as caught:
-        oc.parse_json(text)
+        tb.parse_json(text)
     assert type(caught.value) is ValueError

@@ -29,6 +29,9 @@ PUBLIC = (
     "ooc_chol.diff.jax",
     "ooc_chol.diff.torch",
     "ooc_chol.errors",
+    "ooc_chol.rates",
+    "ooc_chol.testing",
+    "ooc_chol.toolbox",
     "ooc_chol.tracing",
 )
 #: Where a text that names a module is what is tested: which modules a command or the package imports.

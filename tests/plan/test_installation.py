@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.inside.ground import _clone, installation
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_hint_installs_from_this_clone():
-    change, install = oc.install_hint("plots").split(" && ")
+    change, install = tb.install_hint("plots").split(" && ")
     assert shlex.split(change) == ["cd", str(ROOT)] and shlex.split(install)[1:] == ["-m", "pip", "install", ".[plots]"]
 
 
@@ -39,7 +39,7 @@ def test_an_installed_package_knows_its_clone_by_what_the_installer_wrote(tmp_pa
 def test_without_a_clone_there_is_none(tmp_path, told, monkeypatch):
     assert _clone(tmp_path / "ooc_chol", None if told is None else json.dumps(told)) is None
     monkeypatch.setattr(installation, "_clone", lambda *_: None)
-    assert oc.install_hint("io") == "in a clone of ooc_chol: python3 -m pip install '.[io]'"
+    assert tb.install_hint("io") == "in a clone of ooc_chol: python3 -m pip install '.[io]'"
 
 
 def test_every_hint_names_an_extra_and_no_index():

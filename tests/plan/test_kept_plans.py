@@ -86,7 +86,7 @@ def test_a_plan_for_what_is_left_of_a_run_is_not_kept():
 def test_a_kept_plan_is_refused_where_its_steps_would_be(monkeypatch):
     planned(replace(PROBLEM, n=1500))
     monkeypatch.setattr(limit, "MOST_STEPS", 1100)
-    with pytest.raises(oc.PlanSizeError):
+    with pytest.raises(oc.errors.PlanSizeError):
         planned(replace(PROBLEM, n=1500))
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import PassRates
+from ooc_chol.rates import PassRates
 from tests.inside.eigen import PASSES_OF_BLOCK, EigshProblem, Sizes, kept_panels, pass_seconds, planned_eigsh
 from tests.inside.sparse import RING_SLOTS, assumed_blocks
 

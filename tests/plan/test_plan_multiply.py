@@ -7,7 +7,7 @@ import time
 import pytest
 
 import ooc_chol as oc
-from ooc_chol import PassRates
+from ooc_chol.rates import PassRates
 from tests.inside.sparse import RING_SLOTS, Diagonals, assumed_blocks, panel_groups, panel_widths, plan_products
 from tests.inside.tasks import CHUNK_ROWS, RowBlock, RowBlocks, ValueKind
 

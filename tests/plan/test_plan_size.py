@@ -175,7 +175,7 @@ def test_what_would_take_the_machine_is_refused_before_anything_is_made():
 
 def test_the_error_says_what_why_and_what_to_do(monkeypatch):
     monkeypatch.setattr(limit, "memory_info", lambda name: (10**10, 10**10))
-    with pytest.raises(oc.PlanSizeError) as caught:
+    with pytest.raises(oc.errors.PlanSizeError) as caught:
         make(1000, tile_size=1, memory_budget="1 MiB")
     error = caught.value
     assert (error.most_steps, error.tile_size, error.memory_budget) == (limit.MOST_STEPS, 16, None)
@@ -193,7 +193,7 @@ def test_the_error_says_what_why_and_what_to_do(monkeypatch):
 def test_little_free_memory_allows_fewer_steps(monkeypatch):
     assert make(20 * 20, tile_size=20, memory_budget="1 MiB").grid.nt == 20
     monkeypatch.setattr(limit, "memory_info", lambda name: (1500 * limit.STEP_BYTES, 10**10))
-    with pytest.raises(oc.PlanSizeError) as caught:
+    with pytest.raises(oc.errors.PlanSizeError) as caught:
         make(20 * 20, tile_size=20, memory_budget="1 MiB")
     assert caught.value.most_steps == 1500
     assert make(20 * 20, tile_size=caught.value.tile_size, memory_budget="1 MiB").grid.nt < 20
@@ -220,7 +220,7 @@ def test_who_follows_the_advice_gets_a_plan(n, tile_size, budget, devices, engin
     with at_most(most):
         try:
             plan_of(n, {"tile_size": tile_size, **options}, most)
-        except oc.PlanSizeError as error:
+        except oc.errors.PlanSizeError as error:
             told = {"tile_size": error.tile_size, "memory_budget": error.memory_budget or budget}
             assert tile_size is None or error.tile_size > tile_size
             plan_of(n, options | told, most)
@@ -250,7 +250,7 @@ def test_the_advice_holds_for_plans_in_mixed_precision(tile_size, more, budget):
     with at_most(300):
         try:
             plan = oc.plan(a, **options)
-        except oc.PlanSizeError as error:
+        except oc.errors.PlanSizeError as error:
             told = {"tile_size": error.tile_size, "memory_budget": error.memory_budget or budget}
             plan = oc.plan(a, **options | told)
         else:
@@ -276,7 +276,7 @@ def test_larger_tiles_are_chosen_where_the_usual_ones_cannot_be_planned(devices,
 
 def test_the_choice_of_tiles_does_not_depend_on_free_memory(monkeypatch):
     monkeypatch.setattr(limit, "memory_info", lambda name: (0, 10**10))
-    with pytest.raises(oc.PlanSizeError):
+    with pytest.raises(oc.errors.PlanSizeError):
         make(3000, memory_budget="1 MiB")
     monkeypatch.undo()
     assert make(3000, memory_budget="1 MiB").grid.nb == 128
@@ -312,6 +312,6 @@ def test_rates_are_not_looked_up_for_tiles_that_cannot_be_planned():
 
     for fp64 in ("native", "residue"):
         options = FactorOptions(devices="host:0", tile_size=16, fp64=fp64, memory_budget="1 GiB")
-        with pytest.raises(oc.PlanSizeError):
+        with pytest.raises(oc.errors.PlanSizeError):
             make_plan(problem(10**6, 0), options, rates_at)
     assert HOST.tile_sizes[-1] == 16

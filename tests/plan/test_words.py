@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.inside.cli import main
 
 pytestmark = pytest.mark.plan
@@ -36,13 +37,13 @@ PYTHON = re.compile(r"\b(?:store=|overwrite=|replace=|replace_store=|memory_budg
     ],
 )
 def test_arguments_become_options(text, words):
-    assert oc.shell_words(text) == words
+    assert tb.shell_words(text) == words
 
 
 def test_a_command_without_a_store_is_not_told_to_use_it():
     text = "keep L in a file (store=) or over A (overwrite=True), or give a larger host_budget"
-    assert oc.shell_words(text, ["host_budget"]) == "give a larger --host-budget"
-    assert oc.shell_words("tile_size=64", ["store"]) == "tile_size=64", "an option that the command has not"
+    assert tb.shell_words(text, ["host_budget"]) == "give a larger --host-budget"
+    assert tb.shell_words("tile_size=64", ["store"]) == "tile_size=64", "an option that the command has not"
 
 
 @pytest.fixture

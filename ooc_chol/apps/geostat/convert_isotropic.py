@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 
 #: Smoothness for which GSTools' Matérn is this function: outside it refuses the number, or takes the Gaussian limit in its place.
@@ -34,7 +34,7 @@ class Conversion:
     code: str
     note: str
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __str__(self) -> str:
         numbers = "\n".join(f"  {name} = {value!r}" for name, value in self.parameters.items())

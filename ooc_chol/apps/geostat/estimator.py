@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.covariances.nonstationary import NonstationaryMatern
 from ooc_chol.apps.geostat.data.observations import Mean, Observations, design_matrix, make_observations
@@ -32,7 +32,7 @@ try:
 except ImportError as error:
     raise MissingExtraError(
         "MaternGP is an estimator of scikit-learn, of which 1.6 or later is not installed (geostat.fit and geostat.kriging do "
-        f"without): {oc.install_hint('sklearn')}"
+        f"without): {tb.install_hint('sklearn')}"
     ) from error
 
 _Pair = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -365,11 +365,11 @@ class MaternGP(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _errors(self, given: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
         """Known variances of the errors, from ``fit`` or from ``alpha``; None where they are zero."""
-        own = oc.plain_array("alpha", self.alpha, np.float64)
+        own = tb.plain_array("alpha", self.alpha, np.float64)
         if given is not None:
             if np.any(own != 0.0):
                 raise ValueError("error_variances are given to fit, and alpha as well: leave one of them out")
-            return oc.plain_array("error_variances", given, np.float64)
+            return tb.plain_array("error_variances", given, np.float64)
         if own.ndim == 0:
             return None if own == 0.0 else np.full(n, float(own))
         return own

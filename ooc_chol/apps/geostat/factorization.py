@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_places, least_pivot, unfactored
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern, covariance_source
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
@@ -184,8 +185,8 @@ class FactorSettings(oc.FactorOptions):
         free, what, advice = _room_of(self, plan)
         return None if plan.stored_bytes <= free else oc.BudgetError(what, plan.stored_bytes, max(0, free), advice)
 
-    def try_out(self) -> None:
-        """Factor a matrix of order 1, so that settings without sense are found out before a long computation needs them.
+    def check(self) -> None:
+        """Plan a matrix of order 1, so that settings without sense are found out before a long computation needs them.
 
         Raises
         ------
@@ -197,13 +198,14 @@ class FactorSettings(oc.FactorOptions):
             The store exists already, or its folder does not.
         """
         self.check_store()
-        settings = replace(self, store=None, memory=None, kept=None, planned=None)
-        settings.factor(np.eye(1), None, trace=False).close()
+        if self.client is None:
+            tb.resolve_devices(self.devices)
+        oc.plan(np.eye(1), **self.keywords(), **({} if self.client is None else {"client": self.client}))
 
     def check_store(self) -> None:
         """Raise ``OutputError`` where the store exists already, and ``MissingFolderError`` where its folder does not."""
-        store = oc.Output("store", self.store, oc.FACTOR_FILES, why=SCRATCH)
-        oc.check_outputs([store], replace=self.replace_store, ask="replace_store=True")
+        store = tb.Output("store", self.store, tb.FACTOR_FILES, why=SCRATCH)
+        tb.check_outputs([store], replace=self.replace_store, ask="replace_store=True")
 
     @property
     def place(self) -> Path | oc.HostMemory | None:

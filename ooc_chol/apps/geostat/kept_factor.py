@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, exact_text
 
 #: Relative difference below which two values of a parameter are one: a nugget that was multiplied by the variance and divided by
@@ -81,7 +82,7 @@ class KeptFactor(AbstractContextManager["KeptFactor"]):
         self._is_lent = False
 
     def __repr__(self) -> str:
-        return oc.one_line(self, {"holds": None if self._key is None else self._key.kind, "reused": self.reused})
+        return tb.one_line(self, {"holds": None if self._key is None else self._key.kind, "reused": self.reused})
 
     @property
     def is_lent(self) -> bool:

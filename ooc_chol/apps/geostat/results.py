@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.model_content import model_from_content
 from ooc_chol.apps.geostat.data.dataset import DataSpec
@@ -38,7 +38,7 @@ class SavedFit:
     reml: bool  #: Whether the restricted likelihood was maximised
     by_vecchia: bool = False  #: Whether Vecchia's approximation was maximised
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def result_content(spec: DataSpec, result: FitResult[Any]) -> dict[str, Any]:

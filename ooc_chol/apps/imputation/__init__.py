@@ -4,8 +4,8 @@
 >>> import ooc_chol as oc
 >>> from ooc_chol.apps import imputation
 >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
->>> true = oc.low_rank_tensor(ring, 20, 20, 1)
->>> mask = oc.random_mask(true.shape, 0.8)
+>>> true = oc.testing.low_rank_tensor(ring, 20, 20, 1)
+>>> mask = oc.testing.random_mask(true.shape, 0.8)
 >>> found = imputation.ConvolutionalImputer(ring).fit(true, mask).transform()
 >>> imputation.relative_error(found, true, ~mask) < 1e-3
 True
@@ -14,7 +14,7 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 if TYPE_CHECKING:
     from ooc_chol.apps.imputation.crossvalidation import CrossValidation as CrossValidation
@@ -46,6 +46,6 @@ def __getattr__(name: str) -> object:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.imputation.graphs import read_graph
 from ooc_chol.apps.imputation.scores import neighbour_means, observed_mask, power_of, slice_squares
 
@@ -71,7 +72,7 @@ class CrossValidation:
 
     def __repr__(self) -> str:
         facts: dict[str, object] = {"folds": int(self.folds.max()) + 1, "error": self.error, "best": self.best}
-        return oc.one_line(self, facts | {"neighbours": self.neighbours})
+        return tb.one_line(self, facts | {"neighbours": self.neighbours})
 
     def __str__(self) -> str:
         held = int(np.count_nonzero(self.folds >= 0))
@@ -139,14 +140,14 @@ def cross_validate(
     >>> import ooc_chol as oc
     >>> from ooc_chol.apps.imputation import neighbour_graph
     >>> graph = neighbour_graph([[k % 8, k // 8] for k in range(64)], 4)
-    >>> found = cross_validate(oc.low_rank_tensor(graph, 12, 12, 1), graph)
+    >>> found = cross_validate(oc.testing.low_rank_tensor(graph, 12, 12, 1), graph)
     >>> found.error < 0.01 < found.neighbours
     True
     """
     if unfit := {"checkpoint", "callback", "start", "work_folder"} & set(options):
         raise TypeError(f"{sorted(unfit)[0]} is of one imputation, and cross-validation makes one for each fold: leave it out")
-    tensor = oc.plain_array("X", X, gaps_as_nan=True)
-    seen = observed_mask(tensor) if mask is None else oc.plain_array("mask", mask)
+    tensor = tb.plain_array("X", X, gaps_as_nan=True)
+    seen = observed_mask(tensor) if mask is None else tb.plain_array("mask", mask)
     if seen.shape not in (tensor.shape, tensor.shape[:1]) or seen.dtype != np.bool_:
         raise ValueError(f"mask holds {seen.dtype} of shape {seen.shape}; give bool, {tensor.shape[:1]} or {tensor.shape}")
     of_slice = _dealt(seen, folds, seed)
@@ -217,7 +218,7 @@ def _errors(
     """Squares of errors over ``2**power`` by slice after each value of lambda, and these values as shares of s_1."""
     away: list[NDArray[np.float64]] = []
 
-    def score(row: oc.LambdaRow, estimate: Callable[[], NDArray[Any]]) -> None:
+    def score(row: tb.LambdaRow, estimate: Callable[[], NDArray[Any]]) -> None:
         away.append(slice_squares(estimate(), tensor, scored, power)[0])
 
     report = oc.impute(tensor, kept, fourier, callback=score, **options).report

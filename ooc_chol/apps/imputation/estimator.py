@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.imputation.scores import observed_mask
 from ooc_chol.apps.shared.estimators import BaseEstimator, NotFittedError
 
@@ -77,7 +78,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     >>> import ooc_chol as oc
     >>> from ooc_chol.apps.imputation import ConvolutionalImputer
     >>> ring = np.roll(np.eye(60), 1, axis=1) + np.roll(np.eye(60), -1, axis=1)
-    >>> x = oc.low_rank_tensor(ring, 20, 20, 1)
+    >>> x = oc.testing.low_rank_tensor(ring, 20, 20, 1)
     >>> gaps = x.copy()
     >>> gaps[[5, 17, 40]] = np.nan
     >>> filled = ConvolutionalImputer(ring).fit_transform(gaps)
@@ -89,7 +90,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     tensor_: NDArray[Any]
     mask_: NDArray[np.bool_]
     fourier_: oc.GraphFourier
-    history_: tuple[oc.LambdaRow, ...]
+    history_: tuple[tb.LambdaRow, ...]
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         memory_budget: int | str | None = None,
         work_folder: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
-        callback: Callable[[oc.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
+        callback: Callable[[tb.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
         progress: bool | Callable[[int, int, float], None] | None = None,
         trace: bool = False,
     ) -> None:
@@ -190,7 +191,7 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
             raise NotFittedError("this ConvolutionalImputer is not fitted: call fit(X, mask) first")
         if X is None:
             return self.tensor_
-        given = oc.plain_array("X", X, gaps_as_nan=True)
+        given = tb.plain_array("X", X, gaps_as_nan=True)
         if given.shape != self.tensor_.shape:
             raise ValueError(f"X has shape {given.shape}, but was {self.tensor_.shape} in the fit, which knows no other vertices")
         return np.where(np.isnan(given), self.tensor_, given).astype(self.tensor_.dtype)

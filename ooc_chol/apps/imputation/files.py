@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 _MARK = "ooc_chol imputed tensor"
 _NETCDF = (".nc", ".nc3", ".cdf")
@@ -31,7 +32,7 @@ _LINE_BYTES = 1 << 24
 _AXES = ("vertex", "row", "column")
 
 #: Files that a new tensor may replace: ``.npz`` and NetCDF of ours; arrays have no mark.
-TENSORS = oc.FileKind("imputed tensor of ooc_chol", _MARK.encode(), anywhere=True, endings=_ENDINGS)
+TENSORS = tb.FileKind("imputed tensor of ooc_chol", _MARK.encode(), anywhere=True, endings=_ENDINGS)
 
 
 @final
@@ -61,7 +62,7 @@ class TensorFile:
 
     def __repr__(self) -> str:
         facts: dict[str, object] = {"tensor": self.tensor, "mask": self.mask, "name": self.name, "axes": self.axes}
-        return oc.one_line(self, facts)
+        return tb.one_line(self, facts)
 
 
 def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) -> TensorFile:
@@ -109,7 +110,7 @@ def read_tensor(path: str | os.PathLike[str], *, variable: str | None = None) ->
     TensorFile(tensor=<3 x 2 x 2 float64>, mask=[True, False, True], name='x', axes=('vertex', 'row', 'column'))
     """
     file = Path(path)
-    oc.input_file(file).close()  # raises what is wrong with its name
+    tb.input_file(file).close()  # raises what is wrong with its name
     readers: dict[str, Callable[[Path, str | None], TensorFile]] = {
         ".npy": _read_npy,
         ".npz": _read_npz,
@@ -150,7 +151,7 @@ def read_mask(path: str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[n
         It cannot be read.
     """
     file = Path(path)
-    given = oc.input_npy(file, mapped=True) if file.suffix.lower() == ".npy" else _numbers(file)
+    given = tb.input_npy(file, mapped=True) if file.suffix.lower() == ".npy" else _numbers(file)
     if given.shape not in (shape, shape[:1]):
         raise ValueError(f"{file}: the mask has shape {given.shape}; give ({shape[0]},), one for each slice, or {shape}")
     if given.dtype.kind not in "biuf" or not np.isin(given, (0, 1)).all():
@@ -161,7 +162,7 @@ def read_mask(path: str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[n
 def _numbers(file: Path) -> NDArray[Any]:
     """Numbers in text."""
     try:
-        return np.loadtxt(oc.input_lines(file, _LINE_BYTES), ndmin=1)
+        return np.loadtxt(tb.input_lines(file, _LINE_BYTES), ndmin=1)
     except ValueError as error:
         raise ValueError(f"{file} holds no mask ({error}); give .npy, or a line with 0 or 1 for each slice") from error
 
@@ -172,7 +173,7 @@ def write_tensor(
     *,
     mask: NDArray[np.bool_] | None = None,
     like: TensorFile | None = None,
-    history: tuple[oc.LambdaRow, ...] = (),
+    history: tuple[tb.LambdaRow, ...] = (),
     replace: bool = False,
 ) -> None:
     """Write a tensor to a file, which appears complete or not at all.
@@ -202,10 +203,10 @@ def write_tensor(
     """
     file = Path(path)
     check_tensor_name(file)
-    tensor = oc.plain_array("tensor", tensor, gaps_as_nan=True)
-    mask = None if mask is None else oc.plain_array("mask", mask)
+    tensor = tb.plain_array("tensor", tensor, gaps_as_nan=True)
+    mask = None if mask is None else tb.plain_array("mask", mask)
     source = TensorFile(tensor) if like is None else like
-    with oc.output_file(file, kind=TENSORS, replace=replace) as part:
+    with tb.output_file(file, kind=TENSORS, replace=replace) as part:
         if file.suffix.lower() == ".npy":
             with part.open("wb") as stream:
                 np.save(stream, tensor)
@@ -227,7 +228,7 @@ def check_tensor_name(path: Path) -> None:
 def _read_npy(file: Path, variable: str | None) -> TensorFile:
     if variable is not None:
         raise ValueError(f"{file}: a .npy file has one array, without a name; leave out the variable {variable!r:.40}")
-    return TensorFile(oc.input_npy(file, mapped=True))
+    return TensorFile(tb.input_npy(file, mapped=True))
 
 
 def _read_npz(file: Path, variable: str | None) -> TensorFile:
@@ -242,7 +243,7 @@ def _read_npz(file: Path, variable: str | None) -> TensorFile:
         _check_growth(file, sum(headers[each].nbytes for each in chosen))
         return chosen
 
-    name, *rest = found = oc.input_npz(file, choose)
+    name, *rest = found = tb.input_npz(file, choose)
     return TensorFile(found[name], found["mask"] if rest else None, name)
 
 
@@ -266,19 +267,19 @@ def _one_of(file: Path, suited: list[str], known: list[str], wanted: str | None)
 
 
 def _read_netcdf(file: Path, variable: str | None) -> TensorFile:
-    with oc.input_file(file) as stream:
+    with tb.input_file(file) as stream:
         magic = stream.read(4)
     if magic in _MAGIC_3:
         try:
             content = netcdf_file(file, "r", mmap=False, maskandscale=True)
         except (*_DAMAGED, OSError, MemoryError) as error:  # the last two of places and sizes that no file has
             if isinstance(error, MemoryError):
-                oc.check_room(file.stat().st_size, f"memory for {file}", "give it as .npy, which is mapped")
+                tb.check_room(file.stat().st_size, f"memory for {file}", "give it as .npy, which is mapped")
             raise ValueError(f"{file} is a damaged NetCDF file: {error}; copy it again") from error
     elif magic == _MAGIC_4:
         if find_spec("netCDF4") is None:
-            raise oc.OocCholError(f"{file}: NetCDF 4 is read by netCDF4, which is not installed: {oc.install_hint('io')}")
-        with oc.guarded_imports(blas=False):
+            raise oc.OocCholError(f"{file}: NetCDF 4 is read by netCDF4, which is not installed: {tb.install_hint('io')}")
+        with tb.guarded_imports(blas=False):
             import netCDF4
 
         try:
@@ -298,7 +299,7 @@ def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> 
     found = variables[name]
     nbytes = prod(found.shape) * np.dtype(np.float64).itemsize
     _check_growth(file, nbytes)
-    oc.check_room(nbytes, f"memory for {name} of {file}", "give it as .npy, which is mapped")
+    tb.check_room(nbytes, f"memory for {name} of {file}", "give it as .npy, which is mapped")
     try:
         values: Any = np.ma.asarray(found[...])
     except _DAMAGED as error:
@@ -318,7 +319,7 @@ def _of_netcdf(file: Path, variables: Mapping[str, Any], wanted: str | None) -> 
 # writing
 
 
-def _write_npz(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None, history: tuple[oc.LambdaRow, ...]) -> None:
+def _write_npz(part: Path, tensor: NDArray[Any], mask: NDArray[np.bool_] | None, history: tuple[tb.LambdaRow, ...]) -> None:
     arrays: dict[str, NDArray[Any]] = {"tensor": tensor}
     if mask is not None:
         arrays["mask"] = mask

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Endings of files whose lines are edges, which may not name the last vertices.
 _EDGES = (".txt", ".csv", ".tsv", ".edges", ".el")
@@ -57,10 +58,10 @@ def read_graph(path: str | os.PathLike[str], n_vertices: int | None = None, *, b
     file = Path(path)
     name = file.name.lower().removesuffix(".gz")
     if name.endswith(".npy"):
-        given = oc.input_npy(file, mapped=True)
+        given = tb.input_npy(file, mapped=True)
         if given.ndim != 2 or given.dtype.kind not in "biufc":
             problem = f"it holds {given.dtype} of shape {given.shape}"
-            raise oc.SparseInputError(str(file), "", problem, "give a square array of weights")
+            raise oc.errors.SparseInputError(str(file), "", problem, "give a square array of weights")
         matrix = csr_array(given)
     elif name.endswith(_EDGES) and not file.is_dir():
         shape = None if n_vertices is None else (n_vertices, n_vertices)
@@ -100,7 +101,7 @@ def neighbour_graph(places: ArrayLike, n_neighbors: int = 8) -> csr_array:
     >>> neighbour_graph([[0.0], [1.0], [3.0]], 1).nnz
     4
     """
-    sites: NDArray[np.float64] = oc.plain_array("places", places, np.float64)
+    sites: NDArray[np.float64] = tb.plain_array("places", places, np.float64)
     if sites.ndim != 2 or not np.isfinite(sites).all():
         raise ValueError(f"places have shape {sites.shape}; give finite coordinates, a row for each vertex")
     n = len(sites)

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: The rule by which NaN stands for what is missing.
-observed_mask = oc.observed_mask
+observed_mask = tb.observed_mask
 
 #: Tensors whose largest entry is within so many powers of two from 1 are compared as they are.
 _POWERS = 200
@@ -57,7 +57,7 @@ def relative_error(estimate: Any, true: Any, where: NDArray[np.bool_] | None = N
 
 def _real(name: str, given: Any) -> NDArray[Any]:
     """An array of real numbers."""
-    found = oc.plain_array(name, given)
+    found = tb.plain_array(name, given)
     if found.dtype.kind == "c":
         raise TypeError(f"{name} holds {found.dtype}; compare real and imaginary parts apart")
     return found
@@ -65,7 +65,7 @@ def _real(name: str, given: Any) -> NDArray[Any]:
 
 def _booleans(name: str, given: Any) -> NDArray[np.bool_]:
     """An array of what is given, if that is of booleans."""
-    found: NDArray[np.bool_] = oc.plain_array(name, given)
+    found: NDArray[np.bool_] = tb.plain_array(name, given)
     if found.dtype != np.bool_:
         raise TypeError(f"{name}: give an array of bool, not {found.dtype}")
     return found
@@ -129,7 +129,7 @@ def neighbour_means(X: Any, mask: NDArray[np.bool_], adjacency: csr_array) -> ND
     >>> neighbour_means(x, np.array([True, False, True]), path)[1].item()
     2.0
     """
-    tensor, weights = oc.plain_array("X", X, gaps_as_nan=True), csr_array(adjacency)
+    tensor, weights = tb.plain_array("X", X, gaps_as_nan=True), csr_array(adjacency)
     mask, shape = _booleans("mask", mask), tensor.shape
     by_slice = mask.reshape(len(mask), -1)
     seen = mask.reshape(len(mask), *((1, 1) if mask.ndim == 1 else shape[1:]))

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 __all__ = ["BaseEstimator", "ClusterMixin", "NotFittedError", "refuse_gaps"]
 
@@ -54,7 +54,7 @@ def refuse_gaps(**given: Any) -> None:
     """Refuse masked entries, of which scikit-learn takes what lies beneath."""
     for name, each in given.items():
         if isinstance(each, list | tuple) or hasattr(each, "__array__"):
-            oc.plain_array(name, each)
+            tb.plain_array(name, each)
 
 
 def _is_same(value: Any, default: Any) -> bool:

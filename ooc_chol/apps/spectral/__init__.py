@@ -11,7 +11,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 if TYPE_CHECKING:
     from ooc_chol.apps.spectral.estimators import NormalizedCut as NormalizedCut
@@ -49,6 +49,6 @@ def __getattr__(name: str) -> object:
     """Import a public name."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     return value

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
 
@@ -38,7 +38,7 @@ class Peer(NamedTuple):
 
 def wing_mesh(points: int, *, seed: int = 0) -> Mesh:
     """A Delaunay triangulation of random points around a wing, dense near it."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import Delaunay
 
     random = np.random.default_rng(seed)
@@ -64,7 +64,7 @@ def wing_mesh(points: int, *, seed: int = 0) -> Mesh:
 def demo_image() -> tuple[NDArray[np.uint8], str]:
     """An image of about 100 x 130 pixels in grey: coins of scikit-image where that is installed, else two discs on noise."""
     if importlib.util.find_spec("skimage") is not None:
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             from skimage.data import coins
             from skimage.transform import resize
 
@@ -82,7 +82,7 @@ def metis(graph: Graph, n_parts: int) -> Peer | None:
     """Partition of METIS with the least imbalance that it takes; None where pymetis is not installed."""
     if importlib.util.find_spec("pymetis") is None:
         return None
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         import pymetis
 
     neighbours = pymetis.CSRAdjacency(graph.adjacency.indptr.tolist(), graph.adjacency.indices.tolist())

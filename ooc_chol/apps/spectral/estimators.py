@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.estimators import BaseEstimator, ClusterMixin, refuse_gaps
 from ooc_chol.apps.spectral.arguments import whole_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
@@ -45,11 +46,11 @@ def _checked(estimator: SpectralPartition, X: Any) -> Any:
 
 def neighbour_graph(sites: ArrayLike, n_neighbors: int) -> csr_array:
     """Samples joined where one is among the nearest of the other: by an edge of 2 where each is, of 1 else; (n, n)."""
-    sites = oc.plain_array("X", sites, np.float64)
+    sites = tb.plain_array("X", sites, np.float64)
     if sites.ndim != 2 or not len(sites) or not np.all(np.isfinite(sites)):
         raise ValueError(f"X has shape {sites.shape}; give finite numbers, a row for each sample")
     n = len(sites)
-    count = min(whole_number("n_neighbors", n_neighbors, 1), n - 1)
+    count = min(whole_number(n_neighbors, "n_neighbors", 1), n - 1)
     # of samples at the same place any may come first, and not always the sample itself
     _, nearest = KDTree(sites).query(sites, k=[*range(1, count + 2)])
     others = nearest != np.arange(n)[:, None]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.pictures import PictureFiles, check_picture, new_figure, require_matplotlib
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
@@ -34,7 +34,7 @@ def partition_figure(graph: Graph, labels: NDArray[Any], places: NDArray[np.floa
     flat, depth = _seen(places)
     across, up = np.ptp(flat, axis=0).tolist()
     figure = _figure((9.0, float(np.clip(9.0 * up / across, 2.0, 12.0)) if across else 9.0))
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         from matplotlib.collections import LineCollection
 
     colours = part_colours(int(labels.max()) + 1)
@@ -111,7 +111,7 @@ def save_figure(figure: Any, path: str | os.PathLike[str], *, replace: bool = Fa
 
 def part_colours(count: int) -> NDArray[np.float64]:
     """A colour for each of ``count`` parts, (count, 4), neighbours in the list far apart."""
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         from matplotlib import colormaps
 
     if count <= 10:

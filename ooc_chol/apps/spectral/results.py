@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Parts that have a line of their own on a printed page.
 _MOST_PARTS = 12
@@ -83,7 +83,7 @@ class Partition:
 
     def __repr__(self) -> str:
         facts: dict[str, object] = {"n": len(self.labels), "n_parts": self.n_parts, "cut": self.cut}
-        return oc.one_line(self, facts | {"imbalance": self.imbalance, "seconds": self.report.seconds})
+        return tb.one_line(self, facts | {"imbalance": self.imbalance, "seconds": self.report.seconds})
 
     def __str__(self) -> str:
         return "\n".join(f"  {name:<12} {text}" if name else text for name, text in self._lines())
@@ -171,7 +171,7 @@ class PartitionReport:
 
     def __repr__(self) -> str:
         facts: dict[str, object] = {"n": self.n, "n_edges": self.n_edges, "components": self.components}
-        return oc.one_line(self, facts | {"method": self.method, "passes": self.passes, "seconds": self.seconds})
+        return tb.one_line(self, facts | {"method": self.method, "passes": self.passes, "seconds": self.seconds})
 
     def __str__(self) -> str:
         lines = [f"A partition of a graph of {self.size_text()}"]
@@ -264,7 +264,7 @@ class Segmentation:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.labels.shape))
         facts = {"n_segments": self.n_segments, "shape": shape, "ncut": self.ncut, "splits": self.report.splits}
-        return oc.one_line(self, {**facts, "method": self.report.method, "seconds": self.report.seconds})
+        return tb.one_line(self, {**facts, "method": self.report.method, "seconds": self.report.seconds})
 
     def __str__(self) -> str:
         return "\n".join([f"{_counted(self.n_segments, 'segment')} of {self._what()}", *self._lines(), *self.report.lines()])
@@ -332,7 +332,7 @@ class Split:
         kept = {"children": list(self.children), "eigenvalues": list(self.eigenvalues), "ncut": _number(self.ncut)}
         return {row.name: getattr(self, row.name) for row in fields(self)} | kept
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 @final
@@ -390,7 +390,7 @@ class SegmentationReport:
 
     def __repr__(self) -> str:
         facts = {"n": self.n, "n_entries": self.n_entries, "splits": self.splits, "method": self.method}
-        return oc.one_line(self, {**facts, "passes": self.passes, "seconds": self.seconds})
+        return tb.one_line(self, {**facts, "passes": self.passes, "seconds": self.seconds})
 
     def __str__(self) -> str:
         return "\n".join(["How segments were found", *self.lines()])

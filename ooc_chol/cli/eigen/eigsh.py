@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
 
-_PAIRS = oc.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
+_PAIRS = tb.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

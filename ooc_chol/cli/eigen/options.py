@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.cli.outputs import FORCE
 from ooc_chol.cli.sparse.options import SOURCE_HELP, add_devices, add_source_options
 
@@ -45,19 +46,19 @@ def given(arguments: argparse.Namespace, *more: str) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def check_output(arguments: argparse.Namespace, kind: oc.FileKind) -> None:
+def check_output(arguments: argparse.Namespace, kind: tb.FileKind) -> None:
     """Refuse a file that cannot be written, or may not be replaced, before anything is read."""
-    oc.check_outputs(
-        [oc.Output("--output", arguments.output, kind)], [("A", arguments.matrix)], replace=arguments.force, ask=FORCE
+    tb.check_outputs(
+        [tb.Output("--output", arguments.output, kind)], [("A", arguments.matrix)], replace=arguments.force, ask=FORCE
     )
 
 
-def write_arrays(arguments: argparse.Namespace, kind: oc.FileKind, arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(arguments: argparse.Namespace, kind: tb.FileKind, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays by name, as ``numpy.load`` reads them, where that was asked for."""
     if arguments.output is None:
         return
     with (
-        oc.output_file(arguments.output, kind=kind, replace=arguments.force, ask=FORCE) as part,
+        tb.output_file(arguments.output, kind=kind, replace=arguments.force, ask=FORCE) as part,
         part.open("wb") as file,
     ):
         np.savez(file, **{name: np.ascontiguousarray(array) for name, array in arrays.items()})  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with ExitStack() as stack:
         try:
             matrix = opened(arguments, arguments.source, stack)
-        except oc.DamagedFileError as error:
+        except oc.errors.DamagedFileError as error:
             if not arguments.verify:
                 raise
             arguments.answer = {"path": str(arguments.source), "is_whole": False, "damage": [str(error)]}
@@ -56,6 +56,6 @@ def _damage(matrix: oc.BlockCSR) -> list[str]:
     for number in range(len(matrix.blocks.blocks)):
         try:
             matrix.parts(number)
-        except oc.DamagedFileError as error:
+        except oc.errors.DamagedFileError as error:
             found.append(str(error))
     return found

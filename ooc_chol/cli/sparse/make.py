@@ -50,12 +50,12 @@ def _run(arguments: argparse.Namespace) -> None:
         print(matrix.info())
 
 
-def _graph(arguments: argparse.Namespace) -> oc.RandomGraph:
+def _graph(arguments: argparse.Namespace) -> oc.testing.RandomGraph:
     """The graph that the options ask for."""
     if arguments.graph == "urand":
         if arguments.quadrants is not None:
             raise ValueError("--quadrants are of rmat: a uniform graph has none")
-        return oc.urand(
+        return oc.testing.urand(
             arguments.scale,
             arguments.degree,
             arguments.seed,
@@ -65,7 +65,7 @@ def _graph(arguments: argparse.Namespace) -> oc.RandomGraph:
             memory_budget=arguments.memory_budget,
         )
     a, b, c = arguments.quadrants or _QUADRANTS
-    return oc.rmat(
+    return oc.testing.rmat(
         arguments.scale,
         arguments.degree,
         a,

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.cli.outputs import FORCE
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import SOURCE_HELP, add_devices, add_source_options, opened
@@ -87,7 +88,7 @@ def _tell(arguments: argparse.Namespace, product: oc.Multiplier, y: NDArray[Any]
     print(f"  norm       {norm:.15g} of Y ({' x '.join(map(str, y.shape))}), as Frobenius has it")
     if arguments.output is not None:
         with (
-            oc.output_file(arguments.output, kind=NPY_FILES, replace=arguments.force, ask=FORCE) as part,
+            tb.output_file(arguments.output, kind=NPY_FILES, replace=arguments.force, ask=FORCE) as part,
             part.open("wb") as file,
         ):
             np.lib.format.write_array(file, y, allow_pickle=False)
@@ -101,8 +102,8 @@ def _tell(arguments: argparse.Namespace, product: oc.Multiplier, y: NDArray[Any]
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse what cannot be meant, or written, before anything is read."""
-    outputs = [oc.Output("--output", arguments.output, NPY_FILES), oc.Output("--trace", arguments.trace, oc.TRACE_FILES)]
-    oc.check_outputs(outputs, [("A", arguments.matrix), ("X", arguments.x)], replace=arguments.force, ask=FORCE)
+    outputs = [tb.Output("--output", arguments.output, NPY_FILES), tb.Output("--trace", arguments.trace, tb.TRACE_FILES)]
+    tb.check_outputs(outputs, [("A", arguments.matrix), ("X", arguments.x)], replace=arguments.force, ask=FORCE)
     if arguments.x is not None and (arguments.columns is not None or arguments.seed is not None):
         raise ValueError("--columns and --seed are of random vectors, but X is given: leave them out, or X")
     if arguments.columns is not None and arguments.columns < 1:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.cli.outputs import FORCE
 from ooc_chol.config import parse_devices
 from ooc_chol.memory.block_files import PACKED_FILES, is_packed_file
@@ -32,8 +33,8 @@ def add_packed_output(parser: argparse.ArgumentParser) -> None:
 
 def check_packed_output(arguments: argparse.Namespace, source: Path | None = None) -> None:
     """Refuse an output that cannot be written, or may not be replaced, before anything is read or made."""
-    output = oc.Output("--output", arguments.output, PACKED_FILES)
-    oc.check_outputs([output], [("SOURCE", source)], replace=arguments.force, ask=FORCE)
+    output = tb.Output("--output", arguments.output, PACKED_FILES)
+    tb.check_outputs([output], [("SOURCE", source)], replace=arguments.force, ask=FORCE)
 
 
 def add_order(parser: argparse.ArgumentParser) -> None:

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.files.positional_io import file_errors_typed
 from ooc_chol.memory.sources.file import npy_header
 from ooc_chol.sparse.sources.npy import MOST_HEADER
 
 #: Files of NumPy's, which a new one may replace.
-NPY_FILES = oc.FileKind("NumPy array", b"\x93NUMPY", endings=(".npy",))
+NPY_FILES = tb.FileKind("NumPy array", b"\x93NUMPY", endings=(".npy",))
 
 
 def read_vectors(path: Path) -> NDArray[Any]:
@@ -24,12 +25,14 @@ def read_vectors(path: Path) -> NDArray[Any]:
 
     Raises ``TierError``, ``TypeError``, ``ValueError`` and ``BudgetError``.
     """
-    with file_errors_typed(path, "opening it"), oc.input_file(path) as file:
+    with file_errors_typed(path, "opening it"), tb.input_file(path) as file:
         head = BytesIO(file.read(MOST_HEADER))  # what the header says of its own length is not believed
         try:
             shape, is_fortran, dtype = npy_header(head)
         except Exception as error:  # the parser of a damaged header may raise anything
-            raise oc.TierError(f"{path} is not a complete .npy file ({error!s:.200}): write it anew with numpy.save") from error
+            raise oc.errors.TierError(
+                f"{path} is not a complete .npy file ({error!s:.200}): write it anew with numpy.save"
+            ) from error
         if dtype.kind not in "biuf":
             raise TypeError(f"{path} holds {dtype}, but X has real numbers: convert it")
         if len(shape) not in (1, 2):
@@ -37,8 +40,8 @@ def read_vectors(path: Path) -> NDArray[Any]:
         count, rest = prod(shape), path.stat().st_size - head.tell()
         if rest != count * dtype.itemsize:
             text = f"{rest} bytes for {count} numbers of {dtype}"
-            raise oc.TierError(f"{path} is not a complete .npy file ({text}): write it anew with numpy.save")
-        oc.check_room(rest, f"memory for {path}", "multiply fewer columns at a time")
+            raise oc.errors.TierError(f"{path} is not a complete .npy file ({text}): write it anew with numpy.save")
+        tb.check_room(rest, f"memory for {path}", "multiply fewer columns at a time")
         file.seek(head.tell())
         numbers = np.fromfile(file, dtype, count)
     return numbers.reshape(shape, order="F" if is_fortran else "C")

@@ -56,7 +56,7 @@ class RefinedSolution:
     #: of the system whose diagonal is scaled to 1
     backward_errors: Vectors
     methods: tuple[Method, ...]  #: ``"cg"`` or ``"gmres"``, by which each was found
-    #: Whether each backward error is at most ``bound``; all are, else :class:`RefinementError` is raised
+    #: Whether each backward error is at most ``bound``; all are, else :class:`~ooc_chol.errors.RefinementError` is raised
     converged: NDArray[np.bool_]
     bound: float  #: The backward error that is small enough, ``4 sqrt(n) u``
 

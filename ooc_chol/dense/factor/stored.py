@@ -92,7 +92,7 @@ class AbstractStoredFactor(AbstractFactor):
 
     @property
     def report(self) -> FactorReport | MaybeNone:
-        """The :class:`~ooc_chol.FactorReport` of the run that made L; None for a loaded factor."""
+        """The :class:`~ooc_chol.toolbox.FactorReport` of the run that made L; None for a loaded factor."""
         if callable(self._report):
             self._report = self._report()
         return self._report

@@ -43,7 +43,7 @@ def cuda_names(devices: str | Sequence[str] | int | None = None) -> tuple[str, .
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> oc.cuda_names("host:0")
+    >>> oc.toolbox.cuda_names("host:0")
     ()
     """
     names = resolve_devices(devices)
@@ -113,8 +113,8 @@ def run_cuda_blocks(
     ...     if (threadIdx.x == 0) sum[blockIdx.x] = factor * (x[2 * blockIdx.x] + x[2 * blockIdx.x + 1]);
     ... }'''
     >>> x = np.arange(6.0).reshape(3, 2)
-    >>> if oc.cuda_names():
-    ...     (sums,) = oc.run_cuda_blocks(code, "total", [x], [((), np.float64)], [10.0])
+    >>> if oc.toolbox.cuda_names():
+    ...     (sums,) = oc.toolbox.run_cuda_blocks(code, "total", [x], [((), np.float64)], [10.0])
     """
     names = cuda_names(devices)
     counts = {len(each) for each in rows}

@@ -16,7 +16,7 @@ _BLOCK = (32, 8)
 
 @final
 class CudaTileFunction:
-    """A tile function that runs on CUDA devices; made by :func:`cuda_source`, whose parameters it keeps."""
+    """A tile function that runs on CUDA devices; made by :func:`~ooc_chol.toolbox.cuda_source`, whose parameters it keeps."""
 
     def __init__(self, code: str, name: str, arguments: tuple[Any, ...]) -> None:
         self.code = code
@@ -64,7 +64,7 @@ class CudaTileFunction:
 
 
 def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[Any]) -> CudaTileFunction:
-    """Make a tile function of a CUDA kernel, for :func:`from_function`: ``out[r, c] = A[row0 + r, col0 + c]``.
+    """Make a tile function of a CUDA kernel, for :func:`ooc_chol.from_function`: ``out[r, c] = A[row0 + r, col0 + c]``.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[A
     ... }'''
     >>> def on_host(rows, cols, out, stream):
     ...     np.exp(-np.abs(np.subtract.outer(np.asarray(rows), np.asarray(cols))) / 50.0, out=out)
-    >>> source = oc.from_function(1000, on_host, cuda=oc.cuda_source(code, "exponential", 50.0))
+    >>> source = oc.from_function(1000, on_host, cuda=oc.toolbox.cuda_source(code, "exponential", 50.0))
     """
     return CudaTileFunction(code, name, check_arguments("cuda_source", arguments))
 

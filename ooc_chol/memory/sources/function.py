@@ -145,7 +145,7 @@ def from_function(
         return; one that does not keeps its thread, which ends when it returns, and does not keep the process from ending.
     cuda : callable, optional
         A function of the same kind for CUDA devices, where ``out`` is a CuPy array and ``stream`` CuPy's current stream, such as
-        :func:`cuda_source` makes. Without it ``tile_fn`` is called there too.
+        :func:`~ooc_chol.toolbox.cuda_source` makes. Without it ``tile_fn`` is called there too.
     dtype : str or dtype
         Type of ``out``: float64, float32, complex128 or complex64. Where another one is computed, the host converts; a GPU
         computes in this one alone.

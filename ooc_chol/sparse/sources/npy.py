@@ -100,7 +100,7 @@ def input_npy(path: AnyPath, *, mapped: bool = False) -> NDArray[Any]:
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     np.save(Path(folder, "a.npy"), np.eye(2))
-    ...     oc.input_npy(Path(folder, "a.npy")).tolist()
+    ...     oc.toolbox.input_npy(Path(folder, "a.npy")).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
     name = os.fspath(path)

@@ -14,7 +14,7 @@ from tests.inside.geostat import kept_factor
 
 pytestmark = [
     pytest.mark.usefixtures("one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 

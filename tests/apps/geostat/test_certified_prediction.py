@@ -18,7 +18,7 @@ from tests.long_double import half_solved, lower_of
 
 pytestmark = [
     pytest.mark.usefixtures("one_blas_thread"),
-    pytest.mark.filterwarnings("ignore::ooc_chol.PrecisionWarning"),
+    pytest.mark.filterwarnings("ignore::ooc_chol.errors.PrecisionWarning"),
 ]
 
 MODEL = Matern(1.3, 0.1, 0.5, 0.02)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import covariance_source
 from tests.apps.geostat.models import MODELS
@@ -108,7 +109,7 @@ def test_every_covariance_travels_to_workers(name):
 
 
 def test_cuda_text_travels_without_what_was_compiled():
-    tile = oc.cuda_source("text", "name", 2.0, np.arange(3.0))
+    tile = tb.cuda_source("text", "name", 2.0, np.arange(3.0))
     tile._ready[0] = (lambda: None, ())
     there = cloudpickle.loads(cloudpickle.dumps(tile))
     assert (there.code, there.name, there._ready) == ("text", "name", {})
@@ -140,7 +141,7 @@ def test_the_command_fits_on_a_cluster_that_it_starts(dask_threads, tmp_path, ca
 @pytest.mark.usefixtures("clusters")
 def test_slurm_without_its_package_is_told(monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "dask_jobqueue", None)
-    with pytest.raises(oc.MissingPackageError, match="dask-jobqueue"), oc.open_cluster("slurm:2"):
+    with pytest.raises(oc.errors.MissingPackageError, match="dask-jobqueue"), oc.open_cluster("slurm:2"):
         pass
 
 

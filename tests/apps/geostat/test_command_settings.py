@@ -140,7 +140,7 @@ def test_doubts_of_mixed_precision_are_told_but_of_a_search(folder, monkeypatch,
     def doubtful(*given, **options):
         if options.get("precision_threshold") is not None and not isinstance(given[0], np.ndarray):  # as a fit tries out
             doubted.append(options["precision_threshold"])
-            warnings.warn("a doubt", oc.PrecisionWarning, stacklevel=2)
+            warnings.warn("a doubt", oc.errors.PrecisionWarning, stacklevel=2)
         return factor(*given, **options)
 
     monkeypatch.setattr(oc, "cholesky", doubtful)

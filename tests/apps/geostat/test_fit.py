@@ -11,9 +11,9 @@ import pytest
 from scipy.stats import chi2
 
 import ooc_chol as oc
-from ooc_chol import measure_rates
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import Evaluation, FactorSettings, Matern, make_observations
+from ooc_chol.rates import measure_rates
 from tests.apps.geostat.few_tiles import fit, log_likelihood, profile_log_likelihood
 from tests.apps.geostat.fields import simulate
 from tests.apps.geostat.geostat_tolerances import TWO_ROUTES, printed

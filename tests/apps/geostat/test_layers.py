@@ -142,7 +142,7 @@ def test_what_is_missing_for_a_format_is_named_before_the_work(tmp_path, monkeyp
 def test_a_layer_is_not_written_over_its_data(tmp_path):
     spec = DataSpec("geopackage", str(tmp_path / "a.gpkg:zinc"), ("x", "y"), "zinc")
     (tmp_path / "a.gpkg").write_text("data")
-    with pytest.raises(oc.OutputError, match="the observations"):
+    with pytest.raises(oc.errors.OutputError, match="the observations"):
         write_layer(tmp_path / "a.gpkg", layer(spec), replace=True)
 
 

@@ -212,7 +212,7 @@ def test_a_store_that_exists_is_never_taken_for_our_own(folder, capsys):
         assert shell(*DRAWS, "--output", "made.csv", "--store", "L") == 2
     err = capsys.readouterr().err
     assert "L exists already and what is kept there is removed at the end; " in err and "--force" in err
-    with unharmed(folder), pytest.raises(oc.OutputError, match=r"removed at the end.*replace_store=True"):
+    with unharmed(folder), pytest.raises(oc.errors.OutputError, match=r"removed at the end.*replace_store=True"):
         geostat.simulate(geostat.Matern(1, 0.1, 0.5, 0), np.eye(9), settings=geostat.FactorSettings(store="L"))
 
 
@@ -224,7 +224,7 @@ def test_a_file_that_appears_before_the_factor_is_left_alone(folder, monkeypatch
         return real(*words, **options)
 
     monkeypatch.setattr(oc, "cholesky", cholesky)
-    with pytest.raises(oc.OutputError, match="exists already"):
+    with pytest.raises(oc.errors.OutputError, match="exists already"):
         geostat.simulate(geostat.Matern(1, 0.1, 0.5, 0), np.eye(9), settings=geostat.FactorSettings(store=Path("L")))
     assert Path("L").read_text() == STRANGER
 
@@ -302,11 +302,11 @@ def test_functions_replace_only_when_asked(folder):
         for name, write in writers.items():
             path = Path(name)
             path.write_text(STRANGER)
-            with unharmed(folder), pytest.raises(oc.OutputError, match="replace=True"):
+            with unharmed(folder), pytest.raises(oc.errors.OutputError, match="replace=True"):
                 write(name)
             write(name, replace=True)
             assert path.read_bytes() != STRANGER.encode()
-            with pytest.raises(oc.MissingFolderError, match=f"there is no folder no to write {name} into"):
+            with pytest.raises(oc.errors.MissingFolderError, match=f"there is no folder no to write {name} into"):
                 write(f"no/{name}", replace=True)
     Path("out").write_text(STRANGER)
     with unharmed(folder), pytest.raises(FileExistsError, match="exists already"):
@@ -320,7 +320,7 @@ def test_a_fit_from_python_keeps_factors_neither_in_its_log_nor_in_what_it_goes_
     observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
     store = geostat.FactorSettings(store=Path(WAYS[way]("fit.jsonl")), replace_store=True)
     for files in ({"resume": "fit.jsonl"}, {"log": "fit.jsonl", "replace_log": True}):
-        with unharmed(folder), pytest.raises(oc.OutputError, match="is the same file as "):
+        with unharmed(folder), pytest.raises(oc.errors.OutputError, match="is the same file as "):
             geostat.fit(observations, settings=store, smoothness=0.5, max_evaluations=5, **files)
 
 
@@ -330,7 +330,7 @@ def test_predictions_from_python_never_replace_the_observations(folder, way):
         DataSpec("csv", "data.csv", ("x", "y"), "value"), np.zeros((1, 2)), Prediction(np.zeros(1), np.ones(1), "field")
     )
     path = WAYS[way]("data.csv")
-    with unharmed(folder), pytest.raises(oc.OutputError, match="is the same file as the observations"):
+    with unharmed(folder), pytest.raises(oc.errors.OutputError, match="is the same file as the observations"):
         write_predictions(path, predicted, replace=True)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat import FactorSettings
 from tests.apps.geostat.cuda_as_cpp import C_TYPES, ON_THE_HOST
 from tests.apps.geostat.vecchia_problems import CASES, assert_same, problem_of
@@ -54,7 +55,7 @@ def by_one_thread(compilers: None, tmp_path, monkeypatch):
         ctypes.CDLL(str(made)).run(ctypes.c_int(len(index)), *values)
         return tuple(found)
 
-    monkeypatch.setattr(oc, "run_cuda_blocks", run)
+    monkeypatch.setattr(tb, "run_cuda_blocks", run)
 
 
 SOME = ["Matern 0.889", "anisotropic", "nested", "separable", "bivariate"]

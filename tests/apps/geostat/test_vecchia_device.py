@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat import FactorSettings, Matern, fit, make_observations, simulate, vecchia_log_likelihood
 from tests.apps.geostat.vecchia_problems import CASES, TWO_DEVICES, assert_same, problem_of
 from tests.inside.geostat import parts_on_cuda, parts_on_host
@@ -84,7 +85,7 @@ def test_blocks_of_ones_own():
     rng = np.random.default_rng(0)
     x, weights = rng.normal(size=(1001, 50)), rng.normal(size=50)
     for budget in (None, 20_000):
-        sums, number = oc.run_cuda_blocks(
+        sums, number = tb.run_cuda_blocks(
             code,
             "sums",
             [x],

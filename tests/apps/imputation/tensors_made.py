@@ -26,7 +26,7 @@ def fourier():
 
 def tensor(rank=1, **options):
     """Slices of 12 x 12."""
-    return oc.low_rank_tensor(fourier(), SIZE, SIZE, rank, **options)
+    return oc.testing.low_rank_tensor(fourier(), SIZE, SIZE, rank, **options)
 
 
 def edges(path):

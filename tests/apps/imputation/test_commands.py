@@ -18,7 +18,7 @@ from tests.inside.cli import main
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
-MASK = oc.random_mask((N, 12, 12), 0.8)
+MASK = oc.testing.random_mask((N, 12, 12), 0.8)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
 
 def test_errors_are_those_of_slices_that_were_held_out():
-    x, mask = tensor(), oc.random_mask((N, 12, 12), 0.9)
+    x, mask = tensor(), oc.testing.random_mask((N, 12, 12), 0.9)
     found = cross_validate(x, graph(), mask, folds=3, seed=5)
     held = found.folds == 1
     assert np.array_equal(found.folds >= 0, mask) and np.bincount(found.folds[mask]).tolist() == [24, 24, 24]
@@ -33,7 +33,7 @@ def test_under_noise_it_says_where_lambda_should_end():
     found = cross_validate(noisy, fourier(), folds=4)
     assert found.neighbours is None and 3 <= found.best < len(found.errors) - 3
     assert found.errors[-1] > 1.05 * found.error
-    mask = oc.random_mask(clean.shape, 0.8)
+    mask = oc.testing.random_mask(clean.shape, 0.8)
     ended, last = (oc.impute(noisy, mask, fourier(), n_lambdas=each).tensor for each in (found.best, 20))
     assert relative_error(ended, clean, ~mask) < 0.9 * relative_error(last, clean, ~mask)
 
@@ -41,7 +41,7 @@ def test_under_noise_it_says_where_lambda_should_end():
 def test_entries_are_scored_where_they_are_observed():
     x = tensor()
     gaps = x.copy()
-    gaps[oc.random_mask(x.shape, 0.1, by="entry")] = np.nan
+    gaps[oc.testing.random_mask(x.shape, 0.1, by="entry")] = np.nan
     gaps[3] = np.nan
     found = cross_validate(gaps, graph(), folds=2, n_lambdas=8)
     assert found.folds[3] == -1 and (found.folds >= 0).sum() == N - 1 and np.isfinite(found.errors).all()
@@ -50,7 +50,7 @@ def test_entries_are_scored_where_they_are_observed():
 def test_a_fold_that_leaves_a_column_unseen_says_so():
     mask = np.ones((N, 12, 12), bool)
     mask[1:, :, 3] = False  # one slice alone shows it
-    with pytest.warns(oc.ImputationWarning, match="column 3 of every slice"):
+    with pytest.warns(oc.errors.ImputationWarning, match="column 3 of every slice"):
         cross_validate(tensor(), fourier(), mask, folds=2, n_lambdas=3)
 
 
@@ -78,7 +78,7 @@ def test_what_makes_no_sense_is_refused(options, kind, said):
 
 @pytest.mark.parametrize("power", [-1060, -700, 700, 1010])
 def test_errors_do_not_depend_on_the_unit(power):
-    x, mask = tensor().astype(np.float64), oc.random_mask((N, 12, 12), 0.9)
+    x, mask = tensor().astype(np.float64), oc.testing.random_mask((N, 12, 12), 0.9)
     scaled = np.ldexp(x, power)
     same = np.ldexp(scaled, -power)  # denormal numbers have fewer digits
     options = {"folds": 2, "n_lambdas": 3}

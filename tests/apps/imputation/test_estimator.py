@@ -15,7 +15,7 @@ from tests.apps.imputation.tensors_made import N, edges, fourier, graph, tensor
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("one_blas_thread")]
 
-MASK = oc.random_mask((N, 12, 12), 0.8)
+MASK = oc.testing.random_mask((N, 12, 12), 0.8)
 
 
 def test_is_what_the_function_gives():
@@ -39,7 +39,7 @@ def test_gaps_are_nan_where_there_is_no_mask():
 def test_what_nothing_observed_tells_of_is_named():
     gaps = tensor()
     gaps[:, 5] = np.nan
-    with pytest.warns(oc.ImputationWarning, match="row 5 of every slice"):
+    with pytest.warns(oc.errors.ImputationWarning, match="row 5 of every slice"):
         filled = ConvolutionalImputer(fourier(), n_lambdas=3).fit_transform(gaps)
     assert np.abs(filled[:, 5]).max() < 1e-6
 
@@ -117,7 +117,7 @@ except ValueError as error:
     assert "call fit" in str(error)
 else:
     raise AssertionError
-gaps = oc.low_rank_tensor(ring, 5, 4, 1)
+gaps = oc.testing.low_rank_tensor(ring, 5, 4, 1)
 gaps[3] = np.nan
 assert np.isfinite(estimator.fit_transform(gaps)).all()
 """

@@ -60,7 +60,7 @@ def test_netcdf_keeps_its_names_and_says_what_was_observed(tmp_path):
 def test_files_without_our_mark_are_replaced_only_when_asked(tmp_path):
     for name in ("a.npy", "a.npz", "a.nc"):
         (tmp_path / name).write_bytes(b"the only copy")
-        with pytest.raises(oc.OutputError):
+        with pytest.raises(oc.errors.OutputError):
             write_tensor(tmp_path / name, numbers())
         assert (tmp_path / name).read_bytes() == b"the only copy"
         write_tensor(tmp_path / name, numbers(), replace=True)

@@ -27,7 +27,7 @@ def test_a_list_of_edges_has_as_many_vertices_as_the_tensor(tmp_path):
     (tmp_path / "a.txt").write_text("1 2\n2 3\n")
     assert read_graph(tmp_path / "a.txt", 7, base=1).shape == (7, 7)
     assert read_graph(tmp_path / "a.txt", base=1).shape == (3, 3)
-    with pytest.raises(oc.SparseInputError), pytest.warns(oc.InputWarning, match="vertices begin with 1"):
+    with pytest.raises(oc.errors.SparseInputError), pytest.warns(oc.errors.InputWarning, match="vertices begin with 1"):
         read_graph(tmp_path / "a.txt", 2)
     save_npz(tmp_path / "a.npz", graph())
     with pytest.raises(ValueError, match=f"the matrix is {N} x {N}, but the tensor has 7 slices"):

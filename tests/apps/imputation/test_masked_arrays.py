@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
 N = 16
 GRAPH = imp.neighbour_graph([[k % 4, k // 4] for k in range(N)], 4)
-X = oc.low_rank_tensor(GRAPH, 3, 3, 1)
+X = oc.testing.low_rank_tensor(GRAPH, 3, 3, 1)
 GAPS = np.zeros(X.shape, dtype=bool)
 GAPS[::5] = True
 MASKED = np.ma.masked_array(np.where(GAPS, 1e30, X), GAPS)
@@ -48,7 +48,7 @@ def test_no_door_drops_imaginary_parts(name):
 
 
 def test_every_array_that_is_taken_is_in_the_table():
-    assert {*array_parameters(imp, [name for name in dir(imp) if not name.startswith("_")])} <= {*DOORS}
+    assert {*array_parameters({name: getattr(imp, name) for name in dir(imp) if not name.startswith("_")})} <= {*DOORS}
 
 
 #: What is computed of a tensor with gaps.

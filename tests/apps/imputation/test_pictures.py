@@ -46,7 +46,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     with pytest.raises(ValueError, match="pictures end in"):
         save_figure(figure, tmp_path / "a.doc")
     (tmp_path / "a.png").write_bytes(b"a stranger")
-    with pytest.raises(oc.OutputError):
+    with pytest.raises(oc.errors.OutputError):
         save_figure(figure, tmp_path / "a.png")
     for _ in range(2):
         save_figure(figure, tmp_path / "b.png")

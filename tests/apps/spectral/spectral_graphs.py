@@ -44,7 +44,7 @@ def affinity_matrix(rows: int, columns: int, seed: int = 0) -> csr_array:
 
 def irregular_matrix(scale: int) -> csr_array:
     """The largest component of a random graph with hubs: coarse levels of it are dense."""
-    with oc.block_csr(oc.rmat(scale)) as packed:
+    with oc.block_csr(oc.testing.rmat(scale)) as packed:
         whole = packed.tocsr()
     labels = components(as_graph(whole))
     kept = np.flatnonzero(labels == np.argmax(np.bincount(labels)))

@@ -63,7 +63,7 @@ def test_edges_that_count_from_one_are_told_so(folder, capsys):
     assert len(told(capsys, "partition", "one.txt", 3, "--one-based")["sizes"]) == 3
     assert main(["spectral", "bisect", "one.txt", "--quiet"]) == 0
     assert "warning: one.txt: vertices begin with 1, so that vertex 0 has no edges" in capsys.readouterr().err
-    with pytest.warns(oc.InputWarning, match="give base=1"):
+    with pytest.warns(oc.errors.InputWarning, match="give base=1"):
         assert spectral.read_graph("one.txt").n == N + 1
     assert "is no list of edges" in refused(capsys, "bisect", "image.npy", "--one-based")
 

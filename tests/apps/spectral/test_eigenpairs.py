@@ -11,6 +11,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral import Graph
 from tests.apps.spectral.spectral_graphs import (
     affinity_matrix,
@@ -220,7 +221,7 @@ def test_without_pyamg_the_diagonal_is_taken_and_the_gain_told(monkeypatch: pyte
     found = lowest_eigenpairs(graph, 2, HOST)
     assert found.method == DIAGONAL
     assert "PyAMG is not installed" in found.reason
-    assert oc.install_hint("spectral") in found.reason
+    assert tb.install_hint("spectral") in found.reason
     check(graph, found)
     with pytest.raises(ImportError, match="PyAMG is not installed"):
         lowest_eigenpairs(graph, 2, SolverOptions(devices="host:0", preconditioner="amg"))
@@ -248,7 +249,7 @@ def test_cycles_are_symmetric_positive_and_save_passes() -> None:
 def test_what_did_not_converge_is_never_handed_on() -> None:
     graph = graph_of(grid_matrix(40, 40), "the grid")
     options = SolverOptions(devices="host:0", preconditioner="diagonal", max_passes=5)
-    with pytest.raises(oc.NoConvergenceError, match=r"lowest eigenpairs of the grid \(1600 vertices.*max_passes") as error:
+    with pytest.raises(oc.errors.NoConvergenceError, match=r"lowest eigenpairs of the grid \(1600 vertices.*max_passes") as error:
         lowest_eigenpairs(graph, 3, options)
     assert error.value.worst > error.value.tol
 

@@ -31,7 +31,7 @@ def test_parts_there_and_back(tmp_path: Path, name: str, dtype: type) -> None:
 
 def test_a_file_that_is_there_is_kept_unless_asked(tmp_path: Path) -> None:
     write_partition(tmp_path / "a", [0, 1])
-    with pytest.raises(oc.OutputError, match="exists already"):
+    with pytest.raises(oc.errors.OutputError, match="exists already"):
         write_partition(tmp_path / "a", [1, 1])
     assert read_partition(tmp_path / "a").tolist() == [0, 1]
     write_partition(tmp_path / "a", [1, 1], replace=True)
@@ -71,7 +71,7 @@ def test_labels_that_are_none(tmp_path: Path, labels: object, error: type[Except
 )
 def test_files_that_hold_no_parts(tmp_path: Path, content: bytes, said: str) -> None:
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(oc.SparseInputError, match=said):
+    with pytest.raises(oc.errors.SparseInputError, match=said):
         read_partition(tmp_path / "a")
 
 

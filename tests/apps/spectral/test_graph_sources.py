@@ -125,7 +125,7 @@ def test_graphs_of_networkx() -> None:
     assert same(found)
     assert found.loops == 1
     assert found.vertex_weights.tolist() == [5, 1, 1, 1]
-    with pytest.raises(oc.SparseInputError, match="not symmetric"):
+    with pytest.raises(oc.errors.SparseInputError, match="not symmetric"):
         as_graph(nx.DiGraph([(0, 1), (1, 2)]))
     with pytest.raises(ValueError, match="no vertices"):
         as_graph(nx.Graph())
@@ -144,9 +144,11 @@ def test_rounding_is_averaged_to_the_bit() -> None:
 def test_what_is_not_symmetric_says_how_far_and_where() -> None:
     wrong = MATRIX.copy()
     wrong[1, 2], wrong[0, 1] = 7.0, 2.5
-    with pytest.raises(oc.SparseInputError, match=r"entries \(1, 2\) and \(2, 1\) are 7 and 4, and differ the most of 2 pairs"):
+    with pytest.raises(
+        oc.errors.SparseInputError, match=r"entries \(1, 2\) and \(2, 1\) are 7 and 4, and differ the most of 2 pairs"
+    ):
         as_graph(wrong)
-    with pytest.raises(oc.SparseInputError, match=r"\(0, 1\) and \(1, 0\) are 1 and 0"):
+    with pytest.raises(oc.errors.SparseInputError, match=r"\(0, 1\) and \(1, 0\) are 1 and 0"):
         as_graph(csr_array(np.triu(MATRIX > 0)))
 
 
@@ -162,15 +164,15 @@ def test_weights_that_are_wrong(value: float, said: str) -> None:
     wrong = MATRIX.copy()
     wrong[1, 2] = wrong[2, 1] = value
     for source in (wrong, csr_array(wrong)):
-        with pytest.raises(oc.SparseInputError, match=said):
+        with pytest.raises(oc.errors.SparseInputError, match=said):
             as_graph(source)
 
 
 def test_matrices_that_are_none(tmp_path: Path) -> None:
     for shape in ((3, 4), (4,), (2, 2, 2)):
-        with pytest.raises(oc.SparseInputError, match="it is"):
+        with pytest.raises(oc.errors.SparseInputError, match="it is"):
             as_graph(np.ones(shape))
-    with pytest.raises(oc.SparseInputError, match="it is 3 x 4"):
+    with pytest.raises(oc.errors.SparseInputError, match="it is 3 x 4"):
         as_graph(csr_array(np.ones((3, 4))))
     with pytest.raises(ValueError, match="no vertices"):
         as_graph(csr_array((0, 0)))
@@ -186,7 +188,7 @@ def test_matrices_that_are_none(tmp_path: Path) -> None:
         as_graph(np.ma.masked_equal(MATRIX, 2.0))
     broken = csr_array(MATRIX)
     broken.indices[0] = 9
-    with pytest.raises(oc.SparseInputError, match="indices"):
+    with pytest.raises(oc.errors.SparseInputError, match="indices"):
         as_graph(broken)
     with oc.block_csr(csr_array(MATRIX)) as packed, pytest.raises(TypeError, match="diagonals around"):
         as_graph(oc.laplacian(packed))
@@ -207,13 +209,13 @@ def test_matrices_that_are_none(tmp_path: Path) -> None:
 )
 def test_files_that_are_wrong(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "a.graph").write_text(content)
-    with pytest.raises(oc.SparseInputError, match=said):
+    with pytest.raises(oc.errors.SparseInputError, match=said):
         read_graph(tmp_path / "a.graph")
 
 
 def test_edges_of_files_are_counted_as_the_file_does(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("0 1 1\n1 2 -3\n")
-    with pytest.raises(oc.SparseInputError, match=r"a\.txt, edge of vertices 1 and 2 \(counted from 0\)"):
+    with pytest.raises(oc.errors.SparseInputError, match=r"a\.txt, edge of vertices 1 and 2 \(counted from 0\)"):
         read_graph(tmp_path / "a.txt")
 
 

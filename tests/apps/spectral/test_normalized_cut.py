@@ -212,11 +212,11 @@ def test_an_error_of_one_segment_ends_the_others_and_what_they_found_is_kept(
     def fails(*given: Any, **named: Any) -> Any:
         calls.append(given)
         if len(calls) == 2:
-            raise oc.NoConvergenceError(1, *(np.empty(0),) * 3, 1.0, 1e-6, "a test says so", "nothing")
+            raise oc.errors.NoConvergenceError(1, *(np.empty(0),) * 3, 1.0, 1e-6, "a test says so", "nothing")
         return solve(*given, **named)
 
     monkeypatch.setattr(regions, "lowest_eigenpairs", fails)
-    with pytest.raises(oc.NoConvergenceError, match="a test says so"):
+    with pytest.raises(oc.errors.NoConvergenceError, match="a test says so"):
         found.at(0.1)
     monkeypatch.setattr(regions, "lowest_eigenpairs", solve)
     np.testing.assert_array_equal(numbered(found.at(0.1).labels), numbered(labels))
@@ -331,7 +331,7 @@ def test_a_scale_in_other_units_is_warned_of(name: str) -> None:
     if said is None:
         assert not any("sigma" in note for note in normalized_cut(image, max_ncut=0.05, **options).report.notes)
         return
-    with pytest.warns(oc.InputWarning, match=said) as caught:
+    with pytest.warns(oc.errors.InputWarning, match=said) as caught:
         found = normalized_cut(image, max_ncut=0.05, **options)
     assert caught[0].filename == __file__
     assert str(caught[0].message) in found.report.notes

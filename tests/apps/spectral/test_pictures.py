@@ -101,7 +101,7 @@ def test_what_does_not_fit_together_is_refused():
 def test_a_strangers_picture_is_not_replaced(tmp_path):
     figure = segments_figure(np.zeros((3, 4)), np.zeros((3, 4), int))
     (tmp_path / "a.png").write_bytes(b"a stranger")
-    with pytest.raises(oc.OutputError):
+    with pytest.raises(oc.errors.OutputError):
         save_figure(figure, tmp_path / "a.png")
     for _ in range(2):
         save_figure(figure, tmp_path / "b.png")

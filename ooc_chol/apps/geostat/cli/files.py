@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.geopackage import layer_of
 from ooc_chol.apps.geostat.data.layers import layer_files
 from ooc_chol.apps.geostat.data.spec import DataSpec
@@ -27,17 +27,17 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 def check_files(
     options: argparse.Namespace,
     inputs: Iterable[tuple[str, str | os.PathLike[str] | None]],
-    outputs: Sequence[oc.Output] = (),
+    outputs: Sequence[tb.Output] = (),
 ) -> None:
     """Refuse outputs that are inputs, or one another, or exist and are not ours, before anything is computed."""
     files = [(name, None if path is None else layer_of(path)[0]) for name, path in inputs]
-    store = oc.Output("--store", store_file(options), oc.FACTOR_FILES, why=SCRATCH)
-    oc.check_outputs([store, *outputs], files, replace=options.force, ask=FORCE)
+    store = tb.Output("--store", store_file(options), tb.FACTOR_FILES, why=SCRATCH)
+    tb.check_outputs([store, *outputs], files, replace=options.force, ask=FORCE)
 
 
-def layer_outputs(path: Path | None, names: tuple[str, ...]) -> list[oc.Output]:
+def layer_outputs(path: Path | None, names: tuple[str, ...]) -> list[tb.Output]:
     """Outputs of ``--output`` for columns of these names: one file, or one for each column."""
-    return [] if path is None else [oc.Output("--output", file) for file in layer_files(path, names)]
+    return [] if path is None else [tb.Output("--output", file) for file in layer_files(path, names)]
 
 
 def file_of(spec: DataSpec) -> str | None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.cluster import remark
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
@@ -14,7 +15,7 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 
 def note(text: str) -> None:
     """Print a remark on standard error, apart from the results."""
-    print(f"note: {oc.shell_words(text)}", file=sys.stderr)
+    print(f"note: {tb.shell_words(text)}", file=sys.stderr)
 
 
 def tried(what: str, step: Callable[[], None]) -> bool:
@@ -22,7 +23,7 @@ def tried(what: str, step: Callable[[], None]) -> bool:
     try:
         step()
     except STEP_ERRORS as error:
-        print(f"ooc-chol: no {what}: {oc.shell_words(str(error))}", file=sys.stderr)
+        print(f"ooc-chol: no {what}: {tb.shell_words(str(error))}", file=sys.stderr)
         return False
     return True
 

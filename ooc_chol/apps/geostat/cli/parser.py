@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.cluster import on_cluster
 
 
@@ -53,7 +53,7 @@ class CommandParser(SpellingParser):
         """Add the options of the command, unless they are there."""
         module, self._module = self._module, None
         if module is not None:
-            with oc.guarded_imports():
+            with tb.guarded_imports():
                 command = importlib.import_module(module)
             command.add_options(self)
             self.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import ROUNDINGS, Observations
 from ooc_chol.apps.geostat.data.rows import Rows
@@ -125,7 +125,7 @@ def _own_axes(points: _Array, sites: _Array) -> int:
 
 def _nearest(points: _Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Pairs of each point and the nearest other one; of equal points each with the first of them."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree  # 0.03 s
 
     distinct, first, which = np.unique(points, axis=0, return_index=True, return_inverse=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.matern import SMOOTHNESS as SMOOTHNESS
 from ooc_chol.apps.geostat.covariances.matern import Matern as Matern
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance as AbstractCovariance
@@ -126,14 +127,14 @@ def covariance_source(model: AbstractCovariance, coordinates: ArrayLike, noise: 
     -----
     CUDA devices evaluate the same tables as the host, a thread an entry.
     """
-    sites = np.ascontiguousarray(oc.plain_array("coordinates", coordinates, np.float64))
+    sites = np.ascontiguousarray(tb.plain_array("coordinates", coordinates, np.float64))
     host = covariance_tiles(model, sites, noise)
     return oc.from_function(len(sites), host, cuda=_device_tiles(model, sites, noise))
 
 
 def derivative_source(model: AbstractCovariance, coordinates: ArrayLike, name: str) -> Any:
     """Make the source of ``dSigma / dname`` for the traces of a factor: on the host and on GPUs."""
-    sites = np.ascontiguousarray(oc.plain_array("coordinates", coordinates, np.float64))
+    sites = np.ascontiguousarray(tb.plain_array("coordinates", coordinates, np.float64))
     host, form = derivative_tiles(model, sites, name), model.derivative_form(name, sites)
     return oc.from_function(len(sites), host, cuda=_cuda_tiles(form, form.variances))
 
@@ -165,13 +166,13 @@ def cross_covariance(model: AbstractCovariance, a: NDArray[np.float64], b: NDArr
         raise ValueError(f"sites of {len(by_axis)} and of {len(other)} coordinates have no covariance")
     out = np.empty((by_axis.shape[1], other.shape[1]))
     rows = [slice(start, start + _ROWS) for start in range(0, len(out), _ROWS)]
-    oc.map_in_threads(lambda part: model.fill(by_axis[:, part], other, out[part]), rows)
+    tb.map_in_threads(lambda part: model.fill(by_axis[:, part], other, out[part]), rows)
     return out
 
 
 def _axes(coordinates: ArrayLike) -> NDArray[np.float64]:
     """Coordinates by axis, checked."""
-    axes = np.ascontiguousarray(np.transpose(oc.plain_array("coordinates", coordinates, np.float64)))
+    axes = np.ascontiguousarray(np.transpose(tb.plain_array("coordinates", coordinates, np.float64)))
     if axes.ndim != 2:
         raise ValueError(f"coordinates must be an (n, d) array, but they have shape {np.shape(coordinates)}")
     if not np.isfinite(axes).all():
@@ -183,7 +184,7 @@ def _noise(noise: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
     """Variances of errors, checked."""
     if noise is None:
         return None
-    errors = oc.plain_array("noise", noise, np.float64, copy=True)
+    errors = tb.plain_array("noise", noise, np.float64, copy=True)
     if errors.shape != (n,):
         raise ValueError(f"noise has shape {errors.shape}, but there are {n} observations, and it needs one variance for each")
     wrong = ~(np.isfinite(errors) & (errors >= 0))
@@ -208,4 +209,4 @@ def _cuda_tiles(form: DeviceForm, diagonal: NDArray[np.float64]) -> Any:
     """A kernel of ``matern.cu`` for sites of so many coordinates."""
     code = files(__package__).joinpath("matern.cu").read_text(encoding="utf-8")
     define = f"#define DIMENSIONS {form.points.shape[1]}\n"
-    return oc.cuda_source(define + code + form.code, form.kernel, np.ascontiguousarray(form.points), diagonal, *form.arguments)
+    return tb.cuda_source(define + code + form.code, form.kernel, np.ascontiguousarray(form.points), diagonal, *form.arguments)

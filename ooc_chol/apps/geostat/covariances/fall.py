@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Correlation at which the effective range is read.
 EFFECTIVE_CORRELATION = 0.05
@@ -21,7 +21,7 @@ _Function = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 def distance_of_fall(correlation: _Function, *, start: float) -> float:
     """Where a correlation that falls with distance is 0.05, by bisection."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import brentq  # 0.1 s, which the other commands need not pay
 
     def excess(log_distance: float) -> float:

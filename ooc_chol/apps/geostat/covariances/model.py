@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.scales import Scale
 
 #: Most letters of a model on one line.
@@ -251,7 +251,7 @@ def model_repr(self: AbstractCovariance) -> str:
     text = exact_text(self)
     if len(text) <= _LONGEST_LINE:
         return text
-    return oc.one_line(self, {"variance": self.variance, **self.values, "nugget": self.nugget})
+    return tb.one_line(self, {"variance": self.variance, **self.values, "nugget": self.nugget})
 
 
 @dataclass(frozen=True, eq=False)

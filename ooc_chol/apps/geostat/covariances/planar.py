@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.fall import distance_of_fall
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance
@@ -54,7 +54,7 @@ def directional_covariance(model: AbstractCovariance, distance: ArrayLike, azimu
     check_planar(model)
     if not math.isfinite(azimuth):
         raise ValueError(f"azimuth is {azimuth}, but it must be finite, in degrees clockwise from the second axis")
-    h, turn = oc.plain_array("distance", distance, np.float64), math.radians(azimuth)
+    h, turn = tb.plain_array("distance", distance, np.float64), math.radians(azimuth)
     steps = np.stack([h.ravel() * math.sin(turn), h.ravel() * math.cos(turn)])
     out = np.empty((1, h.size))
     model.fill(np.zeros((2, 1)), steps, out)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH, RadialTable
 from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
@@ -247,7 +247,7 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
 
     def covariance(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
         """Covariance of the smooth field (without nugget) at each ``distance``, an array of any shape; a new array."""
-        scaled = np.atleast_1d(oc.plain_array("distance", distance, np.float64)) / self.range
+        scaled = np.atleast_1d(tb.plain_array("distance", distance, np.float64)) / self.range
         self.profile.correlate(scaled, np.empty((SCRATCH, *scaled.shape)))
         scaled *= self.variance
         return scaled.reshape(np.shape(distance))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extents import diameter, near_distance
 
 #: Bounds of a length as multiples of the diameter of the sites, and of the usual distance between neighbours.
@@ -56,7 +56,7 @@ class Scale:
     near: float = NEAR_BOUND
     bound: Callable[[Any], Bound] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def coordinate(self, value: float) -> float:
         """The coordinate of a value (or share); minus infinity where a logarithm is that of zero."""

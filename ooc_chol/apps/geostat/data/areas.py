@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs
 from ooc_chol.apps.geostat.data.dataset import grid_table
 from ooc_chol.apps.geostat.data.grids import Grid, grid_over, spread
@@ -37,7 +37,7 @@ class Area:
     grid: Grid
     cells: NDArray[np.intp] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def points(self) -> NDArray[np.float64]:
@@ -104,7 +104,7 @@ def grid_of_cells(lowest: NDArray[np.float64], highest: NDArray[np.float64], siz
     steps = np.floor((np.asarray(highest) - lowest) / size + _ROUNDED)
     if not np.isfinite(steps).all() or (steps < 0).any():
         raise ValueError(f"the corners {list(lowest)} and {list(highest)} must be finite, the first one to the south-west")
-    oc.check_room(8 * int(np.prod(steps + 1)) * 4, "memory for a grid of this cell size", "take larger cells or a smaller box")
+    tb.check_room(8 * int(np.prod(steps + 1)) * 4, "memory for a grid of this cell size", "take larger cells or a smaller box")
     return grid_over(lowest, lowest + steps * size, tuple(int(count) + 1 for count in steps))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.grids import Grid, ascending
 from ooc_chol.apps.geostat.data.io import check_table_room
 
@@ -27,7 +27,7 @@ def read_ascii_grid(path: str | os.PathLike[str]) -> tuple[Grid, NDArray[np.floa
     ``ValueError`` where the file is no such grid, ``BudgetError`` where there is too little memory for it.
     """
     file = Path(path)
-    with oc.input_file(file) as binary, TextIOWrapper(binary, encoding="ascii", errors="strict") as stream:
+    with tb.input_file(file) as binary, TextIOWrapper(binary, encoding="ascii", errors="strict") as stream:
         try:
             header, first = _header(stream, file.name)
             columns, rows = (_count(header, name, file.name) for name in _SIZES)

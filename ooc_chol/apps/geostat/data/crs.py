@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extras import imported
 
 #: Name in the CF conventions of longitude and latitude without a word of the ellipsoid.
@@ -25,7 +25,7 @@ class Crs:
     is_geographic: bool  #: Whether coordinates are longitude and latitude in degrees
     unit: str = ""  #: Unit of the coordinates; may be empty
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def label(self) -> str:
@@ -125,7 +125,7 @@ def _system(definition: str) -> Any:
 @lru_cache(maxsize=64)
 def _parsed(definition: str) -> Any:
     """The same: PROJ takes some 15 ms for it."""
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         import pyproj
 
     try:

@@ -10,7 +10,7 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs, is_east, is_north
 from ooc_chol.apps.geostat.data.drift import drifted, with_rasters
 from ooc_chol.apps.geostat.data.grids import grid_over
@@ -43,7 +43,7 @@ class Dataset:
     positions: NDArray[np.float64]
     notes: tuple[str, ...]
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def places(self) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Endings of text in columns with commas between; the empty one stands for a name without an ending.
 TABLE = (".csv", ".txt", ".dat", "")
@@ -35,4 +35,4 @@ def check_ending(path: str | os.PathLike[str], endings: Sequence[str], what: str
 def check_output_path(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> None:
     """Find out before the work whether ``what`` can be written there: :func:`check_ending`, and that there is a folder."""
     check_ending(path, endings, what)
-    oc.check_outputs([oc.Output("", path)], replace=True)
+    tb.check_outputs([tb.Output("", path)], replace=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Sites are of several scales where their diameter is so many times that of as many, spread evenly, with their near distances.
 _SEVERAL_SCALES = 1e4
@@ -36,7 +36,7 @@ def search_extent(sites: _Array) -> float:
 
 def near_distance(sites: _Array) -> tuple[float, int]:
     """Median distance of a site to the nearest at another place, and of how many sites."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree  # 0.03 s
 
     sample = sites[np.linspace(0, len(sites) - 1, min(len(sites), _SAMPLE)).astype(np.intp)]

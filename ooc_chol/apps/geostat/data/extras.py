@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any, Literal
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.errors import MissingExtraError
 
 #: Extras that bring such packages.
@@ -16,7 +16,7 @@ Extra = Literal["io", "raster"]
 def imported(module: str, what: str, extra: Extra = "io") -> Any:
     """A module of an extra; ``what`` is done by it, such as ``"GeoPackages are read"``."""
     try:
-        with oc.guarded_imports(blas=False):
+        with tb.guarded_imports(blas=False):
             return importlib.import_module(module)
     except ImportError as error:
         raise _missing(module, what, extra) from error
@@ -31,4 +31,4 @@ def require(modules: tuple[str, ...], what: str, extra: Extra = "io") -> None:
 
 def _missing(module: str, what: str, extra: Extra) -> MissingExtraError:
     package = module.partition(".")[0]
-    return MissingExtraError(f"{what} by {package}, which is not installed: {oc.install_hint(extra)}")
+    return MissingExtraError(f"{what} by {package}, which is not installed: {tb.install_hint(extra)}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data import formula_syntax as syntax
 from ooc_chol.apps.geostat.data.formula_basis import Basis as Basis
 from ooc_chol.apps.geostat.data.formula_basis import learned_levels, learned_polynomial, polynomial_columns, text_of_codes
@@ -51,7 +51,7 @@ class Formula:
     terms: tuple[str, ...]
     columns: tuple[str, ...]
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def term_columns(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Most levels that a factor may have, however many rows there are: each costs a column of the mean.
 _MOST_LEVELS = 200
@@ -30,7 +30,7 @@ class Basis:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     polynomials: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def text_of_codes(column: NDArray[Any]) -> NDArray[np.str_]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs, described
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.geometry_points import AXES, point_coordinates, text_column
@@ -42,7 +42,7 @@ def read_geopackage(
     """
     text, name = layer_of(path)
     file = Path(text).absolute()  # pyogrio takes what begins with a word and a colon for an archive
-    oc.input_file(file).close()  # a file that is not there is an OSError with its name
+    tb.input_file(file).close()  # a file that is not there is an OSError with its name
     pyogrio, raw = (imported(module, "GeoPackages are read") for module in ("pyogrio", "pyogrio.raw"))
     try:
         check_views(file)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs, described
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.geometry_points import AXES, point_coordinates
@@ -50,7 +50,7 @@ def point_column(schema: Any) -> PointColumn | None:
     text = (schema.metadata or {}).get(b"geo")
     if text is None:
         return None
-    told = oc.parse_json(text.decode("utf-8", "replace"))
+    told = tb.parse_json(text.decode("utf-8", "replace"))
     try:
         name = told["primary_column"]
         column = told["columns"][name]

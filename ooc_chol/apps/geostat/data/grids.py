@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Largest difference of steps of a regular axis, as a share of them.
 _REGULAR = 1e-6
@@ -29,7 +29,7 @@ class Grid:
 
     axes: tuple[NDArray[np.float64], ...]
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def size(self) -> int:
@@ -112,7 +112,7 @@ def grid_over(lowest: ArrayLike, highest: ArrayLike, counts: Sequence[int]) -> G
     >>> grid_over([0.0, 0.0], [1.0, 2.0], (2, 2)).points(0, 4).tolist()
     [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]
     """
-    low, high = oc.plain_array("lowest", lowest, np.float64), oc.plain_array("highest", highest, np.float64)
+    low, high = tb.plain_array("lowest", lowest, np.float64), tb.plain_array("highest", highest, np.float64)
     if low.shape != (len(counts),) or high.shape != low.shape:
         raise ValueError(f"a box with corners of shape {low.shape} and {high.shape} needs as many counts, not {len(counts)}")
     if not (np.isfinite(low).all() and np.isfinite(high).all()):

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs
 from ooc_chol.apps.geostat.data.csv_words import Remembered, quoted_cells, worded
 from ooc_chol.apps.geostat.data.endings import RESULT, TABLE, check_ending
@@ -54,7 +54,7 @@ class Table:
     texts: Mapping[str, NDArray[np.str_]] = field(default_factory=dict)  #: Columns of words or codes, of those that may be
     rows: Rows | None = field(default=None, repr=False)  #: Where each row is in the file
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def n(self) -> int:
@@ -116,7 +116,7 @@ def read_table(
 
 def _text_lines(file: Path) -> Generator[str, None, None]:
     """Lines as they are, of whatever ends, none longer than a table has."""
-    with oc.input_file(file, pipes=True) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as stream:
+    with tb.input_file(file, pipes=True) as binary, TextIOWrapper(binary, encoding="utf-8-sig", newline="") as stream:
         while line := stream.readline(_MOST_CHARACTERS):
             if len(line) == _MOST_CHARACTERS:
                 raise ValueError(f"{file.name} has a line of more than {_MOST_CHARACTERS} characters: it is no table")
@@ -152,7 +152,7 @@ def complete_rows(
 def check_table_room(source: str, rows: int, columns: int) -> None:
     """Raise ``BudgetError`` where a file promises more numbers than there is memory: compressed ones need not be in it."""
     advice = "read fewer rows or columns, or write those that are needed into a file of their own"
-    oc.check_room(_COPIES * 8 * rows * columns, f"memory for {rows:,} rows of {columns} columns of {source}", advice)
+    tb.check_room(_COPIES * 8 * rows * columns, f"memory for {rows:,} rows of {columns} columns of {source}", advice)
 
 
 class MissingColumnError(ValueError):
@@ -182,7 +182,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, NDArray[np.f
 
 
 def write_json(
-    path: str | os.PathLike[str], data: Mapping[str, Any], *, kind: oc.FileKind | None = None, replace: bool = False
+    path: str | os.PathLike[str], data: Mapping[str, Any], *, kind: tb.FileKind | None = None, replace: bool = False
 ) -> None:
     """Write plain data as JSON; the file appears complete or not at all."""
     check_ending(path, RESULT, "results")
@@ -191,17 +191,17 @@ def write_json(
         stream.write(text + "\n")
 
 
-def json_files(form: str) -> oc.FileKind:
+def json_files(form: str) -> tb.FileKind:
     """Files that :func:`write_json` wrote of data whose first key is ``format``."""
-    return oc.FileKind(f"file of format {form!r}", f'{{\n  "format": {json.dumps(form)}'.encode())
+    return tb.FileKind(f"file of format {form!r}", f'{{\n  "format": {json.dumps(form)}'.encode())
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a JSON object."""
     file = Path(path)
-    content = oc.input_bytes(file, _MOST_BYTES)
+    content = tb.input_bytes(file, _MOST_BYTES)
     try:
-        data = oc.parse_json(content.decode())
+        data = tb.parse_json(content.decode())
     except ValueError as error:
         raise ValueError(f"{file.name} is not JSON: {error!s:.200}") from error
     if not isinstance(data, dict):
@@ -210,9 +210,9 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def text_file(path: str | os.PathLike[str], *, kind: oc.FileKind | None = None, replace: bool = False) -> Iterator[TextIO]:
+def text_file(path: str | os.PathLike[str], *, kind: tb.FileKind | None = None, replace: bool = False) -> Iterator[TextIO]:
     """Open a text file that takes the place of ``path`` only when the block ends without an error."""
-    with oc.output_file(path, kind=kind, replace=replace) as part, part.open("w", encoding="utf-8", newline="") as stream:
+    with tb.output_file(path, kind=kind, replace=replace) as part, part.open("w", encoding="utf-8", newline="") as stream:
         yield stream
 
 

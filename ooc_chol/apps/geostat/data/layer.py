@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE
 from ooc_chol.apps.geostat.data.grids import Grid, spread
 from ooc_chol.apps.geostat.data.spec import DataSpec
@@ -32,7 +32,7 @@ class Column:
     meaning: str = ""
     unit: str = ""
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Layer:
     grid: Grid | None = None
     cells: NDArray[np.intp] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def table(self) -> dict[str, NDArray[np.float64]]:

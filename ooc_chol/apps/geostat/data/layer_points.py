@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.layer import Layer
 
@@ -28,7 +28,7 @@ def write_geopackage(path: str | os.PathLike[str], layer: Layer, replace: bool) 
     d = len(layer.spec.coordinates)
     columns = {name: values for name, values in layer.table.items() if name not in layer.spec.coordinates}
     written = io.BytesIO()  # GDAL wants a name of this ending, which a file that is not complete has not
-    with oc.output_file(path, replace=replace) as part, warnings.catch_warnings():
+    with tb.output_file(path, replace=replace) as part, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "'crs' was not provided")  # where nobody knows it
         raw.write(
             written,
@@ -57,7 +57,7 @@ def write_geoparquet(path: str | os.PathLike[str], layer: Layer, replace: bool) 
         arrays[_GEOMETRY] = pyarrow.array(_points(layer), type=pyarrow.binary())
         metadata["geo"] = json.dumps(_geo(layer))
     table = pyarrow.Table.from_arrays(list(arrays.values()), schema=pyarrow.schema(fields, metadata=metadata))
-    with oc.output_file(path, replace=replace) as part:
+    with tb.output_file(path, replace=replace) as part:
         parquet.write_table(table, part)
 
 

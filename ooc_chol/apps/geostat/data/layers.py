@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data import endings
 from ooc_chol.apps.geostat.data.extras import require
 from ooc_chol.apps.geostat.data.geopackage import layer_of
@@ -61,7 +61,7 @@ def write_layer(path: str | os.PathLike[str], layer: Layer, *, replace: bool = F
     if layer.grid is not None and _ending(path) in (*endings.GEOTIFF, *endings.ASCII_GRID):
         check_raster(path, layer.grid)
     data = [] if layer.spec.kind == "example" else [("the observations", layer_of(layer.spec.source)[0])]
-    oc.check_outputs([oc.Output("", file) for file in layer_files(path, tuple(layer.columns))], data, replace=True)
+    tb.check_outputs([tb.Output("", file) for file in layer_files(path, tuple(layer.columns))], data, replace=True)
     _format(path).write(path, layer, replace)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import netcdf_file
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import LATITUDE_LONGITUDE, Crs, described, mapped
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.io import Table, check_columns, check_table_room, complete_rows
@@ -66,7 +66,7 @@ def write_netcdf(
     for name in (*variables, *sizes):
         if "/" in name:
             raise ValueError(f"a name in a NetCDF file cannot hold a slash, as {name!r} does; rename the column or write CSV")
-    with oc.output_file(path, replace=replace) as part, netcdf_file(part, "w", version=2) as content:
+    with tb.output_file(path, replace=replace) as part, netcdf_file(part, "w", version=2) as content:
         for name, text in (attributes or {}).items():
             setattr(content, name, text.encode())
         for dimension, size in sizes.items():
@@ -80,11 +80,11 @@ def write_netcdf(
 
 def open_netcdf(file: Path) -> Any:
     """The file in netCDF4, whose variables give numbers as the conventions mean them."""
-    with oc.input_file(file) as stream:
+    with tb.input_file(file) as stream:
         magic = stream.read(4)
         memory = None
         if magic == _MAGIC_5:  # netCDF4 reads zeros where a file of version 3 or 5 was cut off, but raises where memory ends
-            oc.check_room(2 * file.stat().st_size, f"memory for {file.name}", "write it as NetCDF 4, which need not be in memory")
+            tb.check_room(2 * file.stat().st_size, f"memory for {file.name}", "write it as NetCDF 4, which need not be in memory")
             memory = magic + stream.read()
         try:
             if memory is not None:

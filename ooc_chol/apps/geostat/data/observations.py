@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 
 #: Distances up to so many times the distance from the origin are none: what is left of 360 degrees of longitude, and of a pole's.
@@ -63,7 +63,7 @@ class Observations:
     space: int | None = None
     rows: Rows | None = field(default=None, repr=False)
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def n(self) -> int:
@@ -103,7 +103,7 @@ class Observations:
         Observations
             A copy with ``m`` observations, which messages call by their rows in the data that were given at first.
         """
-        indices = oc.plain_array("indices", indices)
+        indices = tb.plain_array("indices", indices)
         errors = None if self.error_variances is None else self.error_variances[indices]
         rows = self.named_rows.take(indices)
         return replace(
@@ -169,7 +169,7 @@ def make_observations(
     """
     sites = as_sites(coordinates)
     _check_extent(sites)
-    numbers = oc.plain_array("values", values, np.float64, copy=True)
+    numbers = tb.plain_array("values", values, np.float64, copy=True)
     if numbers.shape != (len(sites),):
         raise ValueError(f"values have shape {numbers.shape}, but there are {len(sites)} sites: one value per site is needed")
     _check_finite("values", numbers)
@@ -189,7 +189,7 @@ def make_observations(
 
 def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64]:
     """Check known variances of errors."""
-    errors = oc.plain_array("error_variances", error_variances, np.float64, copy=True)
+    errors = tb.plain_array("error_variances", error_variances, np.float64, copy=True)
     if errors.shape != (n,):
         raise ValueError(f"error variances have shape {errors.shape}, but there are {n} observations, and each needs one")
     wrong = ~(np.isfinite(errors) & (errors >= 0))
@@ -204,7 +204,7 @@ def as_error_variances(error_variances: ArrayLike, n: int) -> NDArray[np.float64
 
 def as_sites(coordinates: ArrayLike) -> NDArray[np.float64]:
     """Check coordinates and return them as an ``(n, d)`` float64 array."""
-    sites = oc.plain_array("coordinates", coordinates, np.float64, copy=True)
+    sites = tb.plain_array("coordinates", coordinates, np.float64, copy=True)
     sites = sites[:, np.newaxis] if sites.ndim == 1 else sites
     if sites.ndim != 2 or sites.size == 0:
         raise ValueError(f"coordinates have shape {sites.shape}, but (n, d) with n >= 1 and d >= 1 is needed")
@@ -234,7 +234,7 @@ def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[n
         raise ValueError(f"mean is {mean!r}, but there are 'constant' and 'zero'")
     columns = [np.ones((n, 1))] if mean == "constant" else []
     if covariates is not None:
-        extra = oc.plain_array("covariates", covariates, np.float64, copy=True)
+        extra = tb.plain_array("covariates", covariates, np.float64, copy=True)
         extra = extra[:, np.newaxis] if extra.ndim == 1 else extra
         if extra.ndim != 2 or len(extra) != n:
             raise ValueError(f"covariates have shape {extra.shape}, but there are {n} sites")
@@ -245,7 +245,7 @@ def design_matrix(n: int, covariates: ArrayLike | None, mean: Mean) -> NDArray[n
 
 def count_places(places: NDArray[np.float64]) -> int:
     """How many places there are, those that rounding cannot tell apart counted once."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.sparse import coo_array
         from scipy.sparse.csgraph import connected_components
         from scipy.spatial import cKDTree  # together 0.1 s

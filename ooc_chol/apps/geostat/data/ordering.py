@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Bits of a cell's number along each axis, fewer above four dimensions; and of a key.
 _BITS = 16
@@ -35,7 +35,7 @@ def morton_order(coordinates: ArrayLike) -> NDArray[np.intp]:
     >>> morton_order(np.array([[1.0, 1.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]))
     array([1, 2, 3, 0])
     """
-    coordinates = oc.plain_array("coordinates", coordinates, np.float64)
+    coordinates = tb.plain_array("coordinates", coordinates, np.float64)
     bits = min(_BITS, _KEY_BITS // coordinates.shape[1])
     cells = _quantise(coordinates, bits)
     key = np.zeros(len(cells), dtype=np.uint64)
@@ -62,7 +62,7 @@ def inverse_permutation(order: ArrayLike) -> NDArray[np.intp]:
     >>> inverse_permutation(np.array([2, 0, 1]))
     array([1, 2, 0])
     """
-    order = oc.plain_array("order", order)
+    order = tb.plain_array("order", order)
     inverse = np.empty_like(order)
     inverse[order] = np.arange(len(order))
     return inverse

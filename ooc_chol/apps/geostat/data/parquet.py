@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.geometry_points import AXES, text_column
 from ooc_chol.apps.geostat.data.geoparquet import point_column
@@ -24,7 +25,7 @@ def read_parquet(
     """Read named columns of a Parquet file; of GeoParquet, ``x``, ``y`` and ``z`` are those of its points."""
     pyarrow, parquet = (imported(module, "Parquet files are read") for module in ("pyarrow", "pyarrow.parquet"))
     file = Path(path)
-    with oc.input_file(file) as stream, _damage(pyarrow, file.name):
+    with tb.input_file(file) as stream, _damage(pyarrow, file.name):
         content = parquet.ParquetFile(stream)
         schema = content.schema_arrow
         points = point_column(schema)
@@ -59,7 +60,7 @@ def read_parquet(
 def parquet_axes(path: str | os.PathLike[str]) -> tuple[str, ...]:
     """``x`` and ``y``, and ``z`` where its points have it, of a GeoParquet file; none of any other."""
     pyarrow, parquet = (imported(module, "Parquet files are read") for module in ("pyarrow", "pyarrow.parquet"))
-    with oc.input_file(path) as stream, _damage(pyarrow, Path(path).name):
+    with tb.input_file(path) as stream, _damage(pyarrow, Path(path).name):
         points = point_column(parquet.ParquetFile(stream).schema_arrow)
     return () if points is None else points.axes
 

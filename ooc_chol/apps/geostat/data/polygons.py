@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs, described
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.geopackage import layer_of
@@ -27,7 +27,7 @@ def inside_polygons(path: str | os.PathLike[str], points: NDArray[np.float64]) -
     file = Path(text).absolute()
     if file.suffix.lower() not in POLYGONS:
         raise ValueError(f"{os.fspath(path)}: a mask is a file of polygons ({', '.join(POLYGONS)}) or a raster (.tif, .asc, .nc)")
-    oc.input_file(file).close()  # a file that is not there is an OSError with its name
+    tb.input_file(file).close()  # a file that is not there is an OSError with its name
     pyogrio, raw, shapely = (imported(module, "polygons are read") for module in ("pyogrio", "pyogrio.raw", "shapely"))
     try:
         if file.suffix.lower() == ".gpkg":

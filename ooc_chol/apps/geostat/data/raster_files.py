@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.endings import ASCII_GRID
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.grids import Grid
@@ -44,7 +44,7 @@ def write_geotiff(path: str | os.PathLike[str], layer: Layer, replace: bool) -> 
     profile = {"driver": "GTiff", "dtype": "float64", "nodata": np.nan, "compress": "deflate", "predictor": 3}
     profile |= {"width": len(x), "height": len(y), "count": len(layer.columns), "crs": layer.crs_name}
     profile["transform"] = rasterio.Affine(dx, 0.0, x[0] - dx / 2, 0.0, -dy, y[-1] + dy / 2)
-    with oc.output_file(path, replace=replace) as part, memory_file() as written:
+    with tb.output_file(path, replace=replace) as part, memory_file() as written:
         with written.open(**profile) as raster:
             for band, (name, column) in enumerate(layer.columns.items(), 1):
                 raster.write(layer.spread(column.values)[::-1], band)

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.ascii_grid import read_ascii_grid
 from ooc_chol.apps.geostat.data.crs import Crs, described
 from ooc_chol.apps.geostat.data.endings import ASCII_GRID, GEOTIFF
@@ -48,7 +48,7 @@ class Raster:
     values: NDArray[np.float64]
     crs: Crs | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def _step(self) -> float:
@@ -140,7 +140,7 @@ def is_raster(path: str | os.PathLike[str]) -> bool:
 
 def _read_geotiff(file: Path, part: str | None) -> Raster:
     """One band of a GeoTIFF: of no other driver of GDAL, some of which open further files and addresses."""
-    oc.input_file(file).close()  # a file that is not there is an OSError with its name
+    tb.input_file(file).close()  # a file that is not there is an OSError with its name
     rasterio, errors = (imported(module, "GeoTIFFs are read", "raster") for module in ("rasterio", "rasterio.errors"))
     try:
         with rasterio.open(file.absolute(), driver="GTiff") as raster:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.formula import Basis, parse_formula
 from ooc_chol.apps.geostat.data.io import Table
 from ooc_chol.apps.geostat.data.observations import Mean
@@ -91,7 +91,7 @@ class DataSpec:
     levels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     polynomials: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.coordinates) <= 3:

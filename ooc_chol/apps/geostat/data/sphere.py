@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Mean radius of the Earth in kilometres (IUGG R1).
 EARTH_RADIUS_KM = 6371.0088
@@ -35,7 +35,7 @@ def chordal_coordinates(longitude: ArrayLike, latitude: ArrayLike) -> NDArray[np
     to 1/2 (Gneiting 2013; :class:`~ooc_chol.apps.geostat.covariances.geometry.GreatCircle`). Chord and arc differ by 0.1 % at
     1000 km.
     """
-    lon, lat = oc.plain_array("longitude", longitude, np.float64), oc.plain_array("latitude", latitude, np.float64)
+    lon, lat = tb.plain_array("longitude", longitude, np.float64), tb.plain_array("latitude", latitude, np.float64)
     if np.any(np.abs(lat) > 90) or np.any(np.abs(lon) > 360):
         raise ValueError(
             "longitude and latitude must be degrees, with latitude in -90..90 (are the two columns exchanged, or in metres?)"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.sphere import EARTH_RADIUS_KM
 from ooc_chol.apps.geostat.errors import MissingExtraError
 
@@ -32,7 +32,7 @@ class Terrain:
     x: NDArray[np.float64]
     y: NDArray[np.float64]
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def sample(
         self, n: int, *, how: Literal["random", "regular"] = "random", seed: int = 0
@@ -90,11 +90,11 @@ def jacksboro() -> Terrain:
         Matplotlib is not installed.
     """
     try:
-        with oc.guarded_imports(blas=False):
+        with tb.guarded_imports(blas=False):
             from matplotlib import cbook
     except ImportError as error:
         raise MissingExtraError(
-            f"the built-in terrain comes with Matplotlib, which is not installed: {oc.install_hint('plots')}"
+            f"the built-in terrain comes with Matplotlib, which is not installed: {tb.install_hint('plots')}"
         ) from error
     sample: Any = cbook.get_sample_data("jacksboro_fault_dem.npz")  # an open NpzFile
     with sample as data:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Powers below this, in absolute value, are logarithms: the difference is rounding.
 _LOGARITHM = 1e-10
@@ -45,7 +46,7 @@ class Transform:
     offset: float = 0.0
     shift: float = 0.0
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, (self.power, self.scale, self.offset, self.shift))) or self.scale <= 0:
@@ -84,7 +85,7 @@ class Transform:
         TransformError
             A value with its shift is not positive; for a positive power it may be zero.
         """
-        shifted = oc.plain_array("values", values, np.float64) + self.shift
+        shifted = tb.plain_array("values", values, np.float64) + self.shift
         wrong = ~(shifted > 0) if self.power <= _LOGARITHM else ~(shifted >= 0)
         if wrong.any():
             row = int(np.argmax(wrong))
@@ -96,7 +97,7 @@ class Transform:
 
     def threshold(self, values: Array) -> Array:
         """As :meth:`forward`, but minus infinity for values below all that can be transformed."""
-        shifted = np.maximum(oc.plain_array("values", values, np.float64) + self.shift, 0.0)
+        shifted = np.maximum(tb.plain_array("values", values, np.float64) + self.shift, 0.0)
         return np.asarray(self.offset + self.scale * _box_cox(shifted, 0.0 if self.is_log else self.power))
 
     def inverse(self, transformed: Array) -> Array:
@@ -113,7 +114,7 @@ class Transform:
             What :meth:`forward` takes to them. Below all that it can give, for a positive power, that is the smallest original
             value; above, for a negative power, infinity.
         """
-        y = (oc.plain_array("transformed", transformed, np.float64) - self.offset) / self.scale
+        y = (tb.plain_array("transformed", transformed, np.float64) - self.offset) / self.scale
         with np.errstate(over="ignore", divide="ignore"):
             if self.is_log:
                 return np.asarray(np.exp(y) - self.shift)
@@ -132,14 +133,14 @@ class Transform:
         float
             The sum.
         """
-        shifted = oc.plain_array("values", values, np.float64) + self.shift
+        shifted = tb.plain_array("values", values, np.float64) + self.shift
         return float(shifted.size * math.log(self.scale) + (self.power - 1.0) * np.sum(np.log(shifted)))
 
     def log_slope(self, values: Array) -> Array:
         """``log(dy / dz)`` at each of the original values."""
         with np.errstate(divide="ignore"):
             return np.asarray(
-                math.log(self.scale) + (self.power - 1.0) * np.log(oc.plain_array("values", values, np.float64) + self.shift)
+                math.log(self.scale) + (self.power - 1.0) * np.log(tb.plain_array("values", values, np.float64) + self.shift)
             )
 
 
@@ -172,7 +173,7 @@ def transformed(transform: Transform, values: Array) -> Array:
     found = transform.forward(values)
     if not transform.is_log:
         with np.errstate(divide="ignore"):
-            powers = transform.power * np.log(oc.plain_array("values", values, np.float64) + transform.shift)
+            powers = transform.power * np.log(tb.plain_array("values", values, np.float64) + transform.shift)
         if powers.size and powers.max() < math.log(_LOST):
             most = float(powers.max())
             largest = math.exp(most / transform.power)

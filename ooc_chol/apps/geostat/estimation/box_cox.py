@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.data.transforms import Transform, box_cox, transformed
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult
@@ -65,7 +65,7 @@ class BoxCoxFit:
     converged: bool
     fits: int
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def to_dict(self) -> dict[str, Any]:
         """The estimate of the power as plain data for JSON."""
@@ -225,7 +225,7 @@ def _approximate(observations: Observations, result: FitResult[Any], neighbours:
 
 def _largest(profile: _Profile, powers: tuple[float, float], known: float) -> float:
     """The best power: ``known`` or one by a bounded search, whichever is better."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import minimize_scalar  # 0.2 s, which only this needs
 
     found = minimize_scalar(lambda power: -profile(power), bounds=powers, method="bounded", options={"xatol": _CLOSE})
@@ -234,7 +234,7 @@ def _largest(profile: _Profile, powers: tuple[float, float], known: float) -> fl
 
 def _interval(profile: _Profile, best: float, powers: tuple[float, float]) -> tuple[float, float]:
     """Powers about the best where the profile has fallen by half of chi-squared's 95 % point, or the ends of what is tried."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import brentq
 
     lowest = profile(best) - _FALL

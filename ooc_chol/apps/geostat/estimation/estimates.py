@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.azimuth import azimuth_of, is_angle, read_name
 
 #: Most estimates that a text or a picture shows, and most warnings.
@@ -68,10 +68,10 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def estimates_drawing(title: str, rows: Sequence[Row]) -> oc.Drawing:
+def estimates_drawing(title: str, rows: Sequence[Row]) -> tb.Drawing:
     """A row for each estimate: a dot, its interval as a bar from zero on a scale of its own, and the numbers."""
     shown = rows[:_MOST_ROWS]
-    drawing = oc.Drawing(_WIDTH, 2 * _MARGIN + _ROW * (1 + len(shown)), title)
+    drawing = tb.Drawing(_WIDTH, 2 * _MARGIN + _ROW * (1 + len(shown)), title)
     drawing.words(_MARGIN, _MARGIN + 13, title)
     for number, row in enumerate(shown, start=1):
         y = _MARGIN + number * _ROW
@@ -81,7 +81,7 @@ def estimates_drawing(title: str, rows: Sequence[Row]) -> oc.Drawing:
     return drawing
 
 
-def _draw_interval(drawing: oc.Drawing, y: float, row: Row) -> None:
+def _draw_interval(drawing: tb.Drawing, y: float, row: Row) -> None:
     """The interval of one estimate, between zero and its far end; nothing where there is none."""
     if not row.is_determined or row.lower is None or row.upper is None:
         return

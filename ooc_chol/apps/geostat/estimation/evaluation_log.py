@@ -12,7 +12,7 @@ from typing import Any, TextIO, final
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model import exact_text
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import Likelihood
@@ -43,14 +43,14 @@ class EvaluationLog(AbstractEvaluationMemory):
         self.problem: str | None = None
         if goes_on(log, resume):
             log = None
-        oc.check_outputs([oc.Output("log", log, advice=LOG_ADVICE)], replace=replace, ask="replace_log=True")
+        tb.check_outputs([tb.Output("log", log, advice=LOG_ADVICE)], replace=replace, ask="replace_log=True")
         if resume is not None:
             self._read(resume, mend=log is None)
         self._path = path = resume if log is None else log
         self._source = resume or log
         self._stream: TextIO | None = None
         if log is not None:
-            with oc.output_file(log, replace=replace):
+            with tb.output_file(log, replace=replace):
                 pass  # an empty file that nobody else has
         if path is not None:
             self._stream = path.open("a", encoding="utf-8")
@@ -136,7 +136,7 @@ class EvaluationLog(AbstractEvaluationMemory):
 
     def _read(self, path: Path, *, mend: bool) -> None:
         """Take over the lines of an earlier log; cut off its end where a line is not complete."""
-        kept = list(oc.input_lines(path, _MOST_BYTES))
+        kept = list(tb.input_lines(path, _MOST_BYTES))
         cut_off = bool(kept) and not kept[-1].endswith(b"\n")
         complete = kept[: len(kept) - cut_off]
         lines = [_parsed(line, path, number) for number, line in enumerate(complete, start=1)]
@@ -154,7 +154,7 @@ class EvaluationLog(AbstractEvaluationMemory):
                 raise ValueError(f"line {number} of {path} lacks {error}; remove it") from error
             self._lines[place] = line
         if mend and cut_off:  # now it is known for a log of this fit
-            with oc.output_file(path, replace=True) as part:
+            with tb.output_file(path, replace=True) as part:
                 part.write_bytes(b"".join(complete))
 
 
@@ -259,7 +259,7 @@ def _array(value: object, shape: tuple[int, ...]) -> NDArray[np.float64]:
 def _parsed(text: bytes, path: Path, number: int) -> dict[str, Any]:
     """One line as an object."""
     try:
-        line = oc.parse_json(text.decode())
+        line = tb.parse_json(text.decode())
     except ValueError as error:
         raise ValueError(f"line {number} of {path} is not JSON: {error!s:.200}; remove it") from error
     if not isinstance(line, dict):

@@ -9,7 +9,7 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model_content import model_content
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
 from ooc_chol.apps.geostat.estimation.optimizers import Method
@@ -64,7 +64,7 @@ class SmoothnessTrial:
     errors: float | None = None
     interval: tuple[float, float] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,14 +151,14 @@ class FitResult(Generic[Model]):
 
     def __repr__(self) -> str:
         facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
-        return oc.one_line(self, {**facts, "variance": self.model.variance, **self.model.values, "nugget": self.model.nugget})
+        return tb.one_line(self, {**facts, "variance": self.model.variance, **self.model.values, "nugget": self.model.nugget})
 
     def __str__(self) -> str:
         return estimates_text(f"{self._title}; {self._search}", self._rows(), self.warnings)
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the coefficients of the mean with 95 % intervals, the parameters, and the text."""
-        return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows()))
+        return tb.notebook_html(str(self), estimates_drawing(self._title, self._rows()))
 
     @property
     def _title(self) -> str:

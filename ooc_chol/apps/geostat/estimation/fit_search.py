@@ -10,7 +10,7 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.certified_search import NEAR_RADIUS, Stages, in_stages, is_near_end
@@ -168,7 +168,7 @@ class Search:
         The approximation has no information of the restricted likelihood.
         """
         by_probes = not has_exact_gradient(self.options.trace_sums, self.observations.n) and not self.options.reml
-        if not by_probes or self.method != "fisher" or not oc.cuda_names(self.options.settings.here["devices"]):
+        if not by_probes or self.method != "fisher" or not tb.cuda_names(self.options.settings.here["devices"]):
             return None
         return graph_of(self.observations, space.correlation(start), self.vecchia.neighbours, last=self.options.graph)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import Matern
 from ooc_chol.apps.geostat.covariances.nested import RATIO
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
@@ -142,7 +142,7 @@ def independent_loglik(observations: Observations, reml: bool) -> float:
 
     ``-m/2 (log(2 pi s2) + 1)`` with m = n, or n - p; with known errors there is no such form, and ``s2`` is searched for.
     """
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import minimize_scalar  # 0.1 s, which only a fit needs
 
     m = degrees_of_freedom(observations, reml)

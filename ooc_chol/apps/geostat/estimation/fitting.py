@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.endings import LOG, check_ending
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -221,7 +222,7 @@ def fit(
     log_file, resumed = (None if path is None else Path(path) for path in (log, resume))
     _check_files(options.settings, log_file, resumed)
     if options.factors:
-        options.settings.try_out()
+        options.settings.check()
     refusal = options.refusal(observations)
     memory = oc.HostMemory(spare=True)
     likelihood = options.likelihood(memory)
@@ -259,8 +260,8 @@ def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None
     """Refuse a store that is the log or what is gone on from; each alone is looked at where it is made."""
     if log is not None:
         check_ending(log, LOG, "logs of evaluations")
-    outputs = [oc.Output("store", settings.store), oc.Output("log", None if goes_on(log, resume) else log)]
-    oc.check_outputs(outputs, [("resume", resume)], replace=True)
+    outputs = [tb.Output("store", settings.store), tb.Output("log", None if goes_on(log, resume) else log)]
+    tb.check_outputs(outputs, [("resume", resume)], replace=True)
 
 
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:

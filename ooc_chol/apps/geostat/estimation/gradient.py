@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import (
@@ -64,7 +64,7 @@ class LikelihoodGradient:
     information: NDArray[np.float64] | None = None
     information_error: NDArray[np.float64] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def log_likelihood_gradient(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.azimuth import is_angle
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.covariances.geometry import GeometricAnisotropy
@@ -63,7 +64,7 @@ class Estimated:
     lower: float
     upper: float
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,7 @@ class Inference:
     structures: Mapping[str, Estimated] = field(default_factory=dict)
     most_off: float | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __str__(self) -> str:
         return self.text({})
@@ -139,7 +140,7 @@ class Inference:
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: every estimate with its interval, and the text."""
-        return oc.notebook_html(str(self), estimates_drawing(self._title, self._rows({})))
+        return tb.notebook_html(str(self), estimates_drawing(self._title, self._rows({})))
 
     @property
     def _title(self) -> str:
@@ -273,7 +274,7 @@ def _certified_pivots(is_certified: bool) -> Iterator[None]:
     """Without a word of pivots that rounding changes, where the factor certifies what follows."""
     with warnings.catch_warnings():
         if is_certified:
-            warnings.simplefilter("ignore", oc.PrecisionWarning)
+            warnings.simplefilter("ignore", oc.errors.PrecisionWarning)
         yield
 
 

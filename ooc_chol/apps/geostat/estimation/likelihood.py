@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
@@ -62,7 +63,7 @@ class Likelihood:
     reml: bool = False
     interval: tuple[float, float] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 @dataclass(frozen=True, eq=False)

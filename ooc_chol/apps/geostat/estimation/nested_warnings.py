@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.covariances.nested import RATIO, Nested
 
@@ -63,7 +63,7 @@ def _correlation(component: AbstractCovariance) -> AbstractCovariance:
 
 def _neighbour_correlations(component: AbstractCovariance, sites: NDArray[np.float64]) -> NDArray[np.float64]:
     """Correlation of each site with the one that compares nearest."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree  # 0.1 s, which only fits of sums need
 
     places = component.comparable_sites(sites)

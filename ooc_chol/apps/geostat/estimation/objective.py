@@ -35,7 +35,7 @@ _INFORMATION_LIMIT = 600
 def _small_pivots_allowed() -> Iterator[None]:
     """Without a word of pivots that rounding changes: a search passes such models, and the interval at its end tells."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", oc.PrecisionWarning)
+        warnings.simplefilter("ignore", oc.errors.PrecisionWarning)
         yield
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.geostat.estimation.objective import Objective
 from ooc_chol.apps.geostat.estimation.scoring import fisher_scoring
@@ -73,7 +73,7 @@ def _first_feasible(objective: Objective, point: NDArray[np.float64], method: Se
 
 def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
     """Models of second order in a trust region; ends too when ten evaluations gain less than the tolerance."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import minimize
 
     space, last = objective.space, limits.last_radius(objective.observations.n)
@@ -104,11 +104,11 @@ def _cobyqa(objective: Objective, point: NDArray[np.float64], limits: SearchLimi
 def nlopt_module() -> Any:
     """The module of NLopt, or ``MissingExtraError`` with the way to install it."""
     try:
-        with oc.guarded_imports(blas=False):
+        with tb.guarded_imports(blas=False):
             import nlopt
     except ImportError as error:
         raise MissingExtraError(
-            f"BOBYQA is NLopt's, which is not installed; search by cobyqa, its successor, or: {oc.install_hint('nlopt')}"
+            f"BOBYQA is NLopt's, which is not installed; search by cobyqa, its successor, or: {tb.install_hint('nlopt')}"
         ) from error
     return nlopt
 
@@ -162,7 +162,7 @@ def _has_settled(objective: Objective, gain: float, since: int) -> bool:
 
 def _lbfgs(objective: Objective, point: NDArray[np.float64], limits: SearchLimits) -> SearchEnd:
     """L-BFGS-B in coordinates whose unit is a standard error at the start."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import minimize
 
     space, start = objective.space, objective.at(point, gradient=True, information=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.certified_loglik import bound_text, most_off
@@ -55,7 +56,7 @@ class PrecisionCheck:
     upper: float | None = None
     thresholds: tuple[float | None, ...] = ()
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def loglik_error(self) -> float | None:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import chdtrc, gammaincinv
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.inference import checked_names
@@ -49,7 +50,7 @@ class ProfileLikelihood:
     loglik: NDArray[np.float64]
     models: tuple[AbstractCovariance | None, ...]
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Values whose likelihood is not too far below the largest one on the grid, by linear interpolation in the logarithm.
@@ -129,7 +130,7 @@ def profile_likelihood(
     ValueError
         There is no such parameter, or a value is not finite and positive.
     """
-    grid = np.unique(oc.plain_array("values", values, np.float64))
+    grid = np.unique(tb.plain_array("values", values, np.float64))
     if grid.size == 0 or not (np.isfinite(grid).all() and grid[0] > 0):
         raise ValueError(f"values of {name} must be finite and positive, and at least one")
     names = checked_names(model, estimated)
@@ -222,7 +223,7 @@ class LikelihoodRatio:
     statistic: float
     p_value: float
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def likelihood_ratios(

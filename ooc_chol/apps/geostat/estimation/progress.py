@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.azimuth import read_values
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 
@@ -46,7 +46,7 @@ class Evaluation:
     loglik: float
     seconds: float
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def range(self) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.estimation.objective import Known
 from ooc_chol.apps.geostat.estimation.search import NUGGET_RATIO, NUGGET_SCALE, SearchSpace
 
@@ -153,7 +153,7 @@ def _corrected(information: _Array, step: _Array, taken: _Array, expected: float
 
 def _boxed(information: _Array, gradient: _Array, down: _Array, up: _Array) -> _Array:
     """The maximum of the quadratic model between bounds, as bounded least squares; near the one without where that is inside."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import lsq_linear  # 0.1 s, which only a fit needs
 
     step = _solved(information, gradient)

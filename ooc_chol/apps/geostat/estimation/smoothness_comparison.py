@@ -7,7 +7,7 @@ from typing import Literal
 
 from scipy.special import chdtrc
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS
 from ooc_chol.apps.geostat.estimation.gradient import GRADIENT_LIMIT
 
@@ -57,7 +57,7 @@ class SmoothnessComparison:
     densities: int | None = None
     gain_interval: tuple[float, float] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def is_rejected(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class StationarityTest:
     p_value: float
     statistic_interval: tuple[float, float] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_places
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
@@ -151,7 +151,7 @@ def approximated(
 
 def _parts(problem: VecchiaProblem, graph: Conditioning, settings: FactorSettings) -> VecchiaParts:
     """By GPUs where the settings name some, or name nothing and there are some, and it is worth compiling; else by the host."""
-    if len(problem.table) >= _FEWEST_ON_CUDA and oc.cuda_names(settings.here["devices"]):
+    if len(problem.table) >= _FEWEST_ON_CUDA and tb.cuda_names(settings.here["devices"]):
         parts = parts_on_cuda(problem, graph, settings)
         if parts is not None:
             return parts

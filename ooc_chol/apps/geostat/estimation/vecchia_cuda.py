@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import least_pivot
 from ooc_chol.apps.geostat.covariances.model import DeviceForm
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
@@ -92,7 +93,7 @@ def parts_on_cuda(problem: VecchiaProblem, graph: Conditioning, settings: Factor
     index = np.full((blocks * _RUN, k), -1, dtype=np.int32)
     index[: len(rows)] = rows
     columns, count = work.problem.table.shape[1], work.sums
-    whitened, sums, failed = oc.run_cuda_blocks(
+    whitened, sums, failed = tb.run_cuda_blocks(
         work.code(k),
         "vecchia",
         [index.reshape(blocks, _RUN, k)],

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import least_pivot
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import Conditioning
@@ -42,7 +43,7 @@ def parts_on_host(problem: VecchiaProblem, graph: Conditioning) -> VecchiaParts:
                 pairs = _Pairs(shape, len(work.axes))
             found[at] = work.stack(stacks[at], pairs)
 
-    oc.map_in_threads(run, range(_THREADS if len(stacks) > _FEW else 1))
+    tb.map_in_threads(run, range(_THREADS if len(stacks) > _FEW else 1))
     return joined([work.leading(*graph.leading), *(found[at] for at in range(len(stacks)))])
 
 

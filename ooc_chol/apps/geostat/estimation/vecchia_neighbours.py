@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.estimation.whole_places import canonical_order, whole_places
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def coarse_to_fine_order(sites: NDArray[np.float64]) -> _Indices:
 
 def nearest_earlier(sites: NDArray[np.float64], m: int) -> _Indices:
     """Nearest neighbours of each site among those before it, ``(n, m)``; -1 where fewer than ``m`` come before."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree
 
     n = len(sites)
@@ -162,7 +162,7 @@ def nearest_earlier(sites: NDArray[np.float64], m: int) -> _Indices:
         stop = min(n, max(start + 1, int(_GROWTH * start)))
         tree = cKDTree(sites[:stop])
         parts = [np.arange(at, min(at + _ROWS, stop)) for at in range(start, stop, _ROWS)]
-        oc.map_in_threads(partial(_search, tree, sites, found), parts)
+        tb.map_in_threads(partial(_search, tree, sites, found), parts)
         start = stop
     return found
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -98,7 +98,7 @@ def approximate_start(
 
 def start_densities(n: int, settings: FactorSettings) -> int:
     """Conditional densities that a start is found with: all where GPUs compute them, for they take milliseconds there."""
-    return n if oc.cuda_names(settings.here["devices"]) else min(n, _MOST_TARGETS)
+    return n if tb.cuda_names(settings.here["devices"]) else min(n, _MOST_TARGETS)
 
 
 def approximate_maximum(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class VecchiaStart:
     gain: float
     errors: float
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __str__(self) -> str:
         """Text on the error that an estimate by the approximation alone would have had."""

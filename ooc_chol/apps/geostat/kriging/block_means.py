@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.observations import as_sites
@@ -38,7 +38,7 @@ class Blocks:
     points: Array
     weights: Array
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def size(self) -> int:
@@ -74,7 +74,7 @@ def rectangular_blocks(centres: ArrayLike, sides: Sequence[float], *, points: in
     [[[0.0, 0.0]]]
     """
     middles = as_sites(centres)
-    lengths = oc.plain_array("sides", sides, np.float64)
+    lengths = tb.plain_array("sides", sides, np.float64)
     if lengths.shape != (middles.shape[1],) or not np.all(np.isfinite(lengths) & (lengths > 0)):
         raise ValueError(f"sides {lengths.tolist()} of blocks: one positive length for each of {middles.shape[1]} axes is needed")
     if points < 1:
@@ -161,7 +161,7 @@ def predict_block_means(kriged: Kriging, blocks: Blocks, *, covariates: ArrayLik
     True
     """
     count, q, _ = blocks.points.shape
-    given = None if covariates is None else _by_point(oc.plain_array("covariates", covariates, np.float64), count, q)
+    given = None if covariates is None else _by_point(tb.plain_array("covariates", covariates, np.float64), count, q)
     places, design = kriged.check(blocks.points.reshape(count * q, -1), given)
     # the mean over a block of each column of the mean
     columns = np.einsum("mqp,mq->mp", design.reshape(count, q, -1), blocks.weights)
@@ -206,7 +206,7 @@ def _own_variances(model: AbstractCovariance, blocks: Blocks) -> Array:
 
 def _lattice_in(shapely: Any, k: int, polygon: Any, points: int) -> Array:
     """Nodes of a lattice that lie in a polygon, or one point that does."""
-    shape = polygon if hasattr(polygon, "geom_type") else shapely.Polygon(oc.plain_array("polygon", polygon, np.float64))
+    shape = polygon if hasattr(polygon, "geom_type") else shapely.Polygon(tb.plain_array("polygon", polygon, np.float64))
     if shape.is_empty or not shape.area > 0:
         raise ValueError(f"polygon {k} (counted from zero) is empty or has no area")
     x0, y0, x1, y1 = shape.bounds

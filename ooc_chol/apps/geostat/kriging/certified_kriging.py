@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
@@ -130,7 +131,7 @@ class AtSites(NamedTuple):
 
     design: Array  #: (m, q) columns of the mean, those that were estimated first
     own: Array  #: (m,) variances of the field without data, over ``scale``
-    sums: oc.HalfSolveSums | None  #: Over solutions with L; None for means alone
+    sums: tb.HalfSolveSums | None  #: Over solutions with L; None for means alone
     scale: float  #: The variance that correlations were multiplied by
     error_variance: float | Array  #: Of what is predicted, beside that of the field
     variance: Array  #: (m,) as predicted; NaN for means alone

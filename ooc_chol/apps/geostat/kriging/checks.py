@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 
@@ -57,7 +57,7 @@ class HeldOutScores:
     interval_score: float
     log_score: float
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def score(
@@ -98,7 +98,7 @@ def score(
     return HeldOutScores(
         n=len(values),
         rmse=_rms(errors),
-        rmse_of_mean=_rms(values - np.mean(oc.plain_array("fitted", fitted, np.float64))),
+        rmse_of_mean=_rms(values - np.mean(tb.plain_array("fitted", fitted, np.float64))),
         coverage=float(np.mean((lower <= values) & (values <= upper))),
         level=level,
         crps=float(np.mean(crps)),
@@ -138,7 +138,7 @@ def coverage(prediction: Prediction | BackTransformed, held_out: ArrayLike, leve
     independent, so it is larger.
     """
     values = _values_of(prediction, held_out)
-    intervals = [prediction.interval(float(level)) for level in np.atleast_1d(oc.plain_array("levels", levels, np.float64))]
+    intervals = [prediction.interval(float(level)) for level in np.atleast_1d(tb.plain_array("levels", levels, np.float64))]
     return np.array([np.mean((lower <= values) & (values <= upper)) for lower, upper in intervals])
 
 
@@ -224,14 +224,14 @@ def gaussian_crps(values: ArrayLike, mean: ArrayLike, deviation: ArrayLike) -> N
 
 def _plain(**given: ArrayLike) -> Iterator[NDArray[np.float64]]:
     """Numbers, none of which is masked."""
-    return (oc.plain_array(name, each, np.float64) for name, each in given.items())
+    return (tb.plain_array(name, each, np.float64) for name, each in given.items())
 
 
 def _values_of(prediction: Prediction | BackTransformed, held_out: ArrayLike) -> NDArray[np.float64]:
     """The held-out values, one per prediction of an observation."""
     if prediction.target != "observation":
         raise ValueError("held-out values are observations: predict with target='observation' before scoring")
-    values = oc.plain_array("held_out", held_out, np.float64, copy=True)
+    values = tb.plain_array("held_out", held_out, np.float64, copy=True)
     if values.shape != prediction.mean.shape:
         raise ValueError(f"{len(prediction.mean)} predictions cannot be scored with held-out values of shape {values.shape}")
     if not np.isfinite(values).all():

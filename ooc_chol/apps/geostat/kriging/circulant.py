@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.geometry import AxisRanges, GeometricAnisotropy
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance
@@ -65,14 +66,14 @@ class Embedding:
     least: float  #: Variance of the independent error of each value
     clipped: float  #: Share of negative eigenvalues that draws leave out; zero where the draws are exact
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def draws(self, count: int, seed: int) -> Iterator[NDArray[np.float64]]:
         """Fields of mean zero at the nodes of the grid, one after the other.
 
         Returns (size,): values in the order of the grid's points.
         """
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             from scipy.fft import fftn
 
         roots = np.sqrt(np.maximum(self.eigenvalues + self.least, 0.0) / self.eigenvalues.size)
@@ -92,7 +93,7 @@ class Embedding:
 
         Shapes: ``nodes`` (n,), ``weights`` (n,). Returns (size,): ``C @ weights`` by two transforms.
         """
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             from scipy.fft import irfftn, rfftn
 
         torus = np.zeros(self.eigenvalues.shape)
@@ -157,7 +158,7 @@ def lattice_steps(grid: Grid) -> tuple[float, ...]:
 
 def _sides(shape: tuple[int, ...], growth: float) -> tuple[int, ...]:
     """Sides of a torus on which no lag of the grid meets another, of lengths that transforms are fast at."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.fft import next_fast_len
 
     return tuple(1 if n == 1 else next_fast_len(math.ceil(growth * (2 * n - 1)), real=True) for n in shape)
@@ -165,7 +166,7 @@ def _sides(shape: tuple[int, ...], growth: float) -> tuple[int, ...]:
 
 def _eigenvalues(model: AbstractCovariance, sides: tuple[int, ...], steps: tuple[float, ...]) -> NDArray[np.float64]:
     """Eigenvalues of the circulant matrix whose first row has the covariances of the shortest lags around the torus."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.fft import fftn
 
     # the last axis of the array is the first of the grid

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, gaussian_crps, gaussian_log_score, interval_score
 from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
 from ooc_chol.apps.geostat.kriging.validation import CrossValidation
@@ -42,7 +42,7 @@ class ScoreDifference:
     standard_error: float
     better_folds: int
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def in_errors(self) -> float:
@@ -74,7 +74,7 @@ class Comparison:
     best: str
     n_folds: int
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def compare(validations: Mapping[str, CrossValidation], *, score: Score = "crps", level: float = 0.95) -> Comparison:

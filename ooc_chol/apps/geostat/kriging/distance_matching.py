@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -52,7 +52,7 @@ def held_out_distances(places: _Array, labels: _Labels) -> _Array:
 
 def places_tree(places: _Array) -> cKDTree:
     """The tree that finds nearest places."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree  # 0.1 s, which only folds by distance need
 
     return cKDTree(places)

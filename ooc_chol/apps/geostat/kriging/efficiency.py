@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.factorization import FactorSettings
@@ -39,7 +39,7 @@ class Efficiency:
     actual_error: NDArray[np.float64]
     claimed_error: NDArray[np.float64]
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def loss(self) -> NDArray[np.float64]:

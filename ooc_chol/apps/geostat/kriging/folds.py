@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.kriging.distance_matching import held_out_distances, matched_labels, places_tree, wasserstein
@@ -48,7 +48,7 @@ class Folds:
     buffer: float = 0.0
     site_distances: NDArray[np.float64] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def n_folds(self) -> int:
@@ -231,7 +231,7 @@ def fold_labels(observations: Observations, k: int, *, how: FoldKind = "random",
 
 def _clusters(observations: Observations, k: int, seed: int) -> NDArray[np.intp]:
     """Labels by k-means of the sites."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.cluster.vq import ClusterError, kmeans2  # 0.02 s, which only such folds need
 
     sites, problem = observations.places, f"k-means finds fewer than {k} clusters of these sites; ask for fewer folds"
@@ -252,7 +252,7 @@ def as_folds(observations: Observations, given: int | ArrayLike | Folds, how: Fo
         return given
     if isinstance(given, int | np.integer):
         return Folds(fold_labels(observations, int(given), how=how, seed=seed), observations.places)
-    labels = oc.plain_array("folds", given)
+    labels = tb.plain_array("folds", given)
     if labels.shape != (observations.n,) or labels.dtype.kind not in "iu":
         raise ValueError(
             f"folds have shape {labels.shape} and type {labels.dtype}, but a number of folds, or a whole number for each of the "

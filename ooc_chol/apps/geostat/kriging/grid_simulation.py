@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cross_covariance
 from ooc_chol.apps.geostat.data.grids import Grid
@@ -97,7 +97,7 @@ def simulate_grid(
     """
     check_target(target)
     check_numbers(draws, jitter)
-    level = oc.plain_array("mean", mean, np.float64)
+    level = tb.plain_array("mean", mean, np.float64)
     if level.shape not in ((), (grid.size,)) or not np.isfinite(level).all():
         raise ValueError(f"mean has shape {level.shape}, but one finite number, or one for each of {grid.size} nodes, is needed")
     found = embed(model, grid, least=_least(model, target, jitter), clip=clip)

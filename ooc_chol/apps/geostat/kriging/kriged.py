@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source, cross_covariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites, design_matrix
 from ooc_chol.apps.geostat.estimation.mean import Whitened, whiten
@@ -66,7 +67,7 @@ class Kriging:
         )
 
     def __repr__(self) -> str:
-        return oc.one_line(self, {"kind": self.kind, "n": self.observations.n, "model": type(self.model).__name__})
+        return tb.one_line(self, {"kind": self.kind, "n": self.observations.n, "model": type(self.model).__name__})
 
     @property
     def coefficients(self) -> NDArray[np.float64]:
@@ -318,7 +319,7 @@ class Kriging:
         """Variances of the field without data, over that of the model."""
         return self.model.site_variances(sites) / self.model.variance
 
-    def _sums(self, sites: NDArray[np.float64], batch_bytes: int | None) -> oc.HalfSolveSums:
+    def _sums(self, sites: NDArray[np.float64], batch_bytes: int | None) -> tb.HalfSolveSums:
         """Squares of ``v = inv(L) r(sites)``, and products with the data and the mean's columns."""
         white, n = self.whitened, self.observations.n
         # R with a border: correlations of the field at the observations with that at the sites, without nugget
@@ -332,7 +333,7 @@ class Kriging:
         )
 
     def _predicted(
-        self, sites: NDArray[np.float64], design: NDArray[np.float64], sums: oc.HalfSolveSums
+        self, sites: NDArray[np.float64], design: NDArray[np.float64], sums: tb.HalfSolveSums
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Mean and variance of the smooth field, and the Lagrange terms."""
         white = self.whitened
@@ -406,7 +407,7 @@ def _whiten_known(factor: oc.CholeskyFactor, observations: Observations, coeffic
 
 def known_coefficients(observations: Observations, coefficients: ArrayLike) -> NDArray[np.float64]:
     """Check known coefficients of the mean."""
-    known, names = oc.plain_array("coefficients", coefficients, np.float64, copy=True), observations.mean_columns
+    known, names = tb.plain_array("coefficients", coefficients, np.float64, copy=True), observations.mean_columns
     if known.shape != (len(names),):
         raise ValueError(
             f"coefficients have shape {known.shape}, but the mean has {len(names)} columns ({', '.join(names) or 'none'}): "

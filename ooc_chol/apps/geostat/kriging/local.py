@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -73,7 +73,7 @@ class LocalKriging:
 
     def __repr__(self) -> str:
         facts = {"kind": self.kind, "n": self.observations.n, "method": self.method, "neighbours": self.neighbours}
-        return oc.one_line(self, {**facts, "model": type(self.model).__name__})
+        return tb.one_line(self, {**facts, "model": type(self.model).__name__})
 
     @property
     def kind(self) -> KrigingKind:
@@ -288,7 +288,7 @@ def _neighbours(search: NeighbourSearch, sites: _Array, groups: Sequence[NDArray
     """The neighbours (s, k) of each group."""
     if max(map(len, groups)) == 1:
         return search.of_single_sites(sites[np.concatenate(groups)])
-    return np.stack(oc.map_in_threads(lambda group: search(sites[group]), groups))
+    return np.stack(tb.map_in_threads(lambda group: search(sites[group]), groups))
 
 
 def local_kriging(

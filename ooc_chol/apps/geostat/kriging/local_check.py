@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.kriged import match_sites
 from ooc_chol.apps.geostat.kriging.local import LocalKriging
@@ -49,7 +49,7 @@ class LocalCheck:
     largest_difference: float
     error_ratio: float
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __str__(self) -> str:
         of = "exact kriging" if self.is_exact else f"kriging from the {self.data:,} data around"
@@ -131,7 +131,7 @@ def check_local_kriging(
     own = chosen if kriged.shares_neighbours else list(sample[:, np.newaxis])
     ours = kriged.predict_groups(own, places, design, target=target).take(sample)
     if count == kriged.observations.n:
-        columns = None if covariates is None else oc.plain_array("covariates", covariates)[sample]
+        columns = None if covariates is None else tb.plain_array("covariates", covariates)[sample]
         reference = _exact(kriged, places[sample], columns, target, settings)
     else:
         reference = larger.predict_groups(chosen, places, design, target=target).take(sample)

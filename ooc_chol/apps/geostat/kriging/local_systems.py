@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import least_pivot
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.rows import Rows
@@ -96,7 +97,7 @@ class LocalSystems:
 def _in_parts(fill: Any, count: int, k: int) -> None:
     """Fill a stack by threads: each matrix by itself where it is large, some at once where many are small."""
     step = max(1, _ROWS**2 * 16 // (k * k))
-    oc.map_in_threads(fill, [slice(start, start + step) for start in range(0, count, step)])
+    tb.map_in_threads(fill, [slice(start, start + step) for start in range(0, count, step)])
 
 
 def _fill(model: AbstractCovariance, a: _Array, b: _Array, out: _Array) -> None:

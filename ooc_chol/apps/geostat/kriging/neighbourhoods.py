@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.ordering import morton_order
 from ooc_chol.apps.geostat.estimation.vecchia_neighbours import coarse_to_fine_order
 
@@ -113,7 +113,7 @@ class NeighbourSearch:
 
 def _levels(sites: _Array, count: int, spread: bool) -> list[_Level]:
     """Thinned data from coarse to fine, then all of them."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree
 
     levels, left = [], count

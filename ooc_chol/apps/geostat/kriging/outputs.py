@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.dataset import DataSpec
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.grids import Grid
@@ -51,7 +51,7 @@ class Predicted:
     level: float | None = None
     more: Mapping[str, Column] = field(default_factory=dict)
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def columns(self) -> dict[str, NDArray[np.float64]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.observations import as_error_variances
 
 #: What is predicted: a new observation (its own error included) or the smooth field underneath.
@@ -40,7 +40,7 @@ class HalfWidths:
     sufficient_threshold: float | None
     confidence: float
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def is_certified(self) -> bool:
@@ -88,7 +88,7 @@ class Prediction:
     lagrange: NDArray[np.float64] | None = None
     half_width: HalfWidths | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     @property
     def has_variance(self) -> bool:
@@ -142,7 +142,7 @@ class Prediction:
         ValueError
             A probability is not between 0 and 1, or only the mean was predicted.
         """
-        p = oc.plain_array("probability", probability, np.float64)
+        p = tb.plain_array("probability", probability, np.float64)
         if not np.all((p > 0) & (p < 1)):
             raise ValueError(f"probabilities {p.tolist()} are asked for, but numbers between 0 and 1 are needed")
         self._check_variance()
@@ -167,7 +167,7 @@ class Prediction:
             Only the mean was predicted, or a threshold is no number.
         """
         self._check_variance()
-        c = oc.plain_array("threshold", threshold, np.float64)[..., np.newaxis]
+        c = tb.plain_array("threshold", threshold, np.float64)[..., np.newaxis]
         if np.isnan(c).any():
             raise ValueError(f"thresholds {np.asarray(threshold).tolist()} are asked for, but numbers are needed")
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.coincidence import check_observations
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites
@@ -91,7 +91,7 @@ def simulate(
     """
     check_target(target)
     check_numbers(draws, jitter)
-    places, level = as_sites(sites), oc.plain_array("mean", mean, np.float64, copy=True)
+    places, level = as_sites(sites), tb.plain_array("mean", mean, np.float64, copy=True)
     if level.shape not in ((), (len(places),)) or not np.isfinite(level).all():
         raise ValueError(
             f"mean has shape {level.shape}, but one finite number, or one for each of the {len(places)} sites, is needed"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.transforms import Transform, TransformError
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target
 
@@ -44,7 +44,7 @@ class BackTransformed:
     transform: Transform
     point: Point = "mean"
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __post_init__(self) -> None:
         if self.point not in get_args(Point):
@@ -122,7 +122,7 @@ class BackTransformed:
         (m,) or (k, m) array
             Probabilities.
         """
-        return self.gaussian.exceedance(self.transform.threshold(oc.plain_array("threshold", threshold, np.float64)))
+        return self.gaussian.exceedance(self.transform.threshold(tb.plain_array("threshold", threshold, np.float64)))
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
         """Central prediction interval.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Of the palette of Okabe and Ito, which people of every colour vision tell apart.
 BLUE, VERMILION, GREY = "#0072B2", "#D55E00", "#999999"
@@ -34,7 +34,7 @@ class FigureWords:
     value: str = ""
     value_unit: str = ""
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def semivariance_label(words: FigureWords) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.endings import check_ending, check_output_path
 from ooc_chol.apps.geostat.errors import MissingExtraError
 from ooc_chol.apps.shared import pictures
@@ -46,7 +46,7 @@ class MapLabels:
     y: str
     aspect: float = 1.0
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class MapData:
     quantity: str | None = None
     is_share: bool = False
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def draw_maps(path: str | os.PathLike[str], data: MapData, labels: MapLabels, *, replace: bool = False) -> None:
@@ -207,7 +207,7 @@ def _range(*shown: NDArray[np.float64]) -> tuple[float, float]:
 
 def _hatched(axes: Any, data: MapData) -> str:
     """Hatches where a map extrapolates, outside the convex hull of the observations, and the words for them."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import ConvexHull, QhullError  # which takes a while to import
 
     try:
@@ -219,7 +219,7 @@ def _hatched(axes: Any, data: MapData) -> str:
     inside = 0.5 * abs(float(np.sum(hull[:, 0] * np.roll(hull[:, 1], 1) - hull[:, 1] * np.roll(hull[:, 0], 1))))
     if whole - inside < _LEAST_OUTSIDE * whole:
         return ""
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         from matplotlib.patches import PathPatch
         from matplotlib.path import Path as Outline
 

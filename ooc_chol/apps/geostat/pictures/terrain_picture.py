@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.terrain import Terrain
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
 from ooc_chol.apps.geostat.pictures.plots import add_colour_bar, new_figure
@@ -84,7 +84,7 @@ def _extent(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, floa
 
 def _draw_relief(axis: Any, data: TerrainPicture, heights: NDArray[np.float64], title: str) -> None:
     """Heights in the colours of land, lit from the north-west; all reliefs share colours and light."""
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import LightSource, LinearSegmentedColormap, Normalize
 

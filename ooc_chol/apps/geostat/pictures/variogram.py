@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.covariances.nested import covariance_by_distance
 from ooc_chol.apps.geostat.covariances.planar import directional_covariance, is_directional
@@ -39,7 +39,7 @@ class Envelope:
     level: float
     simulations: int
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def model_variogram(model: AbstractCovariance, distance: ArrayLike, *, azimuth: float | None = None) -> NDArray[np.float64]:
@@ -74,7 +74,7 @@ def model_variogram(model: AbstractCovariance, distance: ArrayLike, *, azimuth: 
             f"a {type(model).__name__} is no function of distance alone, so it has no one semivariogram; Matern, "
             "PowerExponential and sums of these have one"
         )
-    h = oc.plain_array("distance", distance, np.float64)
+    h = tb.plain_array("distance", distance, np.float64)
     return np.where(h > 0, model.sill - covariance(h), 0.0)
 
 
@@ -82,7 +82,7 @@ def _directional(model: AbstractCovariance, distance: ArrayLike, azimuth: float 
     """Semivariogram along a direction."""
     if azimuth is None:
         raise ValueError(f"a {type(model).__name__} has a semivariogram for each direction: give azimuth, in degrees from north")
-    h = oc.plain_array("distance", distance, np.float64)
+    h = tb.plain_array("distance", distance, np.float64)
     return np.where(h > 0, model.sill - directional_covariance(model, h, azimuth), 0.0)
 
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.variography.pairs import Direction as Direction
@@ -70,7 +70,7 @@ class Variogram:
     notes: tuple[str, ...]
     origins: NDArray[np.intp] | None = None
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def empirical_variogram(

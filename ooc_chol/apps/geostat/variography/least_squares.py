@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import SMOOTHNESS, Matern
 from ooc_chol.apps.geostat.covariances.model import Nugget, kept_nugget
 from ooc_chol.apps.geostat.variography.empirical import Variogram
@@ -43,7 +43,7 @@ class FittedVariogram:
     loss: float
     at_bound: bool
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def fit_variogram(
@@ -128,7 +128,7 @@ def _fitted(
     kept: float | None,
 ) -> FittedVariogram:
     """The best range, with the variance and nugget that belong to it."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.optimize import minimize_scalar, nnls  # 0.2 s, which only this needs
 
     unit = Matern(1.0, 1.0, smoothness, 0.0)

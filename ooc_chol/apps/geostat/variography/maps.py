@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations, least_squares_residuals
 from ooc_chol.apps.geostat.variography.empirical import LONGEST_SHARE, MAX_PAIRS
@@ -39,7 +39,7 @@ class VariogramMap:
     pairs: NDArray[np.int64]
     notes: tuple[str, ...]
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
 
 def variogram_map(

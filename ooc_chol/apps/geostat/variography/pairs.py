@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Pairs held at once, about.
 _CHUNK_PAIRS = 2**20
@@ -37,7 +37,7 @@ class Direction:
     azimuth: float
     tolerance: float = 22.5
 
-    __repr__ = oc.brief_repr
+    __repr__ = tb.brief_repr
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.azimuth) or not 0 < self.tolerance <= 90:
@@ -116,7 +116,7 @@ def _portions(tree: Any, starts: NDArray[np.intp], reach: float, norm: float) ->
 
 def _tree(coordinates: NDArray[np.float64]) -> Any:
     """A tree of sites."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from scipy.spatial import cKDTree  # 0.1 s, which only variograms need
 
     return cKDTree(coordinates)

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: What ``ooc-chol impute --help`` says of each command.
 COMMANDS = {
@@ -34,7 +34,7 @@ def _adder(name: str) -> Callable[[argparse.ArgumentParser], None]:
     def add(parser: argparse.ArgumentParser) -> None:
         from importlib import import_module
 
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             command = import_module(f"{__name__}.{name}")
         command.add_options(parser)
         parser.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])

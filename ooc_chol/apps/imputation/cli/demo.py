@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.imputation.cli.options import FORCE, add_force, add_impute_options, impute_options
 from ooc_chol.apps.imputation.graphs import neighbour_graph
 from ooc_chol.apps.imputation.pictures import PICTURES, save_figure, slices_figure
@@ -18,7 +19,7 @@ from ooc_chol.apps.imputation.scores import neighbour_means, relative_error
 from ooc_chol.apps.shared.pictures import check_picture
 
 _FORMAT = "ooc-chol impute demo"
-_RESULTS = oc.FileKind(f"result of {_FORMAT}", f'{{\n "format": "{_FORMAT}"'.encode(), endings=(".json",))
+_RESULTS = tb.FileKind(f"result of {_FORMAT}", f'{{\n "format": "{_FORMAT}"'.encode(), endings=(".json",))
 _PICTURE, _RESULT = "slices.png", "result.json"
 
 #: Shown below the help of the command.
@@ -54,22 +55,22 @@ def run(options: argparse.Namespace) -> int:
     since = time.perf_counter()
     if options.vertices < 10:
         raise ValueError(f"--vertices {options.vertices} make no graph of places: take 10 or more")
-    oc.output_folder(options.output, option="--output")
+    tb.output_folder(options.output, option="--output")
     picture, result = options.output / _PICTURE, options.output / _RESULT
     check_picture(picture)
-    outputs = [oc.Output("--output", picture, PICTURES), oc.Output("--output", result, _RESULTS)]
-    oc.check_outputs(outputs, replace=options.force, ask=FORCE)
+    outputs = [tb.Output("--output", picture, PICTURES), tb.Output("--output", result, _RESULTS)]
+    tb.check_outputs(outputs, replace=options.force, ask=FORCE)
     graph = neighbour_graph(np.random.default_rng(options.seed).random((options.vertices, 2)))
     fourier = oc.GraphFourier(graph)
     sizes = (options.size, options.size, options.rank)
-    true = oc.low_rank_tensor(fourier, *sizes, noise=options.noise, seed=options.seed)
+    true = oc.testing.low_rank_tensor(fourier, *sizes, noise=options.noise, seed=options.seed)
     print(
         f"{options.vertices} slices of {options.size} x {options.size}, of rank {options.rank} in the Fourier domain", flush=True
     )
     print(f"{'observed':>10}{'error':>12}{'at gaps':>12}{'neighbours':>12}{'lambdas':>9}{'steps':>7}{'seconds':>9}")
     rows: list[dict[str, Any]] = []
     for share in options.observed:
-        mask = oc.random_mask(true.shape, share, by=options.by, seed=options.seed)
+        mask = oc.testing.random_mask(true.shape, share, by=options.by, seed=options.seed)
         found = oc.impute(true, mask, fourier, progress=None if options.quiet else True, **impute_options(options))
         means = neighbour_means(true, mask, graph)
         rows.append(
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> int:
     save_figure(slices_figure(found.tensor, true, mask, true=true, title=title), picture, replace=options.force)
     content = {"format": _FORMAT, "version": 1, "vertices": options.vertices, "size": options.size, "rank": options.rank}
     content |= {"by": options.by, "noise": options.noise, "runs": rows}
-    with oc.output_file(result, kind=_RESULTS, replace=options.force, ask=FORCE) as part:
+    with tb.output_file(result, kind=_RESULTS, replace=options.force, ask=FORCE) as part:
         part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     options.answer = {**content, "files": {_PICTURE: picture, _RESULT: result}}
     print(f"files      {picture}, {result}")

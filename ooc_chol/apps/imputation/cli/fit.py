@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.imputation.cli.options import FORCE, add_force, add_impute_options, impute_options
 from ooc_chol.apps.imputation.crossvalidation import CrossValidation, cross_validate
 from ooc_chol.apps.imputation.files import TENSORS, TensorFile, check_tensor_name, read_mask, read_tensor, write_tensor
@@ -150,14 +151,14 @@ def _check_files(options: argparse.Namespace) -> None:
     if options.picture is not None:
         check_picture(options.picture)
     outputs = [
-        oc.Output("--output", options.output, TENSORS),
-        oc.Output("--picture", options.picture, PICTURES),
-        oc.Output("--trace", options.trace, oc.TRACE_FILES),
+        tb.Output("--output", options.output, TENSORS),
+        tb.Output("--picture", options.picture, PICTURES),
+        tb.Output("--trace", options.trace, tb.TRACE_FILES),
     ]
     if options.plan and (asked := [output.option for output in outputs if output.path is not None]):
         raise ValueError(f"--plan runs nothing, so that there is nothing to write: leave out {', '.join(asked)}")
     read = [("TENSOR", options.tensor), ("--graph", options.graph), ("--mask", options.mask)]
-    oc.check_outputs(outputs, [*read, ("--checkpoint", options.checkpoint)], replace=options.force, ask=FORCE)
+    tb.check_outputs(outputs, [*read, ("--checkpoint", options.checkpoint)], replace=options.force, ask=FORCE)
 
 
 def _figures(options: argparse.Namespace, found: oc.Imputed, validated: CrossValidation | None) -> dict[str, Any]:

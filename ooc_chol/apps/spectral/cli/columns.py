@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: Bytes of a line of text.
 _MOST_LINE = 1 << 16
@@ -33,7 +34,7 @@ def read_column(path: Path, n: int, what: str) -> NDArray[np.float64]:
 
 def _rows(path: Path, n: int, what: str) -> NDArray[np.float64]:
     """An array of ``n`` rows, of finite numbers."""
-    found = oc.input_npy(path) if path.suffix == ".npy" else _text(path, what)
+    found = tb.input_npy(path) if path.suffix == ".npy" else _text(path, what)
     if found.dtype.kind not in "biuf":
         raise _wrong(path, f"{what} are {found.dtype}", "give real numbers")
     found = np.asarray(found, np.float64)
@@ -48,7 +49,7 @@ def _rows(path: Path, n: int, what: str) -> NDArray[np.float64]:
 
 def _text(path: Path, what: str) -> NDArray[np.float64]:
     """Numbers in columns; none of an empty file."""
-    lines = oc.input_lines(path, _MOST_LINE, pipes=True)
+    lines = tb.input_lines(path, _MOST_LINE, pipes=True)
     try:
         if (first := next(lines, None)) is None:
             return np.empty(0)
@@ -57,6 +58,6 @@ def _text(path: Path, what: str) -> NDArray[np.float64]:
         raise _wrong(path, f"these are no {what} ({error})", "give numbers in columns with blanks between, or .npy") from error
 
 
-def _wrong(path: Path, problem: str, advice: str, place: str = "") -> oc.SparseInputError:
+def _wrong(path: Path, problem: str, advice: str, place: str = "") -> oc.errors.SparseInputError:
     """The error for a file."""
-    return oc.SparseInputError(str(path), place, problem, advice)
+    return oc.errors.SparseInputError(str(path), place, problem, advice)

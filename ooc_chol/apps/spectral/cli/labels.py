@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 _MARK = "ooc_chol spectral segments"
 _ENDINGS = (".png", ".npy")
@@ -16,7 +16,7 @@ _ENDINGS = (".png", ".npy")
 _GREYS_8, _GREYS_16 = 255, 65535
 
 #: Files that new segments may replace: pictures; arrays have no mark.
-LABELS = oc.FileKind("picture of segments of ooc-chol spectral", _MARK.encode(), anywhere=True, endings=_ENDINGS)
+LABELS = tb.FileKind("picture of segments of ooc-chol spectral", _MARK.encode(), anywhere=True, endings=_ENDINGS)
 
 
 def check_labels_name(path: Path) -> None:
@@ -28,7 +28,7 @@ def check_labels_name(path: Path) -> None:
 def write_labels(path: Path, labels: NDArray[np.int32], *, replace: bool) -> None:
     """Write segments: as they are into an array, one more than that into a picture, whose zeros a mask left out."""
     check_labels_name(path)
-    with oc.output_file(path, kind=LABELS, replace=replace) as part, part.open("wb") as file:
+    with tb.output_file(path, kind=LABELS, replace=replace) as part, part.open("wb") as file:
         if path.suffix.lower() == ".npy":
             np.save(file, labels)
         else:
@@ -37,7 +37,7 @@ def write_labels(path: Path, labels: NDArray[np.int32], *, replace: bool) -> Non
 
 def _write_png(file: Any, labels: NDArray[np.int32]) -> None:
     """Grey values from 1, with the mark by which the file is known again."""
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         from PIL import Image, PngImagePlugin  # which scikit-image and Matplotlib bring
 
     greys = labels + 1

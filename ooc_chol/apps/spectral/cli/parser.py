@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -27,7 +27,7 @@ class CommandParser(argparse.ArgumentParser):
         module, self._module = self._module, None
         if module is None:
             return
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             command = importlib.import_module(module)
         command.add_options(self)
         self.epilog = "\n".join(["examples:", *(f"  {line}" for line in command.EXAMPLES)])

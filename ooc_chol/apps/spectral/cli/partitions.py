@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.pictures import check_picture
 from ooc_chol.apps.spectral.cli.columns import read_column, read_coordinates
 from ooc_chol.apps.spectral.cli.options import (
@@ -58,12 +59,12 @@ def check_files(options: argparse.Namespace) -> None:
     if options.picture is not None:
         check_picture(options.picture)
     outputs = [
-        oc.Output("--output", options.output),
-        oc.Output("--picture", options.picture, PICTURES),
-        oc.Output("--trace", options.trace, oc.TRACE_FILES),
+        tb.Output("--output", options.output),
+        tb.Output("--picture", options.picture, PICTURES),
+        tb.Output("--trace", options.trace, tb.TRACE_FILES),
     ]
     inputs = {"GRAPH": options.graph, "--coordinates": options.coordinates, "--vertex-weights": options.vertex_weights}
-    oc.check_outputs(outputs, inputs.items(), replace=options.force, ask=FORCE)
+    tb.check_outputs(outputs, inputs.items(), replace=options.force, ask=FORCE)
 
 
 def read(options: argparse.Namespace) -> Graph:

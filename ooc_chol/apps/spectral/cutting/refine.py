@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.cutting.levelling import levelled
 from ooc_chol.apps.spectral.cutting.rows import Rows
 from ooc_chol.apps.spectral.cutting.target import Refined, Target
@@ -138,7 +138,7 @@ def _passes(rows: Rows, labels: NDArray[np.int8], target: Target, limit: int) ->
 
 def _checked(graph: Graph, labels: NDArray[np.int8]) -> NDArray[np.int8]:
     """The labels, if each is 0 or 1."""
-    values = oc.plain_array("labels", labels)
+    values = tb.plain_array("labels", labels)
     if values.shape != (graph.n,):
         raise ValueError(
             f"labels has shape {values.shape}, but {graph.name} has {graph.n} vertices: give one label, 0 or 1, to each"

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 
@@ -37,12 +38,12 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
         Labels are no whole numbers.
     ValueError
         They are not in one dimension, or negative.
-    oc.OutputError
+    oc.errors.OutputError
         The file is there already, and nobody asked for it to be replaced.
-    oc.MissingFolderError
+    oc.errors.MissingFolderError
         There is no such folder.
     """
-    given = oc.plain_array("labels", labels)
+    given = tb.plain_array("labels", labels)
     if given.dtype.kind not in "iu":
         raise TypeError(f"labels are {given.dtype}, but parts are whole numbers")
     if given.ndim != 1:
@@ -51,7 +52,7 @@ def write_partition(path: AnyPath, labels: Any, replace: bool = False) -> None:
     if bad.size:
         raise ValueError(f"labels[{bad[0]}] is {given[bad[0]]}, but parts are numbered from 0 to {_MOST_PARTS}")
     lines = "".join(f"{label}\n" for label in given.tolist()).encode()
-    with oc.output_file(path, replace=replace) as part:
+    with tb.output_file(path, replace=replace) as part:
         part.write_bytes(gzip.compress(lines, mtime=0) if os.fspath(path).lower().endswith(".gz") else lines)
 
 
@@ -70,22 +71,22 @@ def read_partition(path: AnyPath) -> NDArray[np.int32]:
 
     Raises
     ------
-    oc.SparseInputError
+    oc.errors.SparseInputError
         A line holds something else than one number from 0 on, or there is none.
     OSError
         There is no such file.
     """
     name = os.fspath(path)
-    with oc.input_file(path) as file:
+    with tb.input_file(path) as file:
         is_packed = file.read(2) == _GZIP_MARK
         file.seek(0)
         # Of compressed bytes there may be a thousand times as many: line by line, what is no partition ends the reading.
         try:
             labels = _labels(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file, name)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise oc.SparseInputError(name, "", f"it is no complete file of gzip ({error})", "copy it again") from None
+            raise oc.errors.SparseInputError(name, "", f"it is no complete file of gzip ({error})", "copy it again") from None
     if not len(labels):
-        raise oc.SparseInputError(name, "", "it is empty", "give a file with a number of a part in each line")
+        raise oc.errors.SparseInputError(name, "", "it is empty", "give a file with a number of a part in each line")
     return labels
 
 
@@ -102,6 +103,6 @@ def _labels(file: BinaryIO, name: str) -> NDArray[np.int32]:
         if not is_number or end:
             shown = "an empty line among others" if end else repr(word.decode("ascii", "backslashreplace"))
             problem = f"{shown} is no part: parts are numbered from 0 to {_MOST_PARTS}"
-            raise oc.SparseInputError(name, f"line {end or number}", problem, "give one number a line, for each vertex")
+            raise oc.errors.SparseInputError(name, f"line {end or number}", problem, "give one number a line, for each vertex")
         found.append(int(word))
     return np.array(found, np.int32)

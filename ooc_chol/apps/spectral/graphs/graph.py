@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.runs import map_runs, runs_between
 
 
@@ -81,7 +81,7 @@ class Graph:
 
     def subgraph(self, vertices: NDArray[Any]) -> Graph:
         """The graph of some vertices, numbered as they are given."""
-        vertices = oc.plain_array("vertices", vertices)
+        vertices = tb.plain_array("vertices", vertices)
         if np.all(vertices[1:] > vertices[:-1]):
             part = _ascending_part(self.adjacency, vertices)
         else:
@@ -91,13 +91,13 @@ class Graph:
 
     def cut(self, labels: NDArray[Any]) -> float:
         """Weights of the edges whose ends have different labels, each edge once."""
-        labels = oc.plain_array("labels", labels)
+        labels = tb.plain_array("labels", labels)
         ends = np.repeat(labels, np.diff(self.adjacency.indptr)) != labels[self.adjacency.indices]
         return float(self.adjacency.data[ends].sum()) / 2
 
     def part_weights(self, labels: NDArray[Any], n_parts: int) -> NDArray[np.float64]:
         """Weights of the vertices of every part, (n_parts,)."""
-        return np.bincount(oc.plain_array("labels", labels), self.vertex_weights, n_parts).astype(np.float64)
+        return np.bincount(tb.plain_array("labels", labels), self.vertex_weights, n_parts).astype(np.float64)
 
 
 def _ascending_part(matrix: csr_array, vertices: NDArray[Any]) -> csr_array:

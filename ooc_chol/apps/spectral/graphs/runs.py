@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ _THREADS = 8
 
 def map_runs(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """``[function(item) for item in items]`` by several threads, of calls of NumPy on some hundred thousand numbers each."""
-    return oc.map_in_threads(function, items, threads=_THREADS)
+    return tb.map_in_threads(function, items, threads=_THREADS)
 
 
 def runs_between(starts: NDArray[Any]) -> list[slice]:

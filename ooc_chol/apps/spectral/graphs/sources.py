@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -55,7 +56,7 @@ def as_graph(source: Any, *, vertex_weights: ArrayLike | None = None, name: str 
 
     Raises
     ------
-    oc.SparseInputError
+    oc.errors.SparseInputError
         The matrix is not square, not symmetric, or has negative, infinite or NaN weights; or a file is not as its format has it.
     TypeError
         The source is no graph, or is complex; or it is an Operator, which has diagonals beside its matrix.
@@ -109,7 +110,7 @@ def read_graph(path: AnyPath, *, vertex_weights: ArrayLike | None = None) -> Gra
 
     Raises
     ------
-    oc.SparseInputError
+    oc.errors.SparseInputError
         The file is not as its format has it, which the message names with the line, or holds no graph.
     OSError
         There is no such file.
@@ -151,7 +152,7 @@ def _of_file(path: AnyPath) -> _Found:
     """A file; the ending .graph means METIS's format, with weights of vertices."""
     name = os.fspath(path)
     if not os.path.isdir(name):
-        oc.input_file(name).close()  # raises what is wrong with its name
+        tb.input_file(name).close()  # raises what is wrong with its name
     if not name.lower().endswith(_METIS) or Path(path).is_dir():
         with oc.block_csr(path) as packed:
             return _Found(packed.tocsr(), name, is_file=True)
@@ -159,7 +160,7 @@ def _of_file(path: AnyPath) -> _Found:
     weights = rows.vertex_weights
     if weights is not None and weights.ndim == 2:
         problem = f"its vertices have {weights.shape[1]} weights each, but parts are balanced by one"
-        raise oc.SparseInputError(name, "", problem, "give one of them as vertex_weights, with the matrix as source")
+        raise oc.errors.SparseInputError(name, "", problem, "give one of them as vertex_weights, with the matrix as source")
     with oc.block_csr(rows) as packed:
         return _Found(packed.tocsr(), name, weights, is_file=True)
 
@@ -172,7 +173,7 @@ def _is_networkx(source: Any) -> bool:
 
 def _of_networkx(source: Any) -> _Found:
     """Its weights, 1 where there are none."""
-    with oc.guarded_imports(blas=False):
+    with tb.guarded_imports(blas=False):
         import networkx
 
     name = "the graph of NetworkX"
@@ -188,12 +189,12 @@ def _of_scipy(source: Any) -> csr_array:
     _check_type(source.dtype, type(source).__name__)
     _check_square(source.shape, type(source).__name__)
     if isinstance(source.data, np.ma.MaskedArray):  # a conversion would take what lies beneath
-        oc.plain_array(f"{type(source).__name__}.data", source.data)
+        tb.plain_array(f"{type(source).__name__}.data", source.data)
     matrix = csr_array(source)
     try:
         matrix.check_format(full_check=True)
     except ValueError as error:
-        raise oc.SparseInputError(type(source).__name__, "", str(error), "make the matrix anew") from error
+        raise oc.errors.SparseInputError(type(source).__name__, "", str(error), "make the matrix anew") from error
     matrix = csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)  # knows nothing of what others promised
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -203,7 +204,7 @@ def _of_scipy(source: Any) -> csr_array:
 
 def _of_array(source: Any) -> csr_array:
     """Entries of an array that are not zero."""
-    array = oc.plain_array("the array", source)
+    array = tb.plain_array("the array", source)
     _check_type(array.dtype, "the array")
     _check_square(array.shape, "the array")
     return csr_array(array)
@@ -219,7 +220,9 @@ def _check_type(dtype: Any, name: str) -> None:
 def _check_square(shape: tuple[int, ...], name: str) -> None:
     if len(shape) != 2 or shape[0] != shape[1]:
         text = " x ".join(map(str, shape)) or "a number"
-        raise oc.SparseInputError(name, "", f"it is {text}", "the matrix of a graph has a row and a column for each vertex")
+        raise oc.errors.SparseInputError(
+            name, "", f"it is {text}", "the matrix of a graph has a row and a column for each vertex"
+        )
 
 
 # what a graph must be
@@ -257,8 +260,10 @@ def _check_values(values: Floats, rows: NDArray[Any], columns: NDArray[Any], fou
     place, weight = _place(int(rows[at]), int(columns[at]), found), values[at]
     if weight < 0:
         problem = f"the weight is {weight:g}, and {np.count_nonzero(values < 0)} entries are negative"
-        raise oc.SparseInputError(found.name, place, problem, "edges have positive weights: shift or drop the others")
-    raise oc.SparseInputError(found.name, place, f"the weight is {weight}", "weights of edges are finite: leave the edge out")
+        raise oc.errors.SparseInputError(found.name, place, problem, "edges have positive weights: shift or drop the others")
+    raise oc.errors.SparseInputError(
+        found.name, place, f"the weight is {weight}", "weights of edges are finite: leave the edge out"
+    )
 
 
 def _place(row: int, column: int, found: _Found) -> str:
@@ -286,12 +291,12 @@ def _symmetric(matrix: csr_array, found: _Found) -> csr_array:
         f"{matrix[column, row]:g}, and differ the most of {np.count_nonzero(difference.data) // 2} pairs"
     )
     advice = "an edge stands in both triangles: take A + A.T, or np.maximum of both"
-    raise oc.SparseInputError(found.name, "", problem, advice)
+    raise oc.errors.SparseInputError(found.name, "", problem, advice)
 
 
 def _vertex_weights(given: Any, n: int, what: str) -> Floats:
     """Positive weights, one for each vertex."""
-    weights = oc.plain_array("vertex_weights", given)
+    weights = tb.plain_array("vertex_weights", given)
     if weights.dtype.kind not in "biuf":
         raise TypeError(f"{what}: they are {weights.dtype}, but weights are real numbers")
     if weights.shape != (n,):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.arguments import positive_number, real_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.features import Features
@@ -63,11 +63,11 @@ def check_scales(radius: float, sigma_i: float | None, sigma_x: float | None) ->
         raise TypeError(
             "an image needs sigma_i: the difference of features at which an affinity falls to 1/e, such as 20 grey levels"
         )
-    reach = real_number("radius", radius)
+    reach = real_number(radius, "radius")
     if not (math.isfinite(reach) and reach >= 1):
         raise ValueError(f"radius is {reach:g}: it must be at least 1 pixel, or no pixel has a neighbour")
-    fall = positive_number("sigma_i", sigma_i)
-    return Scales(reach, fall, None if sigma_x is None else positive_number("sigma_x", sigma_x))
+    fall = positive_number(sigma_i, "sigma_i")
+    return Scales(reach, fall, None if sigma_x is None else positive_number(sigma_x, "sigma_x"))
 
 
 def pixel_affinity(features: Features, scales: Scales) -> Graph:
@@ -81,7 +81,7 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
     most = _count(shifts, keep.shape)
     index = np.dtype(np.int32 if most < 2**31 else np.int64)
     nbytes = most * (8 + index.itemsize)
-    oc.check_room(nbytes, f"memory for {most} affinities of pixels", "take a smaller radius, or a smaller image")
+    tb.check_room(nbytes, f"memory for {most} affinities of pixels", "take a smaller radius, or a smaller image")
     n = int(np.count_nonzero(keep))
     starts = np.zeros(n + 1, index)
     np.cumsum(_neighbours(keep, shifts)[keep], out=starts[1:])
@@ -89,7 +89,7 @@ def pixel_affinity(features: Features, scales: Scales) -> Graph:
     number = None if keep.all() else (np.cumsum(keep) - 1).astype(index)
     bands = _bands(keep.shape, shifts)
     fill = partial(_fill, _Image(_framed(features, shifts), keep, number, starts), scales, shifts, out)
-    counts = oc.map_in_threads(fill, bands)
+    counts = tb.map_in_threads(fill, bands)
     if any(fewer is not None for fewer in counts):
         sizes = [int(np.count_nonzero(keep[band.start : band.stop])) for band in bands]
         starts = _closed_up(starts, out, counts, sizes)

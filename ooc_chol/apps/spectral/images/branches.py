@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import Generic, TypeVar, final
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 Node = TypeVar("Node")
 
@@ -30,7 +30,7 @@ def grow(root: Node, branches: Callable[[Node], Sequence[Node]], size: Callable[
                 waiting.end()
                 raise
 
-    oc.map_in_threads(work, range(threads), threads=threads)
+    tb.map_in_threads(work, range(threads), threads=threads)
 
 
 @final

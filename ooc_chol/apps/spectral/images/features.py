@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.images.reading import grey_of, lab_of, mask_of, pixels_of, read_image
 
 _NAMED = {"grey": grey_of, "lab": lab_of}
@@ -57,7 +57,7 @@ def features_of(
 
 def _given(features: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Features of the caller's own, as (h, w, f) float64."""
-    array = oc.plain_array("features", features, gaps_as_nan=True)
+    array = tb.plain_array("features", features, gaps_as_nan=True)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"features hold {array.dtype.name}; give real numbers")
     if array.ndim == 2:

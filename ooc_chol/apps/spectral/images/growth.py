@@ -58,10 +58,10 @@ class _Visit(NamedTuple):
 
 def check_threshold(max_ncut: float, max_depth: int | None) -> Threshold:
     """A threshold that makes sense; ``ValueError`` where it does not."""
-    most = real_number("max_ncut", max_ncut)
+    most = real_number(max_ncut, "max_ncut")
     if not 0 < most <= _MOST_NCUT:
         raise ValueError(f"max_ncut is {most:g}: a normalized cut lies from 0 to 2, so give a number above 0 and up to 2")
-    return Threshold(most, None if max_depth is None else whole_number("max_depth", max_depth, 0))
+    return Threshold(most, None if max_depth is None else whole_number(max_depth, "max_depth", 0))
 
 
 def one_segment(place: Place, notes: tuple[str, ...], seconds: float) -> Segmentation:

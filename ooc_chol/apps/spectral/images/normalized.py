@@ -116,12 +116,12 @@ def normalized_cut(
         scikit-image is needed and not installed.
     BudgetError
         The process may not have the memory of the affinity.
-    oc.NoConvergenceError
+    oc.errors.NoConvergenceError
         Eigenvectors of some segment have not converged.
 
     Warns
     -----
-    oc.InputWarning
+    oc.errors.InputWarning
         ``sigma_i`` is more than twice the range of the features, so that affinities hardly differ; or it or ``sigma_x`` is so
         small that most pixels have none.
 
@@ -153,7 +153,7 @@ def normalized_cut(
     wanted = check_threshold(max_ncut, max_depth)
     _refuse_other_names(solver)
     check_words(solver)
-    vectors, seed = whole_number("vectors", vectors, 1), whole_number("seed", seed, 0)
+    vectors, seed = whole_number(vectors, "vectors", 1), whole_number(seed, "seed", 0)
     sweep = _sweep_options(split_points, min_size, search, seed)
     # Eigenvalues of 1e-11 are common, and any vector of the space that they span falls at a good cut.
     options = SolverOptions(seed=seed, sharp=False, gpu_entries=GPU_ENTRIES, **solver)
@@ -170,7 +170,7 @@ def normalized_cut(
         graph = pixel_affinity(seen, scales) if seen.spread else None
         doubt = _doubt_of_scales(seen, scales, graph)
         if doubt:
-            warnings.warn(doubt, oc.InputWarning, stacklevel=2)
+            warnings.warn(doubt, oc.errors.InputWarning, stacklevel=2)
             notes = (*notes, doubt)
     if graph is None:
         return one_segment(place, notes, time.perf_counter() - started)
@@ -250,8 +250,8 @@ def _doubt_of_scales(features: Features, scales: Scales, graph: Graph | None) ->
 def _sweep_options(split_points: int | None, min_size: int, search: int | None, seed: int) -> SweepOptions:
     """Options of the sweep over a vector, if they make sense."""
     return SweepOptions(
-        None if split_points is None else whole_number("split_points", split_points, _FEWEST_POINTS),
-        whole_number("min_size", min_size, 1),
-        None if search is None else whole_number("search", search, 1),
+        None if split_points is None else whole_number(split_points, "split_points", _FEWEST_POINTS),
+        whole_number(min_size, "min_size", 1),
+        None if search is None else whole_number(search, "search", 1),
         seed,
     )

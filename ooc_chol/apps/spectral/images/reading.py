@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: How TIFF files begin; most bytes of pixels for each byte of one, and those that need no such reason.
 _MAGIC, _MOST_GROWTH, _SMALL = (b"II", b"MM"), 50, 256 << 20
@@ -36,11 +36,11 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
     Returns (h, w) or (h, w, channels): in the type of the file. Raises ``ImportError``, ``OSError`` and ``ValueError``.
     """
     try:
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             from skimage.io import imread
     except ImportError as error:
         raise ImportError(
-            f"image files are read by scikit-image, which is not installed: {oc.install_hint('spectral')}"
+            f"image files are read by scikit-image, which is not installed: {tb.install_hint('spectral')}"
         ) from error
     _check_tiff(path)
     image, why_not = None, ""
@@ -63,10 +63,10 @@ def read_image(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 def _check_tiff(path: str | os.PathLike[str]) -> None:
     """Refuse a TIFF file that promises far more than its bytes justify; of other formats the readers have a limit of pixels."""
-    with oc.input_file(path) as file:  # says at once what is wrong with the path
+    with tb.input_file(path) as file:  # says at once what is wrong with the path
         if file.read(len(_MAGIC[0])) not in _MAGIC:
             return
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         import tifffile
     try:
         with tifffile.TiffFile(path) as tiff:
@@ -77,12 +77,12 @@ def _check_tiff(path: str | os.PathLike[str]) -> None:
     if nbytes > max(_SMALL, _MOST_GROWTH * size):
         advice = "write it without compression, or give it as an array"
         raise ValueError(f"{os.fspath(path)}: its pixels take {nbytes} bytes, but the file has {size}; {advice}")
-    oc.check_room(nbytes, f"memory for the pixels of {os.fspath(path)}", "give fewer of them")
+    tb.check_room(nbytes, f"memory for the pixels of {os.fspath(path)}", "give fewer of them")
 
 
 def pixels_of(image: ArrayLike) -> Pixels:
     """An array as an image; ``TypeError`` or ``ValueError`` for what is none."""
-    array = np.ma.getdata(image) if np.ma.isMaskedArray(image) else oc.plain_array("the image", image)
+    array = np.ma.getdata(image) if np.ma.isMaskedArray(image) else tb.plain_array("the image", image)
     if array.ndim == 2:
         array = array[:, :, None]
     if array.ndim != 3 or not _GREY <= array.shape[2] <= _RGBA:
@@ -137,10 +137,10 @@ def grey_of(pixels: Pixels) -> NDArray[np.float64]:
 def lab_of(pixels: Pixels) -> NDArray[np.float64]:
     """CIE Lab by scikit-image, (h, w, 3)."""
     try:
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             from skimage.color import rgb2lab
     except ImportError as error:
-        hint = oc.install_hint("spectral")
+        hint = tb.install_hint("spectral")
         raise ImportError(f"features='lab' are computed by scikit-image, which is not installed: {hint}") from error
     channels, white = pixels.channels, pixels.white
     with np.errstate(invalid="ignore"):
@@ -156,7 +156,7 @@ def lab_of(pixels: Pixels) -> NDArray[np.float64]:
 
 def mask_of(mask: ArrayLike | str | os.PathLike[str], shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Pixels to be kept, (h, w): where a mask is true or not zero; of colours where any is."""
-    array = oc.plain_array("mask", read_image(mask) if isinstance(mask, str | os.PathLike) else mask)
+    array = tb.plain_array("mask", read_image(mask) if isinstance(mask, str | os.PathLike) else mask)
     if array.dtype.kind not in "biu":
         raise TypeError(f"the mask holds {array.dtype.name}; give truth values, true where a pixel takes part")
     if array.ndim == 3 and array.shape[2] in (_GREY_ALPHA, _RGBA):

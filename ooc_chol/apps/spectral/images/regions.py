@@ -114,7 +114,7 @@ class Regions:
         """The best split that the lowest eigenvectors of a connected graph show."""
         try:
             lowest = lowest_eigenpairs(graph, min(self.vectors, graph.n - 1), self.solver, normalized=True)
-        except oc.NoConvergenceError as error:
+        except oc.errors.NoConvergenceError as error:
             error.add_note(f"of the segment of {len(region.vertices)} pixels at depth {region.depth}")
             raise
         started = time.perf_counter()

@@ -67,9 +67,9 @@ def bisect(
         The matrix is not square, not symmetric, or has negative or no finite weights; or an argument makes no sense.
     TypeError
         A is no graph, or an argument has another type.
-    oc.SparseInputError
+    oc.errors.SparseInputError
         A file is wrong; the message names the line.
-    oc.NoConvergenceError
+    oc.errors.NoConvergenceError
         Eigenvectors have not converged in ``max_passes``.
 
     Notes

@@ -84,7 +84,7 @@ def partition(
     (2.0, [5.0, 3.0, 2.0])
     """
     settings = settings_of(balance, vectors, search, refine, seed, solver)
-    n_parts = whole_number("n_parts", n_parts, 1)
+    n_parts = whole_number(n_parts, "n_parts", 1)
     graph = as_graph(A, vertex_weights=vertex_weights)
     if n_parts > graph.n:
         raise ValueError(f"n_parts is {n_parts}, but {graph.name} has {graph.n} vertices; give 1 to {graph.n}")

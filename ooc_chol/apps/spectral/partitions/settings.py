@@ -28,13 +28,13 @@ class Settings:
 def settings_of(balance: float, vectors: int, search: int, refine: bool, seed: int, solver: SolverWords) -> Settings:
     """Settings; ``ValueError`` or ``TypeError`` for what makes no sense."""
     check_words(solver)
-    room = real_number("balance", balance)
+    room = real_number(balance, "balance")
     if not 0.0 <= room < 1.0:
         raise ValueError(f"balance is {room:g}; give by how much parts may weigh more than their targets: 0, or up to 1")
     if not isinstance(refine, bool):
         raise TypeError(f"refine is {refine!r:.40}; give True or False")
-    number = whole_number("seed", seed, 0)
-    vectors, search = whole_number("vectors", vectors, 1), whole_number("search", search, 0)
+    number = whole_number(seed, "seed", 0)
+    vectors, search = whole_number(vectors, "vectors", 1), whole_number(search, "search", 0)
     return Settings(room, vectors, search, refine, number, SolverOptions(seed=number, **solver))
 
 

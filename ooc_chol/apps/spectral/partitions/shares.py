@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.cutting.target import Target
 from ooc_chol.apps.spectral.graphs.packing import grain, nearest_sum
 
@@ -120,8 +121,8 @@ def shares_of(weights: Weights, n_parts: int, target_sizes: ArrayLike | None, ba
 def _targets(target_sizes: ArrayLike, n_parts: int, total: float) -> Weights:
     """Target sizes as weights: given as shares of 1, or as weights."""
     try:
-        sizes = oc.plain_array("target_sizes", target_sizes, np.float64)
-    except oc.MissingValueError:
+        sizes = tb.plain_array("target_sizes", target_sizes, np.float64)
+    except oc.errors.MissingValueError:
         raise
     except ValueError:
         raise TypeError(f"target_sizes is {target_sizes!r:.40}; give {n_parts} numbers, one for each part") from None

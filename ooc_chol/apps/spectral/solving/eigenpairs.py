@@ -15,6 +15,7 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
@@ -56,7 +57,7 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
     of the passes on graphs of 2,000 to 22,000 vertices, and 2 to 15 times as many on irregular ones (add20, memplus). A residual
     of ``tol`` may be large beside a very small eigenvalue, as those of long paths are: with smoothed aggregation, which makes
     that cheap, the run then goes on until residuals are small beside it. Raises ``ValueError``, ``ImportError`` and
-    ``oc.NoConvergenceError``.
+    ``oc.errors.NoConvergenceError``.
     """
     began = time.perf_counter()
     _check(graph, count, options)
@@ -138,7 +139,7 @@ def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Wa
     if wanted == "auto" and is_gpu:
         return _without_cycle(graph, "on GPUs a pass costs less than a cycle on the host", is_gpu=True, normalized=normalized)
     if not has_pyamg():
-        gain = f"PyAMG is not installed, whose aggregates often save nine passes in ten: {oc.install_hint('spectral')}"
+        gain = f"PyAMG is not installed, whose aggregates often save nine passes in ten: {tb.install_hint('spectral')}"
         if wanted == "amg":
             raise ImportError(f"preconditioner='amg': {gain}")
         return _without_cycle(graph, gain, is_gpu=is_gpu, normalized=normalized)
@@ -262,14 +263,14 @@ class _Call(NamedTuple):
                     progress=options.progress,
                     trace=options.trace,
                 )
-        except oc.NoConvergenceError as error:
+        except oc.errors.NoConvergenceError as error:
             raise self._named(error) from error
 
-    def _named(self, error: oc.NoConvergenceError) -> oc.NoConvergenceError:
+    def _named(self, error: oc.errors.NoConvergenceError) -> oc.errors.NoConvergenceError:
         """The error for one who asked for a partition and not for eigenpairs."""
         advice = "give more max_passes, or a larger tol: 1e-5 is enough for most cuts"
         if self.way.method != _AMG:
             advice += ", or install PyAMG" * (not has_pyamg()) + ", or preconditioner='amg'" * has_pyamg()
         pairs = error.eigenvalues, error.eigenvectors, error.residuals
         what = f"lowest eigenpairs of {self.graph.name} ({self.graph.n} vertices, {self.way.method})"
-        return oc.NoConvergenceError(error.wanted, *pairs, error.worst, error.tol, error.reason, advice, what)
+        return oc.errors.NoConvergenceError(error.wanted, *pairs, error.worst, error.tol, error.reason, advice, what)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.spectral.arguments import named_devices
+import ooc_chol.toolbox as tb
 
 
 @final
@@ -41,7 +41,7 @@ class SolverOptions:
     @cached_property
     def are_gpus(self) -> bool:
         """True if the devices that are asked for are GPUs."""
-        return any(name.startswith("cuda") for name in named_devices(self.devices, self.memory_budget))
+        return any(name.startswith("cuda") for name in tb.resolve_devices(self.devices, must_exist=False))
 
 
 class Lowest(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.runs import RowRuns
 
 Vectors = NDArray[np.float64]
@@ -114,7 +114,7 @@ class TooDenseError(Exception):
 def has_pyamg() -> bool:
     """Tell whether PyAMG can be imported."""
     try:
-        with oc.guarded_imports():
+        with tb.guarded_imports():
             import pyamg  # noqa: F401
     except ImportError:
         return False
@@ -123,7 +123,7 @@ def has_pyamg() -> bool:
 
 def _coarsened(matrix: csr_array, inverse: Vectors, null: Vectors, most_work: float) -> _Coarsening:
     """A level, and the Galerkin matrix of its smoothed aggregates."""
-    with oc.guarded_imports():
+    with tb.guarded_imports():
         from pyamg.aggregation import standard_aggregation
         from scipy.sparse import csr_matrix
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.areas import add_raster, raster_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     """Cross-validate the models, print scores or a comparison, write predictions."""
     models, data = models_and_data(options.words)
     check_fold_options(options)
-    output = [oc.Output("--output", options.output)]
+    output = [tb.Output("--output", options.output)]
     inputs = [*(("MODEL.json", path) for path in models), ("DATA.csv", data), ("--sites", options.sites), *raster_files(options)]
     check_files(options, inputs, output)
     if options.output is not None:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.files import add_force, check_files
 from ooc_chol.apps.geostat.cli.messages import tried
 from ooc_chol.apps.geostat.cli.stepwise import told_batches
@@ -54,7 +55,7 @@ _TRACE_FILE = "trace.pftrace"
 
 #: Files that a new result and report may replace.
 _RESULTS = json_files(_FORMAT)
-_REPORTS = oc.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
+_REPORTS = tb.FileKind(f"report of {_FORMAT}", f"{_FORMAT}\n".encode())
 
 
 #: Shown below the help of the command.
@@ -78,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Fit, predict, draw and trace, into one folder."""
-    oc.output_folder(options.output, option="--output")
+    tb.output_folder(options.output, option="--output")
     check_files(options, [], demo_outputs(options.output))
     settings = FactorSettings.from_arguments(options)
     content = run_demo(options.output, options.n, asked=settings, replace=options.force, quiet=options.quiet)
@@ -87,10 +88,10 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def demo_outputs(folder: Path) -> list[oc.Output]:
+def demo_outputs(folder: Path) -> list[tb.Output]:
     """Files that the demonstration writes, and which of them it may replace."""
-    kinds = {_RESULT_FILE: _RESULTS, _MAPS_FILE: PICTURES, _REPORT_FILE: _REPORTS, _TRACE_FILE: oc.TRACE_FILES}
-    return [oc.Output("--output", folder / name, kind) for name, kind in kinds.items()]
+    kinds = {_RESULT_FILE: _RESULTS, _MAPS_FILE: PICTURES, _REPORT_FILE: _REPORTS, _TRACE_FILE: tb.TRACE_FILES}
+    return [tb.Output("--output", folder / name, kind) for name, kind in kinds.items()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +152,7 @@ def _planned(n: int, settings: FactorSettings) -> oc.Plan:
     print(f"measuring the rates of {what}, once, so that plan, report and trace predict seconds", flush=True)
 
     def measure() -> None:
-        oc.measure_rates(plan.grid.nb, plan.devices)
+        oc.rates.measure_rates(plan.grid.nb, plan.devices)
 
     return settings.plan(n) if tried("predicted seconds", measure) else plan
 
@@ -207,7 +208,7 @@ def _predicted(kriged: Kriging, split: _Split, terrain: Terrain, *, quiet: bool)
     return picture, score(prediction, split.hidden, kriged.observations.values)
 
 
-def _memory(report: oc.FactorReport, n: int) -> list[tuple[str, int]]:
+def _memory(report: tb.FactorReport, n: int) -> list[tuple[str, int]]:
     """Bytes stored, moved and used, by name."""
     return [
         ("covariance matrix A, made tile by tile, never stored", 8 * n * n),

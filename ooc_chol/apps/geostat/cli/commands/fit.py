@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.areas import raster_files
 from ooc_chol.apps.geostat.cli.columns import add_data_options, fit_spec
 from ooc_chol.apps.geostat.cli.covariance import add_covariance_options, check_columns
@@ -182,9 +183,9 @@ def _check_fit_files(options: argparse.Namespace) -> None:
     """Find out before a long fit that its results could not be written, or would take the place of something."""
     log = None if goes_on(options.log, options.resume) else options.log
     outputs = [
-        oc.Output("--output", options.output, RESULTS),
-        oc.Output("--plot", options.plot, PICTURES),
-        oc.Output("--log", log, advice=LOG_ADVICE),
+        tb.Output("--output", options.output, RESULTS),
+        tb.Output("--plot", options.plot, PICTURES),
+        tb.Output("--log", log, advice=LOG_ADVICE),
     ]
     inputs = [("DATA.csv", options.data), ("--resume", options.resume), *raster_files(options)]
     check_files(options, inputs, outputs)

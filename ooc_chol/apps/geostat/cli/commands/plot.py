@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.anisotropy import check_anisotropy, draw_anisotropy
 from ooc_chol.apps.geostat.cli.areas import add_grid_parts, add_raster, area_files, with_other_rasters
 from ooc_chol.apps.geostat.cli.columns import load_saved, saved_spec
@@ -130,8 +131,8 @@ def _check_files(options: argparse.Namespace, data: str | None) -> None:
         ("--values", options.values if is_read else None),
         *area_files(options),
     ]
-    values = oc.Output("--values", None if is_read else options.values)
-    check_files(options, inputs, [oc.Output("--output", options.output, PICTURES), values])
+    values = tb.Output("--values", None if is_read else options.values)
+    check_files(options, inputs, [tb.Output("--output", options.output, PICTURES), values])
 
 
 def check_variogram(model: AbstractCovariance, azimuth: float | None) -> None:

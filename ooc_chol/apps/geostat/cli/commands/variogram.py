@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.columns import add_data_options, fit_spec
 from ooc_chol.apps.geostat.cli.files import add_force, check_files
 from ooc_chol.apps.geostat.cli.messages import note, say_data
@@ -180,7 +180,7 @@ def _pictures(options: argparse.Namespace) -> list[Path]:
 def _check_outputs(options: argparse.Namespace) -> None:
     """Find out early that an output could not be written."""
     pictures = _pictures(options)
-    files = [oc.Output("--output", path, PICTURES if path in pictures else None) for path in options.output]
+    files = [tb.Output("--output", path, PICTURES if path in pictures else None) for path in options.output]
     check_files(options, [("DATA.csv", options.data)], files)
     for path in options.output:
         endings = (*TABLE, *picture_endings()) if path in pictures else TABLE

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.pictures import check_picture
 from ooc_chol.apps.spectral.cli.options import FORCE, add_force, add_seed, add_solver, solver_options
 from ooc_chol.apps.spectral.demo import Peer, demo_image, metis, wing_mesh
@@ -21,7 +21,7 @@ from ooc_chol.apps.spectral.pictures import PICTURES, partition_figure, save_fig
 from ooc_chol.apps.spectral.results import Partition, Segmentation
 
 _FORMAT = "ooc-chol spectral demo"
-_RESULTS = oc.FileKind(f"result of {_FORMAT}", f'{{\n "format": "{_FORMAT}"'.encode(), endings=(".json",))
+_RESULTS = tb.FileKind(f"result of {_FORMAT}", f'{{\n "format": "{_FORMAT}"'.encode(), endings=(".json",))
 _SEGMENTS, _RESULT = "segments.png", "result.json"
 #: Of the segmentation: it finds the coins.
 _SIGMA_I, _MAX_NCUT, _MAX_DEPTH = 18.0, 0.06, 6
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"--points {options.points} make no mesh around a wing: take 100 or more")
     if options.parts < 2:
         raise ValueError(f"--parts {options.parts} leaves nothing to cut: take 2 or more")
-    oc.output_folder(options.output, option="--output")
+    tb.output_folder(options.output, option="--output")
     files = _files(options)
     mesh, solver = wing_mesh(options.points, seed=options.seed), solver_options(options)
     print(f"{mesh.graph.name}: {mesh.graph.n:,} vertices, {mesh.graph.n_edges:,} edges", flush=True)
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     segmentation = _segmented(options, files[_SEGMENTS], solver)
     content = {"format": _FORMAT, "version": 1, "vertices": mesh.graph.n, "edges": mesh.graph.n_edges, "cuts": cuts}
     content |= {"n_segments": segmentation.n_segments, "ncut": segmentation.ncut}
-    with oc.output_file(files[_RESULT], kind=_RESULTS, replace=options.force, ask=FORCE) as part:
+    with tb.output_file(files[_RESULT], kind=_RESULTS, replace=options.force, ask=FORCE) as part:
         part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     options.answer = {**content, "files": files}
     print(f"files      {', '.join(map(str, files.values()))}")
@@ -83,8 +83,8 @@ def _files(options: argparse.Namespace) -> dict[str, Path]:
     kinds = {f"mesh-{n_parts}.png": PICTURES for n_parts in sorted({2, options.parts})}
     kinds |= {_SEGMENTS: PICTURES, _RESULT: _RESULTS}
     check_picture(options.output / _SEGMENTS)
-    oc.check_outputs(
-        [oc.Output("--output", options.output / name, kind) for name, kind in kinds.items()], replace=options.force, ask=FORCE
+    tb.check_outputs(
+        [tb.Output("--output", options.output / name, kind) for name, kind in kinds.items()], replace=options.force, ask=FORCE
     )
     return {name: options.output / name for name in kinds}
 

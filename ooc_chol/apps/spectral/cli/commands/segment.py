@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.pictures import check_picture
 from ooc_chol.apps.spectral.cli.labels import LABELS, check_labels_name, write_labels
 from ooc_chol.apps.spectral.cli.options import FORCE, add_force, add_seed, add_solver, add_trace, save_trace, solver_options
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 def _pixels(path: Path) -> NDArray[Any]:
     """An image, or a mask, in a file."""
     if path.suffix.lower() == ".npy":
-        return oc.input_npy(path)
+        return tb.input_npy(path)
     try:
         return read_image(path)
     except ImportError as error:  # which tells what to install
@@ -91,11 +92,11 @@ def _check_files(options: argparse.Namespace) -> None:
     if options.picture is not None:
         check_picture(options.picture)
     outputs = [
-        oc.Output("--output", options.output, LABELS),
-        oc.Output("--picture", options.picture, PICTURES),
-        oc.Output("--trace", options.trace, oc.TRACE_FILES),
+        tb.Output("--output", options.output, LABELS),
+        tb.Output("--picture", options.picture, PICTURES),
+        tb.Output("--trace", options.trace, tb.TRACE_FILES),
     ]
-    oc.check_outputs(outputs, [("IMAGE", options.image), ("--mask", options.mask)], replace=options.force, ask=FORCE)
+    tb.check_outputs(outputs, [("IMAGE", options.image), ("--mask", options.mask)], replace=options.force, ask=FORCE)
 
 
 def _figures(options: argparse.Namespace, found: Segmentation) -> dict[str, Any]:

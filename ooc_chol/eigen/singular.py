@@ -16,7 +16,7 @@ from ooc_chol.tracing.trace import Trace
 
 @dataclass(frozen=True)
 class SvdsReport:
-    """Report of a call of :func:`svds`.
+    """Report of a call of :func:`ooc_chol.svds`.
 
     Parameters
     ----------

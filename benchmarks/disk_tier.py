@@ -96,7 +96,7 @@ def in_child(options: dict[str, Any], kill_after: float | None = None) -> dict[s
 
 
 def measured(path: Path, options: Options) -> Iterator[dict[str, Any]]:
-    """What there is after each run."""
+    """Files that are there after each run."""
     common = {"a": str(path), "devices": options.device, "host_budget": options.host_budget}
     common |= {"memory_budget": options.memory_budget, "tile_size": options.tile_size}
     store, found = path.with_suffix(".ooc"), dict[str, Any]()

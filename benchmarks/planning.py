@@ -1,4 +1,4 @@
-"""What planning takes: plans of 64 and 128 tile rows, on one GPU and on four, with rates and without, made anew and kept.
+"""Seconds of planning: plans of 64 and 128 tile rows, on one GPU and on four, with rates and without, made anew and kept.
 
 No GPU is needed: a plan is made anywhere, and its rates are those of an H200, written down here. Each case is planned several
 times with no plan kept, and then once more, kept; beside wall seconds stand those of the processor, which other programs change

@@ -88,7 +88,7 @@ def _typed(name: str, default: Any) -> dict[str, Any]:
 
 
 class Options(argparse.Namespace):
-    """What a case was given, and where its result goes."""
+    """Options of a case, and where its result goes."""
 
     case: str
     name: str | None
@@ -101,7 +101,7 @@ class Options(argparse.Namespace):
 
     @property
     def on_gpu(self) -> bool:
-        """Whether GPUs were named."""
+        """True if GPUs were named."""
         names = getattr(self, "devices", None)
         return isinstance(names, tuple) and names[0].startswith("cuda")
 
@@ -118,7 +118,7 @@ def _where(on_gpu: bool) -> dict[str, Any]:
 
 
 def head(case: str, on_gpu: bool = False) -> dict[str, Any]:
-    """What every result begins with: the case, commit, date and machine."""
+    """Head of every result: the case, commit, date and machine."""
     return {"case": case, **_where(on_gpu)}
 
 
@@ -261,7 +261,7 @@ def environment_apart(threads: int | None = None) -> dict[str, str]:
 def apart(
     function: Callable[..., Any], *given: Any, seconds: float | None = None, threads: int | None = None, must: bool = False
 ) -> dict[str, Any]:
-    """What a function of a case gives for plain data, in a process of its own.
+    """Call a function of a case with plain data, in a process of its own.
 
     Where it fails or takes too long, why: as ``failed``, or for what ``must`` end well as an error.
     """

@@ -15,7 +15,7 @@ _CALLED = {"oc": "ooc_chol", "ooc_chol": "ooc_chol", "tb": "ooc_chol.toolbox"}
 
 
 def public_names() -> dict[str, Any]:
-    """What each name stands for; modules are none of it."""
+    """Objects by their public names, without modules."""
     names = [name for name in oc.__all__ if name not in oc._MODULES]
     names += [f"{module}.{name}" for module in MODULES for name in getattr(oc, module).__all__ if name not in names]
     return {name: attrgetter(name)(oc) for name in names}

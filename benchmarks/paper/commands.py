@@ -1,4 +1,4 @@
-"""What the cases ``paper_ablation``, ``paper_kl`` and ``paper_mxp`` share: options, orders and budgets, what is printed."""
+"""Parts that the cases ``paper_ablation``, ``paper_kl`` and ``paper_mxp`` share: options, orders, budgets, printing."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def joined_norms(
     with np.errstate(over="ignore", invalid="ignore"):
         form: NDArray[np.float64] | None = np.sum(list(columns.values()), axis=0) if columns else None
     measured = MeasuredTiles(grid, tiles, diagonal, sample, form, seconds)
-    return norms_of(grid, measured, step=asked.step, probes=probes)
+    return norms_of(measured, step=asked.step, probes=probes)
 
 
 def _sampled(starts: NDArray[np.int64], rows: range) -> slice:

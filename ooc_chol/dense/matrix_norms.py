@@ -56,11 +56,12 @@ def measure_matrix(
     """
     step = sample_step(grid)
     measured = measure_tiles(grid, devices, source, list(grid.tiles()), step=step, probes=probes, run=run)
-    return norms_of(grid, measured, step=step, probes=probes)
+    return norms_of(measured, step=step, probes=probes)
 
 
-def norms_of(grid: TileGrid, measured: MeasuredTiles, *, step: int | None, probes: Probes | None) -> MatrixNorms:
+def norms_of(measured: MeasuredTiles, *, step: int | None, probes: Probes | None) -> MatrixNorms:
     """Norms of A for the planner, from the measurements of all its tiles."""
+    grid = measured.grid
     rows = [measured.diagonal[span.start : span.stop] for span in map(grid.span, range(grid.nt))]
     with np.errstate(over="ignore", invalid="ignore"):
         traces, least, largest = (np.array([of(row) for row in rows]) for of in (np.sum, np.min, np.max))

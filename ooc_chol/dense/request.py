@@ -23,7 +23,6 @@ from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
-from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
@@ -123,7 +122,7 @@ class Request:
             return True
         if not _leaves_open(self.store) or self.overwrite or self.options.policy != FactorOptions.policy:
             return False
-        is_made_there = isinstance(self.source, FunctionSource) and self.source.is_made_on_cuda
+        is_made_there = self.source.is_made_on_cuda
         if problem.home is None and not is_made_there:
             return False
         names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices, must_exist=False)

@@ -28,7 +28,7 @@ def unwanted(error: BaseException) -> str:
 
 
 def _is_raised_here(error: BaseException) -> bool:
-    """Whether a line of ours that begins with ``raise`` raised it."""
+    """Tell whether a line of ours that begins with ``raise`` raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     line = linecache.getline(last.filename, last.lineno or 0).strip()
     return last.filename.startswith(_OURS) and line.startswith("raise")

@@ -1,4 +1,4 @@
-"""What the case diff_peers measures is right: results beside SciPy's, gradients beside differences, failures in words."""
+"""Measurements of the case diff_peers are right: results beside SciPy's, gradients beside differences, failures in words."""
 
 from __future__ import annotations
 

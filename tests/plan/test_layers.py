@@ -1,4 +1,4 @@
-"""What the contracts of ``pyproject.toml`` do not hold: no circles, few modules outside of folders, and short front doors."""
+"""Contracts beside those of ``pyproject.toml``: no circles, few modules outside of folders, and short front doors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, to
 
 @cache
 def imports(root: Path = ROOT) -> dict[str, set[str]]:
-    """What each module of a package imports of it, within functions too, other than for type checkers."""
+    """Imports of each module of a package from that package, within functions too, other than for type checkers."""
     files = {_module(path.relative_to(root)): path for path in sorted(root.glob("ooc_chol/**/*.py"))}
     return {
         name: set(_imported(ast.parse(path.read_text(encoding="utf-8")), set(files))) - {name} for name, path in files.items()

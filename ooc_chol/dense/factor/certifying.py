@@ -18,7 +18,6 @@ from ooc_chol.dense.matrix_norms import STREAMS, MeasuredTiles, measure_tiles
 from ooc_chol.dense.programs.layouts import slot_bytes_of
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.memory.sources import AbstractSource
-from ooc_chol.memory.sources.function import FunctionSource
 from ooc_chol.precision.certified import FAILURE
 from ooc_chol.precision.certified_answers import (
     CertifiedAnswers,
@@ -172,7 +171,7 @@ class AbstractCertifiedFactor(AbstractSummedFactor):
 
     def _can_be_on_gpus(self, source: AbstractSource) -> bool:
         """True where the GPUs that made L can have A."""
-        can_be_there = source.bytes_per_entry > 0 or (isinstance(source, FunctionSource) and source.is_made_on_cuda)
+        can_be_there = source.bytes_per_entry > 0 or source.is_made_on_cuda
         return self.report is not None and can_be_there and self._place.is_on_devices
 
     def _grid_of_a(self, source: AbstractSource) -> TileGrid:

@@ -85,6 +85,11 @@ class AbstractSource(ABC):
         return None
 
     @property
+    def is_made_on_cuda(self) -> bool:
+        """True if CUDA devices make it by a function of their own."""
+        return False
+
+    @property
     def files(self) -> tuple[str, ...]:
         """Paths of the files that A is read from, as far as they are known."""
         return ()

@@ -149,7 +149,7 @@ def test_what_not_even_fp64_certifies_is_said_with_what_to_do():
 
 
 def test_a_choice_within_the_intervals_is_said(monkeypatch):
-    """Of pure noise any smoothness has nearly the same likelihood."""
+    """Pure noise has nearly the same likelihood at any smoothness."""
     rng = np.random.default_rng(8)
     noise = make_observations(rng.uniform(size=(80, 2)), rng.normal(size=80))
     found = fit(noise, starts="subset", settings=replace(MIXED, tile_size=16))

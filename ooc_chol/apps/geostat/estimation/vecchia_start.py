@@ -32,7 +32,8 @@ class VecchiaStart:
 
     def __str__(self) -> str:
         """Text on the error that an estimate by the approximation alone would have had."""
-        return (
-            f"Vecchia's approximation ({self.densities} densities, {self.neighbours} neighbours) is largest {self.errors:.2g} "
-            f"standard errors from the exact estimate, {max(0.0, self.gain):.2g} of log-likelihood below"
-        )
+        largest = f"Vecchia's approximation ({self.densities} densities, {self.neighbours} neighbours) is largest"
+        if self.errors == 0.0:  # no step was taken: what an exact one would be worth is said where the search ended
+            return f"{largest} where the exact search ended at once"
+        gain = f"{max(0.0, self.gain):.2g} of log-likelihood below"
+        return f"{largest} {self.errors:.2g} standard errors from the exact estimate, {gain}"

@@ -47,6 +47,7 @@ __all__ = [
     "ScheduleError",
     "SingularMatrixError",
     "SparseInputError",
+    "StoppedError",
     "TierError",
     "UnsupportedTypeError",
 ]
@@ -675,6 +676,27 @@ class MissingFolderError(TierError, FileNotFoundError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
         return type(self), (self.text, self.option, self.path, self.folder)
+
+
+class StoppedError(OocCholError):
+    """The caller's ``progress`` function returned True, and the call ended; a checkpoint of it stays.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    done, total : int
+        Work done and all of it, in units.
+    unit : str
+        Unit of both, such as ``"pass"``.
+    """
+
+    def __init__(self, call: str, done: int, total: int, unit: str) -> None:
+        super().__init__(f"{call} was stopped by its progress function at {done} of {total} {unit}s")
+        self.call, self.done, self.total, self.unit = call, done, total, unit
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
+        return type(self), (self.call, self.done, self.total, self.unit)
 
 
 class ClosedError(TierError, ValueError):

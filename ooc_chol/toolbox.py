@@ -11,6 +11,16 @@ imports ``ooc_chol`` and this module alone, by custom as ``oc`` and ``tb``:
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol.calls.options import Option as Option
+    from ooc_chol.calls.options import checked as checked
+    from ooc_chol.calls.options import documented as documented
+    from ooc_chol.calls.page import AbstractPage as AbstractPage
+    from ooc_chol.calls.plan import AbstractPlan as AbstractPlan
+    from ooc_chol.calls.progress import Progress as Progress
+    from ooc_chol.calls.progress import progress_reporter as progress_reporter
+    from ooc_chol.calls.report import AbstractReport as AbstractReport
+    from ooc_chol.calls.report import CallBytes as CallBytes
+    from ooc_chol.calls.report import CallSeconds as CallSeconds
     from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
     from ooc_chol.cluster.report import ClusterReport as ClusterReport
     from ooc_chol.config import parse_bytes as parse_bytes
@@ -65,6 +75,11 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
+    "calls.options": ("Option", "checked", "documented"),
+    "calls.page": ("AbstractPage",),
+    "calls.plan": ("AbstractPlan",),
+    "calls.progress": ("Progress", "progress_reporter"),
+    "calls.report": ("AbstractReport", "CallBytes", "CallSeconds"),
     "cluster.plan": ("ClusterPlan",),
     "cluster.report": ("ClusterReport",),
     "config": ("parse_bytes", "whole_number"),

@@ -80,4 +80,4 @@ def parts_of(what, depth=3):
 
 def classes_of(named):
     """Public classes of which there are objects, by name."""
-    return {name: one for name, one in named.items() if inspect.isclass(one) and not name.startswith("Abstract")}
+    return {name: one for name, one in named.items() if inspect.isclass(one) and not one.__name__.startswith("Abstract")}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ooc_chol.display.progress_bar import open_reporter
+from ooc_chol.calls.progress import open_reporter
 from ooc_chol.errors import ImputationWarning
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, resolve_svt

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from ooc_chol.display.progress_bar import progress_reporter
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.eigen.asked import start_of
 from ooc_chol.eigen.singular import SingularTriplets
 from ooc_chol.eigen.svds import asked_of, given_back, in_range, matrix_of, run_of, sizes_for, two_sided_of, widest_panel

@@ -21,8 +21,8 @@ from scipy.sparse import coo_array, csr_array
 
 from ooc_chol.api.impute import impute
 from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.calls.options import count
 from ooc_chol.config import parse_devices
-from ooc_chol.dense.options import count
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.sources.edges import edge_list

@@ -8,9 +8,9 @@ from pathlib import Path
 import ooc_chol as oc
 import ooc_chol.api.plan  # there before the command begins, which then answers signals itself
 import ooc_chol.toolbox as tb
+from ooc_chol.calls.options import count
 from ooc_chol.cli.outputs import FORCE, PICTURES
 from ooc_chol.cli.parsers import examples, place
-from ooc_chol.dense.options import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.cluster.connection import connected
 from ooc_chol.cluster.facts import ClusterFacts, agreed_facts, agreed_key
 from ooc_chol.cluster.given import beside, check_call, check_height
@@ -34,7 +35,6 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import format_asked
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.kept import AbstractKeptStore
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import Tile

@@ -7,6 +7,7 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import replace
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor
@@ -20,7 +21,6 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.resuming import own_plan_and_store
 from ooc_chol.dense.store_opening import own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations

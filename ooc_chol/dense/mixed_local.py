@@ -11,6 +11,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.checkpoint import CheckpointRecord, Progress
 from ooc_chol.dense.execution.executor import Execution, Salvage
 from ooc_chol.dense.execution.run import opened_for_a_pass, run
@@ -28,7 +29,6 @@ from ooc_chol.dense.resuming import resumed, save_record
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of

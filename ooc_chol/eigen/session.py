@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from ooc_chol.display.progress_bar import OpenReporter
+from ooc_chol.calls.progress import OpenReporter
 from ooc_chol.eigen.asked import FLOORS
 from ooc_chol.eigen.checkpoint import Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.display.progress_bar import OpenReporter, open_reporter
+from ooc_chol.calls.progress import OpenReporter, open_reporter
 from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, start_of, wanted_of
 from ooc_chol.eigen.checkpoint import KIND, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace

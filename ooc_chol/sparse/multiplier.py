@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
+from ooc_chol.calls.progress import ProgressReporter, progress_reporter
 from ooc_chol.config import whole_number
 from ooc_chol.display.prints import one_line
-from ooc_chol.display.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.errors import ClosedError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.arrays import device_of

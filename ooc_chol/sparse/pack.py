@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ooc_chol.calls.progress import ProgressReporter, progress_reporter
 from ooc_chol.config import PAGE_BYTES, parse_bytes
-from ooc_chol.display.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.memory.block_files import BlockFileWriter, is_packed_file
 from ooc_chol.memory.blocks import AbstractBlockSink, BlockMemory

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.display.progress_bar import OpenReporter
+from ooc_chol.calls.progress import OpenReporter
 from ooc_chol.errors import ImputationInterrupted, ImputationWarning
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import host_threads

@@ -40,7 +40,7 @@ class Option:
     def help(self, default: object) -> str:
         """The description as part of a sentence, without reStructuredText, and the default where that is a value."""
         plain = re.sub(r":\w+:(?=`)|`|~ooc_chol\.(\w+\.)*", "", self.text).removesuffix(".").replace("%", "%%")
-        return plain[0].lower() + plain[1:] + ("" if default is None else " (default: %(default)s)")
+        return plain[0].lower() + plain[1:] + ("" if default is None or default is False else " (default: %(default)s)")
 
     def add_word(
         self, parser: argparse._ActionsContainer, name: str, default: Any, aliases: Sequence[str] = (), more: str = ""
@@ -184,19 +184,25 @@ def _entries(text: str) -> dict[str, str]:
     return {name: entry.rstrip() for name, entry in found.items()}
 
 
+def _heading(entries: Mapping[str, str], name: str) -> str:
+    """The heading under which a parameter is described, alone or with others; empty where there is none."""
+    return next((heading for heading in entries if name in heading.replace("*", "").split(", ")), "")
+
+
 def _with_parameters(function: Callable[..., Any], others: Mapping[str, str], more: Mapping[str, str]) -> str:
     """The docstring with an entry for each parameter, in their order."""
     text = inspect.cleandoc(function.__doc__ or "")
     own = _entries(text)
-    first_of = {name.strip("*"): heading for heading in own for name in heading.split(", ")}
     made: dict[str, str] = {}
     for name in inspect.signature(function).parameters:
-        if name in first_of:
-            made.setdefault(first_of[name], own[first_of[name]])
-        elif name in COMMON and (name in more or name not in others):
+        if heading := _heading(own, name):
+            made[heading] = own[heading]
+        elif name in COMMON and (name in more or not _heading(others, name)):
             made[name] = COMMON[name].entry(name, more.get(name, ""))
+        elif heading := _heading(others, name):
+            made[heading] = others[heading]
         else:
-            made[name] = others[name]
+            raise KeyError(f"{function.__name__} does not say what {name} is")
     listed = "\n".join(made.values())
     begin, _, rest = text.partition("Parameters\n----------\n")
     if not rest:

@@ -24,7 +24,7 @@ class Display:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._is_gone = False
+        self.is_gone = False  #: Whether it refused something; it is not asked again then
 
     def write(self, text: str) -> None:
         """Write, as long as that works."""
@@ -42,11 +42,11 @@ class Display:
         return getattr(self._stream, name)
 
     def _attempt(self, step: Callable[[TextIO], object]) -> None:
-        if self._stream is not None and not self._is_gone:
+        if self._stream is not None and not self.is_gone:
             try:
                 step(self._stream)
             except OSError:
-                self._is_gone = True
+                self.is_gone = True
 
 
 @contextmanager

@@ -29,8 +29,13 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
     of a signal.
     """
     shown: Any = Display(sys.stderr)  # a standard error that is full, or closed, ends no command
-    with redirect_stderr(shown):
-        return _run(arguments, imported)
+    try:
+        with redirect_stderr(shown):
+            return _run(arguments, imported)
+    finally:
+        shown.flush()
+        if shown.is_gone:
+            sys.stderr = None  # Python would offer it the rest at its end, and end with 120
 
 
 def _run(arguments: Sequence[str] | None, imported: Callable[[], None] | None) -> int:

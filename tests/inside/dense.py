@@ -46,7 +46,7 @@ NAMES = {
     "ooc_chol.dense.factor.updating": ("first_lost_row",),
     "ooc_chol.dense.fingerprint": ("_blocks_of", "_blocks_of_device", "sampled_blocks"),
     "ooc_chol.dense.key": ("arithmetic_key",),
-    "ooc_chol.dense.matrix_norms": ("measure_matrix",),
+    "ooc_chol.dense.matrix_norms": ("measure_matrix", "stacked_tiles"),
     "ooc_chol.dense.mixed": ("factor_mixed",),
     "ooc_chol.dense.options": ("Fp64", "Objective", "Policy", "PrecisionRule", "default_moduli", "option_table"),
     "ooc_chol.dense.planner": ("fresh_plan", "make_plan", "mixed_engine", "rest_of_residue_plan"),

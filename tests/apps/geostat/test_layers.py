@@ -146,6 +146,14 @@ def test_names_in_netcdf_files_have_no_slash(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["a.gpkg", "a.parquet"])
+def test_no_column_takes_the_place_of_the_points(tmp_path, name):
+    made = Layer(RD, GRID.points(0, 6), {"geometry": Column(np.zeros(6))}, "a title", GRID)
+    with pytest.raises(ValueError, match="a column is named 'geometry'"):
+        write_layer(tmp_path / name, made)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_layer_is_not_written_over_its_data(tmp_path):
     spec = DataSpec("geopackage", str(tmp_path / "a.gpkg:zinc"), ("x", "y"), "zinc")
     (tmp_path / "a.gpkg").write_text("data")

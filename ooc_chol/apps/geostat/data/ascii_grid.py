@@ -35,7 +35,7 @@ def read_ascii_grid(path: str | os.PathLike[str]) -> tuple[Grid, NDArray[np.floa
                 raise ValueError(f"{file.name} is too short for {columns} by {rows} values; copy it again")
             check_table_room(file.name, columns * rows, 2)
             most = _MOST_CHARACTERS + _VALUE_CHARACTERS * columns * rows
-            text = first + " " + stream.read(most)
+            text = first + stream.read(most)  # a long line goes on there
             if len(text) > most:
                 raise ValueError(f"{file.name} goes on behind {columns} by {rows} values; copy it again")
             values = np.array(text.split(), dtype=np.float64)

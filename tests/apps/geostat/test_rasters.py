@@ -65,7 +65,7 @@ def test_rows_of_an_ascii_grid_may_be_long(tmp_path):
     ("change", "words"),
     [
         (("NCOLS 3", "NCOLS 4"), "6 values, but 4 by 2"),
-        (("NCOLS 3", "NCOLS 3000000"), "too short for 3000000 by 2"),
+        (("NCOLS 3", "NCOLS 3000000"), "6 values, but 3000000 by 2"),
         (("NCOLS 3", "NCOLS 2.5"), "no ncols"),
         (("cellsize 2", "cellsize -2"), "lacks cellsize"),
         (("1 2 3", "1 two 3"), "no ASCII grid"),

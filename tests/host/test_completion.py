@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+from tests.commands import commands
 from tests.inside.cli import main, make_parser
 
 
@@ -53,19 +53,6 @@ def completed(script, *words):
 @pytest.mark.usefixtures("processes")
 def test_bash_completes(script, words, offered):
     assert completed(script("bash"), *words) == offered
-
-
-def commands(parser, *path):
-    """Every command of a parser, itself first, with the commands below it and its options."""
-    getattr(parser, "complete", lambda: None)()
-    below = next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
-    yield (
-        path,
-        set(below),
-        {word for action in parser._actions if action.help != argparse.SUPPRESS for word in action.option_strings},
-    )
-    for name, child in below.items():
-        yield from commands(child, *path, name)
 
 
 @pytest.mark.usefixtures("processes")

@@ -692,7 +692,8 @@ class StoppedError(OocCholError):
     """
 
     def __init__(self, call: str, done: int, total: int, unit: str) -> None:
-        super().__init__(f"{call} was stopped by its progress function at {done} of {total} {unit}s")
+        units = f"{unit}es" if unit.endswith("s") else f"{unit}s"
+        super().__init__(f"{call} was stopped by its progress function at {done} of {total} {units}")
         self.call, self.done, self.total, self.unit = call, done, total, unit
 
     def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ooc_chol.calls.page import AbstractPage
 from ooc_chol.calls.plan import AbstractPlan
@@ -58,47 +58,62 @@ class CallBytes:
 
 
 class AbstractReport(AbstractPage):
-    """Report of a call: these eight facts, and those of its system beside."""
+    """Report of a call: these eight facts, and those of its system beside.
+
+    Attributes
+    ----------
+    call : str
+        Name of the call, such as ``"eigsh"``.
+    devices : tuple of str
+        Names of the devices that took part.
+    seconds : CallSeconds
+        Seconds of the whole call and of its parts.
+    bytes : CallBytes
+        Bytes over each link, planned and executed.
+    peak_bytes : int
+        Most bytes that any device allocated.
+    resumed : int
+        Steps taken over from a checkpoint and not done again, in the unit that ``progress`` counts or the system says.
+    key : mapping of str to object
+        Arithmetic key: all that the bits of the result depend on, but for the entries of the arguments.
+    plan : AbstractPlan
+        The plan that was executed.
+    """
 
     #: Version of :meth:`to_dict`
     version: ClassVar[int] = 1
     #: Name of the call, such as ``"eigsh"``
     call: ClassVar[str]
 
-    @property
-    @abstractmethod
-    def devices(self) -> tuple[str, ...]:
-        """Names of the devices that took part."""
+    if TYPE_CHECKING:  # a subclass has each of these as a field or as a property
 
-    @property
-    @abstractmethod
-    def seconds(self) -> CallSeconds:
-        """Seconds of the whole call and of its parts."""
+        @property
+        def devices(self) -> tuple[str, ...]:
+            """Names of the devices that took part."""
 
-    @property
-    @abstractmethod
-    def bytes(self) -> CallBytes:
-        """Bytes over each link, planned and executed."""
+        @property
+        def seconds(self) -> CallSeconds:
+            """Seconds of the whole call and of its parts."""
 
-    @property
-    @abstractmethod
-    def peak_bytes(self) -> int:
-        """Most bytes that any device allocated."""
+        @property
+        def bytes(self) -> CallBytes:
+            """Bytes over each link, planned and executed."""
 
-    @property
-    @abstractmethod
-    def resumed(self) -> int:
-        """Steps taken over from a checkpoint and not done again, in the unit that ``progress`` counts or the system says."""
+        @property
+        def peak_bytes(self) -> int:
+            """Most bytes that any device allocated."""
 
-    @property
-    @abstractmethod
-    def key(self) -> Mapping[str, Any]:
-        """Arithmetic key: all that the bits of the result depend on, but for the entries of the arguments."""
+        @property
+        def resumed(self) -> int:
+            """Steps taken over from a checkpoint and not done again, in the unit that ``progress`` counts or the system says."""
 
-    @property
-    @abstractmethod
-    def plan(self) -> AbstractPlan:
-        """The plan that was executed."""
+        @property
+        def key(self) -> Mapping[str, Any]:
+            """Arithmetic key: all that the bits of the result depend on, but for the entries of the arguments."""
+
+        @property
+        def plan(self) -> AbstractPlan:
+            """The plan that was executed."""
 
     @abstractmethod
     def figures(self) -> Mapping[str, object]:

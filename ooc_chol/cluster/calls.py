@@ -103,7 +103,7 @@ def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, a
     if call.plan is not None:
         check_call(call.plan, call.options, matrix.n, fmt)
         call = replace(call, options=settled_of(call.plan).options)
-    asked, found = Asked.of(call.store, checkpoint=call.checkpoint, replace=call.replace_store), None
+    asked, found = Asked.of(call.store, checkpoint=call.checkpoint, replace=call.replaces), None
     fingerprint = None
     if asked is not None:
         checked(asked, matrix)

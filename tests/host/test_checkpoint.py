@@ -165,7 +165,7 @@ def test_a_finished_factor_of_another_call_is_refused(tmp_path):
     oc.cholesky(A, store=path, **PLAIN).close()
     with pytest.raises(oc.errors.CheckpointError, match="a finished factor without a checkpoint"):
         oc.cholesky(A, checkpoint=path, **PLAIN)
-    oc.cholesky(A, checkpoint=path, replace_store=True, **PLAIN).close()
+    oc.cholesky(A, checkpoint=path, replace=True, **PLAIN).close()
     with pytest.raises(oc.errors.CheckpointError, match="entries of A"):
         oc.cholesky(2.0 * A, checkpoint=path, **PLAIN)
 
@@ -195,11 +195,11 @@ def test_what_differs_is_refused_by_name_and_nothing_is_lost(what, tmp_path, mon
     a, options, name, values = OTHERS[what]
     partial = begun(tmp_path / "L", calls=48)
     kept = partial.read_bytes()
-    with pytest.raises(oc.errors.CheckpointError, match="start afresh with replace_store=True") as caught:
+    with pytest.raises(oc.errors.CheckpointError, match="start afresh with replace=True") as caught:
         oc.cholesky(a, checkpoint=tmp_path / "L", **{**PLAIN, **options})
     assert name in caught.value.differences and (values is None or caught.value.differences[name] == values)
     assert caught.value.path == str(partial) and partial.read_bytes() == kept
-    with oc.cholesky(a, checkpoint=tmp_path / "L", replace_store=True, **{**PLAIN, **options}) as factor:
+    with oc.cholesky(a, checkpoint=tmp_path / "L", replace=True, **{**PLAIN, **options}) as factor:
         assert factor.report.resumed_tiles == 0
     assert not partial.exists()
 
@@ -240,7 +240,7 @@ def test_a_call_without_a_checkpoint_does_not_replace_one(tmp_path):
     with pytest.raises(oc.errors.OutputError, match="is a checkpoint, which would be lost"):
         oc.cholesky(A, store=tmp_path / "L", **PLAIN)
     assert partial.exists()
-    oc.cholesky(A, store=tmp_path / "L", replace_store=True, **PLAIN).close()
+    oc.cholesky(A, store=tmp_path / "L", replace=True, **PLAIN).close()
     assert not partial.exists()
 
 
@@ -280,7 +280,7 @@ def test_a_truncated_file_is_gone_on_from_as_far_as_it_goes(left, tmp_path):
         found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN))
     except oc.errors.DamagedFileError as error:
         assert left < 0.01 and "L.partial" in str(error)
-        found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", replace_store=True, **PLAIN))
+        found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", replace=True, **PLAIN))
     assert found == right
 
 

@@ -483,7 +483,7 @@ def test_an_interrupted_run_goes_on_from_its_group(two_workers, tmp_path):
     with pytest.raises(KeyboardInterrupt) as ended:
         oc.cholesky(source(slow_exponential), tile_size=NB, client=two_workers, store=place, checkpoint=True, progress=_half_way)
     assert "checkpoint" in ended.value.__notes__[0]
-    with pytest.raises(oc.errors.OutputError, match="replace_store"):
+    with pytest.raises(oc.errors.OutputError, match="replace"):
         oc.cholesky(source(), tile_size=NB, client=two_workers, store=place)
     with pytest.raises(oc.errors.CheckpointError):
         oc.cholesky(spd(), tile_size=NB, client=two_workers, store=place, checkpoint=True)
@@ -501,12 +501,12 @@ def test_nobody_else_writes_the_group_of_a_run(options, two_workers, tmp_path):
         if not refused:
             for more in ({"client": two_workers}, {}, {"checkpoint": True}):
                 with pytest.raises(oc.errors.TierError, match="another run is writing this group"):
-                    oc.cholesky(spd(seed=4), tile_size=NB, store=place, **more, replace_store=True)
+                    oc.cholesky(spd(seed=4), tile_size=NB, store=place, **more, replace=True)
                 refused.append(more)
 
     check_bits(source(), two_workers, one_machine(source()), store=place, progress=disturb, **options)
     assert len(refused) == 3
-    check_bits(spd(), two_workers, one_machine(spd()), store=place, replace_store=True, **options)
+    check_bits(spd(), two_workers, one_machine(spd()), store=place, replace=True, **options)
 
 
 def test_a_verdict_on_a_leaves_no_group(two_workers, tmp_path):

@@ -89,8 +89,9 @@ def test_a_plan_of_another_matrix_or_beside_options_is_refused():
         oc.cholesky(A[1:, 1:], plan=plan)
     with pytest.raises(ValueError, match=r"kind 'array'.*kind 'function'"):
         oc.cholesky(oc.from_function(N, never), plan=plan)
-    with pytest.raises(ValueError, match="tile_size, policy"):
+    with pytest.raises(ValueError, match="policy='planned', but 'v3'"):
         oc.cholesky(A, plan=plan, tile_size=NB, policy="v3")
+    oc.cholesky(A, plan=plan, tile_size=NB, policy="planned").close()
     with pytest.raises(ValueError, match="to both, or to neither"):
         oc.cholesky(A, precision_threshold=1e-5, plan=plan)
 

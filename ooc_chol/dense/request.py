@@ -288,7 +288,7 @@ def _options_given(options: FactorOptions, *, counts_host: bool) -> dict[str, An
 
 
 def _planned(plan: Plan, name: str) -> object:
-    """What an option is in a plan in FP64; None for those that FP64 does not have."""
+    """The value of an option in a plan in FP64; None for those that FP64 does not have."""
     decided: dict[str, object] = {
         "tile_size": plan.grid.nb,
         "devices": plan.devices,

@@ -159,12 +159,9 @@ def test_the_plan_of_another_problem_is_refused(door):
         door.closes(door.run(plan=plan))
 
 
-@pytest.mark.parametrize(
-    ("door", "other"),
-    [(door, other) for door, other in zip(DOORS, DOORS[1:] + DOORS[:1], strict=True) if door.name != other.name],
-    ids=str,
-)
-def test_the_plan_of_another_call_is_refused(door, other):
+@doors
+def test_the_plan_of_another_call_is_refused(door):
+    other = next(each for each in DOORS if each.name != door.name)
     with pytest.raises(TypeError, match="plan"):
         door.closes(door.run(plan=other.planning(**other.planned)))
 

@@ -176,7 +176,7 @@ def test_a_run_that_was_killed_locks_nobody_out(other_process, options):
     other_process.wait()
     assert Path("L.zarr", LOCK).exists()
     with oc.cholesky(FIRST, store="L.zarr", **options, **PLAIN) as factor:
-        assert bool(factor.report.resumed_tiles) is ("replace" not in options)
+        assert bool(factor.report.resumed) is ("replace" not in options)
     assert loaded("L.zarr") == l_of(WAYS["a new factor"][0], FIRST, "right.zarr")
     assert not Path("L.zarr", LOCK).exists()
 

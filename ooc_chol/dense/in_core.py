@@ -69,7 +69,7 @@ class WholeRun:
         execution = Execution(
             seconds, (program.link_bytes,), (program.peak_resident,), records, times=(spans,), file_bytes=(files,)
         )
-        return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
+        return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began, passes=self.request.passes)
 
 
 def whole_device_of(request: Request) -> str | None:

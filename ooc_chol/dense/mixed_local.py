@@ -88,7 +88,7 @@ class LocalGround(AbstractGround[Plan]):
             plan,
             Execution(0.0, (), (), (), norms=measured),
             escalations=list(escalations),
-            resumed_tiles=len(found.good),
+            resumed=len(found.good),
             key=found.key,
             is_finished=found.is_complete,
         )

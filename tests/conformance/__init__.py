@@ -31,9 +31,10 @@ class Door:
     closes: Callable[[Any], None] = lambda result: None  #: Gives back what a result holds
     report: Callable[[Any], Any] = lambda result: result.report
     trace: Callable[[Any], Any] = lambda result: result.trace
+    label: str = ""  #: Where one call has several doors: what this one is
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name} {self.label}".rstrip()
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         """The call, of its small problem unless another is given, on one device of the host unless options say otherwise."""

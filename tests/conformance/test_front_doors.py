@@ -161,7 +161,7 @@ def test_the_plan_of_another_problem_is_refused(door):
 
 @doors
 def test_the_plan_of_another_call_is_refused(door):
-    other = DOORS[(DOORS.index(door) + 1) % len(DOORS)]
+    other = next(each for each in DOORS if each.name != door.name)
     with pytest.raises(TypeError, match="plan"):
         door.closes(door.run(plan=other.planning(**other.planned)))
 
@@ -303,7 +303,7 @@ def test_a_checkpoint_of_another_problem_is_refused_and_stays(door, run, tmp_pat
 
 @doors_with("checkpoint")
 def test_a_checkpoint_does_not_replace_a_file_of_another_kind(door, tmp_path):
-    path = tmp_path / "letter.txt"
+    path = tmp_path / "letter"
     path.write_text("dear reader")
     with pytest.raises(oc.errors.OocCholError):
         door.closes(door.run(checkpoint=path))

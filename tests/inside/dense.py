@@ -58,7 +58,6 @@ NAMES = {
     "ooc_chol.dense.planner.problem": ("Problem",),
     "ooc_chol.dense.planner.residue_layouts": ("best_layouts", "least_layout", "residue_layouts"),
     "ooc_chol.dense.planner.step_counts": ("least_native_steps", "least_residue_steps", "native_steps", "residue_steps"),
-    "ooc_chol.dense.planner.tier_page": ("busy_seconds",),
     "ooc_chol.dense.probing": ("form_of_factor",),
     "ooc_chol.dense.programs.builder": ("ProgramBuilder", "waits_of"),
     "ooc_chol.dense.programs.contents": ("Contents",),

@@ -246,7 +246,7 @@ class FactorSettings(oc.FactorOptions):
             how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.memory_budget}
         elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
-        how |= {"replace_store": self.replace_store, **self._where}
+        how |= {"replace": self.replace_store, **self._where}
         return oc.cholesky(source, progress=progress, trace=trace, **how)
 
 

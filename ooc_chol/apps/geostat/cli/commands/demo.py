@@ -187,7 +187,7 @@ def _predicted(kriged: Kriging, split: _Split, terrain: Terrain, *, quiet: bool)
         error[batch] = kriged.predict(coarse[batch], target="field").standard_error
     report, model, n = kriged.factor.report, kriged.model, len(split.kept)
     assert isinstance(model, Matern), "the demonstration fits no other"
-    predicted, seconds = report.plan.seconds, f"one factorization: {report.seconds:.2g} s"
+    predicted, seconds = report.plan.seconds, f"one factorization: {report.inside_seconds:.2g} s"
     picture = TerrainPicture(
         terrain=terrain,
         sites=split.dataset.positions[split.kept],
@@ -212,7 +212,7 @@ def _memory(report: tb.FactorReport, n: int) -> list[tuple[str, int]]:
     """Bytes stored, moved and used, by name."""
     return [
         ("covariance matrix A, made tile by tile, never stored", 8 * n * n),
-        ("tiles of L moved out of and into working memory", sum(report.executed_bytes.values())),
+        ("tiles of L moved out of and into working memory", sum(report.bytes.executed.values())),
         ("its Cholesky factor L", report.plan.stored_bytes),
         ("working memory used at most", sum(report.execution.peak_bytes)),
     ]

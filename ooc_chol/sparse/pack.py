@@ -52,7 +52,7 @@ def block_csr(
     zeros: Literal["keep", "drop"] = "keep",
     dtype: DTypeLike | None = None,
     order: Literal["degree"] | None = None,
-    replace_store: bool = False,
+    replace: bool = False,
     progress: bool | Callable[[int, int, float], None] | None = None,
 ) -> BlockCSR:
     """Pack a sparse matrix in row blocks, in host memory or in a file; or open a file that holds a packed one.
@@ -79,8 +79,8 @@ def block_csr(
         of X that most entries read are adjacent then, and stay in a cache. The matrix keeps the order, in 4 bytes a row, and all
         that takes or gives rows or columns of it speaks the numbers of the source. By default a packed matrix keeps the order
         that it has, and any other source is packed as it is.
-    replace_store : bool
-        Whether a file at ``store`` that is no packed matrix is replaced, too.
+    replace : bool
+        Replace a file at ``store`` that is no packed matrix, too.
     progress : bool or callable, optional
         True shows a bar; a function is called with the entries that are packed, those expected, and the seconds that this took.
 
@@ -131,7 +131,7 @@ def block_csr(
             if size is not None or number_type is not None or zeros != "keep" or order is not None:
                 raise ValueError(f"{source} is a packed matrix, which is opened as it is: leave the options out, or give store=")
             return BlockCSR(*opened_packed(source))
-        options = {"zeros": zeros, "dtype": dtype, "order": order, "replace_store": replace_store, "progress": progress}
+        options = {"zeros": zeros, "dtype": dtype, "order": order, "replace": replace, "progress": progress}
         with BlockCSR(*opened_packed(source)) as opened:
             return block_csr(opened, store=store, block_bytes=size, **options)  # type: ignore[arg-type] # each is of its type
     if isinstance(source, BlockCSR | AbstractRows) and zeros != "keep":
@@ -145,7 +145,7 @@ def block_csr(
             rows = _by_degree(rows)
         if store is None or isinstance(store, HostMemory):
             return packed_in_memory(rows, store, how)
-        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace_store), how)
+        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace), how)
 
 
 def _by_degree(rows: AbstractRows) -> AbstractRows:

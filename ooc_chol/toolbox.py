@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
     from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SvdsReport as SvdsReport
+    from ooc_chol.eigen.svds_plan import SvdsPlan as SvdsPlan
     from ooc_chol.extras import install_hint as install_hint
     from ooc_chol.files.inputs import input_bytes as input_bytes
     from ooc_chol.files.inputs import input_file as input_file
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from ooc_chol.process.address_space import guarded_imports as guarded_imports
     from ooc_chol.process.team import map_in_threads as map_in_threads
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
+    from ooc_chol.sparse.product import Product as Product
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.npy import input_npy as input_npy
     from ooc_chol.sparse.sources.npz import input_npz as input_npz
@@ -93,6 +95,7 @@ _NAMES = {
     "eigen.plan": ("EigshPlan",),
     "eigen.report": ("EigshReport",),
     "eigen.singular": ("SvdsReport",),
+    "eigen.svds_plan": ("SvdsPlan",),
     "extras": ("install_hint",),
     "files.inputs": ("input_bytes", "input_file", "input_lines", "parse_json", "plain_array"),
     "files.outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
@@ -104,6 +107,7 @@ _NAMES = {
     "process.address_space": ("check_room", "guarded_imports"),
     "process.team": ("map_in_threads",),
     "sparse.plan": ("MultiplyPlan",),
+    "sparse.product": ("Product",),
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.npy": ("input_npy",),
     "sparse.sources.npz": ("input_npz",),

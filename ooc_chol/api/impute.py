@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ooc_chol.calls.progress import open_reporter
+from ooc_chol.calls.progress import Progress, open_reporter
 from ooc_chol.errors import ImputationWarning
 from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, resolve_svt
 from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.multiplier import Progress
 from ooc_chol.sparse.planning import Devices, precision_of
 from ooc_chol.tensors.checkpoint import KIND, Checkpoint, arithmetic_key
 from ooc_chol.tensors.fourier import fourier_of

@@ -28,6 +28,7 @@ class Door:
     counts: str = "step"  #: Unit of progress
     first: str = "A"  #: Name of the first argument
     lacks: Mapping[str, str] = field(default_factory=dict)  #: Common options that it does not have, and why
+    refuses: Mapping[str, str] = field(default_factory=dict)  #: Those that this way of the call has no use for, and why
     closes: Callable[[Any], None] = lambda result: None  #: Gives back what a result holds
     report: Callable[[Any], Any] = lambda result: result.report
     trace: Callable[[Any], Any] = lambda result: result.trace
@@ -45,8 +46,8 @@ class Door:
         return self.plan(*(arguments or self.arguments()), **{"devices": "host:0", **self.options, **options})
 
     def has(self, option: str) -> bool:
-        """Whether the call takes one of the common options."""
-        return option not in self.lacks
+        """Whether this way of the call takes one of the common options."""
+        return option not in self.lacks and option not in self.refuses
 
 
 def same_bits(one: list[np.ndarray], other: list[np.ndarray]) -> bool:

@@ -330,7 +330,7 @@ def _commands() -> Iterator[Door]:
         (("spectral", "segment", "image.npy", "--sigma-i", "9", "--mask", "{}"), "image.png"),
         (("geostat", "variogram", "{}", *fit[:6]), "t.csv"),
         (("geostat", "fit", "{}", *fit), "t.csv"),
-        (("geostat", "fit", "t.csv", *fit, "--resume", "{}"), "log.jsonl"),
+        (("geostat", "fit", "t.csv", *fit, "--checkpoint", "{}"), "log.jsonl"),
         (("geostat", "predict", "{}", "t.csv", "--output", "out.csv", "--force"), "model.json"),
         (("geostat", "predict", *model, "{}", "--output", "out.csv", "--force"), "t.csv"),
         (("geostat", "predict", *model, "t.csv", "{}", "--output", "out.csv", "--force"), "t.csv"),
@@ -365,7 +365,7 @@ GROUPS: dict[str, Callable[[], Iterator[Door]]] = {
 }
 #: Arguments of commands that name what is written, or a folder.
 WRITTEN = (
-    "--output", "-o", "--picture", "--trace", "--report", "--store", "--plot", "--log", "--folder", "--traces", "--work-folder",
+    "--output", "-o", "--picture", "--trace", "--report", "--store", "--plot", "--checkpoint", "--folder", "--traces", "--work-folder",
 )  # fmt: skip
 
 

@@ -105,10 +105,10 @@ def test_exageostats_word_is_the_order_of_a_tile(folder, monkeypatch):
 
 
 def test_settings_are_the_options_and_where_factors_go():
-    settings = geostat.FactorSettings(tile_size=32, fp64="residue", moduli=8, precision_threshold=1e-4, replace_store=True)
+    settings = geostat.FactorSettings(tile_size=32, fp64="residue", moduli=8, precision_threshold=1e-4, replace=True)
     assert isinstance(settings, oc.FactorOptions) and settings.keywords().keys() == WORDS.keys()
     plain = settings.in_fp64()
-    assert (plain.precision_threshold, plain.moduli, plain.tile_size, plain.replace_store) == (None, None, 32, True)
+    assert (plain.precision_threshold, plain.moduli, plain.tile_size, plain.replace) == (None, None, 32, True)
     assert plain.in_fp64() is plain
 
 

@@ -365,7 +365,8 @@ GROUPS: dict[str, Callable[[], Iterator[Door]]] = {
 }
 #: Arguments of commands that name what is written, or a folder.
 WRITTEN = (
-    "--output", "-o", "--picture", "--trace", "--report", "--store", "--plot", "--checkpoint", "--folder", "--traces", "--work-folder",
+    "--output", "-o", "--picture", "--trace", "--report", "--store", "--plot", "--checkpoint", "--folder", "--traces",
+    "--work-folder",
 )  # fmt: skip
 
 

@@ -87,8 +87,6 @@ class AbstractFactoringPlan(tb.AbstractPlan):
             at_most = " at most, as formats follow from the matrices" if self.is_mixed else ""
             yield "each", f"factorization as planned{at_most}:"
             yield from (("", f"  {line}") for line in str(self.factorization).splitlines())
-        elif self.refusal is not None:
-            yield "refused", str(self.refusal)
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -281,11 +281,11 @@ def test_an_interrupted_fit_goes_on_where_it_was(field, method, tmp_path):
     same(resumed, whole)
     points = [tuple(line["at"]) for line in evaluations_of(log)]
     assert len(points) == len(set(points)) == len({(e.range, e.nugget_ratio) for e in whole.evaluations})
-    # a second time nothing is computed, and a separate log is complete
-    again = fit(field, **options, resume=log, checkpoint=tmp_path / "copy")
+    # a second time nothing is computed
+    again = fit(field, **options, checkpoint=log)
     assert again.report.resumed == len(again.evaluations)
     same(again, whole)
-    assert len(evaluations_of(tmp_path / "copy")) == len(points)
+    assert len(evaluations_of(log)) == len(points)
 
 
 def test_a_log_of_best_smoothness_keeps_the_three_apart(field, tmp_path):
@@ -310,7 +310,7 @@ def test_a_log_in_mixed_precision_is_that_of_one_arithmetic(field, tmp_path):
     mixed = FactorSettings(precision_threshold=1e-2, tile_size=32)
     first = fit(field, **options, checkpoint=log, settings=mixed)
     for other in ({"tile_size": 48}, {"tile_size": None}, {"fp64": "residue"}):
-        with pytest.raises(ValueError, match=f"{next(iter(other))} differ"):
+        with pytest.raises(oc.errors.CheckpointError, match=rf"these differ: {next(iter(other))} \("):
             fit(field, **options, checkpoint=log, settings=replace(mixed, **other))
     again = fit(field, **options, checkpoint=log, settings=replace(mixed, memory_budget="1 MB"))
     assert again.report.resumed == len(again.evaluations)
@@ -332,22 +332,18 @@ def test_wrong_logs_are_refused(field, tmp_path):
     log = tmp_path / "log"
     fit(field, smoothness=1.5, method="fisher", checkpoint=log)
     kept = log.read_bytes()
-    with pytest.raises(FileExistsError, match="exists already; go on from it"):
-        fit(field, smoothness=1.5, checkpoint=log)
-    with pytest.raises(ValueError, match="observations differ"):
+    with pytest.raises(oc.errors.CheckpointError, match="observations"):
         fit(field.take(np.arange(60)), smoothness=1.5, checkpoint=log)
-    with pytest.raises(ValueError, match="reml differ"):
+    with pytest.raises(oc.errors.CheckpointError, match=r"reml \(False there, True here\)"):
         fit(field, smoothness=1.5, reml=True, checkpoint=log)
-    with pytest.raises(ValueError, match="moduli, strict differ"):
+    with pytest.raises(oc.errors.CheckpointError, match=r"moduli .*, strict "):
         fit(field, smoothness=1.5, settings=FactorSettings(moduli=8, strict=False), checkpoint=log)
-    with pytest.raises(FileNotFoundError):
-        fit(field, smoothness=1.5, checkpoint=tmp_path / "nothing")
     assert log.read_bytes() == kept
     (tmp_path / "other").write_text("thesis\n")
-    with pytest.raises(ValueError, match=r"line 1 of .* is not JSON"):
+    with pytest.raises(oc.errors.OutputError, match=r"is no log of evaluations.*replace=True"):
         fit(field, smoothness=1.5, checkpoint=tmp_path / "other")
-    (tmp_path / "other").write_text("{}\n")
-    with pytest.raises(ValueError, match="is not a log of evaluations"):
+    (tmp_path / "other").write_bytes(kept.replace(b'"version": 1', b'"version": 2'))
+    with pytest.raises(ValueError, match="is not a log of evaluations of version 1"):
         fit(field, smoothness=1.5, checkpoint=tmp_path / "other")
 
 

@@ -76,8 +76,7 @@ WAYS = {
 
 #: Commands by name: their words, the options that name outputs, and the files that they read.
 COMMANDS: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "fit": ([*FIT, "--checkpoint", "fit.jsonl"], ["--output", "--plot", "--store"], ["data.csv", "fit.jsonl"]),
-    "fit with a log": (FIT, ["--output", "--plot", "--checkpoint", "--store"], ["data.csv"]),
+    "fit": (FIT, ["--output", "--plot", "--checkpoint", "--store"], ["data.csv"]),
     "predict": (
         ["predict", "model.json", "data.csv", "sites.csv"],
         ["--output", "--store"],
@@ -162,7 +161,7 @@ FEW = ["--parameter", "range", "--points", "3", "--from", "0.1", "--to", "2"]
 #: Words before the name of the output, and whether a file of its own kind is replaced unasked.
 WRITERS: dict[str, tuple[list[str], str, bool]] = {
     "result": ([*FIT, "--output"], "out.json", True),
-    "log": ([*FIT, "--checkpoint"], "out.jsonl", False),
+    "checkpoint": ([*FIT, "--checkpoint"], "out.jsonl", True),
     "map of a fit": ([*FIT, "--plot"], "out.png", True),
     "store": ([*DRAWS, "--output", "made.csv", "--store"], "L", False),
     "predictions": (["predict", "model.json", "data.csv", "sites.csv", "--output"], "out.csv", False),
@@ -256,11 +255,6 @@ def test_a_log_that_a_kill_cut_off_is_mended_beside_it(folder, capsys):
     assert stat.S_IMODE(log.stat().st_mode) == 0o640
 
 
-def test_a_log_may_be_the_one_that_is_gone_on_from(folder, capsys):
-    Path("link").symlink_to("fit.jsonl")
-    assert shell(*FIT, "--checkpoint", "fit.jsonl", "--checkpoint", "link") == 0
-
-
 # the demonstration
 
 
@@ -316,10 +310,11 @@ def test_functions_replace_only_when_asked(folder):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fit_from_python_keeps_factors_neither_in_its_log_nor_in_what_it_goes_on_from(folder, way):
+def test_a_fit_from_python_keeps_no_factors_in_its_checkpoint(folder, way):
     observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
     store = geostat.FactorSettings(store=Path(WAYS[way]("fit.jsonl")), replace=True)
-    for files in ({"resume": "fit.jsonl"}, {"log": "fit.jsonl", "replace_log": True}):
+    for replaces in (False, True):
+        files = {"checkpoint": "fit.jsonl", "replace": replaces}
         with unharmed(folder), pytest.raises(oc.errors.OutputError, match="is the same file as "):
             geostat.fit(observations, settings=store, smoothness=0.5, max_evaluations=5, **files)
 
@@ -336,7 +331,7 @@ def test_predictions_from_python_never_replace_the_observations(folder, way):
 
 def test_names_of_other_formats_are_refused_from_python_too(folder):
     observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
-    with unharmed(folder), pytest.raises(ValueError, match=r"written as \.jsonl.*not as \.npy"):
+    with unharmed(folder), pytest.raises(ValueError, match=r"not written as \.npy.*\.jsonl"):
         geostat.fit(observations, checkpoint="out.npy", smoothness=0.5, max_evaluations=5)
     with unharmed(folder), pytest.raises(ValueError, match=r"a factor of ooc_chol is not written as \.npy"):
         geostat.fit(observations, settings=geostat.FactorSettings(store="out.npy"), smoothness=0.5, max_evaluations=5)

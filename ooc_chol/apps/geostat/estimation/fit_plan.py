@@ -27,7 +27,7 @@ class FitPlan(AbstractFactoringPlan):
     searched : tuple of tuple of str
         Parameters of each search; the variance and the coefficients of the mean are profiled out where they are not among them.
     profiled : tuple of str
-        Those that are: ``"variance"``, and the columns of the mean.
+        Those that are: ``"variance"``, and ``"coefficient of ..."`` each column of the mean.
     method : str
         How the maximum is searched for.
     most_evaluations : int
@@ -53,12 +53,14 @@ class FitPlan(AbstractFactoringPlan):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Lines on the searches, then the page of a factorization."""
-        yield "", f"fit of a {self.model} covariance to {self.n} observations, by {self.method}"
+        yield "", f"fit of a {self.model} covariance to {self.n} observations"
         count, names = len(self.searched), ", ".join(map(read_name, self.searched[0]))
         more = ", and one that estimates the smoothness," if self.compares_smoothness else ""
-        yield "searches", f"{count} search{'es' if count > 1 else ''}{more} over {names or 'nothing'}"
-        yield "profiled", ", ".join(self.profiled) or "nothing"
-        yield "most", f"{self.most_evaluations} evaluations each"
+        searches = f"{count} search{'es' if count > 1 else ''}{more} by {self.method} over {names or 'nothing'}"
+        yield "search", f"{searches}; profiled out: {', '.join(self.profiled) or 'nothing'}"
+        yield "most", f"{self.most_evaluations} evaluations of each search"
+        if self.refusal is not None:
+            yield "unchecked", f"no exact check of the estimate can run: {self.refusal}"
         yield from self.factor_lines()
 
     def facts(self) -> Mapping[str, object]:
@@ -152,7 +154,10 @@ def searches(observations: Observations, options: FitOptions, spaces: Sequence[S
         "n": observations.n,
         "model": type(spaces[0].template).__name__,
         "searched": tuple(space.names for space in spaces),
-        "profiled": (*(("variance",) if spaces[0].is_profiled else ()), *observations.mean_columns),
+        "profiled": (
+            *(("variance",) if spaces[0].is_profiled else ()),
+            *map("coefficient of {}".format, observations.mean_columns),
+        ),
         "method": options.search_method(observations),
         "most_evaluations": options.max_evaluations,
         "compares_smoothness": options.estimates_smoothness_too(observations.n),

@@ -133,8 +133,9 @@ def _said_plan(dataset: Dataset, options: argparse.Namespace, settings: FactorSe
     """Print what was read, and the plan of the fit, which by the approximation goes on where no exact check of it can run."""
     say_data(dataset)
     plan = planned(dataset, options, settings)
-    say_plan(plan, in_full=options.dry_run or options.verbose)
-    if plan.refusal is not None:
+    in_full = options.dry_run or options.verbose
+    say_plan(plan, in_full=in_full)
+    if plan.refusal is not None and not in_full:
         note(f"no exact check of the estimate can run: {plan.refusal}")
     return plan
 

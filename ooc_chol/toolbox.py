@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ooc_chol.calls.options import Option as Option
+    from ooc_chol.calls.options import add_words as add_words
     from ooc_chol.calls.options import checked as checked
     from ooc_chol.calls.options import documented as documented
     from ooc_chol.calls.page import AbstractPage as AbstractPage
+    from ooc_chol.calls.page import link_lines as link_lines
     from ooc_chol.calls.plan import AbstractPlan as AbstractPlan
     from ooc_chol.calls.progress import Progress as Progress
     from ooc_chol.calls.progress import progress_reporter as progress_reporter
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from ooc_chol.calls.report import CallSeconds as CallSeconds
     from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
     from ooc_chol.cluster.report import ClusterReport as ClusterReport
+    from ooc_chol.config import format_bytes as format_bytes
     from ooc_chol.config import parse_bytes as parse_bytes
     from ooc_chol.config import whole_number as whole_number
     from ooc_chol.dense.batch_factor import BatchReport as BatchReport
@@ -77,14 +80,14 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
-    "calls.options": ("Option", "checked", "documented"),
-    "calls.page": ("AbstractPage",),
+    "calls.options": ("Option", "add_words", "checked", "documented"),
+    "calls.page": ("AbstractPage", "link_lines"),
     "calls.plan": ("AbstractPlan",),
     "calls.progress": ("Progress", "progress_reporter"),
     "calls.report": ("AbstractReport", "CallBytes", "CallSeconds"),
     "cluster.plan": ("ClusterPlan",),
     "cluster.report": ("ClusterReport",),
-    "config": ("parse_bytes", "whole_number"),
+    "config": ("format_bytes", "parse_bytes", "whole_number"),
     "dense.batch_factor": ("BatchReport",),
     "dense.factor": ("HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
     "dense.report": ("FactorReport",),

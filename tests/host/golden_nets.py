@@ -326,7 +326,7 @@ def _settings() -> geostat.FactorSettings:
 def fitted(folder: Path, method: str) -> Facts:
     """A fit by one method: estimates, likelihood values, and all lines of its log."""
     log = folder / "fit.jsonl"
-    found = geostat.fit(_observations(), smoothness=0.5, method=method, max_evaluations=12, settings=_settings(), log=log)
+    found = geostat.fit(_observations(), smoothness=0.5, method=method, max_evaluations=12, settings=_settings(), checkpoint=log)
     return run_facts(found.to_dict(), lines=without(_lines(log)[1:], VARYING))
 
 

@@ -109,7 +109,8 @@ NOT_HERE = {
     **{
         f"toolbox.{name}": "helps applications, whose own checks come first"
         for name in (
-            *("brief_repr", "check_outputs", "check_room", "guarded_imports", "input_bytes", "input_file", "input_lines"),
+            *("add_words", "brief_repr", "check_outputs", "check_room", "checked", "documented", "format_bytes"),
+            *("guarded_imports", "input_bytes", "input_file", "input_lines", "link_lines", "progress_reporter"),
             *("input_npy", "input_npz", "install_hint", "map_in_threads", "notebook_html", "one_line", "output_file"),
             *("output_folder", "parse_bytes", "parse_json", "plain_array", "shell_words", "whole_number"),
         )

@@ -190,9 +190,9 @@ def test_result_goes_through_json():
     assert content["mean"]["columns"] == ["intercept"]
     assert len(content["evaluations"]) == content["trials"][0]["evaluations"] == len(result.evaluations)
     assert set(content) == {
-        "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "vecchia",
+        "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "precision", "vecchia",
         "start", "vecchia_start", "comparison", "stationary", "converged", "end", "interval", "aic_interval", "bic_interval",
-        "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
+        "warnings", "report", "subset_evaluations", "trials", "evaluations",
     }  # fmt: skip
 
 

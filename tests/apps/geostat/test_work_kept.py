@@ -237,12 +237,12 @@ def test_a_fit_goes_on_without_its_log(tmp_path, method):
                     os.dup2(full, int(name))
             os.close(full)
 
-    result = fit(OBSERVATIONS, smoothness=1.5, method=method, log=log, progress=FillingUp())
+    result = fit(OBSERVATIONS, smoothness=1.5, method=method, checkpoint=log, progress=FillingUp())
     expected = fit(OBSERVATIONS, smoothness=1.5, method=method)
     assert result.model == expected.model
     assert any(re.search(r"log\.jsonl.*No space left on device", text) for text in result.warnings)
-    resumed = fit(OBSERVATIONS, smoothness=1.5, method=method, resume=log)
-    assert resumed.model == expected.model and resumed.reused > 0
+    resumed = fit(OBSERVATIONS, smoothness=1.5, method=method, checkpoint=log)
+    assert resumed.model == expected.model and resumed.report.resumed > 0
 
 
 def test_a_fit_goes_on_when_nobody_reads_its_progress():

@@ -10,14 +10,15 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.messages import note, say_beforehand, say_data
+from ooc_chol.apps.geostat.cli.messages import note, say_data, say_plan
 from ooc_chol.apps.geostat.cli.stepwise import Steps
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.local import DEFAULT_NEIGHBOURS, LocalKriging, local_kriging
 from ooc_chol.apps.geostat.kriging.local_check import check_local_kriging
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target
-from ooc_chol.apps.geostat.kriging.prediction import kriging
+from ooc_chol.apps.geostat.kriging.prediction import kriging, planned_kriging
 from ooc_chol.apps.geostat.results import SavedFit
 
 #: Observations up to which a factor is taken to fit, and those up to which it is made even after a fit by approximation.
@@ -83,8 +84,8 @@ def predicted_as_asked(
     """Say what will be done and predict; the prediction, and what to answer of how it was made."""
     method, reason = _method(options, dataset.observations.n, saved, settings)
     if method == "exact":
-        say_beforehand(dataset, settings, in_full=options.verbose)
-        with kriging(dataset.observations, saved.model, settings=settings) as kriged:
+        planned = settings_said(dataset, saved.model, len(new.sites), settings, in_full=options.verbose)
+        with kriging(dataset.observations, saved.model, settings=planned) as kriged:
             prediction = kriged.predict(
                 new.sites,
                 covariates=new.covariates,
@@ -113,6 +114,16 @@ def predicted_as_asked(
         "neighbours": found.neighbours,
         "check": None if check is None else check.to_dict(),
     }
+
+
+def settings_said(
+    dataset: Dataset, model: AbstractCovariance, sites: int, settings: FactorSettings, *, in_full: bool
+) -> FactorSettings:
+    """Print what was read and the plan of predictions from all data; the settings with that plan."""
+    say_data(dataset)
+    plan = planned_kriging(dataset.observations, model, sites, None, settings)
+    say_plan(plan, in_full=in_full)
+    return settings.planned_by(plan)
 
 
 def _from_neighbours(found: LocalKriging, new: NewSites, options: argparse.Namespace) -> Prediction:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ooc_chol.calls.key import differences
 from ooc_chol.errors import CheckpointError, DamagedFileError
-from ooc_chol.files.outputs import AnyPath, Output, check_outputs
+from ooc_chol.files.outputs import REPLACE, AnyPath, Output, check_outputs
 from ooc_chol.memory.block_files import BlockFile, BlockFiles, BlockFileWriter, block_files
 
 _Header = TypeVar("_Header")
-_START_AFRESH = "another name for the checkpoint"
+_START_AFRESH = f"another name for the checkpoint, or {REPLACE}"
 
 
 @dataclass(frozen=True)
@@ -38,29 +38,36 @@ class CheckpointKind:
             becomes="checkpoint",
             opener=opener,
             option="checkpoint",
-            ask="",
+            ask=REPLACE,
             again="remove it and begin anew",
         )
         return cls(files, content, f"{of}, whose result has other bits")
 
-    def check(self, path: AnyPath, inputs: Sequence[tuple[str, AnyPath | None]] = ()) -> None:
+    def check(self, path: AnyPath, inputs: Sequence[tuple[str, AnyPath | None]] = (), *, replace: bool = False) -> None:
         """Raise where a checkpoint cannot have that name: OutputError, or MissingFolderError."""
-        check_outputs([Output("checkpoint", path, self.files.files)], list(inputs), ask="")
+        check_outputs([Output("checkpoint", path, self.files.files)], list(inputs), replace=replace)
 
 
 class CheckpointFile:
     """The file of a run's checkpoints, each written aside and complete before it takes the place of the last one.
 
     Blocks and the header have checksums. ``inputs`` are files that are read meanwhile, behind the arguments that name them; one
-    of these, a file that is no checkpoint and a missing folder are refused.
+    of these, a file that is no checkpoint and a missing folder are refused. With ``replace`` a file that is no checkpoint, or one
+    of another key, is as none.
     """
 
     def __init__(
-        self, path: AnyPath, key: Mapping[str, Any], kind: CheckpointKind, inputs: Sequence[tuple[str, AnyPath | None]] = ()
+        self,
+        path: AnyPath,
+        key: Mapping[str, Any],
+        kind: CheckpointKind,
+        inputs: Sequence[tuple[str, AnyPath | None]] = (),
+        *,
+        replace: bool = False,
     ) -> None:
         self.path, self.key = os.fspath(path), dict(key)
-        self._kind, self._inputs = kind, list(inputs)
-        kind.check(path, self._inputs)
+        self._kind, self._inputs, self._may_replace = kind, list(inputs), replace
+        kind.check(path, self._inputs, replace=replace)
         self.resumed = 0  #: Steps of the run that was gone on from, in the unit of the system
         self.written = 0  #: Checkpoints that were written
 
@@ -76,11 +83,17 @@ class CheckpointFile:
         CheckpointError is raised for another key, DamagedFileError where ``header`` raises KeyError, TypeError, ValueError or
         OverflowError.
         """
-        if not os.path.exists(self.path):
+        if not os.path.exists(self.path) or (self._may_replace and not self._kind.files.files.has(self.path)):
             yield None
             return
         with closing(BlockFile(self.path, self._kind.content, self._kind.files)) as file:
-            yield file, self._header(file, header)
+            try:
+                found = file, self._header(file, header)
+            except CheckpointError:
+                if not self._may_replace:
+                    raise
+                found = None
+            yield found
 
     def _header(self, file: BlockFile, header: Callable[[BlockFile], _Header]) -> _Header:
         """The header of a file of this key."""
@@ -98,7 +111,7 @@ class CheckpointFile:
     @contextmanager
     def writing(self, facts: Mapping[str, Any]) -> Iterator[BlockFileWriter]:
         """A new file for blocks, which takes the place of the last one at the end of the block."""
-        with BlockFileWriter(self.path, self._inputs, kind=self._kind.files) as writer:
+        with BlockFileWriter(self.path, self._inputs, replace=self._may_replace, kind=self._kind.files) as writer:
             yield writer
             writer.complete(self._kind.content, {"key": self.key, **facts})
         self.written += 1

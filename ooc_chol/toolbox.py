@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ooc_chol.calls.options import Option as Option
+    from ooc_chol.calls.options import add_words as add_words
     from ooc_chol.calls.options import checked as checked
     from ooc_chol.calls.options import documented as documented
     from ooc_chol.calls.page import AbstractPage as AbstractPage
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
-    "calls.options": ("Option", "checked", "documented"),
+    "calls.options": ("Option", "add_words", "checked", "documented"),
     "calls.page": ("AbstractPage",),
     "calls.plan": ("AbstractPlan",),
     "calls.progress": ("Progress", "progress_reporter"),

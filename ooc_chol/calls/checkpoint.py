@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ooc_chol.calls.key import differences
 from ooc_chol.errors import CheckpointError, DamagedFileError
-from ooc_chol.files.outputs import AnyPath, Output, check_outputs
+from ooc_chol.files.outputs import REPLACE, AnyPath, Output, check_outputs
 from ooc_chol.memory.block_files import BlockFile, BlockFiles, BlockFileWriter, block_files
 
 _Header = TypeVar("_Header")
-_START_AFRESH = "another name for the checkpoint, or replace=True"
+_START_AFRESH = f"another name for the checkpoint, or {REPLACE}"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CheckpointKind:
             becomes="checkpoint",
             opener=opener,
             option="checkpoint",
-            ask="replace=True",
+            ask=REPLACE,
             again="remove it and begin anew",
         )
         return cls(files, content, f"{of}, whose result has other bits")

@@ -26,12 +26,18 @@ class Machine:
         must_exist: bool = True,
     ) -> None:
         self.names = resolve_devices(devices, must_exist=must_exist)
+        self.has_default_devices = devices is None
         self._budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
 
     @cached_property
     def kind(self) -> AbstractDeviceKind:
         """Kind of the devices."""
         return device_kind(self.names[0])
+
+    @property
+    def has_default_budget(self) -> bool:
+        """True where the caller has left the budget to what is free."""
+        return self._budget is None
 
     @cached_property
     def budget_bytes(self) -> int:

@@ -303,7 +303,7 @@ def test_a_checkpoint_of_another_problem_is_refused_and_stays(door, run, tmp_pat
 
 @doors_with("checkpoint")
 def test_a_checkpoint_does_not_replace_a_file_of_another_kind(door, tmp_path):
-    path = tmp_path / "letter"
+    path = tmp_path / "letter"  # an ending that promises another format is refused as such
     path.write_text("dear reader")
     with pytest.raises(oc.errors.OocCholError):
         door.closes(door.run(checkpoint=path))

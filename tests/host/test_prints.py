@@ -207,7 +207,7 @@ def public_objects(factors):
         "TensorPlan": [
             imputed[1].report.plan,
             oc.plan_impute(
-                (1 << 17, 512, 512), 999, devices=[f"cuda:{at}" for at in range(40)], memory_budget="900 GiB", mask="entries"
+                (1 << 17, 512, 512), "entries", 999, devices=[f"cuda:{at}" for at in range(40)], memory_budget="900 GiB"
             ),
         ],
         "ImputationWarning": [oc.errors.ImputationWarning(HOSTILE * 9)],

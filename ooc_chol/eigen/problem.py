@@ -243,8 +243,7 @@ def problem_of(A: Any, where: Where, stack: ExitStack) -> AbstractProblem:
 
 def posed_of(A: Any, where: Where) -> Posed:
     """Facts for plans of A, or of facts of a matrix that need not be there; devices may be elsewhere."""
-    is_facts = isinstance(A, tuple) and len(A) == 3 and isinstance(A[-1], str)
-    given = None if is_facts else _given_problem(A, where)
+    given = None if isinstance(A, tuple) else _given_problem(A, where)
     if given is not None:
         return given.posed
     known = known_of(A, where.packed)

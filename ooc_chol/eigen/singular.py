@@ -79,6 +79,11 @@ class SvdsReport(AbstractReport):
         return self.plan.shape
 
     @property
+    def precision(self) -> str:
+        """Types of vectors, products and sums."""
+        return self.plan.precision.value
+
+    @property
     def squared(self) -> str:
         """The square that was worked on: ``"A.T A"`` or ``"A A.T"``; ``"none"`` where LAPACK took all of A."""
         return self.plan.squared
@@ -98,7 +103,7 @@ class SvdsReport(AbstractReport):
         return {
             "shape": list(self.shape),
             "squared": self.squared,
-            "precision": self.plan.precision.value,
+            "precision": self.precision,
             "block": self.block,
             "ncv": self.ncv,
             "tol": self.tol,
@@ -117,7 +122,7 @@ class SvdsReport(AbstractReport):
     def lines(self) -> Iterator[Line]:
         """The method, passes, the floor, what moved, and seconds."""
         rows, columns = self.shape
-        yield "", f"Singular triplets of a {rows} x {columns} matrix in {self.plan.precision.value}"
+        yield "", f"Singular triplets of a {rows} x {columns} matrix in {self.precision}"
         if self.squared == "none":
             yield "method", "LAPACK, since a basis would be as large as A"
         else:

@@ -119,7 +119,7 @@ def _asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol
         raise ValueError(f"which is {which!r:.20}, but svds finds the largest singular values, 'LM': {advice}")
     if whole_number(k, "k") < 1:
         raise ValueError(f"k is {k}, but at least one triplet is found")
-    is_single = getattr(A, "dtype", None) == np.float32 or (isinstance(A, tuple) and A[-1] == "fp32")
+    is_single = getattr(A, "dtype", None) == np.float32 or (isinstance(A, tuple) and A[2:] == ("fp32",))
     wanted = precision_of(precision, Precision.FDF if is_single else Precision.DDD)
     goal = DEFAULT_TOL[wanted] if tol is None else real_number(tol, "tol")
     if not FLOORS[wanted] <= goal < 1:
@@ -175,7 +175,7 @@ def _block_bytes(a: Known) -> int:
 
 def _known_sides(call: SvdsCall) -> tuple[tuple[int, int], tuple[Known, Known]]:
     """Facts of A and of its transpose, for a plan: A is read as packing would read it, and nothing is kept."""
-    if isinstance(call.A, tuple) and len(call.A) == 3 and isinstance(call.A[-1], str):
+    if isinstance(call.A, tuple):
         a, (shape, entries, kind) = known_of(call.A), call.A
         return a.blocks.shape, _sides(a, known_of((tuple(shape)[::-1], entries, kind)))
     source = _packable(call.A)

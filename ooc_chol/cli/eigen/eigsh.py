@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from pathlib import Path
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, write_arrays
+from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
 
@@ -36,24 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operator.add_argument("--normalized", action="store_true", help="of the normalized Laplacian, I - D^-1/2 A D^-1/2")
     parser.add_argument("--method", choices=("lanczos", "lobpcg"), help="block Lanczos (default), or LOBPCG")
     parser.add_argument("--degree", type=int, help="degree of a Chebyshev filter, 1 for none (default: what is worth it)")
-    parser.add_argument("--checkpoint", type=Path, help="file for what is needed to go on after an interruption")
-    parser.add_argument("--plan", action="store_true", help="print what devices would hold, and what a pass moves; run nothing")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments, _PAIRS)
-    if arguments.plan and arguments.output is not None:
-        raise ValueError("--plan runs nothing, so that there is no output to write: leave that out")
     with ExitStack() as stack:
         a = _operator(arguments, opened(arguments, arguments.matrix, stack))
+        options = given(arguments, *_OPTIONS)
         if arguments.plan:
-            plan = oc.plan_eigsh(a, arguments.k, **given(arguments, *_OPTIONS), check=not arguments.no_check)
-            arguments.answer = plan.to_dict()
-            print(plan)
+            told_plan(arguments, oc.plan_eigsh(a, arguments.k, **options))
             return
-        options = given(arguments, *_OPTIONS, "checkpoint")
-        pairs = oc.eigsh(a, arguments.k, **options, check=not arguments.no_check, progress=not arguments.quiet)
+        pairs = oc.eigsh(a, arguments.k, **options)
     _tell(arguments, pairs)
 
 

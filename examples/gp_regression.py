@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     values = surface(points) + options.noise * rng.normal(size=options.n)
     observations = geostat.make_observations(points, values)
     settings = geostat.FactorSettings(store=options.store, memory_budget=options.memory_budget)
-    print(settings.plan(options.n))
+    print(settings.plan(geostat.covariance_source(geostat.Matern(1.0, 0.1, 2.5, 0.01), points)))
 
     # a search on the approximation takes no factorization; exact_check="value" would add one and say how far off it is
     found = geostat.fit(observations, smoothness=2.5, method="vecchia", exact_check="skip", settings=settings)

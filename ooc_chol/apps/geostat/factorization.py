@@ -17,7 +17,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.accounts import AbstractFactoringPlan, Account, plan_facts
 from ooc_chol.apps.geostat.covariances.coincidence import check_places, least_pivot, unfactored
-from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern, covariance_source
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.kept_factor import KeptFactor, key_of
 
@@ -138,54 +138,45 @@ class FactorSettings(oc.FactorOptions):
         """
         return self if self.client is not None else replace(self, planned=plan)
 
-    def plan(self, n: int) -> oc.Plan:
-        """Plan the factorizations of order ``n`` that these settings give.
-
-        Where rates are measured, two tiles of an exponential covariance are made, to see how fast this machine makes them. On a
-        cluster the plan is that of all its workers.
+    def plan(self, source: Any) -> oc.Plan:
+        """Plan the factorization of a matrix that these settings give.
 
         Parameters
         ----------
-        n : int
-            Number of observations.
+        source : int, array, path or source of tiles
+            The matrix, such as :func:`covariance_source` makes it, or the order of one that is in memory. Where rates are
+            measured, two tiles are made, to see how fast this machine makes them; with a threshold all are, for their norms.
 
         Returns
         -------
         ooc_chol.Plan
-            To be printed.
+            To be printed; on a cluster that of all its workers.
 
         Raises
         ------
         BudgetError
             The memory budget does not hold three tiles.
         """
-        places = np.random.default_rng(0).uniform(size=(n, 2))
-        return self.plan_of(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places))
-
-    def plan_of(self, source: Any) -> oc.Plan:
-        """Plan the factorization of a matrix, as :meth:`factor` takes it."""
         return oc.plan(source, **self.keywords(), **self._where)
 
-    def refusal(self, n: int) -> oc.BudgetError | None:
-        """Why a factorization of order ``n`` cannot run here, as its plan and what is free say beforehand.
+    def refusal(self, source: Any) -> oc.BudgetError | None:
+        """Why a matrix cannot be factored here, as the plan and what is free say beforehand.
 
         Parameters
         ----------
-        n : int
-            Number of observations.
+        source : as for :meth:`plan`
+            The matrix.
 
         Returns
         -------
         BudgetError or None
-            None where nothing speaks against it; in mixed precision always, where only a matrix tells how much its factor takes,
-            and on a cluster, whose plan says what its workers need.
+            None where nothing speaks against it; in mixed precision always, where only a factorization tells how much its factor
+            takes, and on a cluster, whose plan says what its workers need.
         """
-        if self.client is not None:
-            return None
-        if self.precision_threshold is not None or (self.host_budget is None and n <= _SURELY_FITS):
+        if self.client is not None or self.precision_threshold is not None:
             return None
         try:
-            return self.shortage(self.plan(n))
+            return self.shortage(self.plan(source))
         except oc.BudgetError as error:
             return error
 
@@ -207,7 +198,7 @@ class FactorSettings(oc.FactorOptions):
         factorization, refusal = None, None
         try:
             if source is not None:
-                factorization = how.plan_of(source)
+                factorization = how.plan(source)
                 refusal = None if is_mixed else self.shortage(factorization)
         except oc.BudgetError as error:
             refusal = None if is_mixed else error

@@ -98,8 +98,7 @@ def test_every_option_reaches_the_plan(folder, monkeypatch, command, name):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(oc, "plan", take)
     options = asked(command, name)
-    if command != "demo":
-        options["precision_threshold"] = None  # planned in FP64: what is asked for would measure a matrix that is not the one
+    options["precision_threshold"] = None  # planned in FP64: what is asked for would measure a matrix that is not the one
     assert taken(command, WORDS[name][0]) == options
 
 

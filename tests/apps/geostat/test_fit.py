@@ -260,7 +260,9 @@ def test_the_live_line_says_where_the_search_is(monkeypatch):
 def test_a_plan_can_be_made_where_rates_are_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
     measure_rates(32)
-    plan = FactorSettings(tile_size=32, devices="host:0", memory_budget="1 MiB").plan(200)
+    plan = FactorSettings(tile_size=32, devices="host:0", memory_budget="1 MiB").plan(
+        geostat.covariance_source(Matern(1.0, 0.1, 0.5), np.arange(200.0)[:, np.newaxis])
+    )
     assert plan.grid.n == 200
     assert plan.seconds is not None
     assert plan.seconds > 0

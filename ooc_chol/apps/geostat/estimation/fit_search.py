@@ -107,7 +107,7 @@ class Search:
             stages = Stages((found[0],), found[1])
         else:
             exactly = partial(self._exactly, space, self._information_graph(space, start))
-            stages = in_stages(exactly, self.options.settings, start, n=self.observations.n, progress=self.progress)
+            stages = in_stages(exactly, self.options.settings, start, progress=self.progress)
             self.options = stages.last.options
         evaluations = [evaluation for objective in stages.objectives for evaluation in objective.evaluations]
         self.evaluations += evaluations

@@ -14,10 +14,7 @@ from ooc_chol.interfaces import AbstractStream, AbstractTier, AnyDevice, ArraySp
 
 @final
 class Columns(AbstractTier):
-    """Some columns of a host array as blocks of rows: block ``(b, 0)`` has rows ``b height`` and so on.
-
-    Shapes: ``x`` (n, m).
-    """
+    """Some columns of a host array as blocks of rows: block ``(b, 0)`` has rows ``b height`` and so on. Shapes: ``x`` (n, m)."""
 
     name = "columns"
 

@@ -37,8 +37,7 @@ from ooc_chol.precision.measured_products import MeasuredProducts
 from ooc_chol.process.forks import refuse_in_child
 from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.threads import OwnThread, start, take
-from ooc_chol.runtime.failures import driver_errors_typed
-from ooc_chol.runtime.shutdown import abort_all, devices_closed
+from ooc_chol.runtime.shutdown import abort_all, devices_closed, driver_errors_typed
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.records import LazyRecords, TraceRecord
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from ooc_chol.calls.progress import progress_reporter
+from ooc_chol.dense.execution.executor import run
 from ooc_chol.dense.execution.records import predicted_records
-from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.factor.solvers import solver_of
 from ooc_chol.dense.in_core import factor_whole, whole_device_of

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.checkpoint import CheckpointRecord, Progress
-from ooc_chol.dense.execution.executor import Execution, Salvage
-from ooc_chol.dense.execution.run import opened_for_a_pass, run
+from ooc_chol.dense.execution.executor import Execution, Salvage, opened_for_a_pass, run
 from ooc_chol.dense.factor.products import gram_of_transpose
 from ooc_chol.dense.matrix_norms import measure_matrix
 from ooc_chol.dense.mixed_ground import AbstractGround, MixedResult, computed_by, formats_beside, starts_in_fp64

@@ -3,13 +3,12 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.dense.execution.executor": ("Execution", "execute"),
+    "ooc_chol.dense.execution.executor": ("Execution", "execute", "opened_for_a_pass", "run"),
     "ooc_chol.dense.execution.operations": ("AbstractOperations",),
     "ooc_chol.dense.execution.page_locking": ("read_order", "row_bands", "written_order"),
     "ooc_chol.dense.execution.progress_table": ("Progress", "ProgressTable"),
     "ooc_chol.dense.execution.records": ("STREAM_ROLES", "executed_records", "predicted_records"),
     "ooc_chol.dense.execution.residue_operations": ("ResidueOperations",),
-    "ooc_chol.dense.execution.run": ("opened_for_a_pass", "run"),
     "ooc_chol.dense.execution.worker": (
         "Await",
         "BlockReady",
@@ -131,7 +130,7 @@ MODULES = {
     "residues": "ooc_chol.dense.planner.residues",
     "residues_module": "ooc_chol.dense.rates.residues",
     "rows": "ooc_chol.dense.programs.residues.rows",
-    "run_module": "ooc_chol.dense.execution.run",
+    "run_module": "ooc_chol.dense.execution.executor",
     "saving": "ooc_chol.dense.factor.saving",
     "slow_plans": "ooc_chol.dense.planner.slow_plans",
     "solved": "ooc_chol.dense.factor.solved",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from ooc_chol.calls.machine import Machine
 from ooc_chol.dense.options import FactorOptions, Fp64, default_moduli
 from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, KEPT_WINDOW_PLANS, AskedRates, kept_estimate
+from ooc_chol.dense.planner.limit import check_window
 from ooc_chol.dense.planner.native import NativeRequest, least_native_seconds, make_native_plan, native_plan, native_request
 from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
@@ -15,7 +16,6 @@ from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan, rest_of_residue_plan
 from ooc_chol.dense.planner.slow_plans import say_slow
 from ooc_chol.dense.planner.whole import make_whole_plan, whole_device
-from ooc_chol.dense.planner.window_limit import check_window
 from ooc_chol.errors import BudgetError, PlanSizeError
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.process.garbage_collector import collector_off

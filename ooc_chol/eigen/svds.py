@@ -233,6 +233,7 @@ def planned_triplets(call: SvdsCall) -> SvdsPlan:
         shape, known = _known_sides(call)
         machine = Machine(call.devices, call.memory_budget, must_exist=False)
         plan = plan_triplets(shape, asked.k, asked.precision, machine, known, ncv=call.ncv, block=call.block)
+    start_of(call.v0, min(plan.shape), plan.block)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
 

@@ -196,6 +196,8 @@ def public_objects(factors):
         "UnsupportedTypeError": [oc.errors.UnsupportedTypeError("refine=True", "complex64", HOSTILE * 9)],
         "SingularTriplets": [triplets],
         "SvdsReport": [triplets.report],
+        "SvdsPlan": [triplets.report.plan, oc.plan_svds(((9, 9), 9, "fp64"), 2, devices="host:0")],
+        "Product": [oc.multiply(csr_array(np.eye(5)), np.ones(5), devices="host:0")],
         "PreconditionerError": [oc.errors.PreconditionerError(HOSTILE * 9, "give another")],
         "SingularMatrixError": [oc.errors.SingularMatrixError(HOSTILE * 9, "x" * 999, "give another shift")],
         "SparseInputError": [oc.errors.SparseInputError(HOSTILE * 9, "row 3", "column 7 is outside", "mend it")],

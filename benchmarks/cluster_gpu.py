@@ -115,7 +115,7 @@ def released(client: Any) -> bool:
 def told_by_plan(plan: ClusterPlan) -> dict[str, Any]:
     """What a plan of a cluster goes by, and what it says."""
     figures = plan.to_dict()
-    names = ("tasks", "network_bytes", "peak_bytes", "seconds", "bounds", "efficiency")
+    names = ("tasks", "bytes", "peak_bytes", "seconds", "bounds", "efficiency")
     rates = {"workers": [dataclasses.asdict(each) for each in plan.case.workers], **dataclasses.asdict(plan.case.rates)}
     return {**{name: figures[name] for name in names}, "received_bytes": list(plan.received_bytes), "rates": rates}
 

@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import ooc_chol as oc
+from benchmarks.k_steps import k_step_pairs
 from benchmarks.running import Options, Parser, markdown
 from ooc_chol.eigen.lanczos import Lanczos
 from ooc_chol.eigen.problem import problem_of
@@ -71,9 +72,7 @@ def converged(operator: oc.Operator, which: str, precision: oc.Precision, device
 
 def paper(operator: oc.Operator, precision: oc.Precision, how: str, k: int, devices: str, repeats: int) -> dict[str, Any]:
     """K steps for K pairs."""
-    runs = [
-        oc.eigsh(operator, k, mode="paper", reorthogonalize=how, precision=precision, devices=devices) for _ in range(repeats)
-    ]
+    runs = [k_step_pairs(operator, k, reorthogonalize=how, precision=precision, devices=devices) for _ in range(repeats)]
     report, errors = runs[0].report, runs[0].residuals
     return {
         "k": k,

@@ -120,7 +120,7 @@ def run(options: Options) -> None:
             "loglik": result.loglik,
             "aic": result.aic,
             "evaluations": len(result.evaluations),
-            "seconds": result.seconds,
+            "seconds": result.report.seconds.total,
             "warnings": list(result.warnings),
             "scores": found,
         }

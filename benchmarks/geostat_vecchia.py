@@ -72,7 +72,7 @@ def summary(result: geostat.FitResult[geostat.Matern]) -> dict[str, Any]:
         "loglik": result.loglik,
         "evaluations": [evaluation.loglik for evaluation in result.evaluations],
         "start_evaluations": result.subset_evaluations,
-        "seconds": result.seconds,
+        "seconds": result.report.seconds.total,
         "vecchia": None if result.vecchia is None else result.vecchia.to_dict(),
     }
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 from benchmarks.running import Options, Parser, apart
 from ooc_chol.bench.meters import memory_of_process
+from ooc_chol.bench.results import run_figures
 from ooc_chol.kernels.host.blas import potrf
 
 FOLDER = ""
@@ -108,7 +109,7 @@ def run_from_file(path: str, store: str) -> dict[str, Any]:
 
 def outcome(factor: oc.CholeskyFactor, wall: float) -> dict[str, Any]:
     """Figures of one run."""
-    return factor.report.to_dict() | {"wall_seconds": wall, "logdet": factor.logdet()}
+    return run_figures(factor.report) | {"wall_seconds": wall, "logdet": factor.logdet()}
 
 
 def child(path: Path, store: Path) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def factored(case: Case, more: dict[str, Any], path: Path) -> dict[str, Any]:
         return {
             "sha256": digest,
             "bytes": path.stat().st_size,
-            "resumed": report.resumed_tiles,
+            "resumed": report.resumed,
             "escalations": len(report.escalations),
             "bound": bound,
         }

@@ -19,6 +19,7 @@ import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from benchmarks.running import Options, Parser
 from ooc_chol.bench.meters import meter_for
+from ooc_chol.bench.results import run_figures
 from ooc_chol.formats import TYPES
 
 FOLDER = "types"
@@ -115,7 +116,7 @@ def one_call(a: Any, device: str, options: dict[str, Any]) -> tuple[oc.CholeskyF
         began = time.perf_counter()
         factor = oc.cholesky(a, devices=device, progress=meter.sample, **options)
         wall = time.perf_counter() - began
-    return factor, factor.report.to_dict() | meter.figures() | {"wall_seconds": wall}
+    return factor, run_figures(factor.report) | meter.figures() | {"wall_seconds": wall}
 
 
 def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats: int, options: dict[str, Any]) -> dict[str, Any]:

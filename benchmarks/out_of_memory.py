@@ -118,7 +118,7 @@ def out_of_memory(options: dict[str, Any]) -> dict[str, Any]:
     used, report = resource.getrusage(resource.RUSAGE_SELF), factor.report
     found = {
         "wall_seconds": wall,
-        "seconds": report.seconds,
+        "seconds": report.inside_seconds,
         "tflops": n**3 / 3e12 / wall,
         "cpu_seconds": used.ru_utime + used.ru_stime,
         "resident_maximum_bytes": memory_of_process("VmHWM"),

@@ -633,7 +633,7 @@ class CheckpointError(TierError):
         self,
         path: str,
         differences: Mapping[str, tuple[str, str]],
-        ask: str = "replace_store=True",
+        ask: str = "replace=True",
         of: str = "factorization, whose factor has other bits",
     ) -> None:
         self.path = path

@@ -43,8 +43,8 @@ def check_prints(what):
     assert " at 0x" not in line, line
     page = shown(what, str)
     assert len(page.splitlines()) < LONGEST_PAGE and len(page) < 100 * LONGEST_PAGE, (type(what), page[:300])
-    if hasattr(what, "_repr_html_"):
-        check_html(shown(what, lambda one: one._repr_html_()))
+    if hasattr(what, "_repr_html_") and (html := shown(what, lambda one: one._repr_html_())) is not None:
+        check_html(html)
 
 
 def check_html(html):

@@ -150,15 +150,18 @@ def checked(**values: Any) -> dict[str, Any]:
     return {name: COMMON[name].check(value, name) for name, value in values.items()}
 
 
-def documented(*, like: Callable[..., Any] | None = None, **more: str) -> Callable[[Function], Function]:
-    """Complete the docstring of a call: entries that it leaves out are those of :data:`COMMON`, or of the call ``like``.
+def documented(
+    *, like: Callable[..., Any] | None = None, rows: Mapping[str, Option] | None = None, **more: str
+) -> Callable[[Function], Function]:
+    """Complete the docstring of a call: entries that it leaves out are of ``rows`` or :data:`COMMON`, or of the call ``like``.
 
     ``more`` has sentences of this call, by names of options.
     """
 
     def completed(function: Function) -> Function:
         if function.__doc__:  # Python's -OO leaves none
-            function.__doc__ = _with_parameters(function, {} if like is None else _entries(inspect.getdoc(like) or ""), more)
+            others = {} if like is None else _entries(inspect.getdoc(like) or "")
+            function.__doc__ = _with_parameters(function, others, {**COMMON, **(rows or {})}, more)
         return function
 
     return completed
@@ -189,16 +192,19 @@ def _heading(entries: Mapping[str, str], name: str) -> str:
     return next((heading for heading in entries if name in heading.replace("*", "").split(", ")), "")
 
 
-def _with_parameters(function: Callable[..., Any], others: Mapping[str, str], more: Mapping[str, str]) -> str:
+def _with_parameters(
+    function: Callable[..., Any], others: Mapping[str, str], rows: Mapping[str, Option], more: Mapping[str, str]
+) -> str:
     """The docstring with an entry for each parameter, in their order."""
     text = inspect.cleandoc(function.__doc__ or "")
     own = _entries(text)
     made: dict[str, str] = {}
-    for name in inspect.signature(function).parameters:
+    named = inspect.signature(function).parameters.values()
+    for name in (each.name for each in sorted(named, key=lambda each: each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD))):
         if heading := _heading(own, name):
             made[heading] = own[heading]
-        elif name in COMMON and (name in more or not _heading(others, name)):
-            made[name] = COMMON[name].entry(name, more.get(name, ""))
+        elif name in rows and (name in more or not _heading(others, name)):
+            made[name] = rows[name].entry(name, more.get(name, ""))
         elif heading := _heading(others, name):
             made[heading] = others[heading]
         else:
@@ -225,6 +231,6 @@ def add_words(
         COMMON[name].add_word(parser, name, default, (aliases or {}).get(name, ()), (more or {}).get(name, ""))
 
 
-def with_more(name: str, more: str) -> Option:
-    """A common option with sentences of one system."""
-    return replace(COMMON[name], text=f"{COMMON[name].text} {more}")
+def with_more(name: str, more: str, **others: Any) -> Option:
+    """A common option with sentences of one system, and with other fields."""
+    return replace(COMMON[name], text=f"{COMMON[name].text} {more}".rstrip(), **others)

@@ -39,8 +39,8 @@ def _run(arguments: argparse.Namespace) -> None:
             raise ValueError(f"{arguments.picture}: pictures of a plan are written as .svg")
         if options.precision_threshold is None:
             raise ValueError("--picture draws the formats of tiles in mixed precision: give --precision-threshold, too")
-    n_or_a = arguments.n if arguments.matrix is None else arguments.matrix
-    plan = oc.plan(n_or_a, **options.keywords(), store=arguments.store)
+    matrix = arguments.n if arguments.matrix is None else arguments.matrix
+    plan = oc.plan(matrix, **options.keywords(), store=arguments.store)
     if arguments.picture is not None:
         assert plan.precision is not None  # where there is a threshold
         with tb.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:

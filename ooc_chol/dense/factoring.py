@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from ooc_chol.calls.progress import progress_reporter
+from ooc_chol.dense.execution.executor import run
 from ooc_chol.dense.execution.records import predicted_records
-from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.factor.solvers import solver_of
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, fp64_at_once
-from ooc_chol.dense.mixed_local import LocalGround
+from ooc_chol.dense.mixed_local import LocalGround, LocalPrices
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.resuming import own_plan_and_store
@@ -47,9 +47,9 @@ def factor_in_fp64(request: Request, began: float, bound: CertifiedBound | None 
             execution = run(the_plan, request.source, store, report=reporter)
         store.complete()
         store = store.result()
-        setup = time.perf_counter() - began - execution.seconds
+        total = time.perf_counter() - began
         the_plan = the_plan if bound is None else the_plan.asked_for(request.asked)
-        report = FactorReport(the_plan, execution, setup, certified_bound=bound, passes=request.passes, resumed_tiles=resumed)
+        report = FactorReport(the_plan, execution, total, certified_bound=bound, passes=request.passes, resumed=resumed)
         factor = _factor_of(request, store, report)
         owned.pop_all()
         return factor
@@ -77,29 +77,29 @@ def _factor_whole(request: Request, device: str, began: float, bound: CertifiedB
 
 def factor_in_mixed(request: Request, began: float) -> CholeskyFactor:
     """Measure, plan, run and certify with a precision threshold; FP64 where that is as good and as fast."""
-    if (bound := fp64_at_once(request)) is not None:
+    prices = LocalPrices(request)
+    if (bound := fp64_at_once(request, prices)) is not None:
         return factor_in_fp64(request.in_fp64(), began, bound)
     with ExitStack() as owned:
-        ground = LocalGround(request, owned)
+        ground = LocalGround(request, prices, owned)
         result = factor_mixed(ground)
         plan, execution, store = result.plan, result.execution, ground.store
         key = result.key or arithmetic_key(plan).to_dict()
         store.describe(key)  # formats may be wider than those it was made for
         store.complete()
         store = store.result()
-        wall = time.perf_counter() - began
         report = FactorReport(
             plan,
             execution,
-            setup_seconds=0.0,
+            time.perf_counter() - began,
             escalations=Escalations(result.escalations),
             certified_bound=result.bound,
-            certify_seconds=result.certify_seconds,
+            certificate_seconds=result.certificate_seconds,
             passes=request.passes,
-            resumed_tiles=result.resumed_tiles,
+            resumed=result.resumed,
+            key_resumed=result.key,
         )
-        report = replace(report, setup_seconds=wall - report.seconds)
-        factor = _factor_of(request, store, report, key)
+        factor = _factor_of(request, store, report)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
             warnings.warn(doubt, PrecisionWarning, stacklevel=3)
@@ -107,16 +107,14 @@ def factor_in_mixed(request: Request, began: float) -> CholeskyFactor:
         return factor
 
 
-def _factor_of(
-    request: Request, store: AbstractStore, report: FactorReport, key: dict[str, str | int] | None = None
-) -> CholeskyFactor:
+def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
     """The factor that the caller gets, with its report and the device that it may solve on."""
-    plan, key = report.plan, key or arithmetic_key(report.plan).to_dict()
+    plan = report.plan
     trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
     return CholeskyFactor(
         plan.grid,
         store,
-        key,
+        report.key,
         report,
         trace=trace,
         a=kept,
@@ -134,9 +132,9 @@ def _trace_of(report: FactorReport) -> Trace:
         "tile_size": plan.grid.nb,
         "policy": plan.policy.name,
         "devices": ", ".join(plan.devices),
-        "budget_bytes": plan.budgets[0].budget_bytes,
+        "budget_bytes": plan.budget_bytes,
         "source": plan.source,
-        "seconds": report.seconds,
+        "seconds": report.inside_seconds,
         "gflops_per_second": report.tflops * 1e3,
     }
     return Trace(tuple(report.execution.records), predicted_records(plan), metadata)

@@ -69,14 +69,14 @@ class WholeRun:
         execution = Execution(
             seconds, (program.link_bytes,), (program.peak_resident,), records, times=(spans,), file_bytes=(files,)
         )
-        return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
+        return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began, passes=self.request.passes)
 
 
 def whole_device_of(request: Request) -> str | None:
     """The device of a matrix that is one tile; None where it is to be cut."""
     plan = request.plan
     if plan is None:
-        return whole_device(request.problem, request.options, must_exist=True)
+        return whole_device(request.problem, request.options, request.machine)
     is_whole = plan.grid.nt == 1 and request.problem.may_be_whole and plan.policy.name == "planned" and plan.moduli is None
     return plan.devices[0] if is_whole or plan.engine == "library" else None
 

@@ -293,3 +293,42 @@ class FactorOptions:
             Values by the names of options.
         """
         return {name: getattr(self, name) for name in option_table(self)}
+
+
+#: What the front doors of a factorization say of all their options.
+ROWS_OF_A_CALL = {
+    **{name: row for name, (row, _) in option_table(FactorOptions).items()},
+    "store": with_more(
+        "store",
+        'The file is named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any '
+        "other file only with ``replace=True``, and the file of A never. A run that fails or is interrupted removes the "
+        "partial file; what a killed one leaves there, the next replaces. A name that ends in ``.zarr``, or a URL, is that of "
+        'a Zarr group, of which nothing is replaced unasked, and what is no factor never. ``"device"`` keeps L on the GPUs '
+        "that make it, which then answer solves, products and determinants; it counts against ``memory_budget``. None does so "
+        "for an A that lies or is made in GPUs' memory, where L is at most half of the budget, and else keeps L in host "
+        "memory: the report says where it is. A :class:`HostMemory` is memory that one factorization after the other uses. "
+        "For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor is closed: a next "
+        "call that needs as much or half as much takes it over, else a thread frees it.",
+        type='path, HostMemory, "device" or None',
+    ),
+    "checkpoint": with_more(
+        "checkpoint",
+        "It is the unfinished file of L, as ``store`` names it, and in the end L; True keeps that of ``store``. Another "
+        "budget, policy or number of devices may go on from it. What the call leaves open (tile size, engine, moduli) is as "
+        "it was; another matrix, other options or other arithmetic are refused. A finished file of the same call is given at "
+        "once. Ctrl-C lets run what is enqueued, a second one ends at once. After a verdict on A itself, such as a minor that "
+        "is not positive definite, nothing is kept.",
+        type="path, bool or None",
+    ),
+    "plan": with_more(
+        "plan",
+        "It is of a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``: of many factorizations "
+        "of one shape only the first is then planned. Options beside it are left out or the same. With a "
+        "``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are "
+        "wide enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the "
+        "options cut this matrix into other tiles. What an escalation came to counts as well: this call begins with its "
+        "formats, or in FP64. With a ``client`` it is the :class:`~ooc_chol.toolbox.ClusterPlan` of such a call, for as many "
+        "workers of the same kind: tiles, engine and budget are the plan's; a threshold is given in either case.",
+        type="Plan, ClusterPlan or None",
+    ),
+}

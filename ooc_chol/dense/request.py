@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from ooc_chol.calls.machine import Machine
+from ooc_chol.calls.progress import Progress
+from ooc_chol.config import parse_bytes
 from ooc_chol.dense.fingerprint import Fingerprint, fingerprint_of
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes, precision_asked
+from ooc_chol.dense.planner.problem import SURELY_FREE, format_asked, kept_bytes, precision_asked
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.files.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
@@ -40,8 +42,6 @@ _KEPT_SHARE = 0.5
 _WORKSPACE = 256 << 20
 #: What is said where a plan or its call has a threshold, and the other has none.
 _ONE_IS_MIXED = "one of the plan and the call is in mixed precision: give precision_threshold to both, or to neither"
-#: Whom a run tells how far it is: a bar, a callable, or nobody.
-Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,10 @@ class Request:
     a: Any  #: A as it was given
     source: AbstractSource  #: A as it is read
     options: FactorOptions
+    machine: Machine  #: The devices of the options, or of the plan
     store: Place = None
     checkpoint: bool = False  #: Whether the unfinished file at ``store`` is kept, and gone on from
-    replace_store: bool = False
+    replaces: bool = False  #: Whether whatever file is at ``store`` goes
     overwrite: bool = False
     plan: Plan | None = None  #: A plan to take, in place of one by ``options``
     like: Plan | None = None  #: The plan of a matrix like this one, whose formats are kept where they are wide enough
@@ -92,14 +93,13 @@ class Request:
     def _whole(self, plan: Plan) -> Plan:
         """``plan`` for a store that is empty, whatever its own run went on from."""
         if plan.given:
-            return make_plan(self.problem, options_of_plan(plan, self.options), self.rates_at)
+            return make_plan(self.problem, options_of_plan(plan, self.options), self.rates_at, self.machine)
         return without_file_tier(plan, in_file=self.problem.in_file)
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Fingerprint of A."""
-        names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices)
-        return fingerprint_of(self.source, self.problem.fmt, names)
+        return fingerprint_of(self.source, self.problem.fmt, self.machine.names)
 
     @cached_property
     def passes(self) -> Passes:
@@ -125,26 +125,42 @@ class Request:
         is_made_there = self.source.is_made_on_cuda
         if problem.home is None and not is_made_there:
             return False
-        names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices, must_exist=False)
-        if device_kind(names[0]).is_in_host_memory:
+        if self.machine.kind.is_in_host_memory:
             return False
         if is_made_there and self.plan is not None:
             return self.plan.kept_bytes > 0
-        kept, free = kept_bytes(problem.n, len(names), problem.fmt), budget_of(self.options, names)
+        kept = kept_bytes(problem.n, len(self.machine.names), problem.fmt)
         if self.options.memory_budget is None and kept <= SURELY_FREE:
             return True
-        return kept <= _KEPT_SHARE * (free - _WORKSPACE)
+        return kept <= _KEPT_SHARE * (self.machine.steady_budget_bytes - _WORKSPACE)
+
+    @cached_property
+    def _rates(self) -> dict[TileGrid, Rates | None]:
+        """Those that were asked for."""
+        return {}
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
         """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
-        rates = rates_of_request(self.options, self.store, self.source, grid)
-        return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
+        if grid not in self._rates:
+            rates = rates_of_request(self.options, self.machine, self.store, self.source, grid)
+            if rates is not None and self.problem.keeps_on_device:
+                rates = replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE)
+            self._rates[grid] = rates
+        return self._rates[grid]
 
 
 def check_lower(lower: object) -> None:
     """Refuse what does not choose a triangle."""
     if not (lower is None or isinstance(lower, bool)):
         raise TypeError(f"lower is a {type(lower).__name__}; give True for the lower triangle of A, False for its upper one")
+
+
+def check_overwrite(overwrite: bool, store: Place, threshold: float | None) -> None:
+    """Refuse what cannot go together with an L over A."""
+    if overwrite and store is not None:
+        raise ValueError("store and overwrite=True are two places for L; give one of them")
+    if overwrite and threshold is not None:
+        raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
 
 
 def check_kind_of_store(store: object) -> None:
@@ -163,12 +179,18 @@ def is_memory(store: Place) -> bool:
     return store is None or store == ON_DEVICE or isinstance(store, HostMemory)
 
 
-def problem_of_order(n: int, options: FactorOptions, store: Place) -> Problem:
+def problem_of_order(n: int, options: FactorOptions, store: Place, *, overwrite: bool = False) -> Problem:
     """Problem for the planner of an array of order ``n`` that need not be there, and of where L would go."""
     fmt, in_memory = format_asked(options, FP64.dtype), is_memory(store)
     keeps_on_device = store == ON_DEVICE
     return Problem(
-        n, fmt.itemsize, "array", may_be_whole=in_memory, keeps_on_device=keeps_on_device, fmt=fmt, in_file=not in_memory
+        n,
+        fmt.itemsize,
+        "array",
+        may_be_whole=in_memory and not overwrite,
+        keeps_on_device=keeps_on_device,
+        fmt=fmt,
+        in_file=not in_memory,
     )
 
 
@@ -210,17 +232,18 @@ def _place_name(place: str | os.PathLike[str]) -> str:
     return os.fspath(place).rstrip("/") if path is None else path
 
 
-def rates_of_request(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
+def rates_of_request(
+    options: FactorOptions, machine: Machine, store: Place, source: AbstractSource | None, grid: TileGrid
+) -> Rates | None:
     """Measured or nominal rates for tiles of ``grid``, of arrays where there is no ``source``.
 
     None for several host devices, which share the cores that were measured for one.
     """
-    names = resolve_devices(options.devices, must_exist=False)
-    if len(names) > 1 and device_kind(names[0]).shares_processor:
+    if len(machine.names) > 1 and machine.kind.shares_processor:
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
     fmt = format_asked(options, FP64.dtype if source is None else source.dtype)
-    rates = known_rates(grid, "array", kind, names, fmt) if source is None else rates_for(source, grid, kind, names, fmt)
+    rates = known_rates(grid, "array", kind, machine, fmt) if source is None else rates_for(source, grid, kind, machine, fmt)
     if rates is None or is_memory(store):
         return rates
     assert isinstance(store, str | os.PathLike)
@@ -252,11 +275,9 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, prob
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.asked is not None or plan.precision is not None or options.precision_threshold is not None:
         raise ValueError(_ONE_IS_MIXED)
-    host_budget = options.host_budget if plan.in_file and problem.in_file else None
-    others = replace(options, host_budget=host_budget, strict=True, dtype=None)
-    given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
-    if given:
-        raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")
+    for name, value in _options_given(options, counts_host=plan.in_file and problem.in_file).items():
+        if value != (planned := _planned(plan, name)):
+            raise ValueError(f"the plan is for {name}={planned!r}, but {value!r} is asked for: leave {name} out, or plan with it")
     if plan.grid.n != source.n or plan.source != source.name:
         raise ValueError(
             f"the plan is of order {plan.grid.n} from a source of kind {plan.source!r}, but the matrix has order {source.n} and "
@@ -264,6 +285,31 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, prob
         )
     check_type(plan.fmt, problem.fmt)
     resolve_devices(plan.devices)
+
+
+def _options_given(options: FactorOptions, *, counts_host: bool) -> dict[str, Any]:
+    """The options of planning that a call has beside its plan, each in one form; that of host memory where it ``counts_host``."""
+    given = {row.name: value for row in fields(options) if (value := getattr(options, row.name)) != row.default}
+    for name in ("strict", "dtype", *(() if counts_host else ("host_budget",))):
+        given.pop(name, None)
+    if "devices" in given:
+        given["devices"] = resolve_devices(options.devices)
+    return given | {name: parse_bytes(given[name], name) for name in ("memory_budget", "host_budget") if name in given}
+
+
+def _planned(plan: Plan, name: str) -> object:
+    """The value of an option in a plan in FP64; None for those that FP64 does not have."""
+    decided: dict[str, object] = {
+        "tile_size": plan.grid.nb,
+        "devices": plan.devices,
+        "memory_budget": plan.memory_budget,
+        "host_budget": plan.host_budget_bytes,
+        "policy": plan.policy.name,
+        "objective": plan.objective,
+        "fp64": "native" if plan.moduli is None else "residue",
+        "moduli": plan.moduli,
+    }
+    return decided.get(name)
 
 
 def check_order(planned: int, n: int) -> None:

@@ -28,12 +28,14 @@ class Door:
     counts: str = "step"  #: Unit of progress
     first: str = "A"  #: Name of the first argument
     lacks: Mapping[str, str] = field(default_factory=dict)  #: Common options that it does not have, and why
+    refuses: Mapping[str, str] = field(default_factory=dict)  #: Those that this way of the call has no use for, and why
     closes: Callable[[Any], None] = lambda result: None  #: Gives back what a result holds
     report: Callable[[Any], Any] = lambda result: result.report
     trace: Callable[[Any], Any] = lambda result: result.trace
+    label: str = ""  #: Where one call has several doors: what this one is
 
     def __str__(self) -> str:
-        return self.name
+        return f"{self.name} {self.label}".rstrip()
 
     def run(self, *arguments: Any, **options: Any) -> Any:
         """The call, of its small problem unless another is given, on one device of the host unless options say otherwise."""
@@ -44,8 +46,8 @@ class Door:
         return self.plan(*(arguments or self.arguments()), **{"devices": "host:0", **self.options, **options})
 
     def has(self, option: str) -> bool:
-        """Whether the call takes one of the common options."""
-        return option not in self.lacks
+        """Whether this way of the call takes one of the common options."""
+        return option not in self.lacks and option not in self.refuses
 
 
 def same_bits(one: list[np.ndarray], other: list[np.ndarray]) -> bool:

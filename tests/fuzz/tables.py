@@ -160,11 +160,11 @@ def _use_result(path: Path) -> None:
 
 
 def _write_log(path: Path) -> None:
-    fit(_observations(), **_FIT, log=path)
+    fit(_observations(), **_FIT, checkpoint=path)
 
 
 def _go_on(path: Path) -> None:
-    fit(_observations(), **_FIT, resume=path)
+    fit(_observations(), **_FIT, checkpoint=path)
 
 
 def readers(json_changed: Mutator, json_lines_changed: Mutator) -> Iterator[tuple[Any, ...]]:

@@ -23,7 +23,7 @@ from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource
 
 if TYPE_CHECKING:
-    from ooc_chol.dense.request import Progress
+    from ooc_chol.calls.progress import Progress
 
 
 @final

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.geostat.accounts import AbstractFactoringPlan, Account, plan_facts
+from ooc_chol.apps.geostat.accounts import AbstractFactoringPlan, Account
 from ooc_chol.apps.geostat.covariances.coincidence import check_places, least_pivot, unfactored
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
@@ -202,7 +202,7 @@ class FactorSettings(oc.FactorOptions):
                 refusal = None if is_mixed else self.shortage(factorization)
         except oc.BudgetError as error:
             refusal = None if is_mixed else error
-        devices = tb.resolve_devices(self.here["devices"]) if factorization is None else plan_facts(factorization)["devices"]
+        devices = tb.resolve_devices(self.here["devices"]) if factorization is None else factorization.devices
         return {
             "devices": tuple(devices),
             "options": self.keywords(),

@@ -193,6 +193,7 @@ class FactorSettings(oc.FactorOptions):
         In mixed precision the factorization is planned in FP64, whose room for L is not asked for.
         """
         self.check_store()
+        devices = tb.resolve_devices(self.here["devices"])  # a plan may be for those of another machine
         is_mixed = self.precision_threshold is not None
         how = replace(self.in_fp64(), host_budget=None) if is_mixed else self
         factorization, refusal = None, None
@@ -202,9 +203,8 @@ class FactorSettings(oc.FactorOptions):
                 refusal = None if is_mixed else self.shortage(factorization)
         except oc.BudgetError as error:
             refusal = None if is_mixed else error
-        devices = tb.resolve_devices(self.here["devices"]) if factorization is None else factorization.devices
         return {
-            "devices": tuple(devices),
+            "devices": devices if factorization is None else tuple(factorization.devices),
             "options": self.keywords(),
             "factorization": factorization,
             "refusal": refusal,

@@ -7,7 +7,6 @@ sums in a fixed order, compiled by XLA, without scatters; solves and eigenvalues
 from __future__ import annotations
 
 import operator
-from functools import partial
 from typing import Any, Literal
 
 from ooc_chol.extras import install_hint
@@ -257,14 +256,9 @@ def eigsh(
         raise ValueError(f"k is {k}, but A has {n} eigenvalues: give 1 to {n}")
     if which not in ("LM", "LA", "SA"):
         raise ValueError(f"which is {which!r:.40}: give 'LM', 'LA' or 'SA'")
-    make = partial(_spectrum, k=k, which=which, tol=tol, gap=gap, devices=devices)
     asked = ("spectrum", k, which, tol, gap, repr(devices))
-    return spectra.eigenvalues(A.values, Structure.of(A.pattern).kept(asked, make))
-
-
-def _spectrum(structure: Structure, **asked: Any) -> Spectrum:
-    """Spectrum of a pattern by these arguments; it keeps the pairs that were found last."""
-    return Spectrum(structure.pattern, **asked)
+    spectrum = Structure.of(A.pattern).kept(asked, lambda kept: Spectrum(kept.pattern, k, which, tol, gap, devices))
+    return spectra.eigenvalues(A.values, spectrum)
 
 
 def _solved(A: CSR, b: Any, solver: solves.Solver, trans: bool, wide: bool) -> Array:

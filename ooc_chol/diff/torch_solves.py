@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 from torch import Tensor
 
@@ -16,12 +15,13 @@ from ooc_chol.diff.torch_csr import CSR, checked_matrix
 from ooc_chol.diff.torch_function import apply
 from ooc_chol.diff.torch_sources import check_together, checked_tensor
 from ooc_chol.eigen.wanted import Which
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.sparse.planning import Devices
 
 
 @final
 @uncompiled_methods
-class Factorization:
+class Factorization(AbstractClosing):
     """A factored sparse matrix that solves for tensors, differentiably; made by :func:`ooc_chol.diff.torch.factorize`.
 
     Parameters
@@ -72,12 +72,6 @@ class Factorization:
     def close(self) -> None:
         """Free the factor."""
         self.factor.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Factorization({self.matrix!r}, {self.factor!r})"

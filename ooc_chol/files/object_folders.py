@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 
 from ooc_chol.errors import MissingPackageError, OocCholError, TierError
 from ooc_chol.extras import install_hint
-from ooc_chol.files.access import drop_pages
+from ooc_chol.files.access import behind, drop_pages
 from ooc_chol.files.outputs import write_error
 from ooc_chol.files.positional_io import file_errors_typed, read_up_to
 from ooc_chol.files.unfinished import Unfinished, create_locked, forget_created
@@ -113,7 +113,7 @@ class LocalFolder(AbstractObjectFolder):
             try:
                 size = os.fstat(descriptor).st_size
                 done = os.preadv(descriptor, parts, 0)
-                while done < min(wanted, size) and (count := os.preadv(descriptor, _behind(parts, done), done)):
+                while done < min(wanted, size) and (count := os.preadv(descriptor, behind(parts, done), done)):
                     done += count
                 if self.is_bounded:
                     drop_pages(descriptor, 0, size)
@@ -145,7 +145,7 @@ class LocalFolder(AbstractObjectFolder):
         try:
             done = os.writev(descriptor, parts)
             while done < wanted:
-                done += os.writev(descriptor, _behind(parts, done))
+                done += os.writev(descriptor, behind(parts, done))
             if self.is_bounded:
                 os.fdatasync(descriptor)
                 drop_pages(descriptor, 0, wanted)
@@ -238,16 +238,6 @@ def _unlock(descriptor: int, path: str, process: int) -> None:
         forget_created(descriptor, path)
     else:
         os.close(descriptor)
-
-
-def _behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:
-    """Rest of ``parts`` behind so many bytes."""
-    left = []
-    for part in parts:
-        if done < len(part):
-            left.append(part[done:])
-        done = max(0, done - len(part))
-    return left
 
 
 @final

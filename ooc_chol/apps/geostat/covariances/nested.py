@@ -219,10 +219,7 @@ def _(first: AbstractCovariance, second: AbstractCovariance) -> Nested:
 
 
 def covariance_by_distance(model: AbstractCovariance) -> Callable[[NDArray[np.float64]], NDArray[np.float64]] | None:
-    """Covariance as a function of Euclidean distance alone, for isotropic functions and their sums; None for any other.
-
-    The function returned maps an array of distances to covariances without nugget.
-    """
+    """Covariance as a function of Euclidean distance alone, for isotropic functions and their sums; None for any other."""
     if isinstance(model, AbstractIsotropicCovariance):
         return model.covariance
     if not isinstance(model, Nested):
@@ -233,10 +230,7 @@ def covariance_by_distance(model: AbstractCovariance) -> Callable[[NDArray[np.fl
 
 
 def effective_range(model: AbstractCovariance) -> float | None:
-    """Distance at which the correlation of the field is 0.05, in the unit of the coordinates; None if it depends on more.
-
-    Sums of isotropic functions have one, too; functions of more than Euclidean distance have none.
-    """
+    """Distance at which the correlation of the field is 0.05, in the unit of the coordinates; None if it depends on more."""
     by_distance, variance = covariance_by_distance(model), model.variance
     if by_distance is None:
         return None

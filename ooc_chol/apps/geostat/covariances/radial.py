@@ -6,13 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names
+from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, AbstractCovarianceOfFields, DeviceForm
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH, RadialTable
 from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
 
@@ -188,7 +188,7 @@ class AbstractRadialCovariance(AbstractCovariance):
             chunk *= self.variance
 
 
-class AbstractIsotropicCovariance(AbstractRadialCovariance):
+class AbstractIsotropicCovariance(AbstractRadialCovariance, AbstractCovarianceOfFields):
     """``C(h) = variance * rho(h / range)`` of the Euclidean distance h in any number of dimensions."""
 
     if TYPE_CHECKING:
@@ -202,23 +202,9 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
         """``"range"`` and the parameters of the shape."""
         return ("range", *self.profile.parameters)
 
-    @property
-    def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
-        return {name: getattr(self, name) for name in self.parameters}
-
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
         """The range by the diameter of the sites."""
         return {"range": length_scale(coordinates), **self.profile.scales}
-
-    def canonical(self) -> Self:
-        """The same object: each of its parameters has one value only for a function."""
-        return self
-
-    def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
-        check_names(self, values)
-        return replace(self, **values)  # type: ignore[type-var]  # subclasses are dataclasses
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
         """The coordinates in units of the range."""

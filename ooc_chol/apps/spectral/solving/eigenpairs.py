@@ -177,12 +177,8 @@ def _moved(
     pairs: oc.Eigenpairs, planned: Mapping[str, int], executed: Mapping[str, int]
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes over each link, as planned and as copied, with those of a run more."""
-    moves = pairs.report.moves
-    return (
-        (added(planned, {}), added(executed, {}))
-        if moves is None
-        else (added(planned, moves.planned), added(executed, moves.executed))
-    )
+    moved = pairs.report.bytes
+    return added(planned, moved.planned), added(executed, moved.executed)
 
 
 def added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

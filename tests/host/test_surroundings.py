@@ -108,7 +108,7 @@ NAMED: dict[str, Callable[[], object]] = {
     "edges": lambda: oc.edge_list(NUL),
     "graph": lambda: oc.metis_graph(NUL),
     "multiply": lambda: oc.multiply(NUL, np.ones(40)),
-    "multiply to": lambda: oc.multiply(S, np.ones(40), store=NUL),
+    "multiply to": lambda: oc.multiply(S, np.ones(40), packed=NUL),
     "eigsh to": lambda: oc.eigsh(S, k=2, packed=NUL),
     "eigsh checkpoint": lambda: oc.eigsh(diags_array(np.arange(300.0)).tocsr(), k=2, checkpoint=NUL),
     "svds to": lambda: oc.svds(S, k=2, packed=NUL),

@@ -227,6 +227,7 @@ def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/somewhere/METADATA")
 
     monkeypatch.setattr(importlib.metadata, "version", version)
+    package_version.cache_clear()
     with pytest.raises(oc.errors.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
         package_version()
 

@@ -133,7 +133,6 @@ class AbstractRadialCovariance(AbstractCovariance):
         raise ValueError(f"the derivative of the distance by {name!r} is the same in all directions")
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
     def table_form(self, kernel: str, points: NDArray[np.float64], scale: float) -> DeviceForm:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import final
 
 from ooc_chol.config import parse_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.kinds import AbstractDeviceKind
 from ooc_chol.hardware.rates_file import Everything, Figures, usable_rates
@@ -67,6 +68,9 @@ class Machine:
     def identity(self) -> str:
         """Identity that measured rates belong to."""
         return identity.machine_identity(self.names)
+
+    def __repr__(self) -> str:
+        return one_line(self, {"devices": self.names})
 
     @cached_property
     def rates(self) -> Everything:

@@ -127,10 +127,13 @@ class AbstractFactoringReport(tb.AbstractReport):
         parts = ", ".join(f"{name} {seconds:.3g}" for name, seconds in self.seconds.parts.items())
         predicted = "" if self.seconds.predicted is None else f"; {self.seconds.predicted:.3g} predicted of factorizations"
         yield "seconds", f"{self.seconds.total:.3g} for the whole call: {parts}{predicted}"
-        yield "factored", f"{self.factorizations} matrices on {', '.join(self.devices)}"
+        yield (
+            "factored",
+            f"{self.factorizations} {'matrix' if self.factorizations == 1 else 'matrices'} on {', '.join(self.devices)}",
+        )
         yield from tb.link_lines(self.bytes.executed, self.bytes.planned, 0.0, most=3)
-        peak, budget = tb.format_bytes(self.peak_bytes), tb.format_bytes(self.plan.budget_bytes)
-        yield "memory", f"peak {peak} on a device, budget {budget}"
+        budget = "" if self.plan.factorization is None else f", budget {tb.format_bytes(self.plan.budget_bytes)}"
+        yield "memory", f"peak {tb.format_bytes(self.peak_bytes)} on a device{budget}"
 
 
 @dataclass

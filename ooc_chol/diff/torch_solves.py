@@ -7,8 +7,8 @@ from typing import Any, final
 from torch import Tensor
 
 from ooc_chol.calls.options import documented
-from ooc_chol.diff import eigenvalues, factors
-from ooc_chol.diff.factors import Assume, Factor, Method
+from ooc_chol.diff import eigenvalues, factor_cache, factors
+from ooc_chol.diff.factor_cache import Assume, Factor, Method
 from ooc_chol.diff.torch_arrays import applied, uncompiled, uncompiled_methods
 from ooc_chol.diff.torch_csr import CSR, checked_matrix
 from ooc_chol.diff.torch_function import apply
@@ -107,7 +107,7 @@ def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto") -> Fact
     tensor([1., 1.])
     """
     matrix = checked_matrix(A)
-    factor = applied(lambda values: factors.factorize(matrix.pattern, values, assume=assume, method=method), matrix.values)
+    factor = applied(lambda values: factor_cache.factorize(matrix.pattern, values, assume=assume, method=method), matrix.values)
     return Factorization(matrix, factor)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ooc_chol.calls.options import documented
 from ooc_chol.diff.canonical import made_canonical
 from ooc_chol.diff.memory import IndexArray, index_type
 from ooc_chol.diff.ops import Apply, Contract, Gather, RowSums, Scatter, Spread, Times, Transpose, run
@@ -189,19 +190,14 @@ def transpose(p: Pattern, a: Any, *, apply: Apply = run) -> tuple[Pattern, Any]:
     return p.transposed, apply(Transpose(p), a)
 
 
+@documented(like=transpose)
 def tril(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern, Any]:
     """The entries of A with ``column <= row + k``.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     k : int
         How many diagonals above the main one are taken; below it where k is negative.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -214,19 +210,14 @@ def tril(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern
     return part.pattern, apply(Gather(part.places, p.nnz), a)
 
 
+@documented(like=transpose)
 def triu(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern, Any]:
     """The entries of A with ``column >= row + k``.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     k : int
         From which diagonal on: above the main one where k is positive.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -239,17 +230,9 @@ def triu(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern
     return part.pattern, apply(Gather(part.places, p.nnz), a)
 
 
+@documented(like=transpose)
 def diagonal(p: Pattern, a: Any, *, apply: Apply = run) -> Any:
     """The diagonal of A.
-
-    Parameters
-    ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -259,19 +242,14 @@ def diagonal(p: Pattern, a: Any, *, apply: Apply = run) -> Any:
     return apply(Gather(p.diagonal, p.nnz), a)
 
 
+@documented(like=transpose)
 def row_sums(p: Pattern, a: Any, *, precision: str | None = None, apply: Apply = run) -> Any:
     """The sums of rows, ``A @ ones``.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     precision : {"FDF"}, optional
         Add float32 numbers in float64.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -281,23 +259,18 @@ def row_sums(p: Pattern, a: Any, *, precision: str | None = None, apply: Apply =
     return apply(RowSums(p, precision), a)
 
 
+@documented(like=transpose)
 def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precision: str | None = None, apply: Apply = run) -> Any:
     """Values of ``diag(rows) A diag(columns)``, on the pattern of A.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     rows : (n_rows,) array, optional
         What each row is multiplied by.
     columns : (n_columns,) array, optional
         What each column is multiplied by.
     precision : {"FDF"}, optional
         Add float32 numbers in float64, in gradients of the two vectors.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------

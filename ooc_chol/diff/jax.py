@@ -17,6 +17,8 @@ try:
 except ImportError as failure:
     raise ImportError(f"ooc_chol.diff.jax needs JAX, which is not installed: {install_hint('jax')}") from failure
 
+from ooc_chol.calls.options import documented
+from ooc_chol.diff import eigenvalues, factors
 from ooc_chol.diff import jax_eigenvalues as spectra
 from ooc_chol.diff import jax_primitives as primitives
 from ooc_chol.diff import jax_solves as solves
@@ -170,6 +172,7 @@ def solve(
     return _solved(A, b, solver, trans, is_wide(precision, A.dtype))
 
 
+@documented(like=factors.triangular_solve)
 def triangular_solve(
     A: CSR, b: Any, *, lower: bool = True, trans: bool = False, unit_diagonal: bool = False, precision: str | None = None
 ) -> Array:
@@ -181,12 +184,6 @@ def triangular_solve(
         T, (n, n), without entries in the other triangle, such as ``A.tril()``.
     b : (n,) or (n, k) array
         Of A's type.
-    lower : bool
-        Whether T is a lower triangle.
-    trans : bool
-        Whether to solve with the transpose of T.
-    unit_diagonal : bool
-        Whether the diagonal counts as ones; what is stored there is not read, and has derivatives of 0.
     precision : {"FDF"}, optional
         As for :func:`solve`.
 
@@ -213,6 +210,7 @@ def triangular_solve(
     return _solved(part, b, solver, trans, is_wide(precision, A.dtype))
 
 
+@documented(like=eigenvalues.eigsh)
 def eigsh(
     A: CSR, k: int = 6, *, which: Which = "LM", tol: float | None = None, gap: float = GAP, devices: Devices = None
 ) -> Array:
@@ -222,16 +220,6 @@ def eigsh(
     ----------
     A : CSR
         (n, n), symmetric, with the entries of both triangles.
-    k : int
-        Eigenvalues, 1 to n.
-    which : {"LM", "LA", "SA"}
-        Those of largest magnitude, the largest, or the smallest.
-    tol : float, optional
-        As for :func:`ooc_chol.eigsh`, in float64.
-    gap : float
-        How far apart eigenvalues must be to be differentiated, relative to the largest magnitude among them.
-    devices : optional
-        As for :func:`ooc_chol.eigsh`, which computes the pairs.
 
     Returns
     -------

@@ -94,7 +94,6 @@ class LocalFolder(AbstractObjectFolder):
         self._unflushed: set[str] = set()
 
     def read(self, key: str) -> bytes:
-        """All bytes of a file."""
         path = self._path(key)
         with file_errors_typed(path, "reading it"):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -153,7 +152,6 @@ class LocalFolder(AbstractObjectFolder):
             os.close(descriptor)
 
     def remove(self, key: str) -> None:
-        """Remove a file."""
         path = self._path(key)
         with file_errors_typed(path, "removing it"), suppress(FileNotFoundError):
             os.unlink(path)
@@ -248,29 +246,24 @@ class ObstoreFolder(AbstractObjectFolder):
         self.name, self._store = name, store
 
     def read(self, key: str) -> bytes:
-        """All bytes of an object."""
         with _errors_typed(f"{self.name}/{key}", "reading it"):
             found: bytes = self._store.get(key).bytes().to_bytes()
             return found
 
     def write(self, key: str, parts: Sequence[memoryview]) -> None:
-        """Put an object."""
         with _errors_typed(f"{self.name}/{key}", "writing it"):
             self._store.put(key, b"".join(parts))
 
     def remove(self, key: str) -> None:
-        """Delete an object."""
         with _errors_typed(f"{self.name}/{key}", "removing it"), suppress(FileNotFoundError):
             self._store.delete(key)
 
     def remove_below(self, key: str) -> None:
-        """Delete all objects below a key."""
         with _errors_typed(f"{self.name}/{key}", "removing it"):
             for found in list(self._store.list(f"{key}/")):
                 self._store.delete([entry["path"] for entry in found])
 
     def is_empty(self) -> bool:
-        """Tell whether the prefix has no object."""
         with _errors_typed(self.name, "looking at it"):
             return not any(self._store.list(chunk_size=1))
 
@@ -283,23 +276,19 @@ class FsspecFolder(AbstractObjectFolder):
         self.name, self._system, self._path = name, system, path.rstrip("/")
 
     def read(self, key: str) -> bytes:
-        """All bytes of an object."""
         with _errors_typed(f"{self.name}/{key}", "reading it"):
             found: bytes = self._system.cat_file(f"{self._path}/{key}")
             return found
 
     def write(self, key: str, parts: Sequence[memoryview]) -> None:
-        """Put an object."""
         with _errors_typed(f"{self.name}/{key}", "writing it"):
             self._system.pipe_file(f"{self._path}/{key}", b"".join(parts))
 
     def remove(self, key: str) -> None:
-        """Delete an object."""
         with _errors_typed(f"{self.name}/{key}", "removing it"), suppress(FileNotFoundError):
             self._system.rm_file(f"{self._path}/{key}")
 
     def remove_below(self, key: str) -> None:
-        """Delete all objects below a key."""
         with _errors_typed(f"{self.name}/{key}", "removing it"), suppress(FileNotFoundError):
             self._system.rm(f"{self._path}/{key}", recursive=True)
 

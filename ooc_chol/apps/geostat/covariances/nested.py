@@ -97,7 +97,6 @@ class Nested(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         return self._by_number(
             [component.values for component in self.components],
             [component.variance / self.components[0].variance for component in self.components],
@@ -134,7 +133,6 @@ class Nested(AbstractCovariance):
         return np.column_stack([weight * component.comparable_sites(coordinates) for weight, component in pairs])
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         check_names(self, values)
         before = {"variance": self.variance, **self.values}
         wanted = {**before, **values}

@@ -80,79 +80,27 @@ class AbstractRadialCovariance(AbstractCovariance):
     def scaled_distance(
         self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> None:
-        """Write the scaled distances ``z[i, j]`` of ``a[:, i]`` and ``b[:, j]``.
-
-        Parameters
-        ----------
-        a, b : (d, n) and (d, m) arrays
-            Coordinates by axis.
-        z : (n, m) array
-            Overwritten.
-        scratch : (3, n, m) array
-            May be overwritten.
-        """
+        """Write the scaled distances ``z[i, j]`` of ``a[:, i]`` and ``b[:, j]``; ``scratch`` (3, n, m) may be overwritten."""
 
     @abstractmethod
     def log_derivative(
         self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> NDArray[np.float64] | float:
-        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch``; any finite value at z = 0.
-
-        Parameters
-        ----------
-        name : str
-            A parameter that is not one of the profile.
-        a, b : (d, n) and (d, m) arrays
-            Coordinates by axis.
-        scratch : (3, n, m) array
-            May be overwritten.
-
-        Returns
-        -------
-        (n, m) array or float
-            ``dlog z`` by the parameter; a number where it is the same for all pairs.
-        """
+        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch``; any finite value at 0."""
 
     @abstractmethod
     def constant_log_derivative(self, name: str) -> float | None:
         """Value of :meth:`log_derivative` where it is the same for all distances; None where it is not."""
 
     def directional_log_derivative(self, name: str) -> tuple[int, int, float]:
-        """Where it is not: ``(p, q, factor)`` of ``factor d_p d_q / |d|**2``, of differences d of :meth:`device_form`'s points.
-
-        Parameters
-        ----------
-        name : str
-            A parameter of the distance whose :meth:`constant_log_derivative` is None.
-
-        Returns
-        -------
-        tuple of int, int and float
-            Two axes, and the factor.
-        """
+        """Where it is not: ``(p, q, factor)`` of ``factor d_p d_q / |d|**2``, of differences d of points of the form."""
         raise ValueError(f"the derivative of the distance by {name!r} is the same in all directions")
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
     def table_form(self, kernel: str, points: NDArray[np.float64], scale: float) -> DeviceForm:
-        """``C = table(distance of points * scale)``, the variance being in the table.
-
-        Parameters
-        ----------
-        kernel : str
-            ``"radial"`` for Euclidean distances, or ``"great_circle"``.
-        points : (n, d) array
-            Sites, transformed such that their distances count.
-        scale : float
-            Factor from the distance of ``points`` to the scaled distance ``z``.
-
-        Returns
-        -------
-        DeviceForm
-            Points and table as the CUDA function takes them.
-        """
+        """``C = table(distance of points * scale)``, the variance being in the table; ``points`` are transformed for that."""
         variances = np.full(len(points), self.variance)
         return DeviceForm(kernel, points, variances, (float(scale), *self.profile.table.arguments(self.variance)))
 

@@ -96,7 +96,6 @@ class SeparableSpaceTime(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         return {**self.space.values, **{_TIME + name: value for name, value in self.time.values.items()}}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -110,7 +109,6 @@ class SeparableSpaceTime(AbstractCovariance):
         return replace(self, space=self.space.canonical(), time=self.time.canonical())
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -120,7 +118,6 @@ class SeparableSpaceTime(AbstractCovariance):
         return np.column_stack([space, time])
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         check_names(self, values)
         of_time = {name: values.pop(_TIME + name) for name in self.time.parameters if _TIME + name in values}
         return replace(self, space=self.space.with_values(**values), time=self.time.with_values(**of_time))
@@ -234,7 +231,6 @@ class GneitingMatern(AbstractCovarianceOfFields):
         }
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -243,7 +239,6 @@ class GneitingMatern(AbstractCovarianceOfFields):
         return np.column_stack([coordinates[:, :-1] / self.range, coordinates[:, -1] / self.time_range])
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Write the covariances, in chunks."""
         _check_time(a)
         for rows, z, scratch in chunks(out, SCRATCH + 1):
             log_w, own = scratch[-1], of_rows(b, rows)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.dense import mixed
 from ooc_chol.dense.planner import problem as planning
@@ -80,10 +80,14 @@ def measured(
     return lines
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", memory_budget="16 GiB", n=131072, repeats=2, rounds=2)
-    parser.takes(cases=["weak:1e-5", "strong:1e-5", "strong:1e-8"])
+TAKES = {
+    "devices": "cuda:0",
+    "memory_budget": "16 GiB",
+    "n": 131072,
+    "repeats": 2,
+    "rounds": 2,
+    "cases": ["weak:1e-5", "strong:1e-5", "strong:1e-8"],
+}
 
 
 def run(options: Options) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 import ooc_chol as oc
 from benchmarks.mixed_families import dgemm_tflops
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.bench.problem import CovarianceProblem
 
 FOLDER = "certified"
@@ -64,10 +64,15 @@ def measured(a: Any, b: np.ndarray, threshold: float | None, calls: int, options
     }
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", memory_budget=None, n=65536, range=[0.02627, 0.078809, 0.210158], thresholds=[1e-5], calls=2)
-    parser.takes(store=None)
+TAKES = {
+    "devices": "cuda:0",
+    "memory_budget": None,
+    "n": 65536,
+    "range": [0.02627, 0.078809, 0.210158],
+    "thresholds": [1e-5],
+    "calls": 2,
+    "store": None,
+}
 
 
 def run(options: Options) -> None:

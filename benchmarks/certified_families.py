@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from tests.host.structured import STRUCTURED
 from tests.long_double import truth_of
 
@@ -39,9 +39,7 @@ def measured(name: str, threshold: float) -> dict[str, Any]:
     }
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.set_defaults(name="families")
+NAME = "families"
 
 
 def run(options: Options) -> dict[str, Any]:

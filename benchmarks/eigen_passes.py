@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 
 FOLDER = "sparse"
 BLOCKS = (8, 4, 2, 1)
@@ -98,9 +98,7 @@ def told(run: dict[str, Any]) -> str:
     return text
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=16, k=24, ncv=int, tol=1e-6, precision="FDF", budgets=["all"], devices="host:0")
+TAKES = {"scale": 16, "k": 24, "ncv": int, "tol": 1e-6, "precision": "FDF", "budgets": ["all"], "devices": "host:0"}
 
 
 def run(options: Options) -> dict[str, Any]:

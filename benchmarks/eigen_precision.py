@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, markdown
+from benchmarks.running import Options, markdown
 from ooc_chol.eigen.lanczos import Lanczos
 from ooc_chol.eigen.problem import problem_of
 from ooc_chol.eigen.wanted import Wanted
@@ -121,15 +121,13 @@ def tables(lines: list[dict[str, Any]]) -> dict[str, str]:
     return {"converged": markdown(*converged), "paper": markdown(*paper)}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=16, side=60, devices="host:0", repeats=3)
-
-
 def documented(options: Options) -> dict[str, str]:
     """The tables of a page by their marks, from the result file."""
     lines = json.loads((options.output / f"precision-{options.name}.json").read_text(encoding="utf-8"))["lines"]
     return {f"precision {name}": table for name, table in tables(lines).items()}
+
+
+TAKES = {"scale": 16, "side": 60, "devices": "host:0", "repeats": 3}
 
 
 def run(options: Options) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a process that is measured imports what it measures and no more
-    from benchmarks.running import Options, Parser
+    from benchmarks.running import Options
 
 FOLDER = "wall"
 
@@ -124,9 +124,7 @@ def caches_in(folder: Path) -> dict[str, str]:
     return {name: str(folder / name.lower()) for name in CACHES} | {"PYTHONDONTWRITEBYTECODE": ""}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(n=1000, devices=None, repeats=5)
+TAKES = {"n": 1000, "devices": None, "repeats": 5}
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array, kronsum
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, markdown
+from benchmarks.running import Options, markdown
 from ooc_chol.apps.imputation import cross_validate, neighbour_graph, relative_error
 
 FOLDER = "imputation"
@@ -150,15 +150,13 @@ def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
     return [*found, "" if plain is None else f"{plain:.2g}"]
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(seed=0, devices="host:0")
-
-
 def documented(options: Options) -> dict[str, str]:
     """The tables of a page by their marks, from ``host-when.json`` and files of ``ooc-chol bench imputation``."""
     found = json.loads((options.output / "host-when.json").read_text(encoding="utf-8"))["runs"]
     return {f"when {name}": table for name, table in (tables(found) | {"beside": beside(options.output)}).items()}
+
+
+TAKES = {"seed": 0, "devices": "host:0"}
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -27,7 +27,7 @@ import numpy.ma  # as reading A imports it
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, apart
+from benchmarks.running import Options, apart
 
 FOLDER = "checkpoints"
 N, NB = 480, 48
@@ -223,11 +223,6 @@ def kill_all(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     return {"cases": found, "ways": dict(ways)}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(kills=220, seed=0)
-
-
 def killed(kills: int, seed: int) -> dict[str, Any]:
     """Kill so often, from a process whose BLAS has one thread: one with threads is no good parent."""
     began = time.monotonic()
@@ -236,6 +231,9 @@ def killed(kills: int, seed: int) -> dict[str, Any]:
     counts = {"kills": sum(each["kills"] for each in found["cases"].values())}
     counts["wrong"] = sum(len(each["wrong"]) for each in found["cases"].values())
     return {**counts, "seconds": round(time.monotonic() - began, 1), **found}
+
+
+TAKES = {"kills": 220, "seed": 0}
 
 
 def run(options: Options) -> int:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.eigen.device_space import DeviceSpace, open_space
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.pack import block_csr
@@ -92,9 +92,7 @@ def measured(a: BlockCSR, case: Case, args: Options) -> dict[str, Any]:
         return case._asdict() | facts | space.plan.memory()[share.device] | found
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=22, devices="cuda:0", memory_budget="20 GiB", small="2800 MB", cycles=3)
+TAKES = {"scale": 22, "devices": "cuda:0", "memory_budget": "20 GiB", "small": "2800 MB", "cycles": 3}
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.dense import planner
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
@@ -142,10 +142,8 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
     }
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.set_defaults(name="planning")
-    parser.takes(repeats=3, before=Path)
+NAME = "planning"
+TAKES = {"repeats": 3, "before": Path}
 
 
 def run(options: Options) -> dict[str, Any]:

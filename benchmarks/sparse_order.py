@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, both_seconds
+from benchmarks.running import Options, both_seconds
 from ooc_chol.sparse.order import by_degree, count_into, inverse
 
 FOLDER = "sparse"
@@ -83,9 +83,7 @@ def cases(graph: oc.testing.RandomGraph, given: Options) -> Iterator[dict[str, A
             yield {"numbering": name, **about, "products": list(products(matrix, given.devices, given.repeats))}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", scales=[22, 25], stripes=[1, 8, 24, 512], repeats=5)
+TAKES = {"devices": "cuda:0", "scales": [22, 25], "stripes": [1, 8, 24, 512], "repeats": 5}
 
 
 def run(options: Options) -> None:

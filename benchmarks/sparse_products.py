@@ -19,7 +19,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, both_seconds, versions
+from benchmarks.running import Options, both_seconds, versions
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.scipy_modules import sparse_tools
@@ -189,9 +189,7 @@ def with_rates(found: dict[str, dict[str, Any]], name: str, about: dict[str, Any
     return line
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=20, threads=cores(), repeats=9)
+TAKES = {"scale": 20, "threads": cores(), "repeats": 9}
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.places import Place, place_of
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, TensorShape
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
@@ -166,9 +166,7 @@ def transforms(of: Place, given: Options, count: int, m: int, n: int) -> Iterato
         del workspace
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", sizes=list(SIZES), repeats=5, threads=1)
+TAKES = {"devices": "cuda:0", "sizes": list(SIZES), "repeats": 5, "threads": 1}
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, chosen
 from ooc_chol.bench.problem import CovarianceProblem
 
 FOLDER = "wall"
@@ -96,17 +96,7 @@ def measured(case: str, n: int, calls: dict[str, Callable[[], Any]], repeats: in
         "inner_seconds": inner[1:] if n > 1024 else None, "medians": medians, "ours_over_fastest": ratio,
         "wall_over_inner": medians["ours"] / float(np.median(inner[1:])) if n > 1024 else None,
     }  # fmt: skip
-    shown = {name: float(f"{value:.4g}") for name, value in medians.items()}
-    inside = None if n <= 1024 else round(float(np.median(inner[1:])), 4)
-    told = {
-        "case": case,
-        "n": n,
-        "engine": engine,
-        "first": round(first, 4),
-        **shown,
-        "ratio": round(line["ours_over_fastest"], 3),
-    }
-    print(json.dumps({**told, "inner": inside}), flush=True)
+    print(json.dumps({**line, "wall_seconds": None, "inner_seconds": None}), flush=True)
     return line
 
 
@@ -211,8 +201,7 @@ def options(parser: Parser) -> None:
 
 def run(options: Options) -> dict[str, Any]:
     """Measure the cases that are named."""
-    given, defaults = oc.FactorOptions.from_arguments(options).keywords(), oc.FactorOptions().keywords()
-    how = {name: value for name, value in given.items() if value != defaults[name]}
+    how = chosen(options)
     lines = [CASES[case](n, options.repeats, how) for case in options.cases for n in options.sizes or SIZES[case]]
     options.devices = ("host:0",) if options.cases == ["host"] else ("cuda:0",)
     return {"options": {k: str(v) for k, v in how.items()}, "lines": lines}

@@ -18,22 +18,7 @@ _Array = NDArray[np.float64]
 def competition_figure(
     known: tuple[_Array, _Array], held_out: tuple[_Array, _Array], mean: _Array, *, title: str, unit: str = "degrees C"
 ) -> Any:
-    """Pixels that were fitted, the same with predictions of the others, and the errors of these.
-
-    Parameters
-    ----------
-    known, held_out : pair of (n, 2) and (n,) arrays
-        Places and values of pixels that were fitted, and of those that were predicted.
-    mean : (m,) array
-        Predictions of the latter.
-    title, unit : str
-        Above all, and of the values.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Three panels of one lattice, whose first two share their colours.
-    """
+    """Pixels that were fitted, the same with predictions of the others, and the errors of these."""
     places = np.concatenate([known[0], held_out[0]])
     axes = [np.unique(places[:, k]) for k in (0, 1)]
     observed, predicted, error = (np.full((len(axes[1]), len(axes[0])), np.nan) for _ in range(3))

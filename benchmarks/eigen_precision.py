@@ -12,8 +12,6 @@ Errors are ``||A v - w v|| / ||v||``, in float64, relative to the largest magnit
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -22,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from benchmarks.running import Options, markdown
+from benchmarks.running import Options, markdown, seconds_of
 from ooc_chol.eigen.lanczos import Lanczos
 from ooc_chol.eigen.problem import problem_of
 from ooc_chol.eigen.wanted import Wanted
@@ -58,22 +56,16 @@ def converged(operator: oc.Operator, which: str, precision: oc.Precision, device
         found = Lanczos(space, Wanted(PAIRS, which, NO_TOL), max_passes=FLOOR_PASSES, check=False).run()
     errors = found.residuals / found.scale
     tol = max(10 * float(errors.max()), {"FFF": 1e-6, "FDF": 1e-7, "DDD": 1e-12}[precision.value])
-    seconds, passes = [], 0
-    for _ in range(repeats):
-        began = time.perf_counter()
-        pairs = oc.eigsh(
-            operator, PAIRS, which=which, precision=precision, tol=tol, ncv=NCV, block=BLOCK, devices=devices, check=False
-        )
-        seconds.append(time.perf_counter() - began)
-        passes = pairs.report.passes
-    return {"best": float(errors.min()), "worst": float(errors.max()), "tol": tol, "seconds": seconds, "passes": passes}
+    how = {"precision": precision, "tol": tol, "ncv": NCV, "block": BLOCK, "devices": devices, "check": False}
+    runs = [seconds_of(lambda: oc.eigsh(operator, PAIRS, which=which, **how)) for _ in range(repeats)]
+    found = {"best": float(errors.min()), "worst": float(errors.max()), "tol": tol}
+    return found | {"seconds": [seconds for seconds, _ in runs], "passes": runs[-1][1].report.passes}
 
 
 def paper(operator: oc.Operator, precision: oc.Precision, how: str, k: int, devices: str, repeats: int) -> dict[str, Any]:
     """K steps for K pairs."""
-    runs = [
-        oc.eigsh(operator, k, mode="paper", reorthogonalize=how, precision=precision, devices=devices) for _ in range(repeats)
-    ]
+    options = {"mode": "paper", "reorthogonalize": how, "precision": precision, "devices": devices}
+    runs = [oc.eigsh(operator, k, **options) for _ in range(repeats)]
     report, errors = runs[0].report, runs[0].residuals
     return {
         "k": k,
@@ -123,7 +115,7 @@ def tables(lines: list[dict[str, Any]]) -> dict[str, str]:
 
 def documented(options: Options) -> dict[str, str]:
     """The tables of a page by their marks, from the result file."""
-    lines = json.loads((options.output / f"precision-{options.name}.json").read_text(encoding="utf-8"))["lines"]
+    lines = options.read(f"precision-{options.name}")["lines"]
     return {f"precision {name}": table for name, table in tables(lines).items()}
 
 

@@ -127,13 +127,11 @@ def caches_in(folder: Path) -> dict[str, str]:
 TAKES = {"n": 1000, "devices": None, "repeats": 5}
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Measure every case, each process after the other."""
-    lines = []
+    options.about = {"n": options.n}
     for case, needs_gpu in CASES.items():
         if not needs_gpu or options.devices:
             devices = options.device if needs_gpu else "host:0"
             for found in runs(case, options.n, devices, options.repeats):
-                lines.append({"case": case, "devices": devices, "n": options.n, **found})
-                print(json.dumps(lines[-1]), flush=True)
-    return {"n": options.n, "lines": lines}
+                yield {"case": case, "devices": devices, "n": options.n, **found}

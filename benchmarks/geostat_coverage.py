@@ -21,6 +21,7 @@ SMOOTHNESS = 1.5
 LEVEL = 0.95
 #: Smoothness of the fit in each case.
 CASES: dict[str, float | str] = {"fixed": SMOOTHNESS, "free": "free"}
+NAME = "coverage"
 
 
 def truth_with(length: float) -> geostat.Matern:
@@ -66,7 +67,6 @@ def estimate(true: geostat.Matern, n: int, smoothness: Any, seed: int) -> dict[s
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.set_defaults(name="coverage")
     parser.takes(sets=200, n=500, processes=1)
     parser.add_argument("--range", type=float, default=0.07, help="in sides of the square")
 

@@ -19,7 +19,7 @@ from scipy.spatial import cKDTree
 from benchmarks.running import Options, Parser
 from ooc_chol.apps import geostat
 
-FOLDER = "geostat"
+FOLDER, NAME = "geostat", "nested"
 #: Side of a region in pixels, least numbers of its training and test pixels, seed, and where a gap counts as near, in pixels.
 REGION, LEAST, SEED, NEAR = 70, 1000, 1, 3.0
 
@@ -102,7 +102,6 @@ def _scores(found: dict[str, _Array], rows: NDArray[np.bool_]) -> dict[str, floa
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.set_defaults(name="nested")
     parser.add_argument("data", type=Path)
     parser.takes(windows=3, side=30, sparse=1000, regions=8)
 
@@ -115,14 +114,8 @@ def run(options: Options) -> None:
     content: dict[str, Any] = {"n": observations.n, "regions": [list(corner) for corner in corners], "fits": {}}
     for name, result in fits(observations).items():
         found = scores(predicted(data, result.model, corners))
-        content["fits"][name] = {
-            "model": geostat.model_content(result.model),
-            "loglik": result.loglik,
-            "aic": result.aic,
-            "evaluations": len(result.evaluations),
-            "seconds": result.seconds,
-            "warnings": list(result.warnings),
-            "scores": found,
-        }
+        told = {"model": geostat.model_content(result.model), "evaluations": len(result.evaluations), "scores": found}
+        told |= {"loglik": result.loglik, "aic": result.aic, "seconds": result.seconds, "warnings": list(result.warnings)}
+        content["fits"][name] = told
         print(f"{result}\n  {found}", flush=True)
         options.write(content)

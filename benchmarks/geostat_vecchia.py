@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, brief
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
 from ooc_chol.apps.geostat.estimation.vecchia import approximated
@@ -22,6 +22,7 @@ from ooc_chol.apps.geostat.estimation.vecchia_neighbours import conditioning
 FOLDER = "geostat"
 #: Observations of a sample, its seed, and repeats of one evaluation.
 SAMPLE, SEED, REPEATS = 2000, 1, 5
+NAME = "vecchia"
 
 #: Observations up to which an estimate is compared with the exact likelihood.
 LARGEST_EXACT = 10_000
@@ -65,10 +66,8 @@ def summary(result: geostat.FitResult[geostat.Matern]) -> dict[str, Any]:
     """What is compared."""
     model = result.model
     return {
-        "range": model.range,
-        "smoothness": model.smoothness,
+        **{name: getattr(model, name) for name in ("range", "smoothness", "variance")},
         "nugget_ratio": model.nugget / model.variance,
-        "variance": model.variance,
         "loglik": result.loglik,
         "evaluations": [evaluation.loglik for evaluation in result.evaluations],
         "start_evaluations": result.subset_evaluations,
@@ -90,7 +89,6 @@ def measured(observations: geostat.Observations, *, is_small: bool) -> dict[str,
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.set_defaults(name="vecchia")
     parser.add_argument("data", type=Path)
 
 
@@ -101,9 +99,5 @@ def run(options: Options) -> None:
         found = measured(observations, is_small=observations.n <= 3000)
         content["sets"][name] = found
         for how, fit in found["fits"].items():
-            print(
-                f"{name} ({found['n']}), {how}: range {fit['range']:.5g}, smoothness {fit['smoothness']:.4g}, loglik "
-                f"{fit['loglik']:.3f}, {len(fit['evaluations'])} evaluations, {fit['seconds']:.1f} s",
-                flush=True,
-            )
+            print(f"{name} ({found['n']}), {how}: {brief(fit)}", flush=True)
         options.write(content)

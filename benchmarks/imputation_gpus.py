@@ -9,7 +9,6 @@ measured here. Where there is a GPU, CuPy makes the tensor there, a panel of col
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import block_diag, csr_array
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, event_seconds, seconds_of
 from ooc_chol.bench.imputation import random_graph
 from ooc_chol.tensors.fourier import multiple_spaces, orthogonal
 
@@ -56,35 +55,26 @@ def link_and_gemm(n: int, count: int) -> dict[str, float]:
     pinned = [np.frombuffer(cp.cuda.alloc_pinned_memory(size), np.uint8, size) for _ in range(2)]
     there = [cp.empty(size, np.uint8) for _ in range(2)]
     streams = [cp.cuda.Stream(non_blocking=True) for _ in range(2)]
-    times = []
-    for _ in range(3):
-        cp.cuda.Device().synchronize()
-        began = time.perf_counter()
+
+    def copies() -> None:
         there[0].set(pinned[0], stream=streams[0])
         there[1].get(stream=streams[1], out=pinned[1])
         cp.cuda.Device().synchronize()
-        times.append(time.perf_counter() - began)
-    del there
+
+    times = [seconds_of(copies)[0] for _ in range(3)]
+    there.clear()
     u, z = cp.random.random((count, n), cp.float32), cp.random.random((n, PANEL), cp.float32)
-    rates = []
-    for _ in range(4):
-        cp.cuda.Device().synchronize()
-        began = time.perf_counter()
-        u @ z
-        cp.cuda.Device().synchronize()
-        rates.append(2.0 * n * count * PANEL / (time.perf_counter() - began))
-    del u, z
+    rate = 2.0 * n * count * PANEL / min(event_seconds(lambda: u @ z, 3))
+    u = z = None
     cp.get_default_memory_pool().free_all_blocks()
-    return {"link_bytes_per_second_each_way": size / min(times), "gemm_flops_per_second": max(rates)}
+    return {"link_bytes_per_second_each_way": size / min(times), "gemm_flops_per_second": rate}
 
 
 def imputed(
     x: NDArray[Any], mask: NDArray[np.bool_], fourier: oc.GraphFourier, **options: Any
 ) -> tuple[oc.Imputed, dict[str, Any]]:
     """One whole call."""
-    began = time.perf_counter()
-    found = oc.impute(x, mask, fourier, **options)
-    seconds = time.perf_counter() - began
+    seconds, found = seconds_of(lambda: oc.impute(x, mask, fourier, **options))
     missing = ~mask
     error = float(np.linalg.norm(found.tensor[missing] - x[missing]) / np.linalg.norm(x))
     report = found.report.to_dict()
@@ -117,12 +107,11 @@ def out_of_core(options: Options) -> dict[str, Any]:
     n, rows, columns = options.size
     on_gpu = options.on_gpu
     graph = csr_array(block_diag([random_graph(min(n, COMMUNITY), 10.0, seed) for seed in range(-(-n // COMMUNITY))]))[:n, :n]
-    began = time.perf_counter()
-    fourier = oc.GraphFourier(graph, n_components=options.components, devices=options.devices)
-    told: dict[str, Any] = {"fourier_seconds": time.perf_counter() - began}
-    began = time.perf_counter()
-    x = tensor_of(fourier, rows, columns, on_gpu)
-    told |= {"made_seconds": time.perf_counter() - began, "components": fourier.n_components, "budget": options.memory_budget}
+    how = {"n_components": options.components, "devices": options.devices}
+    seconds, fourier = seconds_of(lambda: oc.GraphFourier(graph, **how))
+    made, x = seconds_of(lambda: tensor_of(fourier, rows, columns, on_gpu))
+    told: dict[str, Any] = {"fourier_seconds": seconds, "made_seconds": made}
+    told |= {"components": fourier.n_components, "budget": options.memory_budget}
     rates = link_and_gemm(n, fourier.n_components) if on_gpu else {}
     mask = oc.testing.random_mask(x.shape, SHARE)
     where = {"devices": options.devices, "memory_budget": options.memory_budget, "precision": "FFF"}

@@ -152,17 +152,15 @@ def cells(file: str, content: dict[str, Any], run: dict[str, Any]) -> list[str]:
 
 def documented(options: Options) -> dict[str, str]:
     """The tables of a page by their marks, from ``host-when.json`` and files of ``ooc-chol bench imputation``."""
-    found = json.loads((options.output / "host-when.json").read_text(encoding="utf-8"))["runs"]
+    found = options.read("host-when")["runs"]
     return {f"when {name}": table for name, table in (tables(found) | {"beside": beside(options.output)}).items()}
 
 
+LINES = "runs"
 TAKES = {"seed": 0, "devices": "host:0"}
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Run all cases."""
-    found = []
-    for each in runs(options.seed, options.device):
-        print(each, flush=True)
-        found.append(each)
-    return {"case": "imputation-when", "size": SIZE, "seed": options.seed, "runs": found}
+    options.about = {"case": "imputation-when", "size": SIZE, "seed": options.seed}
+    yield from runs(options.seed, options.device)

@@ -113,15 +113,9 @@ def factored(case: Case, more: dict[str, Any], path: Path) -> dict[str, Any]:
             return {"sha256": f"minor {error.minor}"}
     with factor:
         digest = hashlib.sha256(np.ascontiguousarray(np.asarray(factor)).tobytes()).hexdigest()
-        report = factor.report
-        bound = None if report.certified_bound is None else report.certified_bound.total
-        return {
-            "sha256": digest,
-            "bytes": path.stat().st_size,
-            "resumed": report.resumed_tiles,
-            "escalations": len(report.escalations),
-            "bound": bound,
-        }
+        report, bound = factor.report, factor.report.certified_bound
+        found = {"sha256": digest, "bytes": path.stat().st_size, "resumed": report.resumed_tiles}
+        return found | {"escalations": len(report.escalations), "bound": None if bound is None else bound.total}
 
 
 def die_at(death: Death) -> Counter[str]:

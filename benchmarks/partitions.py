@@ -9,7 +9,6 @@ together.
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from benchmarks.partition_peers import PARTITIONERS, SAME_FOR_ANY_SEED, How, ins
 from benchmarks.running import Options, Parser, apart, both_seconds, markdown, versions
 from ooc_chol.apps import spectral
 
-FOLDER = "spectral"
+FOLDER, NAME = "spectral", "host-walshaw"
 _PACKAGES = ("numpy", "scipy", "pyamg", "pymetis", "kahip", "mtkahypar", "scikit-learn")
 
 
@@ -123,7 +122,6 @@ def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.set_defaults(name="host-walshaw")
     parser.add_argument("graphs_in", nargs="?", type=Path, metavar="FOLDER")
     parser.add_argument("--graphs", nargs="*", help="names without .graph (default: all)")
     parser.add_argument("--partitioners", nargs="*", choices=PARTITIONERS, default=list(PARTITIONERS))
@@ -136,7 +134,7 @@ def options(parser: Parser) -> None:
 
 def documented(options: Options) -> dict[str, str]:
     """The tables of a page by their marks, from the result file."""
-    graphs = json.loads((options.output / f"{options.name}.json").read_text(encoding="utf-8"))["graphs"]
+    graphs = options.read()["graphs"]
     return {f"partitions {name}": table for name, table in tables(graphs).items()}
 
 

@@ -222,7 +222,7 @@ def gathered(lines: Iterable[Mapping[str, Any]], options: Options, key: str) -> 
 
 def brief(line: Mapping[str, Any]) -> dict[str, Any]:
     """What of a line fits the screen."""
-    return {name: value for name, value in line.items() if not isinstance(value, Mapping) and len(str(value)) < 200}
+    return {name: value for name, value in line.items() if len(str(value)) < 200}
 
 
 def attempt(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -9,9 +9,8 @@ case prints a JSON line a size.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -91,13 +90,13 @@ def measured(case: str, n: int, calls: dict[str, Callable[[], Any]], repeats: in
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
     others = [value for name, value in medians.items() if name != "ours"]
     ratio = medians["ours"] / min(others) if others else None
-    line = {
-        "measured": case, "n": n, "engine": engine, "tile_size": tile, "first_call": first, "wall_seconds": seconds,
-        "inner_seconds": inner[1:] if n > 1024 else None, "medians": medians, "ours_over_fastest": ratio,
-        "wall_over_inner": medians["ours"] / float(np.median(inner[1:])) if n > 1024 else None,
-    }  # fmt: skip
-    print(json.dumps({**line, "wall_seconds": None, "inner_seconds": None}), flush=True)
-    return line
+    inside = inner[1:] if n > 1024 else None
+    return {
+        "measured": case,
+        **{"n": n, "engine": engine, "tile_size": tile, "first_call": first, "wall_seconds": seconds, "inner_seconds": inside},
+        **{"medians": medians, "ours_over_fastest": ratio},
+        "wall_over_inner": medians["ours"] / float(np.median(inside)) if inside else None,
+    }
 
 
 def cupy_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
@@ -199,9 +198,11 @@ def options(parser: Parser) -> None:
     oc.FactorOptions.add_arguments(parser)
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Measure the cases that are named."""
     how = chosen(options)
-    lines = [CASES[case](n, options.repeats, how) for case in options.cases for n in options.sizes or SIZES[case]]
     options.devices = ("host:0",) if options.cases == ["host"] else ("cuda:0",)
-    return {"options": {k: str(v) for k, v in how.items()}, "lines": lines}
+    options.about = {"options": {name: str(value) for name, value in how.items()}}
+    for case in options.cases:
+        for n in options.sizes or SIZES[case]:
+            yield CASES[case](n, options.repeats, how)

@@ -110,11 +110,12 @@ def cupy_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
         calls["cupy.linalg.cholesky"] = lambda: cp.linalg.cholesky(a)
     else:
         calls["cuSOLVER, 64 bits, on a copy"] = lambda: copied_and_factored(a)
-    line = measured("cupy", n, calls, repeats, cp.cuda.Device().synchronize)
-    calls.clear()
-    a = None
-    cp.get_default_memory_pool().free_all_blocks()
-    return line
+    try:
+        return measured("cupy", n, calls, repeats, cp.cuda.Device().synchronize)
+    finally:
+        calls.clear()
+        a = None
+        cp.get_default_memory_pool().free_all_blocks()
 
 
 def copied_and_factored(a: Any) -> Any:
@@ -176,15 +177,10 @@ def function_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, An
 
     calls: dict[str, Callable[[], Any]] = {"ours": lambda: oc.cholesky(made(), **options)}
     if n <= 122_880:
-        calls["made whole, cuSOLVER in place"] = lambda: made_and_factored(n)
+        from ooc_chol.bench.cuda.libraries import xpotrf_seconds
+
+        calls["made whole, cuSOLVER in place"] = lambda: xpotrf_seconds(n, covariance(n).cuda_tile(), 1)
     return measured("function", n, calls, repeats, cp.cuda.Device().synchronize)
-
-
-def made_and_factored(n: int) -> None:
-    """The same matrix, made whole and factored by cuSOLVER in place."""
-    from ooc_chol.bench.cuda.libraries import xpotrf_seconds
-
-    xpotrf_seconds(n, covariance(n).cuda_tile(), 1)
 
 
 CASES = {"cupy": cupy_case, "numpy": numpy_case, "host": host_case, "function": function_case}

@@ -53,8 +53,8 @@ def call(n: int, correlation: str, threshold: float, options: dict[str, Any]) ->
         report, bound = factor.report, factor.report.certified_bound
         assert bound is not None
         return {
-            "wall_seconds": wall, "seconds": report.seconds, "run_seconds": report.execution.seconds,
-            "norms_seconds": report.norms_seconds, "certify_seconds": report.certify_seconds,
+            "wall_seconds": wall, "seconds": report.inside_seconds, "run_seconds": report.execution.seconds,
+            "norms_seconds": report.seconds.parts["norms"], "certify_seconds": report.seconds.parts["certificate"],
             "certified_bound": bound.total, "certified_measured": bound.measured, "beside": bool(report.plan.probe_arrays),
             "moduli": report.plan.moduli, "formats": factor.formats, "escalations": len(report.escalations),
         }  # fmt: skip

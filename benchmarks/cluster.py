@@ -84,7 +84,7 @@ class Runs:
     def one(self) -> dict[str, Any]:
         """One process, as many threads as there are workers."""
         with oc.cholesky(self.source, tile_size=self.asked.tile_size) as factor:
-            return {"seconds_inside": factor.report.seconds}
+            return {"seconds_inside": factor.report.inside_seconds}
 
     def dask(self) -> dict[str, Any]:
         """Dask's own; the matrix is on the workers before the clock runs."""
@@ -208,7 +208,7 @@ def released(client: Any) -> bool:
 def told_by_plan(plan: ClusterPlan) -> Told:
     """What a plan of a cluster goes by, and what it says."""
     figures = plan.to_dict()
-    names = ("tasks", "network_bytes", "peak_bytes", "seconds", "bounds", "efficiency")
+    names = ("tasks", "bytes", "peak_bytes", "seconds", "bounds", "efficiency")
     rates = {"workers": [dataclasses.asdict(each) for each in plan.case.workers], **dataclasses.asdict(plan.case.rates)}
     return {**{name: figures[name] for name in names}, "received_bytes": list(plan.received_bytes), "rates": rates}
 

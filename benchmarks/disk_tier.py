@@ -19,6 +19,7 @@ import ooc_chol as oc
 from benchmarks.matrices import Line
 from benchmarks.running import Options, Parser, apart, environment_apart, seconds_of, words_apart
 from ooc_chol.bench.meters import memory_of_process
+from ooc_chol.bench.results import run_figures
 from ooc_chol.dense.rates.folders import measure_folder
 from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.dense.stores.file import FileStore
@@ -33,13 +34,13 @@ def one_call(options: dict[str, Any]) -> dict[str, Any]:
     """One call from file to file, and what it took."""
     wall, factor = seconds_of(lambda: oc.cholesky(**options))
     with factor:
-        report = factor.report
+        report, figures = factor.report, run_figures(factor.report)
         return {
             "wall_seconds": wall,
-            **{name: report.to_dict()[name] for name in TOLD},
+            **{name: figures[name] for name in TOLD},
             "budget_bytes": report.plan.budgets[0].budget_bytes,
-            "resumed_tiles": report.resumed_tiles,
-            "host_bytes": report.plan.host_bytes,
+            "resumed_tiles": report.resumed,
+            "host_bytes": report.plan.host_tile_bytes,
             "resident_maximum_bytes": memory_of_process("VmHWM"),
             "logdet": factor.logdet(),
             "page": str(report),
@@ -70,7 +71,7 @@ def in_child(options: dict[str, Any], kill_after: float | None = None) -> dict[s
 
 def measured(path: Path, options: Options) -> Iterator[dict[str, Any]]:
     """Files that are there after each run."""
-    common = {"a": str(path), "devices": options.device, "host_budget": options.host_budget}
+    common = {"A": str(path), "devices": options.device, "host_budget": options.host_budget}
     common |= {"memory_budget": options.memory_budget, "tile_size": options.tile_size}
     store, found = path.with_suffix(".ooc"), dict[str, Any]()
     last = 60.0

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
+from benchmarks.k_steps import k_step_pairs
 from benchmarks.running import Options, Parser, attempt, both_seconds, drop_pages, seconds_of, versions
 from ooc_chol.config import parse_bytes
 
@@ -63,8 +64,7 @@ def ours(a: oc.BlockCSR, k: int, repeats: int = 1, **options: Any) -> Line:
     """Our pairs."""
     solve = partial(oc.eigsh, a, k, **{"tol": TOL, "progress": said, **options})
     line, pairs = solved(a, solve, repeats, options.get("devices"))
-    report = pairs.report.to_dict() if hasattr(pairs.report, "to_dict") else {"passes": pairs.report.passes}
-    return line | {"report": {name: value for name, value in report.items() if name != "plan"}}
+    return line | {"report": pairs.report.to_dict()}
 
 
 def scipys(a: oc.BlockCSR, k: int, dtype: str) -> Line:
@@ -120,7 +120,7 @@ def cupys(a: oc.BlockCSR, k: int, dtype: str, repeats: int = 2) -> Line:
 
 def paper(a: oc.BlockCSR, k: int, **where: Any) -> Line:
     """K steps for K pairs."""
-    seconds, pairs = seconds_of(lambda: oc.eigsh(a, k, mode="paper", precision="FDF", **where))
+    seconds, pairs = seconds_of(lambda: k_step_pairs(a, k, precision="FDF", **where))
     return {"seconds": [seconds], "residuals": list(pairs.residuals), "report": pairs.report.to_dict()}
 
 
@@ -129,7 +129,7 @@ def product_of(a: oc.BlockCSR, precision: str, columns: int, **where: Any) -> Li
     with oc.multiplier(a, columns, precision=precision, **where) as product:
         product.apply(np.ones((a.shape[1], columns), oc.Precision(precision).storage), times=6)
         report = product.report
-        return {"seconds": list(report.scan_seconds[1:]), "bytes": report.executed_bytes // max(1, report.scans)}
+        return {"seconds": list(report.scan_seconds[1:]), "bytes": sum(report.bytes.executed.values()) // max(1, report.scans)}
 
 
 @contextmanager

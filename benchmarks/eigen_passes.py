@@ -35,10 +35,10 @@ def measured(a: oc.BlockCSR, block: int, budget: str | None, options: Options) -
     except oc.BudgetError as error:
         return {"block": block, "budget": budget, "error": str(error)}
     report = oc.eigsh(a, options.k, tol=options.tol, check=False, **common).report
-    seconds, scans = report.seconds, report.moves.products
+    seconds, scans = report.seconds.parts, report.moves.products
     chosen = plan.choice
     predicted = None if chosen is None or chosen.seconds is None else asdict(chosen.seconds) | {"total": chosen.seconds.total}
-    parts = {"product": seconds.passes / scans, "orthogonalization": seconds.orthogonalization / report.passes}
+    parts = {"product": seconds["passes"] / scans, "orthogonalization": seconds["orthogonalization"] / report.passes}
     found = {
         "block": block,
         "budget": budget,
@@ -46,10 +46,10 @@ def measured(a: oc.BlockCSR, block: int, budget: str | None, options: Options) -
         "passes": report.passes,
         "scans": scans,
         "predicted_seconds_a_pass": predicted,
-        "seconds_a_pass": parts | {"total": seconds.total / scans},
-        "seconds": asdict(seconds) | {"host": seconds.host},
-        "bytes_planned": dict(report.moves.planned),
-        "bytes_executed": dict(report.moves.executed),
+        "seconds_a_pass": parts | {"total": seconds["run"] / scans},
+        "seconds": {"total": seconds["run"], **seconds},
+        "bytes_planned": dict(report.bytes.planned),
+        "bytes_executed": dict(report.bytes.executed),
         "worst_residual": report.worst,
     }
     print(brief(found), f"a pass: {found['seconds_a_pass']}, predicted {predicted}", flush=True)
@@ -73,8 +73,8 @@ def resumed(a: oc.BlockCSR, options: Options) -> dict[str, Any]:
     if not all(np.array_equal(one, other) for one, other in zip(whole, later, strict=True)):
         sys.exit("the run that went on from a checkpoint has other bits")
     report = later.report
-    found = {"resumed_passes": report.resumed_passes, "passes": report.passes, "checkpoint_bytes": size, "first_seconds": ended}
-    return found | {"seconds": asdict(report.seconds), "whole_seconds": whole.report.seconds.total}
+    found = {"resumed_passes": report.resumed, "passes": report.passes, "checkpoint_bytes": size, "first_seconds": ended}
+    return found | {"seconds": report.seconds.to_dict(), "whole_seconds": whole.report.seconds.total}
 
 
 TAKES = {"scale": 16, "k": 24, "ncv": int, "tol": 1e-6, "precision": "FDF", "budgets": ["all"], "devices": "host:0"}

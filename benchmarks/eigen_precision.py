@@ -20,9 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 
 import ooc_chol as oc
+from benchmarks.k_steps import k_step_pairs
 from benchmarks.running import Options, markdown, seconds_of
+from ooc_chol.eigen.device_space import open_space
 from ooc_chol.eigen.lanczos import Lanczos
-from ooc_chol.eigen.problem import problem_of
 from ooc_chol.eigen.wanted import Wanted
 
 FOLDER = "eigen"
@@ -50,9 +51,7 @@ def weighted_grid(side: int) -> sp.csr_array:
 
 def converged(operator: oc.Operator, which: str, precision: oc.Precision, devices: str, repeats: int) -> dict[str, Any]:
     """Where residuals end, and the seconds of a run up to ten times that."""
-    with ExitStack() as stack:
-        problem = problem_of(operator, devices, None, None, stack)
-        space = problem.space(BLOCK, NCV // BLOCK + 1, precision, stack)
+    with open_space(operator, block=BLOCK, capacity=NCV // BLOCK + 1, precision=precision, devices=devices) as space:
         found = Lanczos(space, Wanted(PAIRS, which, NO_TOL), max_passes=FLOOR_PASSES, check=False).run()
     errors = found.residuals / found.scale
     tol = max(10 * float(errors.max()), {"FFF": 1e-6, "FDF": 1e-7, "DDD": 1e-12}[precision.value])
@@ -64,8 +63,7 @@ def converged(operator: oc.Operator, which: str, precision: oc.Precision, device
 
 def paper(operator: oc.Operator, precision: oc.Precision, how: str, k: int, devices: str, repeats: int) -> dict[str, Any]:
     """K steps for K pairs."""
-    options = {"mode": "paper", "reorthogonalize": how, "precision": precision, "devices": devices}
-    runs = [oc.eigsh(operator, k, **options) for _ in range(repeats)]
+    runs = [k_step_pairs(operator, k, reorthogonalize=how, precision=precision, devices=devices) for _ in range(repeats)]
     report, errors = runs[0].report, runs[0].residuals
     return {
         "k": k,

@@ -197,7 +197,8 @@ def run_nested(options: Options) -> None:
     for name, result in fits(observations).items():
         found = scores(predicted(data, result.model, corners))
         told = {"model": geostat.model_content(result.model), "evaluations": len(result.evaluations), "scores": found}
-        told |= {"loglik": result.loglik, "aic": result.aic, "seconds": result.seconds, "warnings": list(result.warnings)}
+        told |= {"loglik": result.loglik, "aic": result.aic, "warnings": list(result.warnings)}
+        told["seconds"] = result.report.seconds.total
         content["fits"][name] = told
         print(f"{result}\n  {found}", flush=True)
         options.write(content)
@@ -254,7 +255,7 @@ def summary(result: geostat.FitResult[geostat.Matern]) -> dict[str, Any]:
         "loglik": result.loglik,
         "evaluations": [evaluation.loglik for evaluation in result.evaluations],
         "start_evaluations": result.subset_evaluations,
-        "seconds": result.seconds,
+        "seconds": result.report.seconds.total,
         "vecchia": None if result.vecchia is None else result.vecchia.to_dict(),
     }
 

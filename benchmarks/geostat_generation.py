@@ -93,7 +93,7 @@ def share(options: Options, rate: float) -> dict[str, Any]:
                 settings, report = settings.reusing(found.factor.report.plan), found.factor.report.to_dict()
                 if repeat:
                     seconds.append(took)
-                print(f"likelihood {repeat}: {took:.2f} s, factorization {found.factor.report.seconds:.2f} s", flush=True)
+                print(f"likelihood {repeat}: {took:.2f} s, factorization {found.factor.report.inside_seconds:.2f} s", flush=True)
                 if repeat == options.repeats:
                     ceiling = dgemm_tflops(found.factor, found.factor.report.plan.devices, 1.0)
     made = options.n * (options.n + 1) / 2

@@ -22,6 +22,7 @@ import ooc_chol as oc
 from benchmarks.matrices import Line
 from benchmarks.running import Options, apart, drop_pages, in_turn, seconds_of
 from ooc_chol.bench.meters import memory_of_process
+from ooc_chol.bench.results import run_figures
 from ooc_chol.kernels.host.blas import potrf
 
 FOLDER = ""
@@ -60,10 +61,10 @@ def factored(a: Any, **options: Any) -> dict[str, Any]:
     """Figures of one whole call."""
     wall, factor = seconds_of(lambda: oc.cholesky(a, **options))
     with factor:
-        return factor.report.to_dict() | {"wall_seconds": wall, "logdet": factor.logdet()}
+        return run_figures(factor.report) | {"wall_seconds": wall, "logdet": factor.logdet()}
 
 
-def run_from_file(path: str, store: str) -> dict[str, Any]:
+def file_to_file(path: str, store: str) -> dict[str, Any]:
     """One factorization from a file to a file; in a child process."""
     oc.cholesky(np.eye(64)).close()  # BLAS allocates its buffers at the first call
     potrf(np.eye(1024))
@@ -104,7 +105,7 @@ def run(options: Options) -> None:
         calls = {
             "lapack": lambda: time_dpotrf(a),
             "host-fp64-memory": lambda: factored(a),
-            "host-fp64-file": lambda: apart(run_from_file, str(path), str(path.with_name("l.ooc")), must=True),
+            "host-fp64-file": lambda: apart(file_to_file, str(path), str(path.with_name("l.ooc")), must=True),
         }
         runs = in_turn(calls, options.repeats)
     lapack = runs.pop("lapack")

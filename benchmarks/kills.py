@@ -114,7 +114,7 @@ def factored(case: Case, more: dict[str, Any], path: Path) -> dict[str, Any]:
     with factor:
         digest = hashlib.sha256(np.ascontiguousarray(np.asarray(factor)).tobytes()).hexdigest()
         report, bound = factor.report, factor.report.certified_bound
-        found = {"sha256": digest, "bytes": path.stat().st_size, "resumed": report.resumed_tiles}
+        found = {"sha256": digest, "bytes": path.stat().st_size, "resumed": report.resumed}
         return found | {"escalations": len(report.escalations), "bound": None if bound is None else bound.total}
 
 

@@ -18,6 +18,7 @@ import ooc_chol as oc
 from benchmarks.matrices import Line
 from benchmarks.running import Options, Parser, chosen, seconds_of
 from ooc_chol.bench.meters import meter_for
+from ooc_chol.bench.results import run_figures
 from ooc_chol.formats import TYPES
 
 FOLDER = "types"
@@ -68,7 +69,7 @@ def one_call(a: Any, device: str, options: dict[str, Any]) -> tuple[oc.CholeskyF
     """A factor, and the figures of its call."""
     with meter_for([device]) as meter:
         wall, factor = seconds_of(lambda: oc.cholesky(a, devices=device, progress=meter.sample, **options))
-    return factor, factor.report.to_dict() | meter.figures() | {"wall_seconds": wall}
+    return factor, run_figures(factor.report) | meter.figures() | {"wall_seconds": wall}
 
 
 def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats: int, options: dict[str, Any]) -> dict[str, Any]:

@@ -77,14 +77,14 @@ def measured(a: Any, threshold: float | None, calls: int, options: dict[str, Any
         walls.append(wall)
         with factor:
             report, formats, key = factor.report, dict(factor.formats), factor.arithmetic_key
-        inner.append(report.seconds)
+        inner.append(report.inside_seconds)
     bound = report.certified_bound
     return {
         "device_model": key["device_model"],
         "walls": walls,
         "inner": inner,
         "wall": statistics.median(walls[1:] or walls),
-        "predicted": report.predicted_seconds,
+        "predicted": report.seconds.predicted,
         "moduli": report.plan.moduli,
         "half_share": report.half_share,
         "formats": formats,

@@ -21,6 +21,7 @@ import ooc_chol as oc
 from benchmarks.matrices import Line
 from benchmarks.running import Options, Parser, apart, both_seconds, seconds_of
 from ooc_chol.bench.meters import memory_of_process
+from ooc_chol.bench.results import run_figures
 from ooc_chol.config import parse_bytes
 
 FOLDER = "disk"
@@ -70,7 +71,7 @@ def out_of_memory(options: dict[str, Any]) -> dict[str, Any]:
     used, report = resource.getrusage(resource.RUSAGE_SELF), factor.report
     found = {
         "wall_seconds": wall,
-        **{name: report.to_dict()[name] for name in TOLD},
+        **{name: run_figures(report)[name] for name in TOLD},
         "tflops": n**3 / 3e12 / wall,
         "cpu_seconds": used.ru_utime + used.ru_stime,
         "resident_maximum_bytes": memory_of_process("VmHWM"),

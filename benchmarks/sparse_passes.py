@@ -123,10 +123,10 @@ def told(m: oc.Multiplier, seconds: Sequence[float]) -> dict[str, Any]:
         "scans_a_product": plan.scans,
         "pass_seconds": median(seconds) * plan.scans,
         "scan_seconds": list(seconds),
-        "predicted_seconds": plan.seconds,
+        "predicted_seconds": plan.later_seconds,
         "bytes_a_pass": plan.later_bytes,
-        "bytes_planned": report.planned_bytes,
-        "bytes_executed": report.executed_bytes,
+        "bytes_planned": sum(report.bytes.planned.values()),
+        "bytes_executed": sum(report.bytes.executed.values()),
         "bytes_per_second": plan.later_bytes / (median(seconds) * plan.scans),
         "plan": plan.to_dict(),
         "page": str(plan),
@@ -162,7 +162,7 @@ def from_file(matrix: oc.BlockCSR, path: Path, case: PassCase, names: Sequence[s
     """Passes from a file with an eighth of its bytes beside the vectors, cold and warm, beside reading the file so."""
     x = vectors(matrix.shape[1], case.columns, case.precision.storage)
     block_bytes = max(4096, matrix.nbytes // FILE_BLOCKS)
-    with oc.block_csr(matrix, store=path, block_bytes=block_bytes, replace_store=True) as packed:
+    with oc.block_csr(matrix, store=path, block_bytes=block_bytes, replace=True) as packed:
         for is_cold in (True, False):
             reading = [cold_or_warm(lambda: read_file(path), path, is_cold) for _ in range(repeats + 1)][1:]
             operator, where = scaled(packed), {"precision": case.precision, "devices": list(names[:1])}

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--n", type=int, default=50_000, help="points to learn from (default: 50000)")
     parser.add_argument("--noise", type=float, default=0.1, help="standard deviation of the errors of the values (default: 0.1)")
     parser.add_argument("--store", help="a new file that holds the factor in place of memory")
-    parser.add_argument("--memory-budget", help="memory per device, such as '4 GiB' (default: what is free)")
+    parser.add_argument("--memory-budget", help="memory per device, such as '4 GiB' (default: half of what is free on the host)")
     options = parser.parse_args(arguments)
 
     rng = np.random.default_rng(0)
@@ -33,11 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     values = surface(points) + options.noise * rng.normal(size=options.n)
     observations = geostat.make_observations(points, values)
     settings = geostat.FactorSettings(store=options.store, memory_budget=options.memory_budget)
-    print(settings.plan(options.n))
+    print(settings.plan(geostat.covariance_source(geostat.Matern(1.0, 0.1, 2.5, 0.01), points)))
 
     # a search on the approximation takes no factorization; exact_check="value" would add one and say how far off it is
     found = geostat.fit(observations, smoothness=2.5, method="vecchia", exact_check="skip", settings=settings)
-    print(f"Matérn 5/2 with range {found.model.range:.4g}, found in {found.seconds:.1f} s")
+    print(f"Matérn 5/2 with range {found.model.range:.4g}, found in {found.report.seconds.total:.1f} s")
     print(f"noise {np.sqrt(found.model.nugget):.3g}, where {options.noise:g} is true")
 
     with geostat.kriging(observations, found.model, settings=settings) as kriged:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ooc_chol.api.plan import plan as plan
     from ooc_chol.api.solve import logdet as logdet
     from ooc_chol.api.solve import solve as solve
+    from ooc_chol.api.svds import plan_svds as plan_svds
     from ooc_chol.api.svds import svds as svds
     from ooc_chol.cluster.opening import open_cluster as open_cluster
     from ooc_chol.dense.batch_factor import BatchFactor as BatchFactor
@@ -68,7 +69,7 @@ _NAMES = {
     "api.multiply": ("multiply", "plan_multiply"),
     "api.plan": ("plan",),
     "api.solve": ("logdet", "solve"),
-    "api.svds": ("svds",),
+    "api.svds": ("plan_svds", "svds"),
     "cluster.opening": ("open_cluster",),
     "dense.batch_factor": ("BatchFactor",),
     "dense.factor": ("CholeskyFactor",),

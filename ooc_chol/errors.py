@@ -47,6 +47,7 @@ __all__ = [
     "ScheduleError",
     "SingularMatrixError",
     "SparseInputError",
+    "StoppedError",
     "TierError",
     "UnsupportedTypeError",
 ]
@@ -632,7 +633,7 @@ class CheckpointError(TierError):
         self,
         path: str,
         differences: Mapping[str, tuple[str, str]],
-        ask: str = "replace_store=True",
+        ask: str = "replace=True",
         of: str = "factorization, whose factor has other bits",
     ) -> None:
         self.path = path
@@ -675,6 +676,28 @@ class MissingFolderError(TierError, FileNotFoundError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
         return type(self), (self.text, self.option, self.path, self.folder)
+
+
+class StoppedError(OocCholError):
+    """The caller's ``progress`` function returned True, and the call ended; a checkpoint of it stays.
+
+    Parameters
+    ----------
+    call : str
+        Name of the call.
+    done, total : int
+        Work done and all of it, in units.
+    unit : str
+        Unit of both, such as ``"pass"``.
+    """
+
+    def __init__(self, call: str, done: int, total: int, unit: str) -> None:
+        units = f"{unit}es" if unit.endswith("s") else f"{unit}s"
+        super().__init__(f"{call} was stopped by its progress function at {done} of {total} {units}")
+        self.call, self.done, self.total, self.unit = call, done, total, unit
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int, str]]:
+        return type(self), (self.call, self.done, self.total, self.unit)
 
 
 class ClosedError(TierError, ValueError):

@@ -11,8 +11,21 @@ imports ``ooc_chol`` and this module alone, by custom as ``oc`` and ``tb``:
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol.calls.options import Option as Option
+    from ooc_chol.calls.options import add_words as add_words
+    from ooc_chol.calls.options import checked as checked
+    from ooc_chol.calls.options import documented as documented
+    from ooc_chol.calls.page import AbstractPage as AbstractPage
+    from ooc_chol.calls.page import link_lines as link_lines
+    from ooc_chol.calls.plan import AbstractPlan as AbstractPlan
+    from ooc_chol.calls.progress import Progress as Progress
+    from ooc_chol.calls.progress import progress_reporter as progress_reporter
+    from ooc_chol.calls.report import AbstractReport as AbstractReport
+    from ooc_chol.calls.report import CallBytes as CallBytes
+    from ooc_chol.calls.report import CallSeconds as CallSeconds
     from ooc_chol.cluster.plan import ClusterPlan as ClusterPlan
     from ooc_chol.cluster.report import ClusterReport as ClusterReport
+    from ooc_chol.config import format_bytes as format_bytes
     from ooc_chol.config import parse_bytes as parse_bytes
     from ooc_chol.config import whole_number as whole_number
     from ooc_chol.dense.batch_factor import BatchReport as BatchReport
@@ -30,6 +43,7 @@ if TYPE_CHECKING:
     from ooc_chol.eigen.plan import EigshPlan as EigshPlan
     from ooc_chol.eigen.report import EigshReport as EigshReport
     from ooc_chol.eigen.singular import SvdsReport as SvdsReport
+    from ooc_chol.eigen.svds_plan import SvdsPlan as SvdsPlan
     from ooc_chol.extras import install_hint as install_hint
     from ooc_chol.files.inputs import input_bytes as input_bytes
     from ooc_chol.files.inputs import input_file as input_file
@@ -54,6 +68,7 @@ if TYPE_CHECKING:
     from ooc_chol.process.address_space import guarded_imports as guarded_imports
     from ooc_chol.process.team import map_in_threads as map_in_threads
     from ooc_chol.sparse.plan import MultiplyPlan as MultiplyPlan
+    from ooc_chol.sparse.product import Product as Product
     from ooc_chol.sparse.report import MultiplyReport as MultiplyReport
     from ooc_chol.sparse.sources.npy import input_npy as input_npy
     from ooc_chol.sparse.sources.npz import input_npz as input_npz
@@ -65,9 +80,14 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
+    "calls.options": ("Option", "add_words", "checked", "documented"),
+    "calls.page": ("AbstractPage", "link_lines"),
+    "calls.plan": ("AbstractPlan",),
+    "calls.progress": ("Progress", "progress_reporter"),
+    "calls.report": ("AbstractReport", "CallBytes", "CallSeconds"),
     "cluster.plan": ("ClusterPlan",),
     "cluster.report": ("ClusterReport",),
-    "config": ("parse_bytes", "whole_number"),
+    "config": ("format_bytes", "parse_bytes", "whole_number"),
     "dense.batch_factor": ("BatchReport",),
     "dense.factor": ("HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
     "dense.report": ("FactorReport",),
@@ -78,6 +98,7 @@ _NAMES = {
     "eigen.plan": ("EigshPlan",),
     "eigen.report": ("EigshReport",),
     "eigen.singular": ("SvdsReport",),
+    "eigen.svds_plan": ("SvdsPlan",),
     "extras": ("install_hint",),
     "files.inputs": ("input_bytes", "input_file", "input_lines", "parse_json", "plain_array"),
     "files.outputs": ("FileKind", "Output", "check_outputs", "output_file", "output_folder"),
@@ -89,6 +110,7 @@ _NAMES = {
     "process.address_space": ("check_room", "guarded_imports"),
     "process.team": ("map_in_threads",),
     "sparse.plan": ("MultiplyPlan",),
+    "sparse.product": ("Product",),
     "sparse.report": ("MultiplyReport",),
     "sparse.sources.npy": ("input_npy",),
     "sparse.sources.npz": ("input_npz",),

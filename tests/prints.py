@@ -43,8 +43,8 @@ def check_prints(what):
     assert " at 0x" not in line, line
     page = shown(what, str)
     assert len(page.splitlines()) < LONGEST_PAGE and len(page) < 100 * LONGEST_PAGE, (type(what), page[:300])
-    if hasattr(what, "_repr_html_"):
-        check_html(shown(what, lambda one: one._repr_html_()))
+    if hasattr(what, "_repr_html_") and (html := shown(what, lambda one: one._repr_html_())) is not None:
+        check_html(html)
 
 
 def check_html(html):
@@ -80,4 +80,4 @@ def parts_of(what, depth=3):
 
 def classes_of(named):
     """Public classes of which there are objects, by name."""
-    return {name: one for name, one in named.items() if inspect.isclass(one) and not name.startswith("Abstract")}
+    return {name: one for name, one in named.items() if inspect.isclass(one) and not one.__name__.startswith("Abstract")}

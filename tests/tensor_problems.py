@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 from ooc_chol import Precision
 from ooc_chol.toolbox import TensorPlan
 from tests.inside.kernels import tensors
-from tests.inside.tensors import DeviceTensorSpace, plan_tensor, share
+from tests.inside.tensors import DeviceTensorSpace, share
 
 #: Columns of a panel and slices of a group, of which a small tensor then has several.
 COLUMNS, GROUP = 128, 6
@@ -57,6 +58,11 @@ def problem(
     mask = rng.random(shape if by_entry else shape[:1]) < 0.7
     observed = np.where(mask if by_entry else mask[:, None, None], whole, np.nan).astype(whole.dtype)
     return Problem(basis, observed, mask, Precision(precision), svt)
+
+
+def plan_tensor(shape: Any, r: int | None = None, *, mask: Any = "slices", tier: str = "memory", **options: Any) -> TensorPlan:
+    """The plan of a tensor with that many eigenvectors."""
+    return oc.plan_impute(shape, mask, r, work_folder=None if tier == "memory" else "/tmp", **options)
 
 
 def plan_for(given: Problem, budget: int | str = "1 GiB", devices: Any = "host:0", tier: Any = "memory") -> TensorPlan:

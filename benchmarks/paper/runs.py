@@ -17,7 +17,7 @@ from ooc_chol.api.cholesky import cholesky
 from ooc_chol.bench import ceilings
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.bench.results import RESULT_FILES, write_json
+from ooc_chol.bench.results import RESULT_FILES, run_figures, write_json
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.errors import OocCholError
 from ooc_chol.files.outputs import Output, check_outputs, output_folder
@@ -135,9 +135,9 @@ def once(run: Run, sweep: Sweep, a: Any = None, *, trace: bool = False) -> tuple
     _warm(run, sweep)
     with meter_for(sweep.devices) as meter:
         wall, factor = seconds_of(lambda: _factor(run, sweep, a, trace=trace, progress=meter.sample))
-    inside = f"{factor.report.seconds:.4g} inside ({factor.report.tflops:.4g} TFLOP/s)"
+    inside = f"{factor.report.inside_seconds:.4g} inside ({factor.report.tflops:.4g} TFLOP/s)"
     print(f"{run.name}: {wall:.4g} s for the whole call, {inside}", flush=True)
-    return factor.report.to_dict() | meter.figures() | {"wall_seconds": wall}, factor
+    return run_figures(factor.report) | meter.figures() | {"wall_seconds": wall}, factor
 
 
 def measure(run: Run, sweep: Sweep, a: Any = None) -> tuple[dict[str, Any], CholeskyFactor]:

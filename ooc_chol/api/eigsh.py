@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.calls.options import documented
+from ooc_chol.calls.progress import Progress
 from ooc_chol.eigen.pairs import Eigenpairs
-from ooc_chol.eigen.paper import Reorthogonalization
-from ooc_chol.eigen.plan import EigshPlan, EigshProblem
-from ooc_chol.eigen.planning import planned_eigsh
-from ooc_chol.eigen.solve import EigshCall, eigenpairs
+from ooc_chol.eigen.plan import EigshPlan
+from ooc_chol.eigen.solve import EigshCall, eigenpairs, planned_call
 from ooc_chol.eigen.wanted import Which
-from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.multiplier import Progress, Store
-from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.planning import Devices, Facts, known_of, precision_of
+from ooc_chol.sparse.planning import Devices
 
 
 class _Options(TypedDict, total=False):
@@ -34,19 +30,20 @@ class _Options(TypedDict, total=False):
     degree: int | None
     v0: ArrayLike | None
     max_passes: int | None
-    mode: str
-    reorthogonalize: Reorthogonalization
     check: bool
     preconditioner: Any
     null: ArrayLike | None
     sigma: float | None
     OPinv: Any
+    packed: AnyPath | None
+    replace: bool
+    checkpoint: AnyPath | None
     devices: Devices
     memory_budget: int | str | None
-    store: Store
-    checkpoint: str | os.PathLike[str] | None
+    host_budget: int | str | None
     progress: Progress
     trace: bool
+    plan: EigshPlan | None
 
 
 @overload
@@ -57,6 +54,11 @@ def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[True] = True, **op
 def eigsh(A: Any, k: int = 6, *, return_eigenvectors: Literal[False], **options: Unpack[_Options]) -> NDArray[np.float64]: ...
 
 
+@documented(
+    checkpoint="By custom ``.ooceig``, written at each restart; it stays in the end, and devices and budgets may change. Of an A "
+    "that is packed, or is to be, all contents are compared.",
+    progress="It counts passes after each restart, of the most there may be; the bar shows the largest residual.",
+)
 def eigsh(
     A: Any,
     k: int = 6,
@@ -70,21 +72,22 @@ def eigsh(
     degree: int | None = 1,
     v0: ArrayLike | None = None,
     max_passes: int | None = None,
-    mode: str = "restart",
-    reorthogonalize: Reorthogonalization = "full",
     check: bool = True,
     preconditioner: Any = None,
     null: ArrayLike | None = None,
     sigma: float | None = None,
     OPinv: Any = None,
     M: None = None,
+    return_eigenvectors: bool = True,
+    packed: AnyPath | None = None,
+    replace: bool = False,
+    checkpoint: AnyPath | None = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
-    store: Store = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    host_budget: int | str | None = None,
     progress: Progress = None,
     trace: bool = False,
-    return_eigenvectors: bool = True,
+    plan: EigshPlan | None = None,
 ) -> Eigenpairs | NDArray[np.float64]:
     """Some eigenpairs of a symmetric matrix, ``A v = w v``, each with its residual; the matrix may be larger than the devices.
 
@@ -123,12 +126,8 @@ def eigsh(
         depend on others.
     max_passes : int, optional
         Most products with A that build the basis, 10,000 by default. Those of the check and of residuals come on top.
-    mode : {"restart", "paper"}
-        Restarts until all pairs have converged; or k Lanczos steps for k pairs, which are not certified.
-    reorthogonalize : {"full", "alternate", "none"}
-        With ``mode="paper"``, against what a new vector is made orthogonal: all before it, every second one, or two.
     check : bool
-        Whether random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
+        Let random vectors orthogonal to the pairs look for others that were missed, in 10 products each.
     preconditioner : (n,) array_like, LinearOperator, (n, n) array or sparse matrix, or callable, optional
         Of LOBPCG: an approximation of the inverse of A, symmetric and positive definite. An (n,) array is a diagonal, a callable
         takes an (n, b) float64 array and returns the preconditioner times it, on the host.
@@ -146,23 +145,8 @@ def eigsh(
         Solves with ``A - sigma I`` in place of a factor.
     M : None
         Refused: what SciPy calls so is the mass matrix of ``A v = w M v``, and generalized problems are not solved.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-    store : str or PathLike, optional
-        File for the packed blocks of an A that is not packed; by default they are in host memory.
-    checkpoint : str or PathLike, optional
-        File that each restart replaces with what is needed to go on: by custom ``.ooceig``. The same call goes on from it to the
-        same bits, however the last one ended, on other devices and with another budget, too; it stays in the end. Of an A that
-        is packed, or is to be, all contents are compared.
-    progress : bool or callable, optional
-        A bar with passes done and the largest residual, or ``progress(done, total, seconds)`` after each restart, in passes,
-        ``total`` being the most that there may be.
-    trace : bool
-        Whether every copy and computation is recorded.
     return_eigenvectors : bool
-        Whether pairs are returned, or the eigenvalues alone, which are computed and certified in the same way.
+        Return pairs, or the eigenvalues alone, which are computed and certified in the same way.
 
     Returns
     -------
@@ -216,70 +200,51 @@ def eigsh(
     >>> bool(pairs.residuals.max() < 1e-10)
     True
     """
-    pairs = eigenpairs(
-        EigshCall(
-            A,
-            k,
-            which=which,
-            precision=precision,
-            method=method,
-            tol=tol,
-            ncv=ncv,
-            block=block,
-            degree=degree,
-            v0=v0,
-            max_passes=max_passes,
-            mode=mode,
-            reorthogonalize=reorthogonalize,
-            check=check,
-            preconditioner=preconditioner,
-            null=null,
-            sigma=sigma,
-            OPinv=OPinv,
-            M=M,
-            devices=devices,
-            memory_budget=memory_budget,
-            store=store,
-            checkpoint=checkpoint,
-            progress=progress,
-            trace=trace,
-        )
-    )
+    given = locals()
+    pairs = eigenpairs(EigshCall(**{name: given[name] for name in EigshCall.__dataclass_fields__}))
     return pairs if return_eigenvectors else pairs.eigenvalues
 
 
+@documented(like=eigsh)
 def plan_eigsh(
-    A: BlockCSR | Operator | Facts,
+    A: Any,
     k: int = 6,
     *,
-    which: str = "LM",
+    which: Which = "LM",
     precision: Precision | str | None = None,
+    method: str = "auto",
+    tol: float | None = None,
     ncv: int | None = None,
     block: int | None = None,
+    degree: int | None = 1,
+    v0: ArrayLike | None = None,
+    max_passes: int | None = None,
+    check: bool = True,
+    preconditioner: Any = None,
+    null: ArrayLike | None = None,
+    sigma: float | None = None,
+    OPinv: Any = None,
+    M: None = None,
+    return_eigenvectors: bool = True,
+    packed: AnyPath | None = None,
+    replace: bool = False,
+    checkpoint: AnyPath | None = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: Progress = None,
+    trace: bool = False,
 ) -> EigshPlan:
-    """Plan :func:`eigsh` by block Lanczos without computing anything: the block, the basis, memory, bytes and seconds of a pass.
+    """Plan :func:`eigsh` without computing anything: the method, the block, the basis, memory, bytes and seconds of a pass.
+
+    Devices need not be on this machine if ``memory_budget`` is given. A matrix that is not packed is read as for packing, and
+    nothing of it is kept.
 
     Parameters
     ----------
-    A : BlockCSR, Operator, or ((int, int), int, str)
-        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
-        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there.
-    k : int
-        Eigenpairs.
-    which : {"LM", "LA", "SA"}
-        From which end.
-    precision : Precision or str, optional
-        ``"DDD"``, ``"FDF"`` or ``"FFF"``; by default FDF of a matrix of float32, DDD of any other.
-    ncv : int, optional
-        Columns of the basis, rounded up to whole panels; by default ``k + 96`` where memory holds it, else what it holds.
-    block : int, optional
-        Columns of a panel: 1, 2, 4 or 8; by default what is predicted to be fastest among those with ``12 block <= ncv - k``.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+    A : BlockCSR, Operator, source, LinearOperator, array, or ((int, int), int, str)
+        As for :func:`eigsh`; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``, ``"fp32"`` or
+        ``"fp64"``) of a matrix that need not be there.
 
     Returns
     -------
@@ -307,7 +272,5 @@ def plan_eigsh(
     >>> plan.block, plan.ncv >= 24, plan.peak_bytes <= 16 << 30
     (1, True, True)
     """
-    known, names = known_of(A), resolve_devices(devices, must_exist=False)
-    usual = Precision.FDF if known.dtype == np.float32 else Precision.DDD
-    facts = known.blocks, precision_of(precision, usual), names, memory_budget, known.tier, known.diagonals
-    return planned_eigsh(EigshProblem(*facts), k, which, ncv=ncv, block=block)
+    given = locals()
+    return planned_call(EigshCall(**{name: given[name] for name in EigshCall.__dataclass_fields__ if name != "plan"}))

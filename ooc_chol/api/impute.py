@@ -5,28 +5,35 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ooc_chol.display.progress_bar import open_reporter
+from ooc_chol.calls.machine import Machine
+from ooc_chol.calls.options import checked, documented
+from ooc_chol.calls.progress import Progress, open_reporter
 from ooc_chol.errors import ImputationWarning
-from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, resolve_svt
 from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.multiplier import Progress
-from ooc_chol.sparse.planning import Devices, precision_of
+from ooc_chol.sparse.planning import Devices
 from ooc_chol.tensors.checkpoint import KIND, Checkpoint, arithmetic_key
 from ooc_chol.tensors.fourier import fourier_of
-from ooc_chol.tensors.imputation import Callback, ImputationRun, as_it_is, space_of, start_of
-from ooc_chol.tensors.plan import TensorPlan, plan_tensor
-from ooc_chol.tensors.problem import check_order, given_of
+from ooc_chol.tensors.imputation import Begun, Callback, ImputationRun, as_it_is, space_of, start_of
+from ooc_chol.tensors.plan import TensorPlan, check_host_budget, plan_tensor, plan_that_fits
+from ooc_chol.tensors.problem import check_order, given_of, problem_of
 from ooc_chol.tensors.report import Imputed
 from ooc_chol.tensors.schedule import schedule_of
-from ooc_chol.tensors.share import MaskKind
+from ooc_chol.tensors.share import TensorProblem
 from ooc_chol.tensors.storage import check_work_folder
 
 
+@documented(
+    devices="Columns of the unfolding are shared by transforms, slices by thresholds; bits do not depend on their number.",
+    memory_budget="What does not fit passes through in each step; the bits do not depend on it. One device of the host without a "
+    "budget has the tensor and its transform in whole arrays.",
+    checkpoint="Each value of lambda replaces it, by custom ``.oocimp``; it stays in the end.",
+    progress="Steps are counted, and ``total`` is the most that there may be.",
+    plan="As :func:`plan_impute` makes it.",
+)
 def impute(
     X: Any,
     mask: Any,
@@ -42,13 +49,16 @@ def impute(
     shrinkage: Shrinkage = "garrote",
     start: Any = None,
     first_lambda: float | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    callback: Callback | None = None,
+    replace: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
-    work_folder: str | os.PathLike[str] | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
-    callback: Callback | None = None,
+    host_budget: int | str | None = None,
     progress: Progress = None,
     trace: bool = False,
+    plan: TensorPlan | None = None,
 ) -> Imputed:
     """Missing slices, or entries, of a graph-tensor: of low rank, slice by slice, in the Fourier domain of the graph.
 
@@ -90,25 +100,12 @@ def impute(
     first_lambda : float, optional
         First value of lambda instead of s_1. With an ``Imputed`` as start by default its last one; with an array it must be
         given, since s_1 would wipe the array out.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`. Columns of the unfolding are shared by transforms, slices by thresholds; the bits do not
-        depend on how many there are.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free. What does not fit passes through in each step.
-        Neither do the bits depend on it.
     work_folder : str or PathLike, optional
         Folder for files, gone when the process ends, that hold what devices do not keep in place of main memory. On the host
         without a budget these are the tensor and its transform, and the tensor that is returned lies in such a file.
-    checkpoint : str or PathLike, optional
-        File that each value of lambda replaces with what is needed to go on: by custom ``.oocimp``. The same call goes on from it
-        to the same bits, however the last one ended; it stays in the end.
     callback : callable, optional
         ``callback(row, estimate)`` after each value of lambda: its row of the history, and a function without arguments that
         copies the tensor as it is. The run ends when it returns True.
-    progress : bool or callable, optional
-        A bar with steps done, or ``progress(done, total, seconds)`` after each step, ``total`` being the most that there may be.
-    trace : bool
-        Whether every copy and computation is recorded.
 
     Returns
     -------
@@ -118,13 +115,14 @@ def impute(
     Raises
     ------
     ValueError
-        The graph is of another order than X, nothing is observed, or an argument makes no sense. ``NonFiniteTensorError`` for a
+        The graph is of another order than X, nothing is observed, or an argument makes no sense, a plan of another problem among
+        these. ``NonFiniteTensorError`` for a
         NaN or an infinity where X is observed, or entries so large that the norm of X is infinite.
     TypeError
         X is not float32 or float64, mask not bool, or an argument has another type.
     BudgetError
-        The budget does not hold the eigenvectors and one panel, or the system does not grant the memory; the message says how
-        many bytes would do.
+        ``memory_budget`` does not hold the eigenvectors and one panel, ``host_budget`` not what devices do not keep, or the
+        system does not grant the memory; the message says how many bytes would do.
     CheckpointError
         The checkpoint is of another problem; the message says what differs.
     ImputationInterrupted
@@ -168,98 +166,105 @@ def impute(
     """
     since = time.perf_counter()
     schedule = schedule_of(n_lambdas, decay, max_inner, tol, momentum, shrinkage)
-    names = resolve_devices(devices)
+    how = checked(replace=replace, checkpoint=checkpoint, host_budget=host_budget, progress=progress, trace=trace)
+    machine = Machine(devices, memory_budget)
     if callback is not None and not callable(callback):
         raise TypeError(f"callback is a {type(callback).__name__}; give a function of a row and an estimate")
     if checkpoint is not None:
-        KIND.check(checkpoint)
+        KIND.check(checkpoint, replace=how["replace"])
     if work_folder is not None:
         check_work_folder(work_folder)
     given = given_of(X, mask, precision)
     route = resolve_svt(svt, *given.observed.shape[1:])
     first, before = start_of(start, first_lambda, given)
-    began = time.perf_counter()
+    parts, began = {}, time.perf_counter()
     fourier = fourier_of(graph, devices)
-    seconds_fourier = 0.0 if fourier is graph else time.perf_counter() - began
-    check_order(fourier, given.observed)
+    parts["fourier"] = 0.0 if fourier is graph else time.perf_counter() - began
+    check_order(fourier.n_vertices, given.observed.shape)
+    began = time.perf_counter()
+    problem = TensorProblem(given.shape_over(fourier.n_components), given.precision, route, given.mask_kind)
+    planned = plan_tensor(problem, machine, work_folder) if plan is None else plan_that_fits(plan, problem, machine, work_folder)
+    check_host_budget(planned, how["host_budget"], machine)
+    parts["plan"] = time.perf_counter() - began
+    facts = (given, fourier.basis, schedule, route, first, before, planned.devices[0])
+    key = arithmetic_key(*facts, entries=False)
     if given.mask.all():
-        return as_it_is(X, given, fourier, route, names)
+        return as_it_is(X, planned, key, parts).ended(since)
     for text in given.untold(fourier):
         warnings.warn(f"{text}, so that the estimate is zero", ImputationWarning, stacklevel=2)
     with ExitStack() as stack:
         show = stack.enter_context(open_reporter(progress, schedule.n_lambdas * schedule.max_inner, "impute", "step"))
-        kept, seconds_key = None, time.perf_counter()
+        kept, began = None, time.perf_counter()
         if checkpoint is not None:
-            key = arithmetic_key(given, fourier.basis, schedule, route, first, before, names[0])
-            kept = Checkpoint(checkpoint, key, given.incomplete)
-        seconds_key = time.perf_counter() - seconds_key
-        space = space_of(given, fourier.basis, route, names, memory_budget, work_folder, trace=trace)
-        stack.enter_context(space)
-        run = ImputationRun(space, given, schedule, kept, callback, show, since)
-        run.seconds_fourier, run.seconds_checkpoints = seconds_fourier, seconds_key
-        run.unreached = len(given.unreached(fourier))
-        return run.run(first, before)
+            kept = Checkpoint(checkpoint, arithmetic_key(*facts, entries=True), given.incomplete, replace=how["replace"])
+        parts["checkpoints"] = time.perf_counter() - began
+        begun = Begun(planned, key, len(given.unreached(fourier)), since, time.perf_counter(), parts)
+        space = stack.enter_context(space_of(planned, given, fourier.basis, work_folder, trace=how["trace"]))
+        found = ImputationRun(space, given, schedule, kept, callback, show, begun).run(first, before)
+    return found.ended(since)
 
 
+@documented(like=impute)
 def plan_impute(
-    shape: Sequence[int],
-    n_components: int | None = None,
+    X: Any,
+    mask: Any,
+    graph: Any,
     *,
-    precision: Precision | str = Precision.FDF,
+    n_lambdas: int = 20,
+    decay: float = 0.5,
+    max_inner: int = 10,
+    tol: float = 1e-8,
     svt: Svt = "auto",
-    mask: MaskKind = "slices",
+    precision: Precision | str | None = None,
+    momentum: float = 0.5,
+    shrinkage: Shrinkage = "garrote",
+    start: Any = None,
+    first_lambda: float | None = None,
+    work_folder: str | os.PathLike[str] | None = None,
+    callback: Callback | None = None,
+    replace: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
-    to_file: bool = False,
+    host_budget: int | str | None = None,
+    progress: Progress = None,
+    trace: bool = False,
 ) -> TensorPlan:
     """Plan an imputation without computing anything: what each device keeps, and bytes over each link and step.
 
     Parameters
     ----------
-    shape : (int, int, int)
-        N slices, and rows m and columns n of each.
-    n_components : int, optional
-        Eigenvectors of the graph, at most N; by default all.
-    precision : Precision or str
-        ``"FDF"`` (default), ``"FFF"`` or ``"DDD"``.
-    svt : {"auto", "gram64", "subspace", "svd"}
-        How singular values are lowered, as for :func:`impute`.
-    mask : {"slices", "entries"}
-        Whether slices or entries are observed.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-    to_file : bool
-        Whether what devices do not keep is to lie in files, as with ``impute(work_folder=...)``.
+    X : (N, m, n) array or (int, int, int)
+        The tensor, or its shape: N slices, and rows m and columns n of each. A shape is taken for that of float32.
+    mask : (N,) or (N, m, n) bool array, {"slices", "entries"} or None
+        True where a slice, or an entry, is observed, or a word for which of both is. None looks for NaN in X, and takes slices
+        for a shape.
+    graph : GraphFourier, graph, int or None
+        The transform, a graph of N vertices, or a number of eigenvectors, at most N; None for all of them.
 
     Returns
     -------
     TensorPlan
-        The plan; ``print`` shows it as a page. On the host without a budget, :func:`impute` works on whole arrays and follows
-        no plan.
+        The plan; ``print`` shows it as a page.
 
     Raises
     ------
     BudgetError
-        The budget of a device does not hold the eigenvectors and one panel; it says how many bytes would do.
+        ``memory_budget`` does not hold the eigenvectors and one panel, or ``host_budget`` not what devices do not keep; it says
+        how many bytes would do.
     TypeError, ValueError
-        An argument makes no sense, or there is no such device.
+        An argument makes no sense, or there is no such device. With a ``memory_budget`` devices need not be on this machine.
 
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> plan = oc.plan_impute((2600, 512, 512), precision="FFF", devices="cuda:0", memory_budget="4 GiB")
+    >>> plan = oc.plan_impute((2600, 512, 512), None, None, precision="FFF", devices="cuda:0", memory_budget="4 GiB")
     >>> plan.is_in_core, plan.peak_bytes <= 4 << 30
     (False, True)
     """
-    return plan_tensor(
-        shape,
-        n_components,
-        precision=precision_of(precision),
-        svt=svt,
-        mask=mask,
-        devices=devices,
-        memory_budget=memory_budget,
-        tier="file" if to_file else "memory",
-    )
+    schedule_of(n_lambdas, decay, max_inner, tol, momentum, shrinkage)
+    checked(replace=replace, checkpoint=checkpoint, host_budget=host_budget, progress=progress, trace=trace)
+    machine = Machine(devices, memory_budget, must_exist=memory_budget is None)
+    plan = plan_tensor(problem_of(X, mask, graph, precision, svt), machine, work_folder)
+    check_host_budget(plan, host_budget)
+    return plan

@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace as replaced
 from typing import Any
 
-from numpy.typing import ArrayLike, NDArray
+import numpy as np
+from numpy.typing import ArrayLike
 
-from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.calls import options
+from ooc_chol.calls.machine import Machine
+from ooc_chol.calls.options import documented
+from ooc_chol.calls.progress import Progress
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
-from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.multiplier import Progress, Store, checked, multiplier
-from ooc_chol.sparse.operator import Operator
+from ooc_chol.sparse.multiplier import checked, multiplier
 from ooc_chol.sparse.plan import MultiplyPlan
-from ooc_chol.sparse.planning import Devices, Facts, known_of, planned, precision_of
+from ooc_chol.sparse.planning import Devices, known_of, planned, precision_of
+from ooc_chol.sparse.product import Product
 
 
+@documented(progress="It counts entries of A times columns.")
 def multiply(
     A: Any,
     X: ArrayLike,
     *,
     precision: Precision | str | None = None,
+    packed: AnyPath | None = None,
+    replace: bool = False,
     devices: Devices = None,
     memory_budget: int | str | None = None,
-    store: Store = None,
-    trace: bool = False,
+    host_budget: int | str | None = None,
     progress: Progress = None,
-) -> NDArray[Any]:
+    trace: bool = False,
+    plan: MultiplyPlan | None = None,
+) -> Product:
     """Multiply a sparse matrix with vectors, ``Y = A X``; the matrix may be larger than the devices.
 
     Parameters
@@ -37,29 +47,19 @@ def multiply(
     precision : Precision or str, optional
         Types in which vectors are stored, products computed and sums carried on: ``"DDD"``, ``"FDF"`` or ``"FFF"``. By default
         FDF for an X of float32 or narrower, DDD for any other. In FDF and FFF X is rounded to float32.
-    devices : str, sequence of str, or int, optional
-        Devices by names such as ``"cuda:0"`` or ``["cuda:0", "cuda:1"]``, by a word such as ``"cuda"``, or so many; by default
-        all GPUs, without one the host.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
-    store : str or PathLike, optional
-        File for the packed blocks of an A that is not packed; by default they are in host memory.
-    trace : bool
-        Whether every copy and product is recorded; :func:`multiplier` gives the trace out.
-    progress : bool or callable, optional
-        A bar, or ``progress(done, total, seconds)`` of entries times columns.
 
     Returns
     -------
-    (n_rows,) or (n_rows, m) array
-        The product, of the type in which vectors are stored. NaN and infinities of X go through as in NumPy's products.
+    (n_rows,) or (n_rows, m) Product
+        An array of the type in which vectors are stored, with ``report`` and ``trace``. NaN and infinities of X go through as
+        in NumPy's products.
 
     Raises
     ------
     BudgetError
         The budget does not hold three blocks beside the vectors of one panel; it says how many bytes would do.
     TypeError, ValueError
-        X has another height, holds complex numbers or none, A is no matrix, or there is no such device.
+        X has another height, holds complex numbers or none, A is no matrix, there is no such device, or the plan is of others.
 
     Notes
     -----
@@ -73,53 +73,53 @@ def multiply(
     >>> import scipy.sparse
     >>> import ooc_chol as oc
     >>> path = scipy.sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]]))
-    >>> oc.multiply(path, np.array([1.0, 2.0, 3.0]), devices="host:0")
+    >>> y = oc.multiply(path, np.array([1.0, 2.0, 3.0]), devices="host:0")
+    >>> y
     array([2., 4., 2.])
+    >>> y.report.scans
+    1
     """
+    began = time.perf_counter()
     x = checked(X)
-    wanted = precision_of(precision, Precision.FDF if x.dtype.kind == "f" and x.dtype.itemsize <= 4 else Precision.DDD)
-    columns = max(1, x.shape[1]) if x.ndim == 2 else 1
-    with multiplier(
-        A,
-        columns,
-        precision=wanted,
-        devices=devices,
-        memory_budget=memory_budget,
-        store=store,
-        trace=trace,
-        progress=progress,
-    ) as product:
-        return product(x)
+    how: dict[str, Any] = {"packed": packed, "replace": replace, "devices": devices, "memory_budget": memory_budget}
+    how |= {"host_budget": host_budget, "progress": progress, "trace": trace, "plan": plan}
+    with multiplier(A, _columns(x.shape), precision=_precision(precision, x.dtype), **how) as product:
+        y = product(x)
+        report, records = product.report, product.trace
+    return Product.of(y, replaced(report, total_seconds=time.perf_counter() - began), records)
 
 
+@documented(like=multiply)
 def plan_multiply(
-    A: BlockCSR | Operator | Facts,
-    columns: int = 1,
+    A: Any,
+    X: ArrayLike,
     *,
     precision: Precision | str | None = None,
+    packed: AnyPath | None = None,
+    replace: bool = False,
     devices: Devices = None,
     memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: Progress = None,
+    trace: bool = False,
 ) -> MultiplyPlan:
     """Plan products ``Y = A X`` without computing anything: what each device holds, and what crosses each link.
 
+    Devices need not be on this machine if ``memory_budget`` is given. A matrix that is not packed is read as for packing, and
+    nothing of it is kept.
+
     Parameters
     ----------
-    A : BlockCSR, Operator, or ((int, int), int, str)
-        A packed matrix, an operator of one; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``,
-        ``"fp32"`` or ``"fp64"``) of a matrix that need not be there: its entries are then taken as spread evenly over its rows.
-    columns : int
-        Columns of X.
-    precision : Precision or str, optional
-        ``"DDD"`` (default), ``"FDF"`` or ``"FFF"``, as for :func:`multiply`.
-    devices : str, sequence of str, or int, optional
-        Devices as for :func:`multiply`. They need not be on this machine if ``memory_budget`` is given.
-    memory_budget : int or str, optional
-        Most bytes on each device, such as ``"16 GiB"``; by default what is free.
+    A : BlockCSR, Operator, source, or ((int, int), int, str)
+        As for :func:`multiply`; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``, ``"fp32"`` or
+        ``"fp64"``) of a matrix that need not be there: its entries are then taken as spread evenly over its rows.
+    X : array_like or int
+        As for :func:`multiply`, of which only shape and type are looked at; or how many columns of float64.
 
     Returns
     -------
     MultiplyPlan
-        The plan; ``print`` shows it as a page.
+        The plan; ``print`` shows it as a page, and ``multiply(A, X, plan=plan)`` and :func:`multiplier` follow it.
 
     Raises
     ------
@@ -131,18 +131,26 @@ def plan_multiply(
     Examples
     --------
     >>> import ooc_chol as oc
-    >>> plan = oc.plan_multiply(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), devices="cuda:0", memory_budget="8 GiB",
+    >>> plan = oc.plan_multiply(((1 << 27, 1 << 27), 4_294_967_296, "pattern"), 1, devices="cuda:0", memory_budget="8 GiB",
     ...     precision="FDF")
     >>> plan.first_bytes > plan.later_bytes, plan.peak_bytes <= 8 << 30
     (True, True)
     """
-    known, names = known_of(A), resolve_devices(devices, must_exist=False)
-    return planned(
-        known.blocks,
-        columns,
-        precision_of(precision),
-        names,
-        memory_budget=memory_budget,
-        tier=known.tier,
-        diagonals=known.diagonals,
-    )
+    options.checked(packed=packed, replace=replace, host_budget=host_budget, progress=progress, trace=trace)
+    if isinstance(X, int | np.integer) and not isinstance(X, bool):
+        columns, dtype = int(X), np.dtype(np.float64)
+    else:
+        x = checked(X)
+        columns, dtype = _columns(x.shape), x.dtype
+    machine = Machine(devices, memory_budget, must_exist=False)
+    return planned(known_of(A, packed), columns, _precision(precision, dtype), machine, host_budget=host_budget)
+
+
+def _columns(shape: tuple[int, ...]) -> int:
+    """Columns for which there is to be room."""
+    return max(1, shape[1]) if len(shape) == 2 else 1
+
+
+def _precision(precision: Precision | str | None, dtype: np.dtype[Any]) -> Precision:
+    """The precision that is meant, by default that of the vectors."""
+    return precision_of(precision, Precision.FDF if dtype.kind == "f" and dtype.itemsize <= 4 else Precision.DDD)

@@ -11,12 +11,23 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ooc_chol.api.cholesky import cholesky
+from ooc_chol.calls.options import checked, documented
+from ooc_chol.calls.progress import Progress
 from ooc_chol.cluster.connection import current_client
 from ooc_chol.dense.mixed import plan_mixed
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
 from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.request import Place, Request, check_kind_of_store, check_lower, problem_of_order, rates_of_request
+from ooc_chol.dense.request import (
+    Place,
+    Request,
+    check_lower,
+    check_overwrite,
+    place_of_checkpoint,
+    problem_of_order,
+    rates_of_request,
+)
 from ooc_chol.dense.store_opening import check_host_budget
 from ooc_chol.formats import type_named
 from ooc_chol.memory.host_memory import HostMemory
@@ -24,87 +35,49 @@ from ooc_chol.memory.sources import triangle_source
 from ooc_chol.memory.sources.base import entries_named
 
 
+@documented(like=cholesky)
 def plan(
-    n_or_a: Any,
+    A: Any,
+    precision_threshold: float | None = None,
     *,
+    lower: bool | None = None,
     dtype: DTypeLike | None = None,
     tile_size: int | None = None,
-    devices: str | Sequence[str] | int | None = None,
-    memory_budget: int | str | None = None,
     policy: Policy = "planned",
     objective: Objective = "seconds",
     fp64: Fp64 = "auto",
     moduli: int | None = None,
-    precision_threshold: float | None = None,
     precision_rule: PrecisionRule = "unit-roundoff",
     half_products: HalfProducts = None,
     strict: bool = True,
-    host_budget: int | str | None = None,
+    overwrite: bool = False,
     store: str | os.PathLike[str] | HostMemory | None = None,
-    lower: bool | None = None,
+    replace: bool = False,
+    checkpoint: str | os.PathLike[str] | bool | None = None,
+    devices: str | Sequence[str] | int | None = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: Progress = None,
+    trace: bool = False,
     client: Any = None,
 ) -> Plan:
     """Plan a factorization without running it; ``print(plan)`` is a page that a person understands.
 
+    All that :func:`cholesky` takes may be given, and nothing is computed or written. A plan does not depend on ``strict``,
+    ``replace``, ``progress`` and ``trace``.
+
     Parameters
     ----------
-    n_or_a : int, or as for :func:`cholesky`
+    A : int, or as for :func:`cholesky`
         The order of a matrix of type ``dtype``, or the matrix itself, which a precision_threshold needs: its norms decide on the
-        formats.
-    dtype : str, dtype or None
-        Type of L and of all that is computed: float64, float32, complex128 or complex64. By default float64, and complex128 for a
-        complex A. Mixed precision is there for float64 alone.
-    tile_size : int or None
-        Order of a tile. By default chosen by size and budget; larger ones than run best where these would be too many to plan. Up
-        to order 8192 in host memory, 4096 for a GPU and 16384 for an A and L on one, the matrix is one tile.
-    devices : str, sequence of str, int or None
-        Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``,
-        ``"cuda"`` for every visible GPU; or a count. By default every visible GPU, else the host. What is best factored as one
-        tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.
-    memory_budget : int, str or None
-        Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all but
-        2 GiB of what is free on a GPU.
-    host_budget : int, str or None
-        Most bytes of host memory for L and for its tiles on their way. Where L stays in host memory, all of it must fit; by
-        default into what is free. Where it goes to a file, the tiles that are fetched most often are kept in so many bytes as
-        well, and the others are read from the file, past the system's cache; by default none is kept when the host factors, and
-        half of what is free is taken when a GPU does.
-    policy : {"planned", "sync", "async", "v1", "v2", "v3"}
-        How tiles move; it never changes the result. All but the first are those of the paper, for comparison.
-    objective : {"seconds", "bytes"}
-        What the plan makes least. Where no rates are known, seconds are unknown, and bytes are made least.
-    fp64 : {"auto", "native", "residue"}
-        How products are computed: in the device's own arithmetic, or as exact integers through residues on int8 units, as
-        accurate and in FP64 about twice as fast on an H200. "auto" takes residues where rates predict fewer seconds.
-    moduli : int or None
-        Moduli of products through residues, from 4 to 16; fewer are faster and less accurate. By default 14 (54 bits of
-        each row's norm) up to order 32768 and 13 (50 bits) above, of complex128 15 and 14, of complex64 8 and 7 and of
-        float32 always 7, which is as accurate as the device's own arithmetic, or as many as precision_threshold needs.
-    precision_threshold : float or None
-        Mixed precision: most of ``||A - L L.T||_F / ||A||_F``, such as 1e-6. What is predicted fastest within it runs: tiles
-        below the diagonal in the narrowest of FP64, FP32, FP16 and FP8 that this allows, products of fewer bits, or FP64. The
-        error of the factor is measured with random vectors and certified, or where FP64 runs, bounded by a model of its rounding
-        errors. By default all is FP64.
-    strict : bool
-        Whether the certified bound must be at most precision_threshold: what exceeds it is computed again in FP64. If not, the
-        first factor is given with whatever bound it has, and a :class:`~ooc_chol.errors.PrecisionWarning` where that is more.
-    precision_rule : {"unit-roundoff", "paper"}
-        What a format's error is taken to be: its unit roundoff, or as in the paper its machine epsilon, twice that.
-    half_products : bool or None
-        In mixed precision through residues: whether products that are small run in FP16, by norms of L that are measured as the
-        run goes. By default where rates say that this is faster.
-    store : path, HostMemory, "device" or None
-        Where L would go, as for :func:`cholesky`: where it would stay in memory, ``host_budget`` must hold it.
-    lower : bool or None
-        Which triangle of A is read for its norms, as for :func:`cholesky`; without the sample of both.
-    client : distributed.Client, str or None
-        A cluster, as for :func:`cholesky`; the plan is a :class:`~ooc_chol.toolbox.ClusterPlan` then. With a threshold it
-        counts bytes of FP64 and predicts no seconds, since a run chooses the formats.
+        formats. Nothing looks whether it is symmetric.
 
     Returns
     -------
     Plan
-        Bytes per link, peak memory, flops and, where rates are known, seconds; checked in a simulator.
+        Bytes per link, peak memory, flops and, where rates are known, seconds; checked in a simulator. With a ``client`` a
+        :class:`~ooc_chol.toolbox.ClusterPlan`, which with a threshold counts bytes of FP64 and predicts no seconds, since a run
+        chooses the formats.
 
     Raises
     ------
@@ -114,10 +87,6 @@ def plan(
         The tiles are so many that the plan would have millions of steps, as for :func:`cholesky`.
     ValueError, TypeError
         An option is wrong.
-
-    Notes
-    -----
-    ``strict`` changes no plan: it is taken so that all options of :func:`cholesky` may be given.
 
     Examples
     --------
@@ -130,6 +99,7 @@ def plan(
         tile_size=tile_size,
         devices=devices,
         memory_budget=memory_budget,
+        host_budget=host_budget,
         policy=policy,
         objective=objective,
         fp64=fp64,
@@ -138,33 +108,35 @@ def plan(
         precision_rule=precision_rule,
         half_products=half_products,
         strict=strict,
-        host_budget=host_budget,
         dtype=None if dtype is None else type_named(dtype, "dtype").dtype.name,
     )
     check_lower(lower)
-    check_kind_of_store(store)
-    if client is not None or (client := current_client(n_or_a)) is not None:
+    checked(replace=replace, progress=progress, trace=trace)
+    place, is_kept = place_of_checkpoint(store, checkpoint, overwrite=overwrite, policy=policy)
+    if client is not None or (client := current_client(A)) is not None:
         from ooc_chol.cluster.calls import plan_on_cluster
         from ooc_chol.cluster.request import ClusterCall
 
+        refused = {"overwrite": overwrite, "trace": trace}
         # typed as the plan of one machine: types do not tell whether there is a client
-        return cast(Plan, plan_on_cluster(ClusterCall(n_or_a, client, options, lower, store)))
-    the_plan = _plan(n_or_a, options, store, lower)
-    check_host_budget(the_plan, store, options)
+        return cast(Plan, plan_on_cluster(ClusterCall(A, client, options, lower, place, refused=refused)))
+    check_overwrite(overwrite, store, precision_threshold)
+    the_plan = _plan(A, options, place, lower, overwrite=overwrite, checkpoint=is_kept)
+    check_host_budget(the_plan, place, options, overwrite=overwrite)
     return the_plan
 
 
-def _plan(n_or_a: Any, options: FactorOptions, store: Place, lower: bool | None) -> Plan:
+def _plan(A: Any, options: FactorOptions, store: Place, lower: bool | None, *, overwrite: bool, checkpoint: bool) -> Plan:
     """Plan for an order alone, or for a matrix that is opened as long as it is looked at."""
-    if isinstance(n_or_a, int | np.integer) and not isinstance(n_or_a, bool):
+    if isinstance(A, int | np.integer) and not isinstance(A, bool):
         if options.precision_threshold is not None:
-            raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {n_or_a}")
-        _check_order(int(n_or_a))
-        problem = problem_of_order(int(n_or_a), options, store)
+            raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {A}")
+        _check_order(int(A))
+        problem = problem_of_order(int(A), options, store, overwrite=overwrite)
         return make_plan(problem, options, partial(rates_of_request, options, store, None))
-    with closing(triangle_source(n_or_a, lower)) as source, entries_named(source):
+    with closing(triangle_source(A, lower)) as source, entries_named(source):
         _check_order(source.n)
-        request = Request(n_or_a, source, options, store=store)
+        request = Request(A, source, options, store=store, checkpoint=checkpoint, overwrite=overwrite)
         if options.precision_threshold is not None:
             return plan_mixed(request)
         return make_plan(request.problem, options, request.rates_at)

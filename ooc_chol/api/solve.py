@@ -16,7 +16,7 @@ from ooc_chol.memory.sources import as_source
 
 
 def solve(
-    a: Any,
+    A: Any,
     b: ArrayLike,
     precision_threshold: float | None = None,
     *,
@@ -28,7 +28,7 @@ def solve(
 
     Parameters
     ----------
-    a : (n, n) array, path, or source
+    A : (n, n) array, path, or source
         The matrix, as for :func:`cholesky`; only its lower triangle is read.
     b : (n,) or (n, m) array_like
         Right-hand sides, as for :meth:`CholeskyFactor.solve`; they are looked at before A is factored.
@@ -68,19 +68,19 @@ def solve(
     array([1., 2.])
     """
     if device_of(b) is None:
-        with closing(as_source(a)) as source:
+        with closing(as_source(A)) as source:
             fmt = format_asked(FactorOptions(dtype=options.get("dtype")), source.dtype)
             right_hand_side(b, source.n, copy=False, fmt=fmt)
-    with cholesky(a, precision_threshold=precision_threshold, **options) as factor:
+    with cholesky(A, precision_threshold=precision_threshold, **options) as factor:
         return factor.solve(b, refine=refine, overwrite_b=overwrite_b)
 
 
-def logdet(a: Any, precision_threshold: float | None = None, **options: Any) -> float:
+def logdet(A: Any, precision_threshold: float | None = None, **options: Any) -> float:
     """Logarithm of the determinant of a symmetric or Hermitian positive definite A; its factor is forgotten.
 
     Parameters
     ----------
-    a : (n, n) array, path, or source
+    A : (n, n) array, path, or source
         The matrix, as for :func:`cholesky`; only its lower triangle is read.
     precision_threshold : float or None
         Mixed precision, as for :func:`cholesky`.
@@ -103,5 +103,5 @@ def logdet(a: Any, precision_threshold: float | None = None, **options: Any) -> 
     >>> round(oc.logdet(np.array([[4.0, 0.0], [2.0, 5.0]])), 6)
     2.772589
     """
-    with cholesky(a, precision_threshold=precision_threshold, **options) as factor:
+    with cholesky(A, precision_threshold=precision_threshold, **options) as factor:
         return factor.logdet()

@@ -1,25 +1,27 @@
-"""``oc.svds``: the largest singular triplets of matrices larger than a device, with the residuals of both sides."""
+"""``oc.svds`` and ``oc.plan_svds``: the largest singular triplets of matrices larger than a device."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from ooc_chol.display.progress_bar import progress_reporter
-from ooc_chol.eigen.asked import start_of
+from ooc_chol.calls.options import documented
+from ooc_chol.calls.progress import Progress
 from ooc_chol.eigen.singular import SingularTriplets
-from ooc_chol.eigen.svds import asked_of, given_back, in_range, matrix_of, run_of, sizes_for, two_sided_of, widest_panel
-from ooc_chol.eigen.two_sided import Where
+from ooc_chol.eigen.svds import SvdsCall, planned_triplets, triplets
+from ooc_chol.eigen.svds_plan import SvdsPlan
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.precision.triples import Precision
-from ooc_chol.process import blas_buffers
-from ooc_chol.sparse.multiplier import Store
 from ooc_chol.sparse.planning import Devices
 
 
+@documented(
+    packed="The transpose of A is packed beside, with ``.transposed`` before the ending.",
+    checkpoint="By custom ``.oocsvd``, written at each restart; it stays in the end, and devices and budgets may change.",
+    memory_budget="A and its transpose have half each; vectors of the basis are in host memory.",
+    progress="It counts passes after each restart, of the most there may be.",
+)
 def svds(
     A: Any,
     k: int = 6,
@@ -31,13 +33,17 @@ def svds(
     block: int | None = None,
     v0: ArrayLike | None = None,
     max_passes: int | None = None,
+    check: bool = True,
+    return_singular_vectors: bool = True,
+    packed: AnyPath | None = None,
+    replace: bool = False,
+    checkpoint: AnyPath | None = None,
     devices: Devices = None,
     memory_budget: int | str | None = None,
-    store: Store = None,
-    check: bool = True,
-    progress: bool | Callable[[int, int, float], None] | None = None,
+    host_budget: int | str | None = None,
+    progress: Progress = None,
     trace: bool = False,
-    return_singular_vectors: bool = True,
+    plan: SvdsPlan | None = None,
 ) -> SingularTriplets:
     """Find the largest singular triplets of a sparse matrix, ``A v = s u`` and ``A.T u = s v``, with the residuals of both.
 
@@ -62,18 +68,10 @@ def svds(
         Where to begin: about a right singular vector, or a left one where A has more columns than rows.
     max_passes : int, optional
         Most products with ``A.T A``, each with one panel; 10,000 by default.
-    devices, memory_budget
-        As for :func:`multiply`. A and its transpose have half of the budget each. Vectors of the basis are in host memory.
-    store : str or PathLike, optional
-        File for the packed A; its transpose is packed beside, with ``.transposed`` before the ending. Host memory by default.
     check : bool
-        Whether random vectors look for values that were missed, as :func:`eigsh` has it.
-    progress : bool or callable, optional
-        A bar, or ``progress(passes, max_passes, seconds)`` at each restart.
-    trace : bool
-        Whether every copy and product is recorded for ``trace`` of what is returned.
+        Let random vectors look for values that were missed, as :func:`eigsh` has it.
     return_singular_vectors : bool
-        Whether u and vt are wanted; residuals are computed of them all the same.
+        Return u and vt; residuals are computed of them all the same.
 
     Returns
     -------
@@ -85,9 +83,11 @@ def svds(
     NoConvergenceError
         ``max_passes`` is used up, or a small value cannot be had from squares in this precision; it has what was found.
     ValueError, TypeError
-        An argument makes no sense; a tol is below what the precision can hold.
+        An argument makes no sense; a tol is below what the precision can hold; the plan is of another problem.
     BudgetError
-        The budget does not hold three blocks beside the vectors of one panel.
+        The budget does not hold three blocks beside the vectors of one panel, for A and for its transpose.
+    CheckpointError, DamagedFileError
+        The checkpoint is of another problem, or not as it was written.
 
     Notes
     -----
@@ -107,18 +107,62 @@ def svds(
     >>> s.shape, bool(triplets.residuals.max() <= 1e-10 * s[-1])
     ((3,), True)
     """
-    began = time.perf_counter()
-    asked = asked_of(A, k, which, precision, tol, max_passes)
-    blas_buffers.ensure(numpys=True)
-    with ExitStack() as stack:
-        matrix = matrix_of(A, store, stack)
-        shape = int(matrix.shape[0]), int(matrix.shape[1])
-        sizes = sizes_for(min(shape), asked.k, block, ncv, widest_panel(matrix, devices))
-        start = start_of(v0, min(shape), sizes.block)
-        sides = two_sided_of(matrix, asked.precision, Where(sizes.block, devices, memory_budget, trace), store, stack)
-        began = time.perf_counter()
-        with progress_reporter(progress, "svds", "pass") as report:
-            tell = None if report is None else lambda run, _: report(run.counts.passes, asked.most, time.perf_counter() - began)
-            run = in_range(sides, lambda: run_of(sides, asked, sizes, start, check, tell))
-        sides.close()
-        return given_back(run, sides, asked, shape, sizes, began, return_singular_vectors)
+    given = locals()
+    return triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__}))
+
+
+@documented(like=svds)
+def plan_svds(
+    A: Any,
+    k: int = 6,
+    *,
+    which: Literal["LM"] = "LM",
+    precision: Precision | str | None = None,
+    tol: float | None = None,
+    ncv: int | None = None,
+    block: int | None = None,
+    v0: ArrayLike | None = None,
+    max_passes: int | None = None,
+    check: bool = True,
+    return_singular_vectors: bool = True,
+    packed: AnyPath | None = None,
+    replace: bool = False,
+    checkpoint: AnyPath | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: Progress = None,
+    trace: bool = False,
+) -> SvdsPlan:
+    """Plan :func:`svds` without computing anything: the method, the basis, memory of devices and of the host, bytes of a pass.
+
+    Devices need not be on this machine if ``memory_budget`` is given. A is read as for packing it and its transpose, and nothing
+    of it is kept.
+
+    Parameters
+    ----------
+    A : BlockCSR, source, LinearOperator, (m, n) array_like, or ((int, int), int, str)
+        As for :func:`svds`; or rows and columns, entries and kind of values (``"pattern"``, ``"int8"``, ``"fp32"`` or
+        ``"fp64"``) of a matrix that need not be there.
+
+    Returns
+    -------
+    SvdsPlan
+        The plan; ``print`` shows it as a page. How many passes it takes is not known beforehand.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not hold three blocks beside the vectors of one panel, for A and for its transpose.
+    TypeError, ValueError
+        An argument makes no sense, or there is no such device.
+
+    Examples
+    --------
+    >>> import ooc_chol as oc
+    >>> plan = oc.plan_svds(((1_000_000, 20_000), 100_000_000, "fp32"), 10, devices="cuda:0", memory_budget="8 GiB")
+    >>> plan.squared, plan.ncv, plan.peak_bytes <= 8 << 30
+    ('A.T A', 112, True)
+    """
+    given = locals()
+    return planned_triplets(SvdsCall(**{name: given[name] for name in SvdsCall.__dataclass_fields__ if name != "plan"}))

@@ -14,8 +14,8 @@ from ooc_chol.bench.fp64 import Session, run_case
 from ooc_chol.bench.imputation import add_imputation
 from ooc_chol.bench.links import describe, run_links
 from ooc_chol.bench.suites import SUITES, choose, run_suite, summary
+from ooc_chol.calls.options import count
 from ooc_chol.config import format_bytes, parse_devices
-from ooc_chol.dense.options import count
 from ooc_chol.dense.programs.cost import ResidueRates
 from ooc_chol.dense.rates.folders import USUAL_TILE_SIZE, measure_folder
 from ooc_chol.dense.rates.measuring import MODULI, WARM_SECONDS, measure_rates

@@ -14,7 +14,7 @@ from ooc_chol.bench.case import Fp64Case, Peer
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.peers import measure_peer
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.bench.results import RESULT_FILES, Measured, engine_of, write_json
+from ooc_chol.bench.results import RESULT_FILES, Measured, engine_of, run_figures, write_json
 from ooc_chol.config import emulation_variables
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.rates.measuring import measure_rates
@@ -108,15 +108,15 @@ def _repeat(case: Fp64Case, a: Any, trace: bool) -> tuple[list[dict[str, Any]], 
     runs: list[dict[str, Any]] = []
     if case.warms_up:
         with _factor(case, a) as factor:
-            print(f"{case.name}: {factor.report.seconds:.4g} s, not counted", flush=True)
+            print(f"{case.name}: {factor.report.inside_seconds:.4g} s, not counted", flush=True)
     for repeat in range(case.repeats):
         is_last = repeat == case.repeats - 1
         with meter_for(case.devices) as meter:
             began = time.perf_counter()
             factor = _factor(case, a, trace=trace and is_last, progress=meter.sample)
             wall = time.perf_counter() - began
-        runs.append(factor.report.to_dict() | meter.figures() | {"wall_seconds": wall})
-        inside = f"{factor.report.seconds:.4g} inside ({factor.report.tflops:.4g} TFLOP/s)"
+        runs.append(run_figures(factor.report) | meter.figures() | {"wall_seconds": wall})
+        inside = f"{factor.report.inside_seconds:.4g} inside ({factor.report.tflops:.4g} TFLOP/s)"
         print(f"{case.name}: {wall:.4g} s for the whole call, {inside}", flush=True)
         if not is_last:
             factor.close()

@@ -21,8 +21,8 @@ from scipy.sparse import coo_array, csr_array
 
 from ooc_chol.api.impute import impute
 from ooc_chol.bench.results import commit, machine, write_json
+from ooc_chol.calls.options import count
 from ooc_chol.config import parse_devices
-from ooc_chol.dense.options import count
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.sources.edges import edge_list
@@ -64,7 +64,7 @@ def add_imputation(what: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--tol", type=float, default=1e-8, help="change at which a lambda has converged (default: 1e-8)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the tensor, its mask and a random graph (default: 0)")
     parser.add_argument("--devices", type=parse_devices, help="device names with commas between, or a count")
-    parser.add_argument("--memory-budget", help="memory per device, such as '16 GiB' (default: what is free)")
+    parser.add_argument("--memory-budget", help="memory per device, such as '16 GiB'; by default as oc.impute takes it")
     parser.add_argument("--peers", nargs="*", choices=_PEERS, default=[], help="libraries to run beside, where installed")
     parser.add_argument("--no-peer", action="store_true", help="leave the step by NumPy's SVD out")
     parser.add_argument("--output", type=Path, default=_RESULTS, help=f"folder (default: {_RESULTS})")

@@ -19,6 +19,7 @@ from ooc_chol.api.devices import devices as list_devices
 from ooc_chol.bench.case import Fp64Case
 from ooc_chol.config import commit_override
 from ooc_chol.dense.factor import CholeskyFactor
+from ooc_chol.dense.report import FactorReport
 from ooc_chol.files.outputs import FileKind, output_file, output_folder
 from ooc_chol.kernels.host.blas import blas_identity, current_threads
 
@@ -80,6 +81,19 @@ class Measured:
 
 #: Figures of a GPU meter, one for each repeat.
 _METERED = ("joules", "joules_each", "device_bytes", "device_bytes_each", "clock_mhz")
+
+
+def run_figures(report: FactorReport) -> dict[str, Any]:
+    """Figures of a report as result files have them: seconds of each part under a name of their own."""
+    seconds = report.seconds
+    return report.to_dict() | {
+        "seconds": report.inside_seconds,
+        "wall_seconds": seconds.total,
+        "predicted_seconds": seconds.predicted,
+        "setup_seconds": seconds.parts["setup"],
+        "norms_seconds": seconds.parts["norms"],
+        "certify_seconds": seconds.parts["certificate"],
+    }
 
 
 def engine_of(case: Fp64Case, factor: CholeskyFactor) -> str:

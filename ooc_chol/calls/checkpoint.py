@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ooc_chol.calls.key import differences
 from ooc_chol.errors import CheckpointError, DamagedFileError
-from ooc_chol.files.outputs import AnyPath, Output, check_outputs
+from ooc_chol.files.outputs import REPLACE, AnyPath, Output, check_outputs
 from ooc_chol.memory.block_files import BlockFile, BlockFiles, BlockFileWriter, block_files
 
 _Header = TypeVar("_Header")
-_START_AFRESH = "another name for the checkpoint"
+_START_AFRESH = f"another name for the checkpoint, or {REPLACE}"
 
 
 @dataclass(frozen=True)
@@ -38,29 +38,36 @@ class CheckpointKind:
             becomes="checkpoint",
             opener=opener,
             option="checkpoint",
-            ask="",
+            ask=REPLACE,
             again="remove it and begin anew",
         )
         return cls(files, content, f"{of}, whose result has other bits")
 
-    def check(self, path: AnyPath, inputs: Sequence[tuple[str, AnyPath | None]] = ()) -> None:
+    def check(self, path: AnyPath, inputs: Sequence[tuple[str, AnyPath | None]] = (), *, replace: bool = False) -> None:
         """Raise where a checkpoint cannot have that name: OutputError, or MissingFolderError."""
-        check_outputs([Output("checkpoint", path, self.files.files)], list(inputs), ask="")
+        check_outputs([Output("checkpoint", path, self.files.files)], list(inputs), replace=replace, ask=self.files.ask)
 
 
 class CheckpointFile:
     """The file of a run's checkpoints, each written aside and complete before it takes the place of the last one.
 
     Blocks and the header have checksums. ``inputs`` are files that are read meanwhile, behind the arguments that name them; one
-    of these, a file that is no checkpoint and a missing folder are refused.
+    of these, a file that is no checkpoint and a missing folder are refused. With ``replace`` the run begins anew whatever is
+    there, and its first checkpoint replaces that.
     """
 
     def __init__(
-        self, path: AnyPath, key: Mapping[str, Any], kind: CheckpointKind, inputs: Sequence[tuple[str, AnyPath | None]] = ()
+        self,
+        path: AnyPath,
+        key: Mapping[str, Any],
+        kind: CheckpointKind,
+        inputs: Sequence[tuple[str, AnyPath | None]] = (),
+        *,
+        replace: bool = False,
     ) -> None:
         self.path, self.key = os.fspath(path), dict(key)
-        self._kind, self._inputs = kind, list(inputs)
-        kind.check(path, self._inputs)
+        self.kind, self._inputs, self._replace = kind, list(inputs), replace
+        kind.check(path, self._inputs, replace=replace)
         self.resumed = 0  #: Steps of the run that was gone on from, in the unit of the system
         self.written = 0  #: Checkpoints that were written
 
@@ -76,10 +83,10 @@ class CheckpointFile:
         CheckpointError is raised for another key, DamagedFileError where ``header`` raises KeyError, TypeError, ValueError or
         OverflowError.
         """
-        if not os.path.exists(self.path):
+        if self._replace or not os.path.exists(self.path):
             yield None
             return
-        with closing(BlockFile(self.path, self._kind.content, self._kind.files)) as file:
+        with closing(BlockFile(self.path, self.kind.content, self.kind.files)) as file:
             yield file, self._header(file, header)
 
     def _header(self, file: BlockFile, header: Callable[[BlockFile], _Header]) -> _Header:
@@ -89,7 +96,7 @@ class CheckpointFile:
             if not isinstance(key, dict):
                 raise TypeError(f"key is a {type(key).__name__}")
             if differing := differences(key, self.key):
-                raise CheckpointError(self.path, differing, _START_AFRESH, self._kind.of)
+                raise CheckpointError(self.path, differing, _START_AFRESH, self.kind.of)
             return header(file)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             what = f"{file.path}: its header is not that of a checkpoint ({error}); {file.advice}"
@@ -98,9 +105,9 @@ class CheckpointFile:
     @contextmanager
     def writing(self, facts: Mapping[str, Any]) -> Iterator[BlockFileWriter]:
         """A new file for blocks, which takes the place of the last one at the end of the block."""
-        with BlockFileWriter(self.path, self._inputs, kind=self._kind.files) as writer:
+        with BlockFileWriter(self.path, self._inputs, replace=self._replace, kind=self.kind.files) as writer:
             yield writer
-            writer.complete(self._kind.content, {"key": self.key, **facts})
+            writer.complete(self.kind.content, {"key": self.key, **facts})
         self.written += 1
 
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.calls.progress import Display
 from ooc_chol.cli.answers import answered
 from ooc_chol.cli.parsers import CommandParser, HelpFormatter, examples
 from ooc_chol.cli.signals import ENDINGS, SignalInterrupt, signals_as_interrupts
-from ooc_chol.display.progress_bar import Display
 
 #: Errors that are the user's to mend: shown as one line, exit status 2.
 EXPECTED = (oc.OocCholError, ValueError, TypeError, OSError, NotImplementedError)
@@ -29,8 +29,13 @@ def main(arguments: Sequence[str] | None = None, *, imported: Callable[[], None]
     of a signal.
     """
     shown: Any = Display(sys.stderr)  # a standard error that is full, or closed, ends no command
-    with redirect_stderr(shown):
-        return _run(arguments, imported)
+    try:
+        with redirect_stderr(shown):
+            return _run(arguments, imported)
+    finally:
+        shown.flush()
+        if shown.is_gone:
+            sys.stderr = None  # Python would offer it the rest at its end, and end with 120
 
 
 def _run(arguments: Sequence[str] | None, imported: Callable[[], None] | None) -> int:

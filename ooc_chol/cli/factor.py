@@ -83,7 +83,7 @@ def _factored(arguments: argparse.Namespace) -> oc.CholeskyFactor:
         **oc.FactorOptions.from_arguments(arguments).keywords(),
         store=arguments.store,
         checkpoint=arguments.checkpoint or arguments.resume,
-        replace_store=arguments.force,
+        replace=arguments.force,
         progress=not arguments.quiet,
         trace=arguments.trace is not None,
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 import ooc_chol as oc
 import ooc_chol.api.plan  # there before the command begins, which then answers signals itself
 import ooc_chol.toolbox as tb
+from ooc_chol.calls.options import count
 from ooc_chol.cli.outputs import FORCE, PICTURES
 from ooc_chol.cli.parsers import examples, place
-from ooc_chol.dense.options import count
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,8 @@ def _run(arguments: argparse.Namespace) -> None:
             raise ValueError(f"{arguments.picture}: pictures of a plan are written as .svg")
         if options.precision_threshold is None:
             raise ValueError("--picture draws the formats of tiles in mixed precision: give --precision-threshold, too")
-    n_or_a = arguments.n if arguments.matrix is None else arguments.matrix
-    plan = oc.plan(n_or_a, **options.keywords(), store=arguments.store)
+    matrix = arguments.n if arguments.matrix is None else arguments.matrix
+    plan = oc.plan(matrix, **options.keywords(), store=arguments.store)
     if arguments.picture is not None:
         assert plan.precision is not None  # where there is a threshold
         with tb.output_file(arguments.picture, kind=PICTURES, replace=arguments.force, ask=FORCE) as part:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.cluster.connection import connected
 from ooc_chol.cluster.facts import ClusterFacts, agreed_facts, agreed_key
 from ooc_chol.cluster.given import beside, check_call, check_height
@@ -34,7 +35,6 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.problem import format_asked
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.kept import AbstractKeptStore
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import ScheduleError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.interfaces import Tile
@@ -93,7 +93,7 @@ def _factored_matrix(
             tasks.execute(reporter)
         report = replace(_report(tasks, setting, group), sent_bytes=max(0, sent_bytes(client) - sent))
         store: AbstractStore = group.completed() or _store(client, setting, tasks, connection)
-        report = replace(report, wall_seconds=time.perf_counter() - began)
+        report = replace(report, total_seconds=time.perf_counter() - began)
         return _factor(call, setting, store, report, client if group.store is None else call.client), group.store is None
 
 
@@ -103,7 +103,7 @@ def _setting(call: ClusterCall, client: Any, matrix: AbstractClusterMatrix, *, a
     if call.plan is not None:
         check_call(call.plan, call.options, matrix.n, fmt)
         call = replace(call, options=settled_of(call.plan).options)
-    asked, found = Asked.of(call.store, checkpoint=call.checkpoint, replace=call.replace_store), None
+    asked, found = Asked.of(call.store, checkpoint=call.checkpoint, replace=call.replaces), None
     fingerprint = None
     if asked is not None:
         checked(asked, matrix)
@@ -210,10 +210,11 @@ def _finished(call: ClusterCall, setting: Setting, began: float) -> CholeskyFact
         setting.fmt,
         engine=setting.facts.options.fp64,
         store=setting.found.store.path,
-        seconds=0.0,
-        wall_seconds=time.perf_counter() - began,
+        task_seconds=0.0,
+        total_seconds=time.perf_counter() - began,
+        key=setting.key,
         tasks=0,
-        resumed_blocks=done,
+        resumed=done,
         workers=tuple(setting.facts.workers),
     )
     return _factor(call, setting, setting.found.store, report, call.client)
@@ -259,10 +260,11 @@ def _report(tasks: BlockRun, setting: Setting, group: Group) -> ClusterReport:
         setting.fmt,
         engine=setting.facts.options.fp64,
         store=group.url or ClusterStore.name,
-        seconds=tasks.seconds,
-        wall_seconds=tasks.seconds,
+        task_seconds=tasks.seconds,
+        total_seconds=tasks.seconds,
+        key=setting.key,
         tasks=setting.plan.n_tasks - len(group.done),
-        resumed_blocks=len(group.done),
+        resumed=len(group.done),
         repeated=events.repeated,
         workers=tuple(setting.facts.workers),
         lost_workers=tasks.lost_workers(),
@@ -270,7 +272,7 @@ def _report(tasks: BlockRun, setting: Setting, group: Group) -> ClusterReport:
         engine_seconds=sum(run.seconds for run in events.runs),
         network_bytes=events.network_bytes(blocks),
         read_bytes=sum(run.read_bytes for run in events.runs),
-        peak_bytes=events.peak_bytes(),
+        worker_bytes=events.peak_bytes(),
         passes=Passes(),
     )
 

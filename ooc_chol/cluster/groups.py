@@ -90,10 +90,10 @@ class Group:
 
 def checked(asked: Asked, matrix: AbstractClusterMatrix) -> None:
     """Refuse a group that would take something from somebody, before anything is asked of workers."""
-    check_place(asked.place, [("a", file) for file in matrix.files], replace=asked.replace, goes_on=asked.checkpoint)
+    check_place(asked.place, [("A", file) for file in matrix.files], replace=asked.replace, goes_on=asked.checkpoint)
     if not asked.checkpoint and not asked.replace and (there := checkpoint_at(asked.place)) is not None:
         text = f"store: {there} is a checkpoint, which would be lost; go on from it with checkpoint=True, or remove it"
-        raise OutputError(f"{text}, or replace it by replace_store=True", "store", there)
+        raise OutputError(f"{text}, or replace it by replace=True", "store", there)
 
 
 def found_group(
@@ -142,7 +142,7 @@ def _record(store: ZarrStore) -> CheckpointRecord | None:
     try:
         return CheckpointRecord.from_dict(content)
     except (KeyError, TypeError, ValueError) as error:
-        text = f"{store.path}: what it says of its checkpoint makes no sense ({error!r}); start afresh with replace_store=True"
+        text = f"{store.path}: what it says of its checkpoint makes no sense ({error!r}); start afresh with replace=True"
         raise DamagedFileError(text, store.path) from error
 
 

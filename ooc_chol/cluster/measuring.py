@@ -130,7 +130,7 @@ def transposed_product(run: ClusterRun, window: Window, store: AbstractTier, pow
                     number = at % STREAMS
                     tile = arena.tile(number, grid.shape(*index))
                     device.copy_in(streams[number], tier, index, tile)
-                    sums.add(streams[number], tile, index)
+                    sums.add(streams[number], tile, range(index[0], index[0] + 1), index[1])
                 finish(device, streams)
                 return sums.total(streams[0])[: len(piece.spans[0])]
 

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.progress import Progress, progress_reporter
 from ooc_chol.cluster.asking import asked_of_one
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace, LBlock
 from ooc_chol.cluster.choosing import block_height
@@ -26,8 +27,6 @@ from ooc_chol.cluster.waiting import gathered
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
-from ooc_chol.dense.request import Progress
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import OocCholError
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tasks.windows import Window

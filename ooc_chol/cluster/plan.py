@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
+from ooc_chol.calls.page import Line
+from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace
 from ooc_chol.cluster.bounds import (
     BOUNDS,
@@ -21,15 +24,18 @@ from ooc_chol.cluster.owners import BlockOwners
 from ooc_chol.cluster.simulation import Case, Outcome, simulate
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.display.prints import brief_repr, one_line
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.errors import BudgetError
 from ooc_chol.formats import PrecisionFormat
 from ooc_chol.kernels.kinds import KernelFacts
 from ooc_chol.precision.tile_formats import PrecisionMap
+from ooc_chol.schedulers.ownership import imbalance
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Most blocks of a plan whose seconds are found event by event, and most block rows that a plan chooses by itself.
 MOST_SIMULATED, MOST_BLOCK_ROWS = 10_000, 1024
+#: Other heights of blocks that the page names.
+_MOST_OTHERS = 3
 #: Block rows for each worker where nothing is known of rates: enough that chains of tasks are short beside the work.
 _ROWS_PER_WORKER = 8
 
@@ -49,8 +55,8 @@ class Settled:
     __repr__ = brief_repr
 
 
-@dataclass(frozen=True)
-class ClusterPlan:
+@dataclass(frozen=True, repr=False)
+class ClusterPlan(AbstractPlan):
     """How a matrix is factored on a cluster; it holds no matrix data and no connection.
 
     Parameters
@@ -63,6 +69,8 @@ class ClusterPlan:
     settled : Settled or None
         What the call came to that was planned; None where there was none, and no call can take the plan.
     """
+
+    call: ClassVar[str] = "cholesky"
 
     case: Case
     others: tuple[tuple[int, float], ...] = ()
@@ -189,14 +197,29 @@ class ClusterPlan:
             return least
         return min(least + self.stored_bytes, max(worker.memory_bytes for worker in self.case.workers))
 
-    def to_dict(self) -> dict[str, object]:
-        """The plan's figures as plain data.
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Workers by their numbers, as ``owners`` has them."""
+        return tuple(f"worker {number}" for number in range(self.n_workers))
 
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes, seconds and flops.
-        """
+    @property
+    def budget_bytes(self) -> int:
+        """Bytes for blocks and tasks on the worker that has least."""
+        return min(worker.memory_bytes for worker in self.case.workers)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of this process's memory for L: none, the workers keep it."""
+        return 0
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Bytes over the network and between workers and a Zarr group; those read are left out where they are not counted."""
+        read = {} if self.read_bytes is None else {"read": self.read_bytes}
+        return {"network": self.network_bytes, **read, "write": self.written_bytes}
+
+    def figures(self) -> dict[str, object]:
+        """The figures of the plan beside the common ones."""
         grid = self.blocks
         return {
             "n": grid.tiles.n,
@@ -204,30 +227,87 @@ class ClusterPlan:
             "block_tile_rows": grid.height,
             "block_rows": grid.n_blocks,
             "owners": list(self.owners),
-            "workers": self.n_workers,
             "store": self.case.store,
             "tasks": self.n_tasks,
             "dependencies": self.n_dependencies,
             "flops": self.flops,
-            "network_bytes": self.network_bytes,
-            "read_bytes": self.read_bytes,
-            "written_bytes": self.written_bytes,
-            "peak_bytes": self.peak_bytes,
-            "seconds": self.seconds,
             "bounds": self.bounds,
             "efficiency": self.efficiency,
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> dict[str, object]:
+        """Facts for ``repr``."""
         grid = self.blocks
         facts: dict[str, object] = {"n": grid.tiles.n, "tile_size": grid.tiles.nb, "height": grid.height, "tasks": self.n_tasks}
         facts |= {"workers": self.n_workers, "store": self.case.store}
-        return one_line(self, facts | ({"seconds": self.seconds} if "seconds" in vars(self) else {}))
+        return facts | ({"seconds": self.seconds} if "seconds" in vars(self) else {})
 
-    def __str__(self) -> str:
-        from ooc_chol.cluster.page import page
+    def lines(self) -> list[Line]:
+        """The lines of the printed page."""
+        grid, case = self.blocks, self.case
+        title = f"Plan: Cholesky of n = {grid.tiles.n} on {self.n_workers} worker{'s' * (self.n_workers != 1)} of a cluster"
+        where = "in the memory of the workers" if case.store == "memory" else "in a Zarr group"
+        balance = imbalance(self.owners, self.n_workers)
+        return [
+            ("", f"{title}, in {grid.tiles.nt} x {grid.tiles.nt} tiles of {grid.tiles.nb}"),
+            (
+                "blocks",
+                f"{grid.n_blocks} block rows of {grid.height} tile rows; the busiest worker has {balance:.3g} x the mean work",
+            ),
+            ("tasks", f"{self.n_tasks}, with {self.n_dependencies} dependencies; {self.flops:.4g} flops counted"),
+            ("L", f"{format_bytes(self.stored_bytes)} {where}"),
+            ("network", self._network_text()),
+            *([] if case.store == "memory" else [("storage", self._storage_text())]),
+            ("memory", self._memory_text()),
+            *([("rates", self._rates_text())] if self.has_rates else []),
+            ("seconds", self._seconds_text()),
+            *([("bounds", self._bounds_text())] if self.bounds else []),
+            *([("others", self._others_text())] if self.others else []),
+        ]
 
-        return page(self)
+    def _network_text(self) -> str:
+        most = max(self.received_bytes)
+        rate = self.case.rates.network_bytes_per_second
+        of_a = ", blocks of A included" if self.case.a_is_sent else ""
+        total = f"{format_bytes(self.network_bytes)} between workers{of_a}"
+        return f"{total}, {format_bytes(most)} into one at most, at {rate / 1e9:.3g} GB/s"
+
+    def _storage_text(self) -> str:
+        written = f"{format_bytes(self.written_bytes)} written"
+        if self.read_bytes is None:
+            return f"{written}; what is read is not counted for so many blocks, or without rates"
+        return f"{written}, {format_bytes(self.read_bytes)} read beside what the workers' caches have"
+
+    def _memory_text(self) -> str:
+        least = min(worker.memory_bytes for worker in self.case.workers)
+        return f"peak {format_bytes(self.peak_bytes)} on a worker, of {format_bytes(least)}"
+
+    def _rates_text(self) -> str:
+        """Rates of the slowest worker, on which a run with even shares waits."""
+        slowest = min(self.case.workers, key=lambda worker: worker.flops_per_second or 0.0)
+        assert slowest.flops_per_second is not None
+        panel = slowest.panel_flops_per_second or slowest.flops_per_second
+        rates = (
+            f"{slowest.flops_per_second / 1e9:.4g} GFLOP/s of products, {panel / 1e9:.4g} of POTRF and TRSM on the slowest worker"
+        )
+        return f"{rates}; {1e3 * self.case.rates.overhead_seconds:.3g} ms a task beside"
+
+    def _seconds_text(self) -> str:
+        if self.seconds is None:
+            return "unknown: rates of the workers or of the storage were not measured"
+        how = "task by task" if self.outcome is not None else "column by column"
+        assert self.efficiency is not None
+        rate = self.flops / self.seconds / 1e9
+        return f"{self.seconds:.3g} predicted {how}, {rate:.4g} GFLOP/s: {self.efficiency:.0%} of the workers' rate of products"
+
+    def _bounds_text(self) -> str:
+        """Limits of the run, the longest first."""
+        longest_first = sorted(self.bounds.items(), key=lambda item: -item[1])
+        return ", ".join(f"{name} {seconds:.3g} s" for name, seconds in longest_first)
+
+    def _others_text(self) -> str:
+        near = sorted(self.others, key=lambda item: item[1])[:_MOST_OTHERS]
+        return ", ".join(f"{height} tile row{'s' * (height != 1)} {seconds:.3g} s" for height, seconds in near)
 
 
 def settled_of(plan: ClusterPlan) -> Settled:

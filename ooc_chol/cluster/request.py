@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ooc_chol.calls.progress import Progress
 from ooc_chol.cluster.given import check_kind
 from ooc_chol.cluster.matrices import AbstractClusterMatrix, cluster_matrix
 from ooc_chol.cluster.plan import ClusterPlan
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.request import ON_DEVICE, Place, Progress
+from ooc_chol.dense.request import ON_DEVICE, Place
 from ooc_chol.errors import AsymmetryWarning, NonFiniteError
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.symmetry import ASYMMETRIC, find_asymmetry
@@ -34,7 +35,7 @@ class ClusterCall:
     lower: bool | None = None  #: As for :func:`ooc_chol.cholesky`; ``store`` is a Zarr group
     store: Place = None
     checkpoint: bool = False
-    replace_store: bool = False
+    replaces: bool = False
     progress: Progress = None
     refused: Mapping[str, bool] = field(default_factory=dict)  #: Other arguments, and whether each was given
     plan: ClusterPlan | None = None

@@ -22,7 +22,7 @@ from ooc_chol.cluster.worker_state import end_run
 from ooc_chol.errors import ClusterError, NotPositiveDefiniteError, OocCholError
 
 if TYPE_CHECKING:
-    from ooc_chol.display.progress_bar import ProgressReporter
+    from ooc_chol.calls.progress import ProgressReporter
 
 #: Tasks that are with Dask at a time: two block columns, and some for every worker. What waits here costs its scheduler nothing.
 COLUMNS_AHEAD, TASKS_OF_A_WORKER = 2, 8

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ooc_chol.calls.report import CallSeconds
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.batch_factor import BatchFactor, BatchReport
 from ooc_chol.dense.options import FactorOptions, option_table
@@ -76,7 +77,8 @@ def factor_batch(a: Any, options: FactorOptions, *, lower: bool | None, others: 
         ended = time.perf_counter()
     if isinstance(stack, np.ndarray):
         stack.flags.writeable = False
-    return BatchFactor(kernels, stack, BatchReport(shape[0], shape[1], device, ended - started, time.perf_counter() - began))
+    seconds = CallSeconds(time.perf_counter() - began, {"run": ended - started})
+    return BatchFactor(kernels, stack, BatchReport(shape[0], shape[1], device, seconds))
 
 
 def _as_array(a: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from ooc_chol.calls.report import CallSeconds
 from ooc_chol.display.prints import one_line
 from ooc_chol.errors import (
     ClosedError,
@@ -30,17 +31,14 @@ class BatchReport:
         Number of matrices, and the order of each.
     device : str
         Where they were factored.
-    seconds : float
-        Seconds in the routines that factor.
-    wall_seconds : float
-        Seconds of the whole call.
+    seconds : CallSeconds
+        Seconds of the whole call, and of its ``"run"``: the routines that factor.
     """
 
     count: int
     n: int
     device: str
-    seconds: float
-    wall_seconds: float
+    seconds: CallSeconds
 
     @property
     def flops(self) -> float:
@@ -55,16 +53,17 @@ class BatchReport:
         dict
             Numbers and text by name.
         """
-        return {**asdict(self), "flops": self.flops}
+        return {**asdict(self), "seconds": self.seconds.to_dict(), "flops": self.flops}
 
     def __repr__(self) -> str:
-        return one_line(self, self.to_dict())
+        return one_line(self, {**vars(self), "seconds": self.seconds.total, "flops": self.flops})
 
     def __str__(self) -> str:
-        rate = f" ({self.flops / self.wall_seconds / 1e9:.4g} GFLOP/s)" if self.wall_seconds > 0 else ""
+        total = self.seconds.total
+        rate = f" ({self.flops / total / 1e9:.4g} GFLOP/s)" if total > 0 else ""
         return (
             f"Batch of {self.count} Cholesky factors of order {self.n} on {self.device}: "
-            f"{self.wall_seconds:.3g} s for the whole call{rate}; {self.seconds:.3g} inside"
+            f"{total:.3g} s for the whole call{rate}; {self.seconds.parts['run']:.3g} inside"
         )
 
 

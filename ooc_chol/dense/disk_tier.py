@@ -54,8 +54,8 @@ def _make_room(plan: Plan) -> None:
     arenas = len(plan.devices) * plan.layout.arena_bytes if device_kind(plan.devices[0]).is_in_host_memory else 0
     free = free_host_bytes() - arenas
     # What waits for its release is free: the store takes it over, or it is released before anything is allocated.
-    if (most := free + RELEASER.pending_bytes) < plan.host_bytes:
+    if (most := free + RELEASER.pending_bytes) < plan.host_tile_bytes:
         beside = f" beside {format_bytes(arenas)} of memory_budget" if arenas else ""
         advice = f"{host_limit().name} has {format_bytes(max(0, most))} free{beside}; give a smaller host_budget"
-        raise BudgetError("host memory for tiles of L", plan.host_bytes, max(0, most), advice)
-    RELEASER.make_room(plan.host_bytes, free)
+        raise BudgetError("host memory for tiles of L", plan.host_tile_bytes, max(0, most), advice)
+    RELEASER.make_room(plan.host_tile_bytes, free)

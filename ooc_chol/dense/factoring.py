@@ -7,6 +7,7 @@ import warnings
 from contextlib import ExitStack
 from dataclasses import replace
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.execution.records import predicted_records
 from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor
@@ -20,7 +21,6 @@ from ooc_chol.dense.request import Request
 from ooc_chol.dense.resuming import own_plan_and_store
 from ooc_chol.dense.store_opening import own_empty_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import PrecisionWarning
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
@@ -47,9 +47,9 @@ def factor_in_fp64(request: Request, began: float, bound: CertifiedBound | None 
             execution = run(the_plan, request.source, store, report=reporter)
         store.complete()
         store = store.result()
-        setup = time.perf_counter() - began - execution.seconds
+        total = time.perf_counter() - began
         the_plan = the_plan if bound is None else the_plan.asked_for(request.asked)
-        report = FactorReport(the_plan, execution, setup, certified_bound=bound, passes=request.passes, resumed_tiles=resumed)
+        report = FactorReport(the_plan, execution, total, certified_bound=bound, passes=request.passes, resumed=resumed)
         factor = _factor_of(request, store, report)
         owned.pop_all()
         return factor
@@ -87,19 +87,18 @@ def factor_in_mixed(request: Request, began: float) -> CholeskyFactor:
         store.describe(key)  # formats may be wider than those it was made for
         store.complete()
         store = store.result()
-        wall = time.perf_counter() - began
         report = FactorReport(
             plan,
             execution,
-            setup_seconds=0.0,
+            time.perf_counter() - began,
             escalations=Escalations(result.escalations),
             certified_bound=result.bound,
-            certify_seconds=result.certify_seconds,
+            certificate_seconds=result.certificate_seconds,
             passes=request.passes,
-            resumed_tiles=result.resumed_tiles,
+            resumed=result.resumed,
+            key_resumed=result.key,
         )
-        report = replace(report, setup_seconds=wall - report.seconds)
-        factor = _factor_of(request, store, report, key)
+        factor = _factor_of(request, store, report)
         assert request.options.precision_threshold is not None
         for doubt in doubts(result, request.options.precision_threshold, factor.diagonal()):
             warnings.warn(doubt, PrecisionWarning, stacklevel=3)
@@ -107,16 +106,14 @@ def factor_in_mixed(request: Request, began: float) -> CholeskyFactor:
         return factor
 
 
-def _factor_of(
-    request: Request, store: AbstractStore, report: FactorReport, key: dict[str, str | int] | None = None
-) -> CholeskyFactor:
+def _factor_of(request: Request, store: AbstractStore, report: FactorReport) -> CholeskyFactor:
     """The factor that the caller gets, with its report and the device that it may solve on."""
-    plan, key = report.plan, key or arithmetic_key(report.plan).to_dict()
+    plan = report.plan
     trace, kept = _trace_of(report) if request.trace else None, None if request.overwrite else request.a
     return CholeskyFactor(
         plan.grid,
         store,
-        key,
+        report.key,
         report,
         trace=trace,
         a=kept,
@@ -134,9 +131,9 @@ def _trace_of(report: FactorReport) -> Trace:
         "tile_size": plan.grid.nb,
         "policy": plan.policy.name,
         "devices": ", ".join(plan.devices),
-        "budget_bytes": plan.budgets[0].budget_bytes,
+        "budget_bytes": plan.budget_bytes,
         "source": plan.source,
-        "seconds": report.seconds,
+        "seconds": report.inside_seconds,
         "gflops_per_second": report.tflops * 1e3,
     }
     return Trace(tuple(report.execution.records), predicted_records(plan), metadata)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.execution.records import executed_records
 from ooc_chol.dense.planner import make_whole_plan, whole_device
@@ -21,7 +22,6 @@ from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.store_opening import own_whole_store
 from ooc_chol.dense.stores.base import AbstractStore
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
 from ooc_chol.hardware.registry import driver_errors_typed
 from ooc_chol.interfaces import Tile
@@ -69,7 +69,7 @@ class WholeRun:
         execution = Execution(
             seconds, (program.link_bytes,), (program.peak_resident,), records, times=(spans,), file_bytes=(files,)
         )
-        return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began - seconds, passes=self.request.passes)
+        return FactorReport(self.plan, execution, self.times[-1] / 1e9 - self.began, passes=self.request.passes)
 
 
 def whole_device_of(request: Request) -> str | None:

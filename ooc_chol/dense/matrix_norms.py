@@ -26,6 +26,43 @@ from ooc_chol.tasks.tiling import TileGrid, TileIndex
 STREAMS = 2
 #: Instead of what a share of tiles yields, once it is measured.
 _OVER = object()
+#: Most tiles, one below the other, that a GPU makes and multiplies at once: one thread starts all kernels of a pass, and a tile
+#: has half as many then.
+_MOST_STACKED = 4
+#: Share of a device's budget that tiles made at once may take.
+_STACK_SHARE = 8
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Tiles of one tile column, one below the other."""
+
+    rows: range  #: Tile rows
+    column: int
+
+    @property
+    def tiles(self) -> list[TileIndex]:
+        """Its tiles, from above."""
+        return [TileIndex(i, self.column) for i in self.rows]
+
+
+def stacked_tiles(grid: TileGrid, budget_bytes: int) -> int:
+    """How many tiles a GPU of this budget makes at once."""
+    return max(1, min(_MOST_STACKED, budget_bytes // (_STACK_SHARE * STREAMS * slot_bytes_of(grid))))
+
+
+def _stacks(tiles: Sequence[TileIndex], most: int) -> list[Stack]:
+    """The tiles in stacks of at most so many, column by column; diagonal ones, of which half counts, are alone."""
+    if most == 1:
+        return [Stack(range(i, i + 1), j) for i, j in tiles]
+    found: list[Stack] = []
+    for i, j in sorted(tiles, key=lambda tile: (tile.j, tile.i)):
+        last = found[-1] if found else None
+        if last and last.column == j and last.rows.stop == i and len(last.rows) < most and last.rows.start != j:
+            found[-1] = Stack(range(last.rows.start, i + 1), j)
+        else:
+            found.append(Stack(range(i, i + 1), j))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,14 +85,15 @@ def measure_matrix(
     *,
     probes: Probes | None = None,
     run: Pass | None = None,
+    stacked: int = 1,
 ) -> MatrixNorms:
-    """Norms of all tiles of A's lower triangle.
+    """Norms of all tiles of A's lower triangle, up to ``stacked`` of them made at once where they are made.
 
     Each tile is made or read once. On GPUs it does not leave the device. Two sets of s probes take ``16 s (1 + STREAMS)`` bytes a
     row of A on each device, and ``2 n**2 s`` flops.
     """
     step = sample_step(grid)
-    measured = measure_tiles(grid, devices, source, list(grid.tiles()), step=step, probes=probes, run=run)
+    measured = measure_tiles(grid, devices, source, list(grid.tiles()), step=step, probes=probes, run=run, stacked=stacked)
     return norms_of(measured, step=step, probes=probes)
 
 
@@ -94,6 +132,7 @@ def measure_tiles(
     probes: Probes | None = None,
     factor: NDArray[np.float64] | None = None,
     run: Pass | None = None,
+    stacked: int = 1,
 ) -> MeasuredTiles:
     """Norms of ``tiles`` of A's lower triangle, with a sample of every ``step``-th row and column of each.
 
@@ -102,7 +141,9 @@ def measure_tiles(
     told = run or Pass("norms of A")
     vectors = factor if probes is None else probes.vectors
     tracks = [track_of_a(told, device.name) for device in devices]
-    shares = [tiles[number :: len(devices)] for number in range(len(devices))]
+    stacked = stacked if source.source.bytes_per_entry == 0 else 1
+    stacks = _stacks(tiles, stacked)
+    shares = [stacks[number :: len(devices)] for number in range(len(devices))]
     surveys: dict[int, AbstractSurvey] = {}
     products: dict[int, ProbedSums] = {}
     forms: dict[int, NDArray[np.float64]] = {}  # or products
@@ -111,11 +152,11 @@ def measure_tiles(
 
     def measure_share(number: int) -> Iterator[None]:
         device = devices[number]
-        arena, streams = _prepare(grid, device, source, 0 if vectors is None else vectors.shape[1])
+        arena, streams = _prepare(grid, device, source, 0 if vectors is None else vectors.shape[1], stacked)
         surveys[number] = device.kernels.create_survey(grid, step)
         began.append(time.perf_counter())
         if vectors is not None:
-            products[number] = ProbedSums(grid, device, arena.arrays, arena.slot_bytes)
+            products[number] = ProbedSums(grid, device, arena.arrays, slot_bytes_of(grid))
             products[number].start(streams[0], vectors)
         parts, uses = (arena, streams, shares[number]), (surveys[number].measure, products.get(number))
         yield from _measure(grid, device, source, parts=parts, uses=uses, is_form=probes is not None, track=tracks[number])
@@ -165,23 +206,25 @@ def _summed(parts: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
 
 
 def _joined(
-    grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey], shares: Sequence[Sequence[TileIndex]]
+    grid: TileGrid, step: int, surveys: Mapping[int, AbstractSurvey], shares: Sequence[Sequence[Stack]]
 ) -> NDArray[np.float64]:
     """The sample of all tiles, of which each device has its share."""
     sample, starts = surveys[0].sample(), sample_starts(grid, step)
     for number in range(1, len(surveys)):
         others = surveys[number].sample()
-        for i, j in shares[number]:
+        for i, j in (tile for stack in shares[number] for tile in stack.tiles):
             part = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
             sample[part] = others[part]
     return sample
 
 
-def _prepare(grid: TileGrid, device: TileDevice, source: SourceTier, columns: int) -> tuple[AbstractArena, list[AbstractStream]]:
+def _prepare(
+    grid: TileGrid, device: TileDevice, source: SourceTier, columns: int, stacked: int
+) -> tuple[AbstractArena, list[AbstractStream]]:
     """Memory for tiles and vectors, kernels compiled, and what a tile function needs, on the calling thread's device."""
     slot_bytes = slot_bytes_of(grid)
     arrays = probe_arrays(grid.n, columns, STREAMS) if columns else ()
-    arena = device.allocate(STREAMS, slot_bytes, grid.size(0), arrays)
+    arena = device.allocate(STREAMS, stacked * slot_bytes, grid.size(0), arrays)
     device.activate()
     device.prepare(source.source.prepare)
     return arena, [device.create_stream(f"norms-{number}") for number in range(STREAMS)]
@@ -192,32 +235,37 @@ def _measure(
     device: TileDevice,
     source: SourceTier,
     *,
-    parts: tuple[AbstractArena, Sequence[AbstractStream], Sequence[TileIndex]],
+    parts: tuple[AbstractArena, Sequence[AbstractStream], Sequence[Stack]],
     uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], ProbedSums | None],
     is_form: bool,
     track: Track,
 ) -> Iterator[None]:
-    """Make or read the tiles of one device, and measure and multiply them, up to a tile at each ``next``."""
+    """Make or read the tiles of one device, and measure and multiply them, up to a stack at each ``next``."""
     (arena, streams, share), (measure, products) = parts, uses
     track.resident_bytes = arena.n_slots * arena.slot_bytes
-    for at, index in enumerate(share):
+    for at, stack in enumerate(share):
         number = at % STREAMS
-        stream, tile, name = streams[number], arena.tile(number, grid.shape(*index)), f"norms-{number}"
+        first, *_ = tiles = stack.tiles
+        rows = range(grid.span(stack.rows[0]).start, grid.span(stack.rows[-1]).stop)
+        stream, name = streams[number], f"norms-{number}"
+        block = arena.tile(number, (len(rows), grid.size(stack.column)))
         begun = track.now(stream)
         if source.source.bytes_per_entry == 0:
-            device.generate(stream, source.generate, grid.span(index.i), grid.span(index.j), tile)
-            track.ran("generate", index, name, (begun, track.now(stream)))
+            device.generate(stream, source.generate, rows, grid.span(stack.column), block)
+            track.ran("generate", first, name, (begun, track.now(stream)))
         else:
-            device.copy_in(stream, source, index, tile)
-            nbytes = source.source.bytes_per_entry * grid.entries(*index)
-            track.ran("fetch", index, name, (begun, track.now(stream)), nbytes=nbytes)
+            device.copy_in(stream, source, first, block)
+            nbytes = source.source.bytes_per_entry * grid.entries(*first)
+            track.ran("fetch", first, name, (begun, track.now(stream)), nbytes=nbytes)
         begun = track.now(stream)
-        measure(stream, tile, index)
+        for index in tiles:
+            span = grid.span(index.i)
+            measure(stream, block if len(tiles) == 1 else block[span.start - rows.start : span.stop - rows.start], index)
         flops = 0
         if products is not None and is_form:
-            flops = products.add(stream, tile, index, halved=index.i == index.j)
+            flops = products.add(stream, block, stack.rows, stack.column, halved=first.i == first.j)
         elif products is not None:
-            flops = products.add_mirrored(stream, tile, index)
-        track.ran("compute", index, name, (begun, track.now(stream)), flops=flops)
+            flops = products.add_mirrored(stream, block, stack.rows, stack.column)
+        track.ran("compute", first, name, (begun, track.now(stream)), flops=flops)
         finish(device, ())  # it may have been aborted
         yield

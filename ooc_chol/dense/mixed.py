@@ -280,7 +280,7 @@ def _certify(ground: AbstractGround[PlanT], result: MixedResult[PlanT], norms: M
         assert norms.probes is not None
         form = ground.form(result.plan, norms.probes.vectors)
     bound = certified_bound(norms, form)
-    result.certify_seconds += result.execution.probing_seconds + time.perf_counter() - began
+    result.certificate_seconds += result.execution.probing_seconds + time.perf_counter() - began
     return bound
 
 

@@ -57,9 +57,9 @@ class MixedResult(Generic[PlanT]):
     plan: PlanT
     execution: Execution  #: The last run, with the seconds of all runs and norms of all tiles
     bound: CertifiedBound | None = None  #: Of the factor in the store, once it is complete
-    certify_seconds: float = 0.0  #: Seconds that its bounds took beside the runs
+    certificate_seconds: float = 0.0  #: Seconds that its bounds took beside the runs
     escalations: list[Escalation] = field(default_factory=list)
-    resumed_tiles: int = 0  #: Tiles of a checkpoint that the call went on from
+    resumed: int = 0  #: Tiles of a checkpoint that the call went on from
     key: dict[str, str | int] | None = None  #: The arithmetic key, where that is not to be taken from the plan of what was left
     is_finished: bool = False  #: Whether all was there already
 

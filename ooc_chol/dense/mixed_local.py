@@ -11,26 +11,27 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.checkpoint import CheckpointRecord, Progress
 from ooc_chol.dense.execution.executor import Execution, Salvage
 from ooc_chol.dense.execution.run import opened_for_a_pass, run
 from ooc_chol.dense.factor.products import gram_of_transpose
-from ooc_chol.dense.matrix_norms import measure_matrix
+from ooc_chol.dense.matrix_norms import measure_matrix, stacked_tiles
 from ooc_chol.dense.mixed_ground import AbstractGround, MixedResult, computed_by, formats_beside, starts_in_fp64
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan, mixed_engine, rest_of_residue_plan
 from ooc_chol.dense.planner.candidate import Candidate
 from ooc_chol.dense.planner.candidates import fp64_seconds, mixed_seconds, pass_seconds
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import budget_of
 from ooc_chol.dense.probing import form_of_factor
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.resuming import resumed, save_record
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.registry import resolve_devices
+from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.precision.certified import CertifiedBound
@@ -87,7 +88,7 @@ class LocalGround(AbstractGround[Plan]):
             plan,
             Execution(0.0, (), (), (), norms=measured),
             escalations=list(escalations),
-            resumed_tiles=len(found.good),
+            resumed=len(found.good),
             key=found.key,
             is_finished=found.is_complete,
         )
@@ -200,13 +201,14 @@ class LocalPrices:
 def norms_here(request: Request, names: Sequence[str], grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
     """The norms of A's tiles, what a sample tells of L, and A's products with ``probes``."""
     tier = SourceTier(request.source, grid)
+    stacked = 1 if device_kind(names[0]).is_in_host_memory else stacked_tiles(grid, budget_of(request.options, tuple(names)))
     columns = 0 if probes is None else probes.vectors.shape[1]
     with (
         request.passes.running("norms of A", columns) as one,
         unchanged(request.source),
         opened_for_a_pass(names, grid) as devices,
     ):
-        return measure_matrix(grid, devices, tier, probes=probes, run=one)
+        return measure_matrix(grid, devices, tier, probes=probes, run=one, stacked=stacked)
 
 
 def computed_here(options: FactorOptions, precision: PrecisionMap) -> tuple[FactorOptions, PrecisionMap]:

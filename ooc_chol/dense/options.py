@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import re
-import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from ooc_chol.config import parse_bytes, parse_count, parse_devices, whole_number
+from ooc_chol.calls.options import Option, checked_bytes, count, with_more
+from ooc_chol.config import whole_number
 from ooc_chol.display.prints import one_line
 from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.precision.moduli import ResidueBasis
@@ -41,30 +40,14 @@ def default_moduli(n: int, fmt: PrecisionFormat = FP64) -> int:
     return _DEFAULT_MODULI[fmt.dtype.name][n > MOST_ROWS_OF_14]
 
 
-@dataclass(frozen=True)
-class Option:
-    """Entry of an option in documents, and how its word on a command line is read."""
-
-    text: str  #: Its description, for docstrings and for the help of a command
-    type: str  #: Its type, as docstrings name it
-    parse: Callable[[str], Any]  #: Makes the value from a word
-    metavar: str | None  #: What stands for the value in the help of a command
-    choices: tuple[str, ...]  #: All values, where they are a few words
-
-    def entry(self, name: str) -> str:
-        """The entry in a numpydoc list of parameters."""
-        lines = textwrap.wrap(self.text, 120, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
-        return "\n".join([f"{name} : {self.type}", *lines])
-
-    def help(self, default: object) -> str:
-        """The description as part of a sentence, without reStructuredText, and the default where that is a value."""
-        plain = re.sub(r":\w+:(?=`)|`", "", self.text).removesuffix(".").replace("%", "%%")
-        return plain[0].lower() + plain[1:] + ("" if default is None else " (default: %(default)s)")
-
-
 def _row(default: object, type: str, text: str, *, parse: Callable[[str], Any] = str, metavar: str | None = None) -> Any:
     """A row of the table, as a field of the record."""
-    return field(default=default, metadata={"option": Option(text, type=type, parse=parse, metavar=metavar, choices=())})
+    return field(default=default, metadata={"option": Option(text, type=type, parse=parse, metavar=metavar)})
+
+
+def _common(name: str, more: str = "") -> Any:
+    """A row of the table of all calls, with sentences on factorizations."""
+    return field(default=None, metadata={"option": with_more(name, more)})
 
 
 def _choice(choices: Sequence[str], text: str) -> Any:
@@ -72,14 +55,6 @@ def _choice(choices: Sequence[str], text: str) -> Any:
     quoted = ", ".join(f'"{choice}"' for choice in choices)
     row = Option(text, type=f"{{{quoted}}}", parse=str, metavar=f"{{{','.join(choices)}}}", choices=tuple(choices))
     return field(default=choices[0], metadata={"option": row})
-
-
-def count(text: str) -> int:
-    """The number that a word of a command line is, as argparse wants it: ``"64"`` or ``"1e5"``."""
-    try:
-        return parse_count(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _half_products(text: str) -> bool:
@@ -99,6 +74,14 @@ def _documented(cls: type[T]) -> type[T]:
 def option_table(cls: Any) -> dict[str, tuple[Option, Any]]:
     """The rows of the table and their defaults, by name."""
     return {row.name: (row.metadata["option"], row.default) for row in fields(cls) if "option" in row.metadata}
+
+
+#: What ``host_budget`` means for a factorization beside what it means for every call.
+HOST_BUDGET_OF_L = (
+    "Where L stays in host memory, all of it must fit. Where it goes to a file, the tiles that are fetched most often are kept "
+    "in so many bytes as well, and the others are read from the file, past the system's cache; by default none is kept then "
+    "when the host factors, and half of what is free is taken when a GPU does."
+)
 
 
 @cache
@@ -125,31 +108,13 @@ class FactorOptions:
         parse=count,
         metavar="NB",
     )
-    devices: str | Sequence[str] | int | None = _row(
-        None,
-        "str, sequence of str, int or None",
-        'Device names such as ``"cuda:0"`` or ``"host:0"``, with commas between or as a sequence; ``"cpu"`` or ``"host"``, '
-        '``"cuda"`` for every visible GPU; or a count. By default every visible GPU, else the host. What is '
-        "best factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order 256.",
-        parse=parse_devices,
-        metavar="NAME,NAME,...",
+    devices: str | Sequence[str] | int | None = _common(
+        "devices",
+        "What is best factored as one tile takes one device: the GPU that A lies on, or the host for arrays there up to order "
+        "256.",
     )
-    memory_budget: int | str | None = _row(
-        None,
-        "int, str or None",
-        'Bytes of memory per device, or text such as ``"256 MiB"``. By default up to half of what is free on the host, and all '
-        "but 2 GiB of what is free on a GPU.",
-        metavar="BYTES",
-    )
-    host_budget: int | str | None = _row(
-        None,
-        "int, str or None",
-        "Most bytes of host memory for L and for its tiles on their way. Where L stays in host memory, all of it must "
-        "fit; by default into what is free. Where it goes to a file, the tiles that are fetched most often are kept in so"
-        " many bytes as well, and the others are read from the file, past the system's cache; by default none is kept "
-        "when the host factors, and half of what is free is taken when a GPU does.",
-        metavar="BYTES",
-    )
+    memory_budget: int | str | None = _common("memory_budget")
+    host_budget: int | str | None = _common("host_budget", HOST_BUDGET_OF_L)
     policy: str = _choice(
         ("planned", "sync", "async", "v1", "v2", "v3"),
         "How tiles move; it never changes the result. All but the first are those of the paper, for comparison.",
@@ -216,9 +181,7 @@ class FactorOptions:
         if self.tile_size is not None and self.tile_size < 1:
             raise ValueError(f"tile_size is {self.tile_size}, but a tile has at least 1 row")
         for name in ("memory_budget", "host_budget"):
-            if (size := getattr(self, name)) is not None:
-                nbytes = parse_bytes(size, name)
-                object.__setattr__(self, name, size if isinstance(size, str) else nbytes)
+            object.__setattr__(self, name, checked_bytes(getattr(self, name), name))
         if self.dtype is not None:
             object.__setattr__(self, "dtype", type_named(self.dtype, "dtype").dtype.name)
         self._check_choice("policy")
@@ -290,14 +253,8 @@ class FactorOptions:
         (512, 'residue')
         """
         for name, (row, default) in option_table(cls).items():
-            if name in without or name in FROM_PYTHON_ALONE:
-                continue
-            words = [f"--{name.replace('_', '-')}", *(aliases or {}).get(name, ())]
-            told = "; ".join([row.help(default), *([more[name]] if more and name in more else [])])
-            if isinstance(default, bool):
-                parser.add_argument(*words, action=argparse.BooleanOptionalAction, default=default, help=told)
-            else:
-                parser.add_argument(*words, type=row.parse, default=default, metavar=row.metavar, help=told)
+            if name not in without and name not in FROM_PYTHON_ALONE:
+                row.add_word(parser, name, default, (aliases or {}).get(name, ()), (more or {}).get(name, ""))
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace, **others: Any) -> Self:
@@ -336,3 +293,42 @@ class FactorOptions:
             Values by the names of options.
         """
         return {name: getattr(self, name) for name in option_table(self)}
+
+
+#: What the front doors of a factorization say of all their options.
+ROWS_OF_A_CALL = {
+    **{name: row for name, (row, _) in option_table(FactorOptions).items()},
+    "store": with_more(
+        "store",
+        'The file is named ``path + ".partial"`` until the factor is complete; a factor that is there is replaced then, any '
+        "other file only with ``replace=True``, and the file of A never. A run that fails or is interrupted removes the "
+        "partial file; what a killed one leaves there, the next replaces. A name that ends in ``.zarr``, or a URL, is that of "
+        'a Zarr group, of which nothing is replaced unasked, and what is no factor never. ``"device"`` keeps L on the GPUs '
+        "that make it, which then answer solves, products and determinants; it counts against ``memory_budget``. None does so "
+        "for an A that lies or is made in GPUs' memory, where L is at most half of the budget, and else keeps L in host "
+        "memory: the report says where it is. A :class:`HostMemory` is memory that one factorization after the other uses. "
+        "For a GPU host memory is page-locked while the run goes on, and kept for 2 seconds when the factor is closed: a next "
+        "call that needs as much or half as much takes it over, else a thread frees it.",
+        type='path, HostMemory, "device" or None',
+    ),
+    "checkpoint": with_more(
+        "checkpoint",
+        "It is the unfinished file of L, as ``store`` names it, and in the end L; True keeps that of ``store``. Another "
+        "budget, policy or number of devices may go on from it. What the call leaves open (tile size, engine, moduli) is as "
+        "it was; another matrix, other options or other arithmetic are refused. A finished file of the same call is given at "
+        "once. Ctrl-C lets run what is enqueued, a second one ends at once. After a verdict on A itself, such as a minor that "
+        "is not positive definite, nothing is kept.",
+        type="path, bool or None",
+    ),
+    "plan": with_more(
+        "plan",
+        "It is of a matrix of this order and kind of source, from :func:`plan` or ``L.report.plan``: of many factorizations "
+        "of one shape only the first is then planned. Options beside it are left out or the same. With a "
+        "``precision_threshold`` that of a matrix like this one, beside the same options: its formats are kept where they are "
+        "wide enough for this matrix, and widened where they are not, so that a new plan is made only then, or where the "
+        "options cut this matrix into other tiles. What an escalation came to counts as well: this call begins with its "
+        "formats, or in FP64. With a ``client`` it is the :class:`~ooc_chol.toolbox.ClusterPlan` of such a call, for as many "
+        "workers of the same kind: tiles, engine and budget are the plan's; a threshold is given in either case.",
+        type="Plan, ClusterPlan or None",
+    ),
+}

@@ -54,20 +54,27 @@ class ProbedSums:
         copy_columns_in(self._device, stream, vectors, self._w, slot_bytes=self._slot_bytes)
         self._there = stream.record()
 
-    def add(self, stream: AbstractStream, tile: Tile, index: tuple[int, int], *, halved: bool = False) -> int:
-        """Enqueue ``Z[j] += T[i, j].T @ W[i]``, or half of it; returns the flops."""
-        target, w_i = self._rows_of_sums[self._of(stream)][index[1]], self._rows_of_w[index[0]]
-        self._kernels.add_product(stream, target, tile, w_i, transposed=True, halved=halved)
-        return 2 * self._grid.entries(*index) * int(self._w.shape[1])
+    def add(self, stream: AbstractStream, block: Tile, rows: range, column: int, *, halved: bool = False) -> int:
+        """Enqueue ``Z[j] += T[rows, j].T @ W[rows]`` of tiles one below the other, or half of it; returns the flops."""
+        target, w_rows = self._rows_of_sums[self._of(stream)][column], self._rows(self._rows_of_w, self._w, rows)
+        self._kernels.add_product(stream, target, block, w_rows, transposed=True, halved=halved)
+        return int(2 * block.shape[0] * block.shape[1] * self._w.shape[1])
 
-    def add_mirrored(self, stream: AbstractStream, tile: Tile, index: tuple[int, int]) -> int:
-        """Enqueue ``Z[j] += A[i, j].T @ W[i]`` and, off the diagonal, ``Z[i] += A[i, j] @ W[j]``; returns the flops."""
-        flops = self.add(stream, tile, index)
-        if index[0] == index[1]:
+    def add_mirrored(self, stream: AbstractStream, block: Tile, rows: range, column: int) -> int:
+        """Enqueue ``Z[j] += A[rows, j].T @ W[rows]`` and, off the diagonal, ``Z[rows] += A[rows, j] @ W[j]``; the flops."""
+        flops = self.add(stream, block, rows, column)
+        if rows.start == column:
             return flops
-        target, w_j = self._rows_of_sums[self._of(stream)][index[0]], self._rows_of_w[index[1]]
-        self._kernels.add_product(stream, target, tile, w_j)
+        number = self._of(stream)
+        target = self._rows(self._rows_of_sums[number], self._sums[number], rows)
+        self._kernels.add_product(stream, target, block, self._rows_of_w[column])
         return 2 * flops
+
+    def _rows(self, views: Sequence[Tile], whole: Tile, rows: range) -> Tile:
+        """The part of an array that belongs to tile rows."""
+        if len(rows) == 1:
+            return views[rows.start]
+        return whole[self._grid.span(rows[0]).start : self._grid.span(rows[-1]).stop]
 
     def with_vectors(self, stream: AbstractStream) -> NDArray[np.float64]:
         """``W.T @ Z`` on the host; the streams that added must be done."""

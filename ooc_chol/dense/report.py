@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isfinite
+from typing import ClassVar, final
 
+from ooc_chol.calls.page import Line
+from ooc_chol.calls.plan import AbstractPlan
+from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.execution.executor import Execution
 from ooc_chol.dense.exposed_copies import exposed_copy_ns
+from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.tier_page import FILE_WORDS, host_text
+from ooc_chol.dense.planner.tier_page import FILE_WORDS
 from ooc_chol.dense.report_picture import report_picture
 from ooc_chol.dense.time_shares import seconds_by_kind
-from ooc_chol.display.drawing import Drawing, notebook_html
-from ooc_chol.display.prints import one_line
+from ooc_chol.display.drawing import Drawing
 from ooc_chol.precision.accounting import ErrorEstimate, estimated_error
 from ooc_chol.precision.certified import CertifiedBound
 from ooc_chol.precision.escalation import Escalations
@@ -25,8 +30,22 @@ from ooc_chol.tasks.operations import FileLink, Link
 _MOST_ESCALATIONS = 24
 
 
-@dataclass(frozen=True)
-class FactorReport:
+@final
+class FactorSeconds(CallSeconds):
+    """Seconds of a factorization; the prediction, for which a plan may have to be simulated, is made when it is asked for."""
+
+    def __init__(self, plan: AbstractPlan | None, total: float, parts: Mapping[str, float]) -> None:
+        vars(self).update(plan=plan, total=total, parts=parts)
+
+    @property
+    def predicted(self) -> float | None:
+        """The plan's prediction of the run; None without a plan that is one of all that was run."""
+        plan: AbstractPlan | None = vars(self)["plan"]
+        return None if plan is None else plan.seconds
+
+
+@dataclass(frozen=True, repr=False)
+class FactorReport(AbstractReport):
     """Report of a factorization, beside its plan.
 
     Parameters
@@ -35,94 +54,101 @@ class FactorReport:
         The plan that was executed.
     execution : Execution
         Times, bytes and records.
-    setup_seconds : float
-        Seconds for planning and for allocating device memory and the store, not part of :attr:`seconds`.
+    total_seconds : float
+        Wall clock of the call: reading the arguments, planning, opening devices, allocating and page-locking, both passes of
+        mixed precision, the run and giving memory back. Two things that come last are not in it: completing a file, that is
+        waiting for the disk and giving the file its name, and making the factor object.
     escalations : Escalations
         What failed in the planned formats and was computed again in wider ones: a tuple of them, printed a line each.
     certified_bound : CertifiedBound or None
         With a precision threshold: what ``||A - L L.T||_F / ||A||_F`` is at most, whatever the formats came to be. None without.
-    certify_seconds : float
+    certificate_seconds : float
         Seconds for that before and after the run, in which tiles of L meet random vectors as they leave the device; where there
         is no room for these, or tiles were kept of a run that failed, seconds of reading L.
     passes : Passes
         What passes over A and L beside the run did until now, by kind (``passes.totals``): in mixed precision the norms of A and,
         where it reads L, the certificate, then solves, sums over the inverse and products with L.
-    resumed_tiles : int
+    resumed : int
         Tiles that were in a checkpoint, and were not computed again: rates count the others' flops.
+    key_resumed : dict or None
+        Arithmetic key of such a checkpoint, where what was left has another; None for that of the plan.
     """
+
+    call: ClassVar[str] = "cholesky"
 
     plan: Plan
     execution: Execution
-    setup_seconds: float
+    total_seconds: float
     escalations: Escalations = Escalations()  # noqa: RUF009 - a tuple, which nobody can change
     certified_bound: CertifiedBound | None = None
-    certify_seconds: float = 0.0
+    certificate_seconds: float = 0.0
     passes: Passes = field(default_factory=Passes, compare=False)
-    resumed_tiles: int = 0
+    resumed: int = 0
+    key_resumed: dict[str, str | int] | None = None
 
     @property
-    def seconds(self) -> float:
-        """From the first step to the last byte of L in its store, generation included, and both passes of mixed precision.
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
 
-        These are the one over A that chose formats, and what certifies L beside the run. Runs that failed count, too.
+    @property
+    def seconds(self) -> FactorSeconds:
+        """Seconds of the call and of its parts: ``"setup"``, ``"norms"`` of A, ``"run"`` and ``"certificate"``.
+
+        The run goes from the first step to the last byte of L in its store, generation included; runs that failed count, too. The
+        norms and the certificate are those of mixed precision, and setup is what is left.
         """
-        return self.execution.seconds + self.norms_seconds + self.certify_seconds
+        setup = max(0.0, self.total_seconds - self.inside_seconds)
+        parts = {"setup": setup, "norms": self._norms_seconds, "run": self.execution.seconds}
+        return FactorSeconds(self.plan, self.total_seconds, parts | {"certificate": self.certificate_seconds})
 
     @property
-    def predicted_seconds(self) -> float | None:
-        """Prediction of the steps' seconds by the plan, beside :attr:`seconds`; None where no rates were known."""
-        return self.plan.seconds
-
-    @property
-    def wall_seconds(self) -> float:
-        """The whole call, ``seconds + setup_seconds``.
-
-        It holds what the caller waited for: reading the arguments, planning, opening devices, allocating and page-locking,
-        :attr:`seconds`, and giving memory back. Two things that come last are not in it: completing a file, that is waiting for
-        the disk and giving the file its name, and making the factor object.
-        """
-        return self.seconds + self.setup_seconds
-
-    @property
-    def norms_seconds(self) -> float:
+    def _norms_seconds(self) -> float:
         """Seconds of the pass over A for the norms of its tiles; 0 in FP64."""
         return 0.0 if self.plan.precision is None else self.plan.precision.norms.seconds
 
     @property
+    def inside_seconds(self) -> float:
+        """Seconds of the run, and of both passes of mixed precision."""
+        return self._norms_seconds + self.execution.seconds + self.certificate_seconds
+
+    @property
     def tflops(self) -> float:
-        """``n³/3`` over :attr:`seconds`, in TFLOP/s; of a complex matrix ``4 n³/3``."""
-        return self._flops / self.seconds / 1e12 if self.seconds else 0.0
+        """``n³/3`` over :attr:`inside_seconds`, in TFLOP/s; of a complex matrix ``4 n³/3``."""
+        return self._flops / self.inside_seconds / 1e12 if self.inside_seconds else 0.0
 
     @property
     def _flops(self) -> float:
-        if self.resumed_tiles:
+        if self.resumed:
             return float(self.plan.flops)
         return self.plan.fmt.flops_factor * self.plan.grid.n**3 / 3
 
     @property
     def wall_tflops(self) -> float:
-        """``n³/3`` over :attr:`wall_seconds`, in TFLOP/s: the rate that the caller got."""
-        return self._flops / self.wall_seconds / 1e12
+        """``n³/3`` over ``seconds.total``, in TFLOP/s: the rate that the caller got."""
+        return self._flops / self.total_seconds / 1e12
 
     @property
-    def planned_bytes(self) -> dict[str, int]:
-        """Planned bytes over each link, all devices together."""
-        return {link.name.lower(): self.plan.link_bytes(link) for link in Link}
+    def bytes(self) -> CallBytes:
+        """Bytes over each link, all devices together; those executed are counted from the copies issued."""
+        executed = {link.name.lower(): sum(device[link] for device in self.execution.link_bytes) for link in Link}
+        return CallBytes(self.plan.bytes, executed)
 
     @property
-    def executed_bytes(self) -> dict[str, int]:
-        """Bytes over each link counted from the copies issued, all devices together."""
-        return {link.name.lower(): sum(device[link] for device in self.execution.link_bytes) for link in Link}
+    def file_bytes(self) -> CallBytes:
+        """Bytes read from files (of A as ``"source"``, of L as ``"read"``) and written to them (``"write"``)."""
+        planned = {link.name.lower(): self.plan.file_bytes(link) for link in FileLink}
+        return CallBytes(planned, {link.name.lower(): sum(one[link] for one in self.execution.file_bytes) for link in FileLink})
 
     @property
-    def planned_file_bytes(self) -> dict[str, int]:
-        """Planned bytes read from files (of A as ``"source"``, of L as ``"read"``) and written to them (``"write"``)."""
-        return {link.name.lower(): self.plan.file_bytes(link) for link in FileLink}
+    def peak_bytes(self) -> int:
+        """Most bytes of blocks on any device at once."""
+        return max(self.execution.peak_bytes)
 
-    @property
-    def executed_file_bytes(self) -> dict[str, int]:
-        """The same of the copies issued, all devices together."""
-        return {link.name.lower(): sum(device[link] for device in self.execution.file_bytes) for link in FileLink}
+    @cached_property
+    def key(self) -> dict[str, str | int]:
+        """Arithmetic key of the factor."""
+        return self.key_resumed or arithmetic_key(self.plan).to_dict()
 
     @cached_property
     def estimated_error(self) -> ErrorEstimate | None:
@@ -141,84 +167,61 @@ class FactorReport:
     @cached_property
     def exposed_copy_share(self) -> float:
         """Share of the run in which compute streams were idle while a fetch that they waited for was in flight."""
-        if not self.seconds or not self.execution.times:
+        if not self.inside_seconds or not self.execution.times:
             return 0.0
-        return exposed_copy_ns(self.plan.programs, self.execution.times) * 1e-9 / (self.seconds * len(self.plan.devices))
+        exposed = exposed_copy_ns(self.plan.programs, self.execution.times) * 1e-9
+        return exposed / (self.inside_seconds * len(self.plan.devices))
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold: times in seconds, ``bytes`` and ``bounds`` in bytes, rates in
-            TFLOP/s; None for what is no number.
-        """
+    def figures(self) -> dict[str, object]:
+        """The figures of the report beside the common ones."""
         bound, estimate = self.certified_bound, self.estimated_error
         return {
             "n": self.plan.grid.n,
             "tile_size": self.plan.grid.nb,
-            "devices": list(self.plan.devices),
             "policy": self.plan.policy.name,
             "engine": self.plan.engine,
             "moduli": self.plan.moduli,
             "half_share": self.half_share,
-            "wall_seconds": self.wall_seconds,
-            "seconds": self.seconds,
-            "predicted_seconds": self.predicted_seconds,
-            "norms_seconds": self.norms_seconds,
-            "setup_seconds": self.setup_seconds,
+            "inside_seconds": self.inside_seconds,
             "locking_seconds": self.execution.locking_seconds,
             "refused_bytes": self.execution.refused_bytes,
             "wall_tflops": self.wall_tflops,
             "tflops": self.tflops,
-            "bytes": {"planned": self.planned_bytes, "executed": self.executed_bytes},
-            "file_bytes": {"planned": self.planned_file_bytes, "executed": self.executed_file_bytes},
+            "file_bytes": self.file_bytes.to_dict(),
             "bounds": {"compulsory": self.plan.compulsory_bytes, "loaded": self.plan.movement_bound_bytes},
-            "peak_bytes": max(self.execution.peak_bytes),
-            "budget_bytes": self.plan.budgets[0].budget_bytes,
+            "budget_bytes": self.plan.budget_bytes,
             "exposed_copy_share": self.exposed_copy_share,
             "precision_threshold": None if self.plan.precision is None else self.plan.precision.threshold,
             "dtype": self.plan.fmt.dtype.name,
             "formats": {self.plan.fmt.name: self.plan.grid.n_tiles}
             if self.plan.precision is None
             else self.plan.precision.counts,
-            "certify_seconds": self.certify_seconds,
             "certified_bound": None if bound is None else bound.total,
             "certified_measured": None if bound is None or not bound.probes else bound.measured,
             "estimated_error": None if estimate is None or not isfinite(estimate.total) else estimate.total,
             "escalations": [str(step) for step in self.escalations],
-            "resumed_tiles": self.resumed_tiles,
             "passes": {title: totals._asdict() for title, totals in self.passes.totals.items()},
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> dict[str, object]:
+        """Facts for ``repr``."""
         plan = self.plan
         facts: dict[str, object] = {"n": plan.grid.n, "tile_size": plan.grid.nb, "devices": plan.devices, "engine": plan.engine}
-        facts |= {"wall_seconds": self.wall_seconds, "seconds": self.seconds}
-        facts |= {"predicted_seconds": self.predicted_seconds} if plan.is_simulated else {}
-        bound = {} if self.certified_bound is None else {"certified_bound": self.certified_bound.total}
-        return one_line(self, {**facts, **bound})
+        facts |= {"seconds": self.total_seconds, "inside_seconds": self.inside_seconds}
+        facts |= {"predicted": plan.seconds} if plan.is_simulated else {}
+        return facts | ({} if self.certified_bound is None else {"certified_bound": self.certified_bound.total})
 
-    def _repr_html_(self) -> str:
-        """HTML for notebooks: seconds by part and by kind of work; then the report."""
-        return notebook_html(str(self), self._picture())
-
-    def _picture(self) -> Drawing:
+    def picture(self) -> Drawing:
         """Seconds of the parts of the call, and of streams by kind, measured beside predicted."""
-        plan, run = self.plan, self.execution.seconds
-        predicted = self.predicted_seconds if plan.is_simulated else None
-        parts = {
-            "whole call": (self.wall_seconds, None),
-            "planning, memory": (self.setup_seconds, None),
-            "norms of A": (self.norms_seconds, None),
-            "certificate": (self.certify_seconds, None),
-            "run": (run, predicted),
-        }
-        known = {} if predicted is None else self._predicted_busy
+        plan = self.plan
+        names = {"setup": "planning, memory", "norms": "norms of A", "certificate": "certificate", "run": "run"}
+        measured = {"whole call": self.total_seconds} | {names[name]: spent for name, spent in self.seconds.parts.items()}
+        predicted = {"run": plan.seconds} if plan.is_simulated else {}
+        known = {} if predicted.get("run") is None else self._predicted_busy
         busy = {kind: (seconds, known.get(kind)) for kind, seconds in self.busy_seconds.items()}
         title = f"Cholesky of n = {plan.grid.n} on {', '.join(plan.devices)}: {_rate_text(self.wall_tflops)} over the whole call"
-        return report_picture(title, {name: seconds for name, seconds in parts.items() if seconds[0]}, busy)
+        parts = {name: (seconds, predicted.get(name)) for name, seconds in measured.items() if seconds}
+        return report_picture(title, parts, busy)
 
     @cached_property
     def busy_seconds(self) -> dict[str, float]:
@@ -231,23 +234,20 @@ class FactorReport:
         starts, ends = self.plan.timeline.starts, self.plan.timeline.ends
         return seconds_by_kind(self.plan.programs, [zip(*both, strict=True) for both in zip(starts, ends, strict=True)], 1.0)
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
     def _kept_text(self) -> str:
         """The GPUs on which L is, in words."""
         where = ", ".join(self.plan.devices)
         return f"; L, {format_bytes(self.plan.stored_bytes)} more, stays on {where}" if self.plan.kept_bytes else ""
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def lines(self) -> list[Line]:
         """The lines of the printed report."""
         plan = self.plan
         devices = ", ".join(plan.devices)
-        peak, budget = format_bytes(max(self.execution.peak_bytes)), format_bytes(plan.budgets[0].budget_bytes)
+        peak, budget = format_bytes(self.peak_bytes), format_bytes(plan.budget_bytes)
         return [
             ("", f"Cholesky of n = {plan.grid.n} in tiles of {plan.grid.nb} on {devices}, policy {plan.policy.name!r}"),
             ("seconds", self._seconds_text()),
-            ("bytes", "; ".join(map(self._link_text, Link))),
+            ("bytes", self._bytes_text()),
             *self._file_lines(),
             ("bounds", plan.bounds_text()),
             ("memory", f"peak {peak} of tiles on a device, budget {budget}{self._kept_text()}"),
@@ -258,28 +258,26 @@ class FactorReport:
             *self._pass_lines(),
         ]
 
-    def _file_lines(self) -> list[tuple[str, str]]:
+    def _file_lines(self) -> list[Line]:
         """Lines on traffic with files beside the plan, and on the part of L that stayed in host memory; nothing without files."""
         if self.plan.file_traffic.is_none:
             return []
-        planned, executed = self.planned_file_bytes, self.executed_file_bytes
+        planned, executed = self.file_bytes.planned, self.file_bytes.executed
         moved = [
             f"{words} {format_bytes(executed[name])} of {format_bytes(planned[name])} planned"
             for link, words in FILE_WORDS.items()
             if planned[name := link.name.lower()] or executed[name]
         ]
-        return [("files", "; ".join(moved)), *([("host", host_text(self.plan))] if self.plan.in_file else [])]
+        return [("files", "; ".join(moved)), *([("host", self.plan.host_text())] if self.plan.in_file else [])]
 
-    def _resumed_lines(self) -> list[tuple[str, str]]:
+    def _resumed_lines(self) -> list[Line]:
         """How much was in a checkpoint; nothing where there was none."""
-        if not self.resumed_tiles:
+        if not self.resumed:
             return []
         left = self.plan.grid.n_tiles - len(self.plan.given)
-        return [
-            ("resumed", f"{self.resumed_tiles} of {self.plan.grid.n_tiles} tiles were in the checkpoint; {left} were computed")
-        ]
+        return [("resumed", f"{self.resumed} of {self.plan.grid.n_tiles} tiles were in the checkpoint; {left} were computed")]
 
-    def _locking_lines(self) -> list[tuple[str, str]]:
+    def _locking_lines(self) -> list[Line]:
         """How long the run waited for page-locked memory, and what could not be locked; nothing where all was there."""
         seconds, refused, lines = self.execution.locking_seconds, self.execution.refused_bytes, []
         if seconds:
@@ -288,12 +286,12 @@ class FactorReport:
             lines.append(("staging", f"{format_bytes(refused)} of host memory could not be page-locked: copied in two steps"))
         return lines
 
-    def _pass_lines(self) -> list[tuple[str, str]]:
+    def _pass_lines(self) -> list[Line]:
         """Lines on passes beside the run; nothing before the first one."""
         lines = [f"{title}: {totals}" for title, totals in self.passes.totals.items()]
         return [("passes", f"\n{'':13}".join(lines))] if lines else []
 
-    def _precision_lines(self) -> list[tuple[str, str]]:
+    def _precision_lines(self) -> list[Line]:
         """Formats, the certified bound and what had to be widened; nothing in FP64."""
         lines = []
         if self.plan.precision is not None:
@@ -313,13 +311,14 @@ class FactorReport:
             predicted = (
                 f"{self.plan.seconds:.3g} predicted{'' if rates.model is None else f' from nominal rates of {rates.model}'}"
             )
-        whole = f"{self.wall_seconds:.3g} for the whole call ({_rate_text(self.wall_tflops)})"
-        return f"{whole}; {self.seconds:.3g} inside ({_rate_text(self.tflops)}), {predicted}"
+        whole = f"{self.total_seconds:.3g} for the whole call ({_rate_text(self.wall_tflops)})"
+        return f"{whole}; {self.inside_seconds:.3g} inside ({_rate_text(self.tflops)}), {predicted}"
 
-    def _link_text(self, link: Link) -> str:
-        """Executed beside planned bytes of one link."""
-        name = link.name.lower()
-        return f"{name} {format_bytes(self.executed_bytes[name])} of {format_bytes(self.planned_bytes[name])} planned"
+    def _bytes_text(self) -> str:
+        """Executed beside planned bytes of each link."""
+        moved = self.bytes
+        both = {name: (format_bytes(moved.executed[name]), format_bytes(planned)) for name, planned in moved.planned.items()}
+        return "; ".join(f"{name} {executed} of {planned} planned" for name, (executed, planned) in both.items())
 
 
 def _rate_text(tflops: float) -> str:

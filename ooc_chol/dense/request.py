@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from ooc_chol.calls.progress import Progress
+from ooc_chol.config import parse_bytes
 from ooc_chol.dense.fingerprint import Fingerprint, fingerprint_of
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
@@ -40,8 +41,6 @@ _KEPT_SHARE = 0.5
 _WORKSPACE = 256 << 20
 #: What is said where a plan or its call has a threshold, and the other has none.
 _ONE_IS_MIXED = "one of the plan and the call is in mixed precision: give precision_threshold to both, or to neither"
-#: Whom a run tells how far it is: a bar, a callable, or nobody.
-Progress: TypeAlias = bool | Callable[[int, int, float], None] | None
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Request:
     options: FactorOptions
     store: Place = None
     checkpoint: bool = False  #: Whether the unfinished file at ``store`` is kept, and gone on from
-    replace_store: bool = False
+    replaces: bool = False  #: Whether whatever file is at ``store`` goes
     overwrite: bool = False
     plan: Plan | None = None  #: A plan to take, in place of one by ``options``
     like: Plan | None = None  #: The plan of a matrix like this one, whose formats are kept where they are wide enough
@@ -147,6 +146,14 @@ def check_lower(lower: object) -> None:
         raise TypeError(f"lower is a {type(lower).__name__}; give True for the lower triangle of A, False for its upper one")
 
 
+def check_overwrite(overwrite: bool, store: Place, threshold: float | None) -> None:
+    """Refuse what cannot go together with an L over A."""
+    if overwrite and store is not None:
+        raise ValueError("store and overwrite=True are two places for L; give one of them")
+    if overwrite and threshold is not None:
+        raise ValueError("overwrite=True keeps L in FP64 over A, which a failed pivot needs again; leave it or the threshold out")
+
+
 def check_kind_of_store(store: object) -> None:
     """Refuse what is no place for L."""
     if not (store is None or isinstance(store, str | os.PathLike | HostMemory)):
@@ -163,12 +170,18 @@ def is_memory(store: Place) -> bool:
     return store is None or store == ON_DEVICE or isinstance(store, HostMemory)
 
 
-def problem_of_order(n: int, options: FactorOptions, store: Place) -> Problem:
+def problem_of_order(n: int, options: FactorOptions, store: Place, *, overwrite: bool = False) -> Problem:
     """Problem for the planner of an array of order ``n`` that need not be there, and of where L would go."""
     fmt, in_memory = format_asked(options, FP64.dtype), is_memory(store)
     keeps_on_device = store == ON_DEVICE
     return Problem(
-        n, fmt.itemsize, "array", may_be_whole=in_memory, keeps_on_device=keeps_on_device, fmt=fmt, in_file=not in_memory
+        n,
+        fmt.itemsize,
+        "array",
+        may_be_whole=in_memory and not overwrite,
+        keeps_on_device=keeps_on_device,
+        fmt=fmt,
+        in_file=not in_memory,
     )
 
 
@@ -252,11 +265,9 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, prob
     """Raise ``ValueError`` unless ``plan`` is of such a matrix, here, and no option asks for another one."""
     if plan.asked is not None or plan.precision is not None or options.precision_threshold is not None:
         raise ValueError(_ONE_IS_MIXED)
-    host_budget = options.host_budget if plan.in_file and problem.in_file else None
-    others = replace(options, host_budget=host_budget, strict=True, dtype=None)
-    given = [field.name for field in fields(others) if getattr(others, field.name) != field.default]
-    if given:
-        raise ValueError(f"plan is given, and beside it {', '.join(given)}, which it decides: leave them out, or plan with them")
+    for name, value in _options_given(options, counts_host=plan.in_file and problem.in_file).items():
+        if value != (planned := _planned(plan, name)):
+            raise ValueError(f"the plan is for {name}={planned!r}, but {value!r} is asked for: leave {name} out, or plan with it")
     if plan.grid.n != source.n or plan.source != source.name:
         raise ValueError(
             f"the plan is of order {plan.grid.n} from a source of kind {plan.source!r}, but the matrix has order {source.n} and "
@@ -264,6 +275,31 @@ def _check_plan(plan: Plan, source: AbstractSource, options: FactorOptions, prob
         )
     check_type(plan.fmt, problem.fmt)
     resolve_devices(plan.devices)
+
+
+def _options_given(options: FactorOptions, *, counts_host: bool) -> dict[str, Any]:
+    """The options of planning that a call has beside its plan, each in one form; that of host memory where it ``counts_host``."""
+    given = {row.name: value for row in fields(options) if (value := getattr(options, row.name)) != row.default}
+    for name in ("strict", "dtype", *(() if counts_host else ("host_budget",))):
+        given.pop(name, None)
+    if "devices" in given:
+        given["devices"] = resolve_devices(options.devices)
+    return given | {name: parse_bytes(given[name], name) for name in ("memory_budget", "host_budget") if name in given}
+
+
+def _planned(plan: Plan, name: str) -> object:
+    """The value of an option in a plan in FP64; None for those that FP64 does not have."""
+    decided: dict[str, object] = {
+        "tile_size": plan.grid.nb,
+        "devices": plan.devices,
+        "memory_budget": plan.memory_budget,
+        "host_budget": plan.host_budget_bytes,
+        "policy": plan.policy.name,
+        "objective": plan.objective,
+        "fp64": "native" if plan.moduli is None else "residue",
+        "moduli": plan.moduli,
+    }
+    return decided.get(name)
 
 
 def check_order(planned: int, n: int) -> None:

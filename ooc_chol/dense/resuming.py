@@ -93,7 +93,7 @@ def resumed(request: Request, owned: ExitStack) -> Resumption | None:
     Raises ``CheckpointError`` for another matrix, other options, or a factor that no checkpoint was requested for, and
     ``TierError`` where another run is writing it, or it cannot be read.
     """
-    if not request.checkpoint or request.replace_store:
+    if not request.checkpoint or request.replaces:
         return None
     assert isinstance(request.store, str | os.PathLike)
     store = _opened(request.store)
@@ -153,9 +153,7 @@ def _record_of(store: AbstractKeptStore) -> CheckpointRecord | None:
         return CheckpointRecord.from_dict(content)
     except (KeyError, TypeError, ValueError) as error:
         written = f"written by version {store.created_by} of the package"
-        text = (
-            f"{path}: what it says of its checkpoint makes no sense ({error!r}), {written}; start afresh with replace_store=True"
-        )
+        text = f"{path}: what it says of its checkpoint makes no sense ({error!r}), {written}; start afresh with replace=True"
         raise DamagedFileError(text, path) from error
 
 
@@ -187,5 +185,5 @@ def _good_tiles(store: AbstractKeptStore) -> frozenset[tuple[int, int]]:
     if store.is_complete and states.bad:
         i, j = min(states.bad)
         text = f"{store.path}: the finished factor is damaged in tile {(i, j)} ({len(states.bad)} in all)"
-        raise DamagedFileError(f"{text}; compute it anew with replace_store=True", store.path, tile=(int(i), int(j)))
+        raise DamagedFileError(f"{text}; compute it anew with replace=True", store.path, tile=(int(i), int(j)))
     return frozenset((int(i), int(j)) for i, j in states.good)

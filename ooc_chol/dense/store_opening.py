@@ -40,11 +40,11 @@ def check_store(request: Request) -> None:
     request.source.is_bounded = request.options.host_budget is not None
     if not is_memory(request.store):
         assert isinstance(request.store, str | os.PathLike)
-        inputs: list[tuple[str, str]] = [("a", file) for file in request.source.files]
+        inputs: list[tuple[str, str]] = [("A", file) for file in request.source.files]
         if is_url(request.a):
-            inputs.append(("a", request.a))
-        check_place(request.store, inputs, replace=request.replace_store, goes_on=request.checkpoint)
-        if not request.checkpoint and not request.replace_store:
+            inputs.append(("A", request.a))
+        check_place(request.store, inputs, replace=request.replaces, goes_on=request.checkpoint)
+        if not request.checkpoint and not request.replaces:
             _refuse_checkpoint(request.store)
 
 
@@ -52,7 +52,7 @@ def _refuse_checkpoint(path: str | os.PathLike[str]) -> None:
     """Raise ``OutputError`` where the unfinished file that a new one would replace is a checkpoint."""
     if (there := checkpoint_at(path)) is not None:
         text = f"store: {there} is a checkpoint, which would be lost; go on from it with checkpoint=True, or remove it"
-        raise OutputError(f"{text}, or replace it by replace_store=True", "store", there)
+        raise OutputError(f"{text}, or replace it by replace=True", "store", there)
 
 
 def own_store(request: Request, plan: Plan, owned: ExitStack, record: CheckpointRecord | None = None) -> AbstractStore:
@@ -77,7 +77,7 @@ def own_empty_store(request: Request, owned: ExitStack) -> AbstractStore:
             store = MemoryStore(grid, None, request.store if isinstance(request.store, HostMemory) else None)
         else:
             assert isinstance(request.store, str | os.PathLike)
-            store = create_kept(request.store, grid, replace=request.replace_store)
+            store = create_kept(request.store, grid, replace=request.replaces)
         owned.callback(store.discard)
     return store
 
@@ -113,7 +113,7 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
         key, checkpoint = arithmetic_key(plan).to_dict(), None
         if request.checkpoint:
             checkpoint = (record or CheckpointRecord.of(plan, request.options, request.fingerprint)).to_dict()
-        replace = request.replace_store
+        replace = request.replaces
         with HeldInterrupts():
             file = create_kept(place, plan.grid, key, formats, fmt=fmt, replace=replace, checkpoint=checkpoint)
             # Before anything is put over it: an interrupt may come there.
@@ -130,9 +130,9 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
     return store
 
 
-def check_host_budget(plan: Plan, place: Place, options: FactorOptions) -> None:
+def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, overwrite: bool = False) -> None:
     """Raise ``BudgetError`` where the L of ``plan`` stays in host memory and is more than ``options`` allow."""
-    if plan.kept_bytes or not is_memory(place) or place == ON_DEVICE:
+    if overwrite or plan.kept_bytes or not is_memory(place) or place == ON_DEVICE:
         return
     formats = None if plan.precision is None else plan.precision.formats
     _check_bytes(TileLayout(plan.grid, formats=formats, fmt=plan.fmt).end, options, arenas=_host_arena_bytes(plan))

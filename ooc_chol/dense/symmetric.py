@@ -8,6 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ooc_chol.calls.options import documented
 from ooc_chol.config import PAGE_BYTES, parse_bytes
 from ooc_chol.dense.factor.solves import right_hand_side
 from ooc_chol.errors import BudgetError
@@ -25,8 +26,9 @@ _HOST_TILE, _DEVICE_TILE = 512, 2048
 LEAST_ROWS = 16384
 
 
+@documented(devices="Every GPU computes some rows, or the host all where the matrix has no function for a GPU (``cuda=``).")
 def symm(
-    a: FunctionSource,
+    A: FunctionSource,
     b: ArrayLike,
     *,
     rows: range | None = None,
@@ -38,17 +40,13 @@ def symm(
 
     Parameters
     ----------
-    a : FunctionSource
+    A : FunctionSource
         From :func:`from_function`. Unlike for ``cholesky`` any rectangle is asked for, above the diagonal too, and every entry
         counts.
     b : (n,) or (n, m) array_like
         Right factor; not changed. Of as many rows as there are ``columns``.
     rows, columns : range, optional
         The rows and columns of A that take part, of step 1; all when not given.
-    devices : str, sequence of str, int or None
-        As for ``cholesky``; every GPU computes some rows, or the host all where the matrix has no function for a GPU (``cuda=``).
-    memory_budget : int, str or None
-        Bytes on each GPU; as for ``cholesky``.
 
     Returns
     -------
@@ -58,7 +56,7 @@ def symm(
     Raises
     ------
     TypeError, ValueError
-        ``a`` is no tile function, ``b`` no array of finite real numbers with a row for each column, the ranges are not inside A,
+        A is no tile function, ``b`` no array of finite real numbers with a row for each column, the ranges are not inside A,
         or there is no such device.
     BudgetError
         The budget does not hold a column and a tile.
@@ -76,21 +74,21 @@ def symm(
     >>> oc.symm(oc.from_function(3, ones), np.array([1.0, 2.0, 3.0]), devices="host:0")
     array([6., 6., 6.])
     """
-    check_function(a, "a")
-    wanted, beside = (range(a.n) if part is None else part for part in (rows, columns))
+    check_function(A, "A")
+    wanted, beside = (range(A.n) if part is None else part for part in (rows, columns))
     for name, part in (("rows", wanted), ("columns", beside)):
         if not isinstance(part, range):
             raise TypeError(f"{name} is a {type(part).__name__}; give a range")
-        if part.step != 1 or part.start < 0 or part.stop > a.n:
-            raise ValueError(f"{part} is not inside a matrix of order {a.n}")
+        if part.step != 1 or part.start < 0 or part.stop > A.n:
+            raise ValueError(f"{part} is not inside a matrix of order {A.n}")
     x, given = right_hand_side(b, len(beside), copy=False)
     shape = (len(wanted), *given[1:])
     names = resolve_devices(devices)
     given_budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
     if not x.size or not len(wanted):
         return np.zeros(shape)
-    if device_kind(names[0]).is_in_host_memory or not a.is_made_on_cuda:
-        return _on_host(a, x, wanted, beside).reshape(shape)
+    if device_kind(names[0]).is_in_host_memory or not A.is_made_on_cuda:
+        return _on_host(A, x, wanted, beside).reshape(shape)
     budget = default_budget(names) if given_budget is None else given_budget
     x = np.ascontiguousarray(x)
     y = np.empty((len(wanted), x.shape[1]))
@@ -101,7 +99,7 @@ def symm(
         own = range(ends[number], ends[number + 1])
         part = y[own.start - wanted.start : own.stop - wanted.start]
         with device_for_a_pass(lambda: open_tile_device(names[number]), nullcontext()) as device:
-            multiply_on(device, a, (x, part), budget, rows=own, columns=beside)
+            multiply_on(device, A, (x, part), budget, rows=own, columns=beside)
 
     with page_locked(names, filled=[x, y]):
         on_each_device(len(names), multiplied)

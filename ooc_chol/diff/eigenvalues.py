@@ -90,13 +90,10 @@ class Eigenvalues(AbstractOp):
 
     spectrum: Spectrum
 
-    def forward(self, *given: Array) -> Array:
-        """Eigenvalues."""
-        (values,) = given
+    def forward(self, values: Array) -> Array:
         return _like(self.spectrum.pairs(values)[0], values)
 
     def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``sampled(x g, x)``."""
         if not wanted[0]:
             return (None,)
         x = apply(Eigenvectors(self.spectrum), given[0])
@@ -114,15 +111,12 @@ class Eigenvectors(AbstractOp):
 
     spectrum: Spectrum
 
-    def forward(self, *given: Array) -> Array:
-        """Eigenvectors."""
-        (values,) = given
+    def forward(self, values: Array) -> Array:
         _, x, w = self.spectrum.pairs(values)
         self.spectrum.check_gaps(w)
         return _like(x, values)
 
     def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``-sampled(P g, x)``, summed over the vectors."""
         if not wanted[0]:
             return (None,)
         (values,) = given

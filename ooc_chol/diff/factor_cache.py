@@ -62,10 +62,7 @@ class Factor:
         self._lock = new_lock()
 
     def solve(self, b: Array, *, trans: bool = False) -> Array:
-        """Solve ``A x = b``, or ``A.T x = b``.
-
-        Shapes: ``b`` (n,) or (n, k). Raises ``ValueError`` and ``TypeError``.
-        """
+        """Solve ``A x = b``, or ``A.T x = b``. Shapes: ``b`` (n,) or (n, k)."""
         if self._closed:
             raise ValueError("the factor is closed; factorize the matrix again")
         check_right_hand_sides(self.pattern, self.values, b)

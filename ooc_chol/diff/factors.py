@@ -78,9 +78,7 @@ class Solve(AbstractOp):
     given_factor: Factor | None = field(default=None, compare=False, repr=False)
     memo: Memo = field(default_factory=Memo, compare=False, repr=False)
 
-    def forward(self, *given: Array) -> Array:
-        """``A^-1 b``."""
-        values, b = given
+    def forward(self, values: Array, b: Array) -> Array:
         self.pattern.check_values(values)
         check_right_hand_sides(self.pattern, values, b)
         factor = self.factor_of(values)
@@ -106,7 +104,6 @@ class Solve(AbstractOp):
         return factor
 
     def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``-sampled(w, x)`` and ``w = A^-T g``."""
         values, b = given
         back = Solve(
             self.pattern, not self.trans, self.assume, self.method, self.precision, self.given_factor, Memo(self.memo.factor)
@@ -128,11 +125,9 @@ class TriangularSolve(AbstractOp):
     precision: str | None = None
     memo: Memo = field(default_factory=Memo, compare=False, repr=False)
 
-    def forward(self, *given: Array) -> Array:
-        """``T^-1 b``."""
+    def forward(self, values: Array, b: Array) -> Array:
         from ooc_chol.diff.triangular import solved
 
-        values, b = given
         self.pattern.check_values(values)
         check_right_hand_sides(self.pattern, values, b)
         known = self.memo.recall(values, b)
@@ -143,7 +138,6 @@ class TriangularSolve(AbstractOp):
         return x
 
     def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``-sampled(w, x)`` and ``w = T^-T g``."""
         values, b = given
         w = apply(TriangularSolve(self.pattern, self.lower, not self.trans, self.unit_diagonal, self.precision), values, g)
         if not wanted[0]:

@@ -119,11 +119,7 @@ def _product(
 
 
 def _pieces(
-    starts: NDArray[Any],
-    columns: NDArray[Any],
-    v: NDArray[Any],
-    compute: np.dtype[Any],
-    taking: NDArray[Any] | None = None,
+    starts: NDArray[Any], columns: NDArray[Any], v: NDArray[Any], compute: np.dtype[Any], taking: NDArray[Any] | None = None
 ) -> Iterator[tuple[slice, NDArray[Any], NDArray[Any], NDArray[Any]]]:
     """Rows, their starts and columns, in one type, and their values in ``compute``: at once where all of them are so already."""
     n_rows = starts.size - 1

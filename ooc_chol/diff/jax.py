@@ -172,13 +172,7 @@ def solve(
 
 
 def triangular_solve(
-    A: CSR,
-    b: Any,
-    *,
-    lower: bool = True,
-    trans: bool = False,
-    unit_diagonal: bool = False,
-    precision: str | None = None,
+    A: CSR, b: Any, *, lower: bool = True, trans: bool = False, unit_diagonal: bool = False, precision: str | None = None
 ) -> Array:
     """``T^-1 b`` with a sparse triangle, by substitution on the host.
 

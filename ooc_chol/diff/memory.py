@@ -33,10 +33,7 @@ def cuda_values() -> Any:
 
 @final
 class IndexArray:
-    """Places in another array: NumPy's, never written again, and copied once to each device that asks.
-
-    Shapes: ``host`` (m,).
-    """
+    """Places in another array: NumPy's, never written again, and copied once to each device that asks. Shapes: ``host`` (m,)."""
 
     __slots__ = ("_copies", "host")
 

@@ -17,22 +17,50 @@ from ooc_chol.diff.memory import Array, IndexArray
 
 if TYPE_CHECKING:
     from ooc_chol.diff.pattern import Pattern
-    from ooc_chol.diff.triples import Face, Triples
+    from ooc_chol.diff.triples import Triples
 
 #: Computes an operation: :func:`run`, or what an adapter puts around it.
 Apply: TypeAlias = Callable[..., Any]
+#: An operation and what it takes.
+Call: TypeAlias = tuple[Any, ...]
+#: What a contraction is over: entries of A, of B, or of their product.
+Role: TypeAlias = Literal["product", "a", "b"]
 
 
 class AbstractOp(ABC):
     """An operation: arrays in, one array out, and how cotangents come back."""
 
     @abstractmethod
-    def forward(self, *given: Array) -> Array:
+    def forward(self, *given: Any, **options: Any) -> Array:
         """Result of the operation."""
 
     @abstractmethod
     def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
         """Cotangents of what was given, for the cotangent ``g`` of the result; None where none is wanted."""
+
+
+class AbstractLinearOp(AbstractOp):
+    """An operation that is linear in its one argument: nothing is kept for its derivative, which is its transpose."""
+
+    @abstractmethod
+    def transposed(self) -> AbstractOp:
+        """The operation of a cotangent."""
+
+    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
+        return (apply(self.transposed(), g) if wanted[0] else None,)
+
+
+class AbstractBilinearOp(AbstractOp):
+    """An operation that is linear in each of two arguments: each cotangent is an operation of two of these and ``g``."""
+
+    @abstractmethod
+    def pulls(self, first: Any, second: Any, g: Any) -> tuple[Call, Call]:
+        """Operations that give both cotangents, and what they take."""
+
+    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
+        first, second = given
+        calls = self.pulls(first, second, g)
+        return tuple(apply(*call) if want else None for call, want in zip(calls, wanted, strict=True))
 
 
 def run(op: AbstractOp, *given: Array) -> Array:
@@ -80,127 +108,101 @@ def _check_count(values: Array, count: int) -> None:
 
 @final
 @dataclass(frozen=True)
-class MatMul(AbstractOp):
+class MatMul(AbstractBilinearOp):
     """``A @ x`` of values v and x; its derivatives are :class:`Sampled` and the product with the transpose."""
 
     pattern: Pattern
     precision: str | None = None
 
-    def forward(self, *given: Array) -> Array:
-        """``A @ x``."""
-        v, x = given
+    def forward(self, v: Array, x: Array) -> Array:
         return primitives.matmul(self.pattern, v, x, precision=self.precision)
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``sampled(g, x)`` and ``A.T @ g``."""
-        v, x = given
-        dv = apply(Sampled(self.pattern, self.precision), g, x) if wanted[0] else None
-        return dv, _back(apply, self, v, g) if wanted[1] else None
+    def pulls(self, v: Any, x: Any, g: Any) -> tuple[Call, Call]:
+        on_pattern = self.pattern, self.precision
+        return (Sampled(*on_pattern), g, x), (TransposedMatMul(*on_pattern), v, g)
 
 
 @final
 @dataclass(frozen=True)
-class Sampled(AbstractOp):
+class Sampled(AbstractBilinearOp):
     """``g @ x.T`` on the pattern; its derivatives are products with the cotangent as a matrix, and with its transpose."""
 
     pattern: Pattern
     precision: str | None = None
 
-    def forward(self, *given: Array) -> Array:
-        """``g @ x.T`` on the pattern."""
-        g, x = given
+    def forward(self, g: Array, x: Array) -> Array:
         return primitives.sampled(self.pattern, g, x, precision=self.precision)
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``C @ x`` and ``C.T @ g``, C being the cotangent on the pattern."""
-        left, right = given
-        dg = apply(MatMul(self.pattern, self.precision), g, right) if wanted[0] else None
-        return dg, _back(apply, self, g, left) if wanted[1] else None
-
-
-def _back(apply: Apply, op: MatMul | Sampled, v: Any, y: Any) -> Any:
-    """``A.T @ y`` for values v on the pattern."""
-    return apply(TransposedMatMul(op.pattern, op.precision), v, y)
+    def pulls(self, left: Any, right: Any, g: Any) -> tuple[Call, Call]:
+        on_pattern = self.pattern, self.precision
+        return (MatMul(*on_pattern), g, right), (TransposedMatMul(*on_pattern), g, left)
 
 
 @final
 @dataclass(frozen=True)
-class TransposedMatMul(AbstractOp):
+class TransposedMatMul(AbstractBilinearOp):
     """``A.T @ y`` of A's own values, without a copy of them; its derivatives are :class:`Sampled` and :class:`MatMul`."""
 
     pattern: Pattern
     precision: str | None = None
 
-    def forward(self, *given: Array) -> Array:
-        """``A.T @ y``."""
-        v, y = given
+    def forward(self, v: Array, y: Array) -> Array:
         return primitives.matmul_transposed(self.pattern, v, y, precision=self.precision)
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``sampled(y, g)`` and ``A @ g``."""
-        v, y = given
-        dv = apply(Sampled(self.pattern, self.precision), y, g) if wanted[0] else None
-        return dv, apply(MatMul(self.pattern, self.precision), v, g) if wanted[1] else None
+    def pulls(self, v: Any, y: Any, g: Any) -> tuple[Call, Call]:
+        on_pattern = self.pattern, self.precision
+        return (Sampled(*on_pattern), y, g), (MatMul(*on_pattern), v, g)
 
 
 @final
 @dataclass(frozen=True)
-class Transpose(AbstractOp):
+class Transpose(AbstractLinearOp):
     """Values of the transpose: a permutation, whose derivative is that back."""
 
     pattern: Pattern
 
-    def forward(self, *given: Array) -> Array:
-        """``v[transposing]``."""
-        (v,) = given
+    def forward(self, v: Array) -> Array:
         self.pattern.check_values(v)
         return primitives.permute(v, self.pattern.place("transposing", v))
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """The permutation back."""
-        return (apply(Transpose(self.pattern.transposed), g),) if wanted[0] else (None,)
+    def transposed(self) -> Transpose:
+        return Transpose(self.pattern.transposed)
 
 
 @final
 @dataclass(frozen=True)
-class Gather(AbstractOp):
+class Gather(AbstractLinearOp):
     """``v[places]`` of n values, 0 where a place is -1; its derivative is :class:`Scatter`."""
 
     places: IndexArray
     n: int
 
-    def forward(self, *given: Array) -> Array:
-        """``v[places]``."""
-        (v,) = given
+    def forward(self, v: Array) -> Array:
         _check_count(v, self.n)
         return primitives.gather(v, self.places.on(v))
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """Zeros with the cotangent at the places."""
-        return (apply(Scatter(self.places, self.n), g),) if wanted[0] else (None,)
+    def transposed(self) -> Scatter:
+        return Scatter(self.places, self.n)
 
 
 @final
 @dataclass(frozen=True)
-class Scatter(AbstractOp):
+class Scatter(AbstractLinearOp):
     """Zeros of length n with values at places, none twice; its derivative is :class:`Gather`."""
 
     places: IndexArray
     n: int
 
-    def forward(self, *given: Array) -> Array:
-        """Zeros with v at the places."""
-        (v,) = given
+    def forward(self, v: Array) -> Array:
         return primitives.scatter(v, self.places.on(v), self.n)
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """The cotangent at the places."""
-        return (apply(Gather(self.places, self.n), g),) if wanted[0] else (None,)
+    def transposed(self) -> Gather:
+        return Gather(self.places, self.n)
 
 
 @final
 @dataclass(frozen=True)
-class Contract(AbstractOp):
+class Contract(AbstractBilinearOp):
     """The sum of ``c[..] a[..] b[..]`` over triples, differentiated by one of the three: the two others are given.
 
     For ``result="product"`` that is ``A @ B`` of a and b; for ``"a"`` the cotangent of a, of c and b; for ``"b"`` that of b, of c
@@ -208,93 +210,69 @@ class Contract(AbstractOp):
     """
 
     triples: Triples
-    result: Literal["product", "a", "b"] = "product"
+    result: Role = "product"
     precision: str | None = None
 
-    def forward(self, *given: Array) -> Array:
-        """Sums over the triples of each entry of the result."""
-        for name, values in zip(_OTHERS[self.result], given, strict=True):
+    def forward(self, first: Array, second: Array) -> Array:
+        for name, values in zip(_OTHERS[self.result], (first, second), strict=True):
             _check_count(values, self.triples.sizes[name])
-        first, second = given
-        face = self._face
+        face = {"product": self.triples.product, "a": self.triples.by_a, "b": self.triples.by_b}[self.result]
         places = face.ends.on(first), face.first.on(first), face.second.on(first)
         return primitives.bilinear(*places, first, second, precision=self.precision)
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """The same sum differentiated by the others."""
-        names = _OTHERS[self.result]
-        held = {self.result: g, names[0]: given[0], names[1]: given[1]}
+    def pulls(self, first: Any, second: Any, g: Any) -> tuple[Call, Call]:
+        one, other = _OTHERS[self.result]
+        held = {self.result: g, one: first, other: second}
 
-        def by(name: Literal["product", "a", "b"]) -> Any:
-            first, second = _OTHERS[name]
-            return apply(Contract(self.triples, name, self.precision), held[first], held[second])
+        def by(name: Role) -> Call:
+            return Contract(self.triples, name, self.precision), *(held[each] for each in _OTHERS[name])
 
-        return tuple(by(name) if want else None for name, want in zip(names, wanted, strict=True))
-
-    @property
-    def _face(self) -> Face:
-        if self.result == "product":
-            return self.triples.product
-        return self.triples.by_a if self.result == "a" else self.triples.by_b
+        return by(one), by(other)
 
 
-_OTHERS: dict[str, tuple[Literal["product", "a", "b"], Literal["product", "a", "b"]]] = {
-    "product": ("a", "b"),
-    "a": ("product", "b"),
-    "b": ("product", "a"),
-}
+_OTHERS: dict[Role, tuple[Role, Role]] = {"product": ("a", "b"), "a": ("product", "b"), "b": ("product", "a")}
 
 
 @final
 @dataclass(frozen=True)
-class RowSums(AbstractOp):
+class RowSums(AbstractLinearOp):
     """The sum of each row; its derivative is :class:`Spread`."""
 
     pattern: Pattern
     precision: str | None = None
 
-    def forward(self, *given: Array) -> Array:
-        """Sums of rows."""
-        (v,) = given
+    def forward(self, v: Array) -> Array:
         return primitives.row_sums(self.pattern, v, precision=self.precision)
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """To each entry the cotangent of its row."""
-        return (apply(Spread(self.pattern, self.precision), g),) if wanted[0] else (None,)
+    def transposed(self) -> Spread:
+        return Spread(self.pattern, self.precision)
 
 
 @final
 @dataclass(frozen=True)
-class Spread(AbstractOp):
+class Spread(AbstractLinearOp):
     """To each entry the number of its row; its derivative is :class:`RowSums`."""
 
     pattern: Pattern
     precision: str | None = None
 
-    def forward(self, *given: Array) -> Array:
-        """``d[row]`` for each entry."""
-        (d,) = given
+    def forward(self, d: Array) -> Array:
         return primitives.spread(self.pattern, d)
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """Sums of rows of the cotangent."""
-        return (apply(RowSums(self.pattern, self.precision), g),) if wanted[0] else (None,)
+    def transposed(self) -> RowSums:
+        return RowSums(self.pattern, self.precision)
 
 
 @final
 @dataclass(frozen=True)
-class Times(AbstractOp):
+class Times(AbstractBilinearOp):
     """Values times values, entry by entry."""
 
-    def forward(self, *given: Array) -> Array:
-        """``a * b``."""
-        a, b = given
+    def forward(self, a: Array, b: Array) -> Array:
         _check_count(a, len(b))
         if a.dtype != b.dtype:
             raise TypeError(f"values of {a.dtype} are multiplied with numbers of {b.dtype}: give both in one type")
         return a * b
 
-    def pull(self, apply: Apply, given: Sequence[Any], g: Any, wanted: Sequence[bool]) -> tuple[Any, ...]:
-        """``g * b`` and ``g * a``."""
-        a, b = given
-        return apply(self, g, b) if wanted[0] else None, apply(self, g, a) if wanted[1] else None
+    def pulls(self, a: Any, b: Any, g: Any) -> tuple[Call, Call]:
+        return (self, g, b), (self, g, a)

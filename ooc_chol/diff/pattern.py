@@ -13,15 +13,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from ooc_chol.diff.canonical import Canonical, made_canonical
-from ooc_chol.diff.checks import (
-    check_ascending,
-    check_floats,
-    check_range,
-    check_starts,
-    checked_shape,
-    counted,
-    whole,
-)
+from ooc_chol.diff.checks import check_ascending, check_floats, check_range, check_starts, checked_shape, counted, whole
 from ooc_chol.diff.memory import Array, IndexArray, index_type
 from ooc_chol.diff.orders import by_columns, frozen
 from ooc_chol.files.inputs import check_entries

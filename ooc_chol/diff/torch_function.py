@@ -10,28 +10,10 @@ from torch import Tensor
 
 from ooc_chol.diff.eigenvalues import Eigenvalues, Eigenvectors
 from ooc_chol.diff.factors import Memo, Solve, TriangularSolve
-from ooc_chol.diff.ops import (
-    AbstractOp,
-    Contract,
-    Gather,
-    MatMul,
-    RowSums,
-    Sampled,
-    Scatter,
-    Spread,
-    Times,
-    Transpose,
-    TransposedMatMul,
-)
+from ooc_chol.diff.ops import AbstractBilinearOp, AbstractLinearOp, AbstractOp, Gather, MatMul, Times, Transpose, TransposedMatMul
 from ooc_chol.diff.torch_arrays import applied, uncompiled, uncompiled_methods
 
-#: Operations of one argument that are linear in it: nothing is kept for their derivatives.
-_LINEAR = (Gather, RowSums, Scatter, Spread, Transpose)
-
-
-#: Operations that are linear in each of two arguments.
-_BILINEAR = (Contract, MatMul, Sampled, TransposedMatMul)
-#: Those whose second argument may have more columns, and whose result then has as many.
+#: Operations whose second argument may have more columns, and whose result then has as many.
 _OF_PANELS = (MatMul, TransposedMatMul, Solve, TriangularSolve)
 
 
@@ -51,7 +33,6 @@ class SparseOperation(torch.autograd.Function):
 
     @staticmethod
     def forward(op: AbstractOp, *given: Tensor) -> Tensor:
-        """Apply the operation to the memory of the tensors."""
         result: Tensor = applied(op.forward, *given)
         return result
 
@@ -60,25 +41,24 @@ class SparseOperation(torch.autograd.Function):
         """Keep what derivatives need: the arguments, of what is not linear."""
         ctx.op, *given = inputs
         ctx.count = len(given)
-        if not isinstance(ctx.op, _LINEAR):
+        if not isinstance(ctx.op, AbstractLinearOp):
             ctx.save_for_backward(*given)
             ctx.save_for_forward(*given)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
         """Cotangents of the arguments, by operations that are recorded in turn."""
-        given = (None,) * ctx.count if isinstance(ctx.op, _LINEAR) else ctx.saved_tensors
+        given = (None,) * ctx.count if isinstance(ctx.op, AbstractLinearOp) else ctx.saved_tensors
         return None, *ctx.op.pull(apply, given, cotangents[0], ctx.needs_input_grad[1:])
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
-        """The derivative in one direction."""
-        given = [None] * ctx.count if isinstance(ctx.op, _LINEAR) else ctx.saved_tensors
+        given = [None] * ctx.count if isinstance(ctx.op, AbstractLinearOp) else ctx.saved_tensors
         if isinstance(ctx.op, Solve | TriangularSolve):
             return _solved_change(ctx.op, *given, *tangents)
         if isinstance(ctx.op, Eigenvalues):
             return _eigenvalues_change(ctx.op, *given, *tangents)
-        if not isinstance(ctx.op, (*_LINEAR, *_BILINEAR)):
+        if not isinstance(ctx.op, AbstractLinearOp | AbstractBilinearOp):
             raise NotImplementedError(
                 f"{type(ctx.op).__name__.lower()} are differentiated backward only: take torch.func.jacrev or vjp in place of "
                 "jacfwd, jvp or hessian"
@@ -106,12 +86,10 @@ class DifferentiatedOnce(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, instead: str) -> Tensor:
-        """The values."""
         return values.view_as(values)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what to take instead."""
         ctx.instead = inputs[1]
 
     @staticmethod

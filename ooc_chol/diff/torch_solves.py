@@ -200,13 +200,7 @@ def solve(
 
 @uncompiled
 def triangular_solve(
-    A: CSR,
-    b: Tensor,
-    *,
-    lower: bool = True,
-    trans: bool = False,
-    unit_diagonal: bool = False,
-    precision: str | None = None,
+    A: CSR, b: Tensor, *, lower: bool = True, trans: bool = False, unit_diagonal: bool = False, precision: str | None = None
 ) -> Tensor:
     """Solve ``T x = b`` with a sparse triangle, by substitution.
 

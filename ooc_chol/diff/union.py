@@ -20,10 +20,7 @@ class Union(NamedTuple):
 
 
 def union(p: Pattern, q: Pattern) -> Union:
-    """The pattern of ``A + B``.
-
-    Raises ``ValueError``: the shapes differ.
-    """
+    """The pattern of ``A + B``. Raises ``ValueError``: the shapes differ."""
     if p.shape != q.shape:
         raise ValueError(f"{p!r} and {q!r} cannot be added: give patterns of one shape")
     if p == q:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ BLOCKS = (8, 4, 2, 1)
 EXTRA_COLUMNS, LEAST_PANELS = 96, 4
 #: Panels that the basis has beside the wanted columns, at least, where the width of panels is chosen.
 CHOSEN_PANELS = 12
+#: Methods by name.
+METHODS = ("auto", "lanczos", "lobpcg")
 #: Products that build the basis, where the caller does not say how many.
 _DEFAULT_PASSES = 10_000
 _OTHER_WHICH = {
@@ -113,18 +115,65 @@ def degree_of(degree: object, which: object, solver: str) -> int | None:
 
     Raises ``ValueError`` and ``TypeError``.
     """
-    if degree is None and solver == "lanczos" and which != "LM":
-        return None
     if degree is None:
-        return 1  # there is nothing to choose
+        return None if solver == "lanczos" and which != "LM" else 1  # else there is nothing to choose
     if (found := whole_number(degree, "degree")) < 1:
         raise ValueError(f"degree is {found}; a filter has degree 2 or more, and 1 is none")
-    if found > 1 and (solver != "lanczos" or which == "LM"):
-        raise ValueError(
-            "degree is for block Lanczos at one end of the spectrum, whose other end it damps: leave it out, or give which='LA' "
-            "or 'SA' without preconditioner, null and sigma"
-        )
     return found
+
+
+class _Taken(NamedTuple):
+    """Which solvers take an option, and the message where another one is asked for with it."""
+
+    by: tuple[str, ...]
+    message: str
+
+
+_NO_NULL = "sigma is for Lanczos on the inverse, which takes neither preconditioner nor null: leave them out, or sigma"
+#: Options that not every solver takes.
+_TAKEN = {
+    "checkpoint": _Taken(
+        ("lanczos",), "checkpoint keeps runs of Lanczos on A itself: leave it out where LOBPCG or sigma is asked for"
+    ),
+    "preconditioner": _Taken(("lobpcg",), _NO_NULL),
+    "null": _Taken(("lobpcg",), _NO_NULL),
+    "method='lobpcg'": _Taken(("lobpcg",), _NO_NULL),
+    "method='lanczos'": _Taken(
+        ("lanczos", "sigma"), "Lanczos takes neither a preconditioner nor null vectors: leave method out, or give 'lobpcg'"
+    ),
+    "OPinv": _Taken(("sigma",), "OPinv solves with A - sigma I: say which sigma"),
+    "ncv": _Taken(
+        ("lanczos", "sigma"),
+        "ncv is the size of a basis of Lanczos, but that of LOBPCG follows from k and block: leave it out",
+    ),
+    "which='LM'": _Taken(
+        ("lanczos", "sigma"),
+        'LOBPCG looks at one end of the spectrum: give which="SA" or "LA", or method="lanczos" for "LM"',
+    ),
+    "degree": _Taken(
+        ("lanczos",),
+        "degree is for block Lanczos at one end of the spectrum, whose other end it damps: leave it out, or give which='LA' "
+        "or 'SA' without preconditioner, null and sigma",
+    ),
+}
+
+
+def solver_of(method: str, which: str, degree: object, **given: Any) -> str:
+    """The solver that is meant, ``"lanczos"``, ``"lobpcg"`` or ``"sigma"``; ``given`` are options that not each of them takes.
+
+    Raises ``ValueError``: options contradict each other.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r:.40}; give one of {', '.join(repr(each) for each in METHODS)}")
+    names = {name for name, value in given.items() if value is not None}
+    is_lobpcg = method == "lobpcg" or names & {"preconditioner", "null"}
+    solver = "sigma" if "sigma" in names else "lobpcg" if is_lobpcg else "lanczos"
+    has_degree = degree is not None and whole_number(degree, "degree") > 1
+    names |= {f"method={method!r}", f"which={which!r}"} | ({"degree"} if has_degree else set())
+    for name, taken in _TAKEN.items():
+        if name in names and (solver not in taken.by or (name == "degree" and which == "LM")):
+            raise ValueError(taken.message)
+    return solver
 
 
 def start_of(v0: Any, n: int, block: int) -> NDArray[np.float64] | None:

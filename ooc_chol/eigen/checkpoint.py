@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -19,6 +20,15 @@ from ooc_chol.memory.block_files import BlockFile
 KIND = CheckpointKind.named(
     b"OOCEIGS\n", "checkpoint of an eigensolver", ".ooceig", opener="eigsh", content="krylov-basis", of="eigenproblem"
 )
+#: The same of a run on a square, whose tol depends on what was found, and is kept.
+TRIPLETS = CheckpointKind.named(
+    b"OOCSVDS\n",
+    "checkpoint of singular triplets",
+    ".oocsvd",
+    opener="svds",
+    content="krylov-basis",
+    of="singular value problem",
+)
 
 
 class _Saved(NamedTuple):
@@ -28,6 +38,7 @@ class _Saved(NamedTuple):
     n: int
     storage: np.dtype[Any]
     state: LanczosState
+    tol: float | None = None  #: That of the run
 
 
 @final
@@ -47,6 +58,8 @@ class Checkpoint(CheckpointFile):
             if found is None:
                 return False
             file, saved = found
+            if saved.tol is not None:
+                run.wanted = replace(run.wanted, tol=saved.tol)
             deviation = run.resume(saved.state, _panels(file, saved))
             if not deviation <= MOST_ASYMMETRY[run.space.precision]:
                 what = f"its vectors and numbers are those of no run on this matrix, by {deviation:.2g}"
@@ -59,6 +72,7 @@ class Checkpoint(CheckpointFile):
         space, state = run.space, run.state()
         storage = space.precision.storage
         facts = {"n": space.n, "block": space.block, "storage": storage.name, "state": state.to_dict()}
+        facts |= {"tol": run.wanted.tol.hex()} if self.kind is TRIPLETS else {}
         with self.writing(facts) as writer:
             for panel in range(state.panels(space.block)):
                 room = writer.room(space.n * space.block * storage.itemsize)
@@ -73,7 +87,10 @@ def _saved(file: BlockFile, space: AbstractSpace) -> _Saved:
         if type(file.facts[name]) is not type(wanted) or file.facts[name] != wanted:
             raise ValueError(f"{name} is {file.facts[name]!r:.80}, not {wanted}")
     state = LanczosState.from_dict(file.facts["state"], space.block)
-    saved = _Saved(space.block, space.n, space.precision.storage, state)
+    tol = float.fromhex(file.facts["tol"]) if "tol" in file.facts else None
+    if tol is not None and not 0 < tol < 1:
+        raise ValueError(f"tol is {tol}")
+    saved = _Saved(space.block, space.n, space.precision.storage, state, tol)
     expected = [saved.n * saved.block * saved.storage.itemsize] * state.panels(saved.block)
     if file.sizes != expected or len(expected) >= space.capacity:
         raise ValueError(f"{len(file.sizes)} panels instead of {len(expected)}")

@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.display.prints import one_line
 from ooc_chol.eigen import early_array
 from ooc_chol.eigen.device_group import DeviceGroup, OfDevice, own_basis
@@ -21,7 +22,7 @@ from ooc_chol.eigen.space_device import Recurrence, SpaceDevice
 from ooc_chol.eigen.space_kernels import SpaceKernels
 from ooc_chol.eigen.space_log import CoefficientLog, SpaceSeconds
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
-from ooc_chol.hardware.registry import device_kind, open_device, resolve_devices
+from ooc_chol.hardware.registry import device_kind, open_device
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent
 from ooc_chol.precision.triples import Precision
 from ooc_chol.runtime.holding import Holding
@@ -31,6 +32,7 @@ from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.dividing import RING_SLOTS
 from ooc_chol.sparse.operator import Operator, operator_of
 from ooc_chol.sparse.order import Vertices, inverse, rows_taken
+from ooc_chol.sparse.pass_rates import pass_rates_of
 from ooc_chol.sparse.planning import Devices, diagonals_of, precision_of
 from ooc_chol.sparse.products import Products, lock_blocks
 from ooc_chol.tracing.trace import Trace
@@ -438,16 +440,17 @@ def open_space(
 
     Raises ``BudgetError`` and ``ValueError``.
     """
-    operator = operator_of(A)
+    operator, machine = operator_of(A), Machine(devices, memory_budget)
     plan = plan_space(
         operator.matrix.blocks,
         precision=precision_of(precision),
         block=block,
         capacity=capacity,
-        devices=resolve_devices(devices),
-        memory_budget=memory_budget,
+        devices=machine.names,
+        budget_bytes=machine.budget_bytes,
         tier=operator.matrix.tier.name,
         diagonals=diagonals_of(operator),
+        rates=pass_rates_of(machine),
         ring_slots=ring_slots,
     )
     return DeviceSpace(operator, plan, trace=trace)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 import xxhash
 from numpy.typing import NDArray
 
@@ -14,11 +13,10 @@ from ooc_chol.config import whole_pages
 from ooc_chol.eigen.asked import Sizes
 from ooc_chol.eigen.operator_space import Product
 from ooc_chol.eigen.wanted import Wanted
-from ooc_chol.files.positional_io import package_version
-from ooc_chol.kernels.registry import kernel_facts, kind_of
 from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
+from ooc_chol.sparse.key import arithmetic_facts
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.tasks.row_blocks import RowBlock
 
@@ -37,12 +35,12 @@ def arithmetic_key(
     degree: int | None = None,
     start: NDArray[np.float64] | None = None,
     devices: Sequence[str] = ("host:0",),
+    **more: Any,
 ) -> dict[str, Any]:
-    """All that a result of :func:`ooc_chol.eigsh` depends on, to the bit.
+    """All that a result of :func:`ooc_chol.eigsh` depends on, to the bit; ``more`` is of one method.
 
     Shapes: ``start`` (n, block).
     """
-    facts = kernel_facts(devices[:1])
     return {
         "A": matrix,
         "k": wanted.k,
@@ -55,8 +53,8 @@ def arithmetic_key(
         "block": sizes.block,
         "ncv": sizes.columns,
         "start": "random" if start is None else xxhash.xxh3_64_hexdigest(np.ascontiguousarray(start).data),
-        "devices": f"{kind_of(devices[0]).name}: {facts.model}, {facts.library}",
-        "versions": f"ooc_chol {package_version()}, numpy {np.__version__}, scipy {scipy.__version__}",
+        **more,
+        **arithmetic_facts(devices),
     }
 
 

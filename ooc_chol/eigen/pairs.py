@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.display.prints import one_line
+from ooc_chol.eigen.report import EigshReport
 from ooc_chol.tracing.trace import Trace
 
 
@@ -24,7 +25,7 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
     residuals : (k,) float64 array
         ``||A v - w v|| / ||v||`` of each pair, relative to the largest magnitude of an eigenvalue that was seen. They are
         computed in float64 from the vectors that are returned, whatever the precision.
-    report : object
+    report : EigshReport
         What was done: passes over A, restarts, check sweeps.
     trace : Trace or None
         Every copy and computation on devices, where it was asked for.
@@ -33,7 +34,7 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
     eigenvalues: NDArray[np.float64]
     eigenvectors: NDArray[Any]
     residuals: NDArray[np.float64]
-    report: Any
+    report: EigshReport
     trace: Trace | None
 
     def __new__(
@@ -41,7 +42,7 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
         eigenvalues: NDArray[np.float64],
         eigenvectors: NDArray[Any],
         residuals: NDArray[np.float64],
-        report: Any,
+        report: EigshReport,
         trace: Trace | None,
     ) -> Eigenpairs:
         """Pairs of values and vectors, in the same order."""
@@ -49,14 +50,6 @@ class Eigenpairs(tuple[NDArray[np.float64], NDArray[Any]]):
         made.eigenvalues, made.eigenvectors, made.residuals = eigenvalues, eigenvectors, residuals
         made.report, made.trace = report, trace
         return made
-
-    @property
-    def certified(self) -> bool:
-        """True where all residuals are within tol, relative to the largest eigenvalue; False of pairs of ``mode="paper"``.
-
-        Of small eigenvalues beside a large one that may be few digits: ``report.bounds`` is how far each may be off.
-        """
-        return bool(getattr(self.report, "certified", True))
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return self.eigenvalues, self.eigenvectors, self.residuals, self.report, self.trace

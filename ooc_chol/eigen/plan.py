@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
+from ooc_chol.calls.page import Line
+from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes
-from ooc_chol.display.prints import brief_repr, one_line
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.eigen.asked import Sizes
 from ooc_chol.eigen.predictions import PassSeconds, wanted_ring
 from ooc_chol.eigen.space_plan import SpacePlan, plan_space
@@ -14,7 +17,7 @@ from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.dividing import RING_SLOTS
 from ooc_chol.sparse.pass_rates import PassRates
-from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, device_text
+from ooc_chol.sparse.plan import NO_DIAGONALS, Diagonals, MultiplyPlan, device_text
 from ooc_chol.tasks.row_blocks import RowBlocks
 
 #: Passes with blocks of so many columns, of those with single vectors (measured: decision 55).
@@ -29,20 +32,22 @@ _MOST_LINKS = 2
 class EigshProblem:
     """Problem of a plan: a matrix, its precision, and where it is computed."""
 
-    blocks: RowBlocks
+    blocks: RowBlocks | None  #: None for a matrix that multiplies by itself, on the host
     precision: Precision
     devices: tuple[str, ...]
-    memory_budget: int | str | None = None
+    budget_bytes: int
     tier: str = "memory"
     diagonals: Diagonals = NO_DIAGONALS
-    rates: PassRates | None = None  #: Those by which seconds are predicted; by default what was measured on this machine
+    rates: PassRates | None = None  #: Those by which seconds are predicted; None where none are known
+    packed_bytes: int = 0  #: Bytes of host memory that the call packs the matrix in
+    order: int = 0  #: Rows of a matrix without blocks
 
     __repr__ = brief_repr
 
     @property
     def n(self) -> int:
         """Rows of the matrix."""
-        return self.blocks.shape[0]
+        return self.order if self.blocks is None else self.blocks.shape[0]
 
     def space(self, sizes: Sizes, kept_panels: int) -> SpacePlan:
         """The plan of a space, its ring as deep as the link needs and memory holds; BudgetError where there is no room."""
@@ -55,18 +60,19 @@ class EigshProblem:
         return least
 
     def _space(self, sizes: Sizes, ring_slots: int) -> SpacePlan:
-        space = plan_space(
+        assert self.blocks is not None
+        return plan_space(
             self.blocks,
             precision=self.precision,
             block=sizes.block,
             capacity=sizes.panels + 1,
             devices=self.devices,
-            memory_budget=self.memory_budget,
+            budget_bytes=self.budget_bytes,
             tier=self.tier,
             diagonals=self.diagonals,
+            rates=self.rates,
             ring_slots=ring_slots,
         )
-        return space if self.rates is None else replace(space, products=replace(space.products, rates=self.rates))
 
 
 @dataclass(frozen=True)
@@ -85,9 +91,9 @@ class BlockChoice:
         return None if total is None else PASSES_OF_BLOCK[self.block] * total
 
 
-@dataclass(frozen=True)
-class EigshPlan:
-    """How eigenpairs are looked for; it holds no matrix data and no device.
+@dataclass(frozen=True, repr=False)
+class EigshPlan(AbstractPlan):
+    """How eigenpairs are looked for; it holds no matrix data and no device. Its unit is a pass: a product with one panel.
 
     Parameters
     ----------
@@ -98,19 +104,53 @@ class EigshPlan:
     which : str
         From which end.
     method : str
-        ``"lanczos"``, or ``"dense"`` where the basis would be the whole space.
+        ``"lanczos"``, ``"lobpcg"``, ``"shift-invert"``, or ``"dense"`` where the basis would be the whole space.
+    sizes : Sizes
+        Columns of a panel, and panels of the basis.
+    capacity : int
+        Panels that there is room for.
+    kept_panels : int
+        Panels that a restart of Lanczos keeps.
+    basis : SpacePlan or None
+        Panels that each device holds; None where the basis is in host memory, or none.
+    products : MultiplyPlan or None
+        Products of packed blocks with vectors in host memory; None where devices hold the basis, or A multiplies by itself.
     choice : BlockChoice or None
-        Columns of a panel and of the basis, with the memory of each device; None where ``method`` is ``"dense"``.
+        The number of columns that was chosen of several, with what is predicted; None where none was.
     others : tuple of BlockChoice
         What else was looked at; nothing where the user gave the block.
     """
+
+    call: ClassVar[str] = "eigsh"
+    unit: ClassVar[str] = "pass"
 
     problem: EigshProblem
     k: int
     which: str
     method: str
-    choice: BlockChoice | None
+    sizes: Sizes
+    capacity: int
+    kept_panels: int = 0
+    basis: SpacePlan | None = None
+    products: MultiplyPlan | None = None
+    choice: BlockChoice | None = None
     others: tuple[BlockChoice, ...] = ()
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that take part."""
+        products = self._products
+        return self.problem.devices if products is None else products.devices
+
+    @property
+    def _products(self) -> MultiplyPlan | None:
+        """Products on devices."""
+        return self.products if self.basis is None else self.basis.products
+
+    @property
+    def budget_bytes(self) -> int:
+        """Most bytes on each device."""
+        return self.problem.budget_bytes
 
     @property
     def space(self) -> SpacePlan:
@@ -119,46 +159,64 @@ class EigshPlan:
         Raises
         ------
         ValueError
-            The problem is solved as a dense one.
+            The problem is solved as a dense one, or the basis is in host memory.
         """
-        return self._chosen.space
-
-    @property
-    def _chosen(self) -> BlockChoice:
-        if self.choice is None:
-            raise ValueError(f"a matrix of order {self.problem.n} is solved as a dense one: there is no basis to be planned")
-        return self.choice
+        if self.basis is None:
+            what = "is solved as a dense one" if self.method == "dense" else "has its basis in host memory"
+            raise ValueError(f"a matrix of order {self.problem.n} {what}: there is no basis on devices to be planned")
+        return self.basis
 
     @property
     def block(self) -> int:
         """Columns of a panel."""
-        return self._chosen.block
-
-    @property
-    def capacity(self) -> int:
-        """Panels of the basis."""
-        return self._chosen.space.capacity
+        return self.sizes.block
 
     @property
     def ncv(self) -> int:
-        """Columns of the basis; there is one panel more for what a product leaves."""
-        return self.problem.n if self.choice is None else self.block * (self.capacity - 1)
+        """Columns of the basis; of a dense problem its order."""
+        return self.problem.n if self.method == "dense" else self.sizes.columns
 
     @property
     def kept(self) -> int:
         """Columns that a restart keeps."""
-        return self._chosen.kept_panels * self.block
+        return self.kept_panels * self.block
 
     @property
     def seconds(self) -> float | None:
-        """Predicted seconds of a pass after the first; None where no rates are known, or A is in a file."""
+        """Predicted seconds of a pass after the first; None where no rates are known, A is in a file, or vectors on the host."""
         found = None if self.choice is None else self.choice.seconds
         return None if found is None else found.total
 
     @property
+    def _vector_bytes(self) -> int:
+        """Bytes of a vector as it is stored."""
+        return self.problem.n * self.problem.precision.storage.itemsize
+
+    @property
+    def _own_bytes(self) -> int:
+        """Bytes of a basis in host memory; of a dense problem those of the matrix and of its eigenvectors."""
+        return 16 * self.problem.n**2 if self.method == "dense" else (self.capacity + 1) * self.block * self._vector_bytes
+
+    @property
     def peak_bytes(self) -> int:
-        """Most bytes that any device allocates; of a dense problem the bytes of the matrix and of its eigenvectors."""
-        return 16 * self.problem.n**2 if self.choice is None else self.space.peak_bytes
+        """Most bytes that any device allocates."""
+        if self.basis is not None:
+            return self.basis.peak_bytes
+        return self._own_bytes if self.products is None else self.products.peak_bytes
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of host memory for the pairs, for A where the call packs it, and for a basis that devices do not keep.
+
+        The factor of a shift is not among them, whose size depends on the entries of A.
+        """
+        beside = 0 if self.products is None else self._own_bytes
+        return self.k * self._vector_bytes + self.problem.packed_bytes + beside
+
+    @property
+    def bytes(self) -> Mapping[str, int]:
+        """Bytes of blocks over each link in the first pass."""
+        return self.link_bytes()
 
     def link_bytes(self, passes: int = 1) -> dict[str, int]:
         """Bytes of blocks over each link in so many passes, from the first one on.
@@ -173,108 +231,105 @@ class EigshPlan:
         dict of str to int
             By names such as ``"memory->cuda:0"``; a link that nothing crosses is left out.
         """
-        return {} if self.choice is None else self.space.products.link_bytes(passes)
+        products = self._products
+        return {} if products is None else products.link_bytes(passes)
 
     @property
     def exchanged_bytes(self) -> int:
         """Bytes of vectors that the devices copy from each other in a pass."""
-        return 0 if self.choice is None else self.space.products.exchanged_bytes
+        return 0 if self.basis is None else self.basis.products.exchanged_bytes
 
-    def to_dict(self) -> dict[str, object]:
-        """The plan's figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes and seconds.
-        """
-        blocks = self.problem.blocks
+    def figures(self) -> Mapping[str, object]:
+        """The matrix, the method, the basis, and later passes."""
+        blocks, first, two = self.problem.blocks, self.link_bytes(1), self.link_bytes(2)
+        n = self.problem.n
         found: dict[str, object] = {
-            "shape": list(blocks.shape),
-            "entries": blocks.n_entries,
-            "stored_bytes": blocks.nbytes,
+            "shape": [n, n],
+            "entries": None if blocks is None else blocks.n_entries,
+            "stored_bytes": None if blocks is None else blocks.nbytes,
             "k": self.k,
             "which": self.which,
             "method": self.method,
             "precision": self.problem.precision.value,
-            "devices": list(self.problem.devices),
             "tier": self.problem.tier,
-            "ncv": self.ncv,
-            "peak_bytes": self.peak_bytes,
-        }
-        if self.choice is None:
-            return found
-        first, two = self.link_bytes(1), self.link_bytes(2)
-        return found | {
             "block": self.block,
+            "ncv": self.ncv,
             "kept": self.kept,
-            "budget_bytes": self.space.products.budget_bytes,
-            "memory": self.space.memory(),
-            "bytes_first": first,
-            "bytes_later": {name: nbytes - first.get(name, 0) for name, nbytes in two.items()},
-            "bytes_exchanged": self.exchanged_bytes,
-            "seconds": self.seconds,
-            "choices": {str(each.block): each.cost for each in (self.choice, *self.others)},
+            "later_bytes": {name: nbytes - first.get(name, 0) for name, nbytes in two.items()},
+            "exchanged_bytes": self.exchanged_bytes,
         }
+        if self.basis is not None:
+            found["memory"] = self.basis.memory()
+        if self.choice is not None:
+            found["choices"] = {str(each.block): each.cost for each in (self.choice, *self.others)}
+        return found
 
-    def __repr__(self) -> str:
+    def facts(self) -> Mapping[str, object]:
+        """The problem, the method and the basis."""
         facts: dict[str, object] = {"n": self.problem.n, "k": self.k, "which": self.which, "method": self.method}
         facts |= {"precision": self.problem.precision.value, "ncv": self.ncv}
-        if self.choice is not None:
+        if self.method != "dense":
             facts |= {"block": self.block, "devices": self.problem.devices}
-        return one_line(self, facts | {"peak": format_bytes(self.peak_bytes)})
+        return facts | {"peak": format_bytes(self.peak_bytes)}
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the printed page."""
+    def lines(self) -> Iterator[Line]:
+        """The method, blocks, the memory of each device, what moves, and predicted seconds."""
         blocks, problem = self.problem.blocks, self.problem
         pairs = f"{self.k} eigenpair{'s' * (self.k != 1)} ({self.which})"
-        title = f"Plan: {pairs} of a matrix of order {problem.n} with {blocks.n_entries} entries in {problem.precision.value}"
-        yield "", title
-        if self.choice is None:
-            yield "method", f"dense, by LAPACK on the host: {problem.n} eigenpairs in {format_bytes(self.peak_bytes)}"
-            return
+        entries = "" if blocks is None else f" with {blocks.n_entries} entries"
+        yield "", f"Plan: {pairs} of a matrix of order {problem.n}{entries} in {problem.precision.value}"
         yield "method", self._method_text()
-        yield "block", self._choice_text()
-        products = self.space.products
-        where = "in memory" if products.tier == "memory" else f"in a {products.tier}"
-        yield (
-            "matrix",
-            f"{format_bytes(blocks.nbytes)} {where}, {len(blocks.blocks)} blocks of up to {format_bytes(blocks.largest_bytes)}",
-        )
-        parts = self.space.memory()
-        for share in products.shares[:_MOST_DEVICES]:
-            yield "device", device_text(share)
-            held = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in parts[share.device].items() if nbytes)
-            yield "memory", f"{held}; peak {format_bytes(share.peak_bytes)} of {format_bytes(products.budget_bytes)}"
-        if len(products.shares) > _MOST_DEVICES:
-            yield "", f"  ... and {len(products.shares) - _MOST_DEVICES} more devices"
-        yield from self._moves()
+        if self.choice is not None:
+            yield "block", self._choice_text()
+        if blocks is None:
+            yield "matrix", "multiplies by itself, on the host"
+            yield "memory", f"{format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}"
+        else:
+            where = "in memory" if problem.tier == "memory" else f"in a {problem.tier}"
+            sizes = f"{len(blocks.blocks)} blocks of up to {format_bytes(blocks.largest_bytes)}"
+            yield "matrix", f"{format_bytes(blocks.nbytes)} {where}, {sizes}"
+            yield from self._device_lines()
+            yield from self._moves()
+        yield "host", f"{format_bytes(self.host_bytes)} of host memory"
         yield "seconds", self._seconds_text()
         yield "passes", "unknown: they depend on the spectrum; the report counts them"
 
+    def _device_lines(self) -> Iterator[Line]:
+        """Parts of the memory of each device."""
+        products = self._products
+        parts = {} if self.basis is None else self.basis.memory()
+        for share in products.shares[:_MOST_DEVICES] if products else ():
+            yield "device", device_text(share)
+            held = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in parts.get(share.device, {}).items() if nbytes)
+            peak = f"peak {format_bytes(share.peak_bytes)} of {format_bytes(self.budget_bytes)}"
+            yield "memory", f"{held}; {peak}" if held else peak
+        if products and len(products.shares) > _MOST_DEVICES:
+            yield "", f"  ... and {len(products.shares) - _MOST_DEVICES} more devices"
+
     def _method_text(self) -> str:
-        a_restart = self.capacity - self._chosen.kept_panels - 1
+        if self.method == "dense":
+            return f"dense, by LAPACK on the host: {self.problem.n} eigenpairs in {format_bytes(self._own_bytes)}"
         basis = f"a basis of {self.ncv} vectors, panels of {self.block}"
+        if self.method == "lobpcg":
+            return f"LOBPCG: {basis}"
+        if self.method == "shift-invert":
+            return f"block Lanczos with thick restarts on the inverse, on the host: {basis}"
+        a_restart = self.capacity - self.kept_panels - 1
         plural = "es" * (a_restart != 1)
         return f"block Lanczos with thick restarts: {basis}; a restart keeps {self.kept} and comes after {a_restart} pass{plural}"
 
     def _choice_text(self) -> str:
+        assert self.choice is not None
         if not self.others:
             return f"{self.block} columns"
-        if self._chosen.cost is None:
-            return f"{self.block} of {', '.join(str(each.block) for each in self._ordered)}, as no seconds are predicted"
-        least = self._chosen.cost
-        costs = ", ".join(f"{each.block}: {each.cost / least:.3g}" for each in self._ordered if each.cost is not None)
+        ordered = sorted((self.choice, *self.others), key=lambda each: each.block)
+        if self.choice.cost is None:
+            return f"{self.block} of {', '.join(str(each.block) for each in ordered)}, as no seconds are predicted"
+        least = self.choice.cost
+        costs = ", ".join(f"{each.block}: {each.cost / least:.3g}" for each in ordered if each.cost is not None)
         return f"{self.block} columns, by predicted seconds of all passes (relative: {costs})"
 
-    @property
-    def _ordered(self) -> list[BlockChoice]:
-        return sorted((self._chosen, *self.others), key=lambda each: each.block)
-
-    def _moves(self) -> Iterator[tuple[str, str]]:
+    def _moves(self) -> Iterator[Line]:
         first, two = self.link_bytes(1), self.link_bytes(2)
         if len(first) > _MOST_LINKS:
             begun, both = sum(first.values()), sum(two.values())
@@ -287,7 +342,9 @@ class EigshPlan:
             yield "", f"  {'':<10} {format_bytes(self.exchanged_bytes)} of vectors among the devices each pass"
 
     def _seconds_text(self) -> str:
-        seconds = self._chosen.seconds
+        seconds = None if self.choice is None else self.choice.seconds
+        if self.basis is None or self.method != "lanczos":
+            return "of a pass unknown: only those of Lanczos on devices are predicted"
         if seconds is None:
             return "of a pass unknown: no rates of this machine; `ooc-chol bench rates --passes` measures them"
         own = f"products {seconds.product:.3g}, orthogonalization {seconds.orthogonalization:.3g}"

@@ -3,14 +3,159 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ooc_chol.eigen.asked import CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Sizes, sizes_of, wanted_of
+import numpy as np
+
+from ooc_chol.calls.machine import Machine
+from ooc_chol.config import whole_number
+from ooc_chol.eigen.asked import BLOCKS, CHOSEN_PANELS, EXTRA_COLUMNS, LEAST_PANELS, Sizes, sizes_of, wanted_of
+from ooc_chol.eigen.lobpcg import lobpcg_capacity, lobpcg_panels
 from ooc_chol.eigen.plan import BlockChoice, EigshPlan, EigshProblem
 from ooc_chol.eigen.predictions import pass_seconds
 from ooc_chol.eigen.space_plan import SpacePlan
 from ooc_chol.errors import BudgetError
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
+from ooc_chol.precision.triples import Precision
+from ooc_chol.sparse.pass_rates import pass_rates_of
+from ooc_chol.sparse.plan import MultiplyPlan
+from ooc_chol.sparse.planning import Devices, Known, plan_text, planned
+from ooc_chol.tasks.row_blocks import RowBlocks
+
+#: Columns of a panel where a LinearOperator or an array multiplies: many multiply a column at a time, and wider panels need fewer
+#: products but more columns. And most that are solved for at once: SuperLU takes them one by one.
+HOST_BLOCK = 2
+#: Columns of the basis beside the wanted ones with an inverse, which has its eigenvalues far apart.
+INVERSE_COLUMNS = 32
+
+
+class Posed(NamedTuple):
+    """A matrix as plans see it."""
+
+    n: int  #: Rows and columns
+    dtype: np.dtype[Any]  #: float32 or float64
+    machine: Machine
+    known: Known | None = None  #: Its blocks; None where it multiplies by itself, on the host
+
+    def problem(self, precision: Precision) -> EigshProblem:
+        """Problem of a plan."""
+        machine = self.machine
+        if self.known is None:
+            return EigshProblem(None, precision, ("host:0",), machine.budget_bytes, order=self.n)
+        known, rates = self.known, pass_rates_of(machine)
+        facts = machine.names, machine.budget_bytes, known.tier, known.diagonals, rates, known.packed_bytes
+        return EigshProblem(known.blocks, precision, *facts)
+
+
+class Request(NamedTuple):
+    """Arguments that decide how eigenpairs are looked for."""
+
+    solver: str  #: ``"lanczos"``, ``"lobpcg"`` or ``"sigma"``
+    k: int
+    which: str
+    precision: Precision
+    ncv: int | None = None
+    block: int | None = None
+    null: int = 0  #: Null vectors of LOBPCG
+    is_diagonal: bool = False  #: Whether its preconditioner is a diagonal
+    check: bool = True
+
+
+def plan_of(posed: Posed, request: Request) -> EigshPlan:
+    """The plan of a call, whatever the method; ``BudgetError`` where the budget does not hold the basis."""
+    problem, n = posed.problem(request.precision), posed.n
+    if request.solver == "lobpcg":
+        plan = _lobpcg(posed, problem, request)
+    elif request.solver == "sigma":
+        ncv = request.k + INVERSE_COLUMNS if request.ncv is None and request.block in (None, 1, 2) else request.ncv
+        sizes = sizes_of(ncv, request.block, request.k, n, usual_block=HOST_BLOCK)
+        plan = _on_host(posed, problem, request, "shift-invert", sizes)
+    elif problem.blocks is None:
+        sizes = sizes_of(request.ncv, request.block, request.k, n, usual_block=HOST_BLOCK)
+        plan = _on_host(posed, problem, request, "lanczos", sizes)
+    else:
+        plan = planned_eigsh(problem, request.k, request.which, ncv=request.ncv, block=request.block)
+        plan = _dense(posed, problem, request) if plan.method == "dense" else plan
+    if plan.peak_bytes > problem.budget_bytes:
+        advice = "give a larger one, or ask for fewer eigenpairs (k), or a smaller ncv"
+        raise BudgetError(f"memory_budget of {problem.devices[0]}", plan.peak_bytes, problem.budget_bytes, advice)
+    return plan
+
+
+#: Methods of plans by solver.
+_PLANNED = {"lanczos": "lanczos", "lobpcg": "lobpcg", "sigma": "shift-invert"}
+
+
+def check_plan(plan: EigshPlan, posed: Posed, request: Request, devices: Devices) -> None:
+    """Raise ``ValueError`` unless a plan is of such a call."""
+    if devices is not None and not set(plan.devices) <= set(Machine(devices).names):
+        raise ValueError(f"the plan is for {', '.join(plan.devices)}, but devices is {devices!r:.80}: leave one of them out")
+    blocks = None if posed.known is None else posed.known.blocks
+    theirs = plan.problem.blocks
+    asked: dict[str, tuple[object, object]] = {
+        "order": (plan.problem.n, posed.n),
+        "k": (plan.k, request.k),
+        "which": (plan.which, request.which),
+    }
+    asked |= {"precision": (plan.problem.precision.value, request.precision.value)}
+    if plan.method != "dense":
+        asked |= {"method": (plan.method, _PLANNED[request.solver])}
+        asked |= {} if request.block is None else {"block": (plan.block, request.block)}
+        asked |= {} if request.ncv is None else {"ncv": (plan.ncv, -(-request.ncv // plan.block) * plan.block)}
+    asked["A"] = _text(theirs), _text(blocks)
+    if posed.known is not None:
+        asked |= {
+            "diagonals": (plan.problem.diagonals, posed.known.diagonals),
+            "where A is": (plan.problem.tier, posed.known.tier),
+        }
+    for name, (one, other) in asked.items():
+        if one != other:
+            raise ValueError(f"the plan is of another problem, {name}: {one} there, {other} here; leave plan out, or plan again")
+    if theirs is not None and blocks is not None and list(theirs.blocks) != list(blocks.blocks):
+        raise ValueError("the plan is of a matrix whose blocks have other rows or bytes: leave plan out, or plan again")
+
+
+def _text(blocks: RowBlocks | None) -> str:
+    return "an operator or an array" if blocks is None else plan_text(blocks)
+
+
+def _lobpcg(posed: Posed, problem: EigshProblem, request: Request) -> EigshPlan:
+    """LOBPCG, whose basis is of three times as many panels as the pairs take."""
+    k, null = request.k, request.null
+    block = block_of_lobpcg(request.block, k)
+    panels = lobpcg_panels(k, block)
+    if (-(-null // block) + 3 * panels) * block > posed.n:
+        return _dense(posed, problem, request)
+    capacity = lobpcg_capacity(k, block, null, diagonal=request.is_diagonal, check=request.check)
+    basis = None if problem.blocks is None else problem.space(Sizes(block, capacity - 1), capacity // 2)
+    return EigshPlan(problem, k, request.which, "lobpcg", Sizes(block, 3 * panels), capacity, basis=basis)
+
+
+def block_of_lobpcg(block: object, k: int) -> int:
+    """Columns of a panel: 4 where that leaves one to spare, which helps the others to converge, else 8."""
+    if block is None:
+        return 4 if k < 4 else 8
+    if whole_number(block, "block") not in BLOCKS:
+        raise ValueError(f"block is {block}; panels have 1, 2, 4 or 8 columns")
+    return whole_number(block, "block")
+
+
+def _on_host(posed: Posed, problem: EigshProblem, request: Request, method: str, sizes: Sizes) -> EigshPlan:
+    """A basis in host memory, of LAPACK where it would be the whole space."""
+    if sizes.columns + sizes.block > posed.n:
+        return _dense(posed, problem, request)
+    capacity, products = sizes.panels + 1, exact_products(posed)
+    return EigshPlan(problem, request.k, request.which, method, sizes, capacity, kept_panels(request.k, sizes), products=products)
+
+
+def _dense(posed: Posed, problem: EigshProblem, request: Request) -> EigshPlan:
+    """All eigenpairs by LAPACK."""
+    return EigshPlan(problem, request.k, request.which, "dense", Sizes(1, posed.n), 0, products=exact_products(posed))
+
+
+def exact_products(posed: Posed) -> MultiplyPlan | None:
+    """Products in float64 of up to 8 columns; None where A multiplies by itself."""
+    return None if posed.known is None else planned(posed.known, PANEL_COLUMNS[-1], Precision.DDD, posed.machine)
 
 
 def least_panels(k: int, block: int) -> int:
@@ -26,6 +171,7 @@ def kept_panels(k: int, sizes: Sizes) -> int:
 
 def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None = None, block: int | None = None) -> EigshPlan:
     """The plan for a problem whose devices and precision are known."""
+    assert problem.blocks is not None
     n, n_columns = problem.blocks.shape
     if n != n_columns:
         raise ValueError(
@@ -34,12 +180,14 @@ def planned_eigsh(problem: EigshProblem, k: int, which: str, *, ncv: int | None 
     wanted_of(k, which, None, problem.precision, n)
     asked = sizes_of(ncv, block, k, n)
     if asked.columns + asked.block > n:
-        return EigshPlan(problem, k, which, "dense", None)
+        return EigshPlan(problem, k, which, "dense", Sizes(1, n), 0)
     found = _choices(problem, k, ncv, block)
     if not found:
         raise _too_small(problem, k, ncv, block or 1)
     chosen = _best(found)
-    return EigshPlan(problem, k, which, "lanczos", chosen, tuple(each for each in found if each is not chosen))
+    space, others = chosen.space, tuple(each for each in found if each is not chosen)
+    sizes = Sizes(chosen.block, space.capacity - 1)
+    return EigshPlan(problem, k, which, "lanczos", sizes, space.capacity, chosen.kept_panels, space, None, chosen, others)
 
 
 def _choices(problem: EigshProblem, k: int, ncv: int | None, block: int | None) -> list[BlockChoice]:
@@ -109,7 +257,7 @@ def _too_small(problem: EigshProblem, k: int, ncv: int | None, block: int) -> Bu
             else f"not even ncv={least.columns}, the least {panels}, fits"
         )
         advice = f"give a larger memory_budget, more devices, smaller blocks of A{', ' if held else '; '}{fits}"
-        what = f"a basis of {wanted.columns} vectors on {problem.devices[0]}"
+        what = f"memory_budget for a basis of {wanted.columns} vectors on {problem.devices[0]}"
         return BudgetError(what, error.needed_bytes, error.budget_bytes, advice)
     raise AssertionError("a basis that fits was not taken")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from contextlib import ExitStack
 from typing import Any, NamedTuple, final
 
@@ -11,33 +12,30 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, diags_array
 from scipy.sparse.linalg import LinearOperator
 
-from ooc_chol.eigen.asked import Sizes, sizes_of
+from ooc_chol.calls.machine import Machine
+from ooc_chol.calls.report import CallBytes
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.key import packed_key, product_key
 from ooc_chol.eigen.operator_space import OperatorSpace, Product
-from ooc_chol.eigen.plan import EigshPlan, EigshProblem
-from ooc_chol.eigen.planning import planned_eigsh
+from ooc_chol.eigen.plan import EigshPlan
+from ooc_chol.eigen.planning import Posed, exact_products
 from ooc_chol.eigen.powers import scaled_product
+from ooc_chol.eigen.report import EigshMoves
 from ooc_chol.eigen.space import AbstractSpace
-from ooc_chol.eigen.space_plan import SpacePlan
-from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.arrays import device_of
-from ooc_chol.hardware.registry import device_kind, resolve_devices
-from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
-from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.multiplier import Store, multiplier
+from ooc_chol.sparse.key import blocks_key
+from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.pack import block_csr
-from ooc_chol.sparse.planning import Devices, diagonals_of
+from ooc_chol.sparse.plan import MultiplyPlan
+from ooc_chol.sparse.planning import Devices, Known, known_of, packed_operator
+from ooc_chol.tracing.trace import Trace
 
-#: Columns of a panel where a LinearOperator or an array multiplies: many multiply a column at a time, and wider panels need fewer
-#: products but more columns.
-_HOST_BLOCK = 2
 #: What would do for what is no matrix.
 _ADVICE = (
     "give a sparse matrix, what oc.block_csr or oc.laplacian returns, a file of one, a square array, or a "
@@ -45,40 +43,32 @@ _ADVICE = (
 )
 
 
-class Layout(NamedTuple):
-    """How large a basis is, and what devices hold."""
-
-    sizes: Sizes
-    plan: EigshPlan | None  #: None on the host, where A multiplies by itself
-
-
 class AbstractProblem(ABC):
     """A symmetric matrix A, as eigensolvers see it."""
 
-    n: int  #: Rows and columns
-    dtype: np.dtype[Any]  #: float32 or float64: type of its entries, or of what it returns
+    posed: Posed  #: What plans know of it
     power = 0  #: A is the caller's times this power of two
 
-    @abstractmethod
-    def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
-        """How large the basis is, by what the caller asked and memory holds; None where it would be the whole space."""
+    @property
+    def n(self) -> int:
+        """Rows and columns."""
+        return self.posed.n
 
     @abstractmethod
-    def space(
-        self,
-        block: int,
-        capacity: int,
-        precision: Precision,
-        stack: ExitStack,
-        *,
-        plan: SpacePlan | None = None,
-        trace: bool = False,
-    ) -> AbstractSpace:
-        """A space with room for a basis, laid out as planned where there is a plan; ``stack`` closes it."""
+    def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
+        """A space with room for the basis of a plan; ``stack`` closes it."""
 
     @abstractmethod
-    def exact(self, stack: ExitStack) -> Product:
+    def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
         """Products in float64, of at most 8 columns at once."""
+
+    def moved(self) -> tuple[CallBytes, EigshMoves] | None:
+        """Bytes of exact products until now; None where there were none on devices."""
+        return None
+
+    def trace(self) -> Trace | None:
+        """Trace of exact products; None where that was not requested, or they are not on devices."""
+        return None
 
     @abstractmethod
     def csc(self) -> csc_array | None:
@@ -86,7 +76,11 @@ class AbstractProblem(ABC):
 
     @abstractmethod
     def key(self) -> dict[str, Any]:
-        """Key of the matrix, in an arithmetic key."""
+        """Key of the matrix, in an arithmetic key, with a checksum of its contents."""
+
+    @abstractmethod
+    def bare_key(self) -> dict[str, Any]:
+        """The same without any contents."""
 
     @abstractmethod
     def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
@@ -95,7 +89,7 @@ class AbstractProblem(ABC):
     @property
     def devices(self) -> tuple[str, ...]:
         """Names of the devices that compute."""
-        return ("host:0",)
+        return self.posed.machine.names
 
     @property
     def files(self) -> list[tuple[str, AnyPath | None]]:
@@ -107,34 +101,19 @@ class AbstractProblem(ABC):
 class GivenProblem(AbstractProblem):
     """A ``LinearOperator`` or an array, which multiplies on the host by itself."""
 
-    def __init__(self, product: Product, n: int, dtype: np.dtype[Any], array: NDArray[Any] | None = None) -> None:
-        self._product, self.n, self.dtype, self._array = product, n, dtype, array
+    def __init__(self, product: Product, posed: Posed, array: NDArray[Any] | None = None) -> None:
+        self._product, self.posed, self._array = product, posed, array
 
-    def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
-        """By what the caller asked: memory of the host is not planned."""
-        sizes = sizes_of(ncv, block, wanted.k, self.n, usual_block=_HOST_BLOCK)
-        return None if sizes.columns + sizes.block > self.n else Layout(sizes, None)
-
-    def space(
-        self,
-        block: int,
-        capacity: int,
-        precision: Precision,
-        stack: ExitStack,
-        *,
-        plan: SpacePlan | None = None,
-        trace: bool = False,
-    ) -> AbstractSpace:
+    def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
         """NumPy's arrays, of which there is no trace."""
-        nbytes = (capacity + 1) * block * self.n * precision.storage.itemsize
-        check_room(
-            nbytes, f"a basis of {capacity * block} vectors of {self.n} numbers", "give a smaller ncv, or fewer eigenpairs"
-        )
-        space = OperatorSpace(self._product, self.n, block=block, capacity=capacity, precision=precision)
+        what = f"a basis of {plan.capacity * plan.block} vectors of {self.n} numbers"
+        check_room(plan.peak_bytes, what, "give a smaller ncv, or fewer eigenpairs")
+        precision = plan.problem.precision
+        space = OperatorSpace(self._product, self.n, block=plan.block, capacity=plan.capacity, precision=precision)
         stack.callback(space.close)
         return space
 
-    def exact(self, stack: ExitStack) -> Product:
+    def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
         """Its own product: it is given float64."""
         return self._product
 
@@ -145,32 +124,36 @@ class GivenProblem(AbstractProblem):
     def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
         """Another array, or the same products between two powers of two."""
         if self._array is None:
-            found = GivenProblem(scaled_product(self._product, power), self.n, self.dtype)
+            found = GivenProblem(scaled_product(self._product, power), self.posed)
         else:
-            found = _of_array(np.ldexp(self._array, power))
+            found = _of_array(np.ldexp(self._array, power), self.posed.machine)
         found.power = power
         return found
 
     def key(self) -> dict[str, Any]:
         """By what it makes of random vectors."""
-        return product_key(self._product, self.n, self.dtype)
+        return product_key(self._product, self.n, self.posed.dtype)
+
+    def bare_key(self) -> dict[str, Any]:
+        """Shape and type."""
+        return {"shape": [self.n, self.n], "dtype": self.posed.dtype.name}
 
 
 @final
 class PackedProblem(AbstractProblem):
     """A packed matrix, or an operator of one, which is multiplied on devices."""
 
-    def __init__(self, operator: Operator, devices: Devices, memory_budget: int | str | None) -> None:
-        self._operator, self._memory_budget = operator, memory_budget
-        self._names = resolve_devices(devices)
-        self.n, self.dtype = operator.shape[0], operator.matrix.dtype
+    def __init__(self, operator: Operator, known: Known, machine: Machine, *, trace: bool = False) -> None:
+        self._operator, self._is_traced = operator, trace
+        self.posed = Posed(operator.shape[0], known.dtype, machine, known)
+        self._exact: list[Multiplier] = []
 
     def scaled(self, power: int, stack: ExitStack) -> AbstractProblem:
         """Packed once more, in host memory, with the diagonals of the operator."""
         nbytes = 16 * self._operator.matrix.nnz
         check_room(nbytes, f"a copy of A times 2^{power}", f"multiply A by that first, and eigenvalues by 2^{-power}")
-        packed = stack.enter_context(block_csr(self._times_power(power).tocsr().astype(self.dtype)))
-        found = PackedProblem(Operator(packed), self._names, self._memory_budget)
+        packed = stack.enter_context(block_csr(self._times_power(power).tocsr().astype(self.posed.dtype)))
+        found = PackedProblem(Operator(packed), known_of(packed), self.posed.machine, trace=self._is_traced)
         found.power = power
         return found
 
@@ -178,46 +161,45 @@ class PackedProblem(AbstractProblem):
         """By all its contents."""
         return packed_key(self._operator)
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """Those that were asked for."""
-        return self._names
+    def bare_key(self) -> dict[str, Any]:
+        """Shape, entries, and which diagonals there are."""
+        known = self.posed.known
+        assert known is not None
+        return blocks_key(known.blocks, known.diagonals)
 
     @property
     def files(self) -> list[tuple[str, AnyPath | None]]:
         """The packed file."""
         return [("A", self._operator.matrix.path)]
 
-    def posed(self, precision: Precision) -> EigshProblem:
-        """Problem of a plan."""
-        matrix, diagonals = self._operator.matrix, diagonals_of(self._operator)
-        return EigshProblem(matrix.blocks, precision, self._names, self._memory_budget, matrix.tier.name, diagonals)
-
-    def layout(self, wanted: Wanted, precision: Precision, ncv: int | None, block: int | None) -> Layout | None:
-        """By the plan."""
-        plan = planned_eigsh(self.posed(precision), wanted.k, wanted.which, ncv=ncv, block=block)
-        return None if plan.choice is None else Layout(Sizes(plan.block, plan.capacity - 1), plan)
-
-    def space(
-        self,
-        block: int,
-        capacity: int,
-        precision: Precision,
-        stack: ExitStack,
-        *,
-        plan: SpacePlan | None = None,
-        trace: bool = False,
-    ) -> DeviceSpace:
+    def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> DeviceSpace:
         """Vectors on devices."""
-        if plan is None:
-            plan = self.posed(precision).space(Sizes(block, capacity - 1), capacity // 2)
-        return stack.enter_context(DeviceSpace(self._operator, plan, trace=trace))
+        return stack.enter_context(DeviceSpace(self._operator, plan.space, trace=trace))
 
-    def exact(self, stack: ExitStack) -> Product:
+    def exact(self, stack: ExitStack, plan: MultiplyPlan | None = None) -> Product:
         """A multiplier."""
-        return stack.enter_context(
-            multiplier(self._operator, PANEL_COLUMNS[-1], devices=self._names, memory_budget=self._memory_budget)
-        )
+        planned = plan or exact_products(self.posed)
+        assert planned is not None
+        self._exact.append(stack.enter_context(multiplier_of(self._operator, planned, trace=self._is_traced)))
+        return self._exact[-1]
+
+    def moved(self) -> tuple[CallBytes, EigshMoves] | None:
+        """Bytes of all multipliers."""
+        reports = [each.report for each in self._exact]
+        if not reports:
+            return None
+        planned, executed = Counter[str](), Counter[str]()
+        for report in reports:
+            planned.update(report.bytes.planned)
+            executed.update(report.bytes.executed)
+        sums = (sum(getattr(each, name) for each in reports) for name in ("exchanged_bytes", "brought_bytes", "returned_bytes"))
+        return CallBytes(dict(planned), dict(executed)), EigshMoves(sum(each.scans for each in reports), *sums)
+
+    def trace(self) -> Trace | None:
+        """Records of all multipliers."""
+        traces = [found for each in self._exact if (found := each.trace) is not None]
+        records = tuple(record for found in traces for record in found.records)
+        return Trace(records, metadata=traces[-1].metadata) if traces else None
 
     def csc(self) -> csc_array:
         """Its blocks, with the diagonals of the operator."""
@@ -235,26 +217,51 @@ class PackedProblem(AbstractProblem):
         return csc_array(a + diags_array(np.broadcast_to(np.ldexp(operator.shift, power), self.n)))
 
 
-def problem_of(A: Any, devices: Devices, memory_budget: int | str | None, store: Store, stack: ExitStack) -> AbstractProblem:
+class Where(NamedTuple):
+    """Where a call computes, and where it keeps A."""
+
+    devices: Devices = None
+    memory_budget: int | str | None = None
+    packed: AnyPath | None = None
+    replace: bool = False
+    trace: bool = False
+
+
+def problem_of(A: Any, where: Where, stack: ExitStack) -> AbstractProblem:
     """The problem that A poses.
 
     Raises ``TypeError``, ``UnsupportedTypeError``, ``ValueError`` and ``NonFiniteError``.
     """
+    given = _given_problem(A, where)
+    if given is not None:
+        return given
+    machine = Machine(where.devices, where.memory_budget)
+    operator, known = stack.enter_context(packed_operator(A, where.packed, where.replace))
+    _check_shape(operator.shape)
+    return PackedProblem(operator, known, machine, trace=where.trace)
+
+
+def posed_of(A: Any, where: Where) -> Posed:
+    """Facts for plans of A, or of facts of a matrix that need not be there; devices may be elsewhere."""
+    given = None if isinstance(A, tuple) else _given_problem(A, where)
+    if given is not None:
+        return given.posed
+    known = known_of(A, where.packed)
+    _check_shape(known.blocks.shape)
+    return Posed(known.blocks.shape[0], known.dtype, Machine(where.devices, where.memory_budget, must_exist=False), known)
+
+
+def _given_problem(A: Any, where: Where) -> GivenProblem | None:
+    """The problem of what multiplies by itself; None of what is packed."""
     if isinstance(A, LinearOperator):
-        _refuse_devices(devices, "a LinearOperator")
-        return _of_operator(A)
+        return _of_operator(A, _host_of(where, "a LinearOperator"))
     if isinstance(A, np.ndarray | list | tuple) or _is_dense(A):
-        _refuse_devices(devices, "an array")
-        return _of_array(A)
+        return _of_array(A, _host_of(where, "an array"))
     if callable(A) and not isinstance(A, BlockCSR | Operator):
         raise TypeError(
             f"A is a {type(A).__name__}, whose size is not known: give scipy.sparse.linalg.LinearOperator((n, n), matvec=A)"
         )
-    if not isinstance(A, Operator):
-        packed = A if isinstance(A, BlockCSR) else stack.enter_context(block_csr(A, store=store))
-        A = Operator(packed)
-    _check_shape(A.shape)
-    return PackedProblem(A, devices, memory_budget)
+    return None
 
 
 def _is_dense(a: Any) -> bool:
@@ -262,15 +269,19 @@ def _is_dense(a: Any) -> bool:
     return hasattr(a, "__array__") and not hasattr(a, "tocsr") and getattr(a, "ndim", 0) == 2 and device_of(a) is None
 
 
-def _refuse_devices(devices: Devices, what: str) -> None:
-    """Refuse GPUs for an operator that is no sparse matrix: it multiplies on the host."""
-    if devices is not None and not device_kind(resolve_devices(devices)[0]).is_in_host_memory:
+def _host_of(where: Where, what: str) -> Machine:
+    """The host, for what is no sparse matrix, which multiplies there; GPUs are refused."""
+    machine = Machine("host:0" if where.devices is None else where.devices, where.memory_budget)
+    if not machine.kind.is_in_host_memory:
         raise TypeError(
-            f"devices is {devices!r:.80}, but {what} multiplies on the host: leave devices out, or give a sparse matrix"
+            f"devices is {where.devices!r:.80}, but {what} multiplies on the host: leave devices out, or give a sparse matrix"
         )
+    if where.packed is not None:
+        raise ValueError(f"packed is the file for a sparse matrix, but A is {what}: leave it out")
+    return Machine("host:0", where.memory_budget)
 
 
-def _of_operator(a: LinearOperator) -> GivenProblem:
+def _of_operator(a: LinearOperator, machine: Machine) -> GivenProblem:
     _check_shape(a.shape)
     _check_real(a.dtype)
 
@@ -280,10 +291,10 @@ def _of_operator(a: LinearOperator) -> GivenProblem:
             _check_real(found.dtype)
         return found
 
-    return GivenProblem(product, a.shape[0], np.dtype(np.float32 if a.dtype == np.float32 else np.float64))
+    return GivenProblem(product, Posed(a.shape[0], np.dtype(np.float32 if a.dtype == np.float32 else np.float64), machine))
 
 
-def _of_array(given: Any) -> GivenProblem:
+def _of_array(given: Any, machine: Machine) -> GivenProblem:
     a = plain_array("A", given)
     if a.ndim != 2:
         raise TypeError(f"A is a {type(given).__name__} of {a.ndim} dimensions: {_ADVICE}")
@@ -299,7 +310,7 @@ def _of_array(given: Any) -> GivenProblem:
     def product(x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(kept.astype(x.dtype, copy=False) @ x)
 
-    return GivenProblem(product, len(kept), dtype, kept)
+    return GivenProblem(product, Posed(len(kept), dtype, machine), kept)
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

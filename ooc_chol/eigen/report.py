@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.page import Line, link_lines
+from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
 from ooc_chol.config import format_bytes
-from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.plan import EigshPlan
 from ooc_chol.eigen.state import CheckRound, LanczosCounts
 from ooc_chol.precision.triples import Precision
@@ -18,56 +19,29 @@ from ooc_chol.tracing.trace import Trace
 
 #: Pairs that have a line of their own on the printed page.
 _MOST_PAIRS = 12
-#: Links that have.
-_MOST_LINKS = 2
 
 
 @dataclass(frozen=True)
 class EigshMoves:
-    """Bytes over links, counted from the copies that were issued by this call."""
+    """Scans and bytes of vectors, counted from the copies that were issued by this call."""
 
     #: Scans of all blocks: products with a panel, and those of certificates, which take two where float64 finds less room
     products: int = 0
-    #: Bytes of blocks over each link, as the plan has them for so many scans, and as they were
-    planned: Mapping[str, int] = field(default_factory=dict)
-    executed: Mapping[str, int] = field(default_factory=dict)
     exchanged_bytes: int = 0  #: Bytes that the devices copied from each other
     brought_bytes: int = 0  #: Bytes of vectors and coefficients to the devices, and back
     returned_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class EigshSeconds:
-    """Where the seconds of a call went."""
-
-    total: float = 0.0  #: From the first product to the last certificate
-    passes: float = 0.0  #: Products with A, by the devices' own clocks
-    orthogonalization: float = 0.0  #: Sums over rows, updates and rotations of the basis, by the first device's clock
-    waited: float = 0.0  #: The host waited for the devices
-    checkpoints: float = 0.0  #: Checkpoints were written or read
-
-    @property
-    def host(self) -> float:
-        """The host itself worked: it enqueued, and solved projected problems."""
-        return max(0.0, self.total - self.waited - self.checkpoints)
-
-
-@dataclass(frozen=True)
-class EigshReport:
+@dataclass(frozen=True, repr=False)
+class EigshReport(AbstractReport):
     """Report of :func:`ooc_chol.eigsh`.
 
     Parameters
     ----------
-    n : int
-        Rows of A.
-    k : int
-        Eigenpairs that were wanted.
-    which : str
-        From which end.
+    plan : EigshPlan
+        The plan.
     method : str
-        ``"lanczos"``, ``"lobpcg"``, ``"shift-invert"`` or ``"dense"``.
-    precision : Precision
-        Types of vectors and arithmetic.
+        ``"lanczos"``, ``"lobpcg"``, ``"shift-invert"`` or ``"dense"``; another than the plan's where Lanczos led nowhere.
     tol : float
         Largest residual of a pair that counts as converged, relative to ``scale``.
     floor : float
@@ -84,15 +58,17 @@ class EigshReport:
         Largest magnitude of an eigenvalue that was seen.
     why_not : str
         Why not all have converged; empty where they have.
-    seconds : EigshSeconds
-        Where the seconds of this call went.
+    key : mapping
+        Arithmetic key, without contents of A.
+    seconds : CallSeconds
+        Of the whole call and of its parts: ``"pack"``, ``"plan"``, ``"run"`` from the first product to the last certificate, and
+        of that run ``"checkpoints"`` and ``"host"``, and on devices ``"passes"`` and ``"orthogonalization"`` by their own clocks,
+        and ``"waited"`` for them.
+    bytes : CallBytes
+        Bytes of blocks over each link; none where A multiplied by itself on the host.
     moves : EigshMoves or None
-        What crossed links; None where A multiplied by itself on the host.
-    plan : EigshPlan or None
-        The plan; None where A multiplied by itself on the host.
-    key : mapping or None
-        Arithmetic key, with a checksum of A, which names the result to the bit; None where no checkpoint was asked for.
-    resumed_passes : int
+        Scans, and bytes of vectors; None where A multiplied by itself on the host.
+    resumed : int
         Products of an earlier run that this one went on from.
     checkpoints : int
         Checkpoints that were written.
@@ -101,11 +77,10 @@ class EigshReport:
         where none was.
     """
 
-    n: int
-    k: int
-    which: str
+    call: ClassVar[str] = "eigsh"
+
+    plan: EigshPlan
     method: str
-    precision: Precision
     tol: float
     floor: float
     block: int
@@ -114,14 +89,44 @@ class EigshReport:
     eigenvalues: NDArray[np.float64]
     residuals: NDArray[np.float64]
     scale: float
-    why_not: str = ""
-    seconds: EigshSeconds = field(default_factory=EigshSeconds)
+    why_not: str
+    key: Mapping[str, Any]
+    seconds: CallSeconds = CallSeconds()  # noqa: RUF009 - it is frozen
+    bytes: CallBytes = CallBytes()  # noqa: RUF009 - it is frozen
     moves: EigshMoves | None = None
-    plan: EigshPlan | None = None
-    key: Mapping[str, Any] | None = None
-    resumed_passes: int = 0
+    resumed: int = 0
     checkpoints: int = 0
     sigma: float | None = None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocated: as many as planned, in one piece."""
+        return self.plan.peak_bytes
+
+    @property
+    def n(self) -> int:
+        """Rows of A."""
+        return self.plan.problem.n
+
+    @property
+    def k(self) -> int:
+        """Eigenpairs that were wanted."""
+        return self.plan.k
+
+    @property
+    def which(self) -> str:
+        """From which end."""
+        return self.plan.which
+
+    @property
+    def precision(self) -> Precision:
+        """Types of vectors and arithmetic."""
+        return self.plan.problem.precision
 
     @property
     def passes(self) -> int:
@@ -168,14 +173,8 @@ class EigshReport:
         """The largest residual."""
         return float(self.residuals.max(initial=0.0))
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes and seconds.
-        """
+    def figures(self) -> Mapping[str, object]:
+        """The problem, counts, pairs and vectors."""
         moves = self.moves
         return {
             "n": self.n,
@@ -193,13 +192,7 @@ class EigshReport:
             "worst_residual": self.worst,
             "scale": self.scale,
             "why_not": self.why_not,
-            "seconds": {**asdict(self.seconds), "host": self.seconds.host},
-            "moves": None
-            if moves is None
-            else {**asdict(moves), "planned": dict(moves.planned), "executed": dict(moves.executed)},
-            "plan": None if self.plan is None else self.plan.to_dict(),
-            "key": None if self.key is None else dict(self.key),
-            "resumed_passes": self.resumed_passes,
+            "moves": None if moves is None else asdict(moves),
             "checkpoints": self.checkpoints,
             "sigma": self.sigma,
         }
@@ -228,15 +221,13 @@ class EigshReport:
         }
         return replace(trace, metadata={**trace.metadata, **told})
 
-    def __repr__(self) -> str:
+    def facts(self) -> Mapping[str, object]:
+        """The problem, the method, passes and seconds."""
         facts: dict[str, object] = {"n": self.n, "k": self.k, "method": self.method, "passes": self.passes}
-        return one_line(self, facts | {"restarts": self.restarts, "worst_residual": self.worst, "seconds": self.seconds.total})
+        return facts | {"restarts": self.restarts, "worst_residual": self.worst, "seconds": self.seconds.total}
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the printed page."""
+    def lines(self) -> Iterator[Line]:
+        """The method, passes, the check, pairs with their bounds, what moved, and seconds."""
         pairs = f"{self.k} eigenpair{'s' * (self.k != 1)} ({self.which}) of a matrix of order {self.n} in {self.precision.value}"
         yield "", f"{pairs}: {self.why_not or 'all have converged'}"
         basis = f"a basis of {self.ncv} vectors"
@@ -252,10 +243,13 @@ class EigshReport:
         if len(self.eigenvalues) > _MOST_PAIRS:
             yield "", f"  {'':<10} ... and {len(self.eigenvalues) - _MOST_PAIRS} more"
         if self.moves is not None:
-            yield from self._moves_lines(self.moves)
+            moves = self.moves
+            yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0))
+            vectors = f"{format_bytes(moves.brought_bytes)} in, {format_bytes(moves.returned_bytes)} out"
+            yield "vectors", f"{vectors}, {format_bytes(moves.exchanged_bytes)} among the devices"
         yield "seconds", self._seconds_text()
-        if self.checkpoints or self.resumed_passes:
-            since = f"; went on from one after {self.resumed_passes} passes" if self.resumed_passes else ""
+        if self.checkpoints or self.resumed:
+            since = f"; went on from one after {self.resumed} passes" if self.resumed else ""
             yield "checkpoint", f"{self.checkpoints} written{since}"
 
     def _passes_text(self) -> str:
@@ -271,23 +265,6 @@ class EigshReport:
         sweeps = len(self.counts.checks)
         return f"{sweeps} sweep{'s' * (sweeps != 1)}, {passes} passes: {missed}"
 
-    def _moves_lines(self, moves: EigshMoves) -> Iterator[tuple[str, str]]:
-        executed, planned = dict(moves.executed), dict(moves.planned)
-        if len(executed) > _MOST_LINKS:
-            name = f"{len(executed)} links"
-            executed, planned = {name: sum(executed.values())}, {name: sum(planned.values())}
-        for link, nbytes in executed.items():
-            rate = f", {format_bytes(nbytes / self.seconds.total)}/s" if nbytes and self.seconds.total else ""
-            yield "moved", f"{link} {format_bytes(nbytes)} of {format_bytes(planned.get(link, 0))} planned{rate}"
-        vectors = f"{format_bytes(moves.brought_bytes)} in, {format_bytes(moves.returned_bytes)} out"
-        yield "vectors", f"{vectors}, {format_bytes(moves.exchanged_bytes)} among the devices"
-
     def _seconds_text(self) -> str:
-        seconds = self.seconds
-        parts = []
-        if seconds.passes or seconds.orthogonalization:
-            parts = [f"passes {seconds.passes:.3g}", f"orthogonalization {seconds.orthogonalization:.3g}"]
-        parts.append(f"host {seconds.host:.3g}")
-        if seconds.checkpoints:
-            parts.append(f"checkpoints {seconds.checkpoints:.3g}")
-        return f"{seconds.total:.3g} in all: {', '.join(parts)}"
+        parts = ", ".join(f"{name} {seconds:.3g}" for name, seconds in self.seconds.parts.items() if seconds)
+        return f"{self.seconds.total:.3g} in all: {parts}"

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.config import format_bytes
+from ooc_chol.calls.page import Line, link_lines
+from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
 from ooc_chol.display.prints import one_line
+from ooc_chol.eigen.svds_plan import SvdsPlan
 from ooc_chol.tracing.trace import Trace
 
 
-@dataclass(frozen=True)
-class SvdsReport:
+@dataclass(frozen=True, repr=False)
+class SvdsReport(AbstractReport):
     """Report of a call of :func:`ooc_chol.svds`.
 
     Parameters
     ----------
-    shape : (int, int)
-        Of A.
-    squared : str
-        Which square was worked on, the smaller one: ``"A.T A"`` or ``"A A.T"``; ``"none"`` where LAPACK took all of A.
-    precision : str
-        Types of vectors, products and sums.
-    block, ncv : int
-        Columns of a panel, and of the basis.
+    plan : SvdsPlan
+        The plan.
+    tol : float
+        Largest residual of a triplet that counts as converged, relative to the largest singular value.
     passes : int
         Products with the square that built the basis, each with one panel: two scans.
     scans : int
@@ -38,42 +36,91 @@ class SvdsReport:
         Values that check sweeps found to be missing, and that the run went on for.
     floor : float
         Smallest residual to be expected of the smallest value, relative to the largest: squares of values lose the small ones.
-    bytes_executed : dict of str to int
-        Bytes of blocks over each link.
-    seconds : float
-        Of the whole call, packing aside.
+    key : mapping
+        Arithmetic key, without contents of A.
+    seconds : CallSeconds
+        Of the whole call, and of its parts: ``"pack"``, ``"plan"``, ``"run"``, and of that ``"checkpoints"``.
+    bytes : CallBytes
+        Bytes of blocks over each link; none where A multiplied by itself.
+    resumed : int
+        Passes of an earlier run that this one went on from.
+    checkpoints : int
+        Checkpoints that were written.
     """
 
-    shape: tuple[int, int]
-    squared: str
-    precision: str
-    block: int
-    ncv: int
+    call: ClassVar[str] = "svds"
+
+    plan: SvdsPlan
+    tol: float
     passes: int
     scans: int
     restarts: int
     missed: int
     floor: float
-    bytes_executed: dict[str, int]
-    seconds: float
+    key: Mapping[str, Any]
+    seconds: CallSeconds
+    bytes: CallBytes
+    resumed: int = 0
+    checkpoints: int = 0
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures as plain data.
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
 
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes and seconds.
-        """
-        return {**vars(self), "shape": list(self.shape), "bytes_executed": dict(self.bytes_executed)}
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocated: as many as planned, in one piece for each side."""
+        return self.plan.peak_bytes
 
-    def __repr__(self) -> str:
-        return one_line(self, {"shape": self.shape, "scans": self.scans, "restarts": self.restarts, "seconds": self.seconds})
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of A."""
+        return self.plan.shape
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
+    @property
+    def precision(self) -> str:
+        """Types of vectors, products and sums."""
+        return self.plan.precision.value
 
-    def _lines(self) -> Iterator[tuple[str, str]]:
+    @property
+    def squared(self) -> str:
+        """The square that was worked on: ``"A.T A"`` or ``"A A.T"``; ``"none"`` where LAPACK took all of A."""
+        return self.plan.squared
+
+    @property
+    def block(self) -> int:
+        """Columns of a panel."""
+        return self.plan.block
+
+    @property
+    def ncv(self) -> int:
+        """Columns of the basis."""
+        return self.plan.ncv
+
+    def figures(self) -> Mapping[str, object]:
+        """The problem, the basis, passes and the floor."""
+        return {
+            "shape": list(self.shape),
+            "squared": self.squared,
+            "precision": self.precision,
+            "block": self.block,
+            "ncv": self.ncv,
+            "tol": self.tol,
+            "passes": self.passes,
+            "scans": self.scans,
+            "restarts": self.restarts,
+            "missed": self.missed,
+            "floor": self.floor,
+            "checkpoints": self.checkpoints,
+        }
+
+    def facts(self) -> Mapping[str, object]:
+        """The shape, scans, restarts and seconds."""
+        return {"shape": self.shape, "scans": self.scans, "restarts": self.restarts, "seconds": self.seconds.total}
+
+    def lines(self) -> Iterator[Line]:
+        """The method, passes, the floor, what moved, and seconds."""
         rows, columns = self.shape
         yield "", f"Singular triplets of a {rows} x {columns} matrix in {self.precision}"
         if self.squared == "none":
@@ -84,9 +131,11 @@ class SvdsReport:
         if self.missed:
             yield "check", f"{self.missed} values were missing at first, and have been found"
         yield "floor", f"{self.floor:.1g} of the largest value, for the residual of the smallest of these"
-        for link, nbytes in self.bytes_executed.items():
-            yield "moved", f"{link} {format_bytes(nbytes)}"
-        yield "seconds", f"{self.seconds:.3g}"
+        yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0))
+        yield "seconds", f"{self.seconds.total:.3g}"
+        if self.checkpoints or self.resumed:
+            since = f"; went on from one after {self.resumed} passes" if self.resumed else ""
+            yield "checkpoint", f"{self.checkpoints} written{since}"
 
 
 @final

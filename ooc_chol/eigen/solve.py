@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.display.progress_bar import OpenReporter, open_reporter
-from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, start_of, wanted_of
+from ooc_chol.calls.options import checked
+from ooc_chol.calls.progress import OpenReporter, Progress, open_reporter
+from ooc_chol.config import parse_bytes
+from ooc_chol.eigen.asked import BLOCKS, Sizes, degree_of, passes_of, precision_for, solver_of, start_of, wanted_of
 from ooc_chol.eigen.checkpoint import KIND, Checkpoint
 from ooc_chol.eigen.device_space import DeviceSpace
 from ooc_chol.eigen.errors import NoConvergenceError
 from ooc_chol.eigen.key import arithmetic_key
 from ooc_chol.eigen.lanczos import Found, Lanczos
-from ooc_chol.eigen.methods import Asked, method_of, solved_by_lobpcg, solved_from_zero, solved_near
+from ooc_chol.eigen.methods import Asked, Solved, null_of, sigma_of, solved_by_lobpcg, solved_from_zero, solved_near
 from ooc_chol.eigen.pairs import Eigenpairs
-from ooc_chol.eigen.paper import Reorthogonalization, check_reorthogonalization, paper_eigenpairs, refuse_in_paper_mode
+from ooc_chol.eigen.plan import EigshPlan
+from ooc_chol.eigen.planning import Posed, Request, check_plan, plan_of
 from ooc_chol.eigen.powers import RangeError, is_ordinary, power_of, unscaled
-from ooc_chol.eigen.problem import AbstractProblem, problem_of
+from ooc_chol.eigen.preconditioners import Preconditioner
+from ooc_chol.eigen.problem import AbstractProblem, Where, posed_of, problem_of
 from ooc_chol.eigen.report import EigshReport
 from ooc_chol.eigen.returned import ascending, returned
 from ooc_chol.eigen.session import Session
-from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.eigen.state import LanczosCounts
 from ooc_chol.eigen.wanted import Wanted, Which
 from ooc_chol.eigen.whole import whole_pairs
@@ -35,12 +39,9 @@ from ooc_chol.errors import PrecisionWarning
 from ooc_chol.files.inputs import check_name
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
-from ooc_chol.sparse.multiplier import Progress, Store
-from ooc_chol.sparse.planning import Devices
+from ooc_chol.sparse.planning import Devices, check_host_budget
 from ooc_chol.tracing.trace import Trace
 
-#: Methods and modes by name.
-_METHODS, _MODES = ("auto", "lanczos", "lobpcg"), ("restart", "paper")
 #: Digits are asked for by a tol up to the first; few are known of a value whose residual is more than the second times its size,
 #: and zero is what is below the third times the roundoff of the largest.
 _FINE, _FEW, _ZERO = 1e-9, 5e-3, 64.0
@@ -66,79 +67,132 @@ class EigshCall:
     degree: int | None = 1
     v0: ArrayLike | None = None
     max_passes: int | None = None
-    mode: str = "restart"
-    reorthogonalize: Reorthogonalization = "full"
     check: bool = True
     preconditioner: Any = None
     null: ArrayLike | None = None
     sigma: float | None = None
     OPinv: Any = None
     M: None = None
+    packed: str | os.PathLike[str] | None = None
+    replace: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
     devices: Devices = None
     memory_budget: int | str | None = None
-    store: Store = None
-    checkpoint: str | os.PathLike[str] | None = None
+    host_budget: int | str | None = None
     progress: Progress = None
     trace: bool = False
+    plan: EigshPlan | None = None
+
+    @property
+    def where(self) -> Where:
+        """Where it computes, and where A is kept."""
+        return Where(self.devices, self.memory_budget, self.packed, self.replace, self.trace)
+
+    @property
+    def solver(self) -> str:
+        """The solver that is meant; ``ValueError`` where options contradict each other."""
+        names = ("preconditioner", "null", "sigma", "OPinv", "ncv", "checkpoint")
+        return solver_of(self.method, self.which, self.degree, **{name: getattr(self, name) for name in names})
+
+    def validate(self) -> None:
+        """Raise for what makes no sense whatever the matrix is."""
+        names = ("packed", "replace", "checkpoint", "memory_budget", "host_budget", "progress", "trace")
+        checked(**{name: getattr(self, name) for name in names})
+        if self.M is not None:
+            raise TypeError(
+                "generalized problems A v = w M v are not solved: give the LinearOperator of L^-1 A L^-T, M = L L^T, whose "
+                "eigenvalues they have. A preconditioner of LOBPCG is preconditioner=..."
+            )
+        if self.checkpoint is not None:
+            check_name(self.checkpoint, "checkpoint")
+        if self.plan is not None and not isinstance(self.plan, EigshPlan):
+            raise TypeError(f"plan is a {type(self.plan).__name__}; give what oc.plan_eigsh(A, k) makes, or leave it out")
+
+
+class _Problem(NamedTuple):
+    """Arguments of a call, checked for a matrix."""
+
+    solver: str
+    wanted: Wanted
+    request: Request
+    degree: int | None
+    null: NDArray[np.float64] | None
+    preconditioner: Preconditioner | None
+    sigma: float | None
+
+
+def _problem(call: EigshCall, posed: Posed) -> _Problem:
+    """The arguments, checked."""
+    solver, n = call.solver, posed.n
+    degree = degree_of(call.degree, call.which, solver)
+    usual = np.dtype(np.float64) if call.sigma is not None else posed.dtype
+    if call.precision is None and call.plan is not None:
+        precision = call.plan.problem.precision
+    else:
+        precision = precision_for(call.precision, usual)
+    wanted = wanted_of(call.k, call.which, call.tol, precision, n)
+    sigma = None if call.sigma is None else sigma_of(call.sigma, precision)
+    preconditioner = None if call.preconditioner is None else Preconditioner(call.preconditioner, n)
+    null = null_of(call.null, n)
+    request = Request(solver, wanted.k, wanted.which, precision, call.ncv, call.block, check=call.check)
+    request = request._replace(
+        null=0 if null is None else null.shape[1],
+        is_diagonal=preconditioner is not None and preconditioner.diagonal is not None,
+    )
+    return _Problem(solver, wanted, request, degree, null, preconditioner, sigma)
+
+
+def planned_call(call: EigshCall) -> EigshPlan:
+    """Plan that :func:`ooc_chol.plan_eigsh` returns for such a call."""
+    call.validate()
+    passes_of(call.max_passes)
+    posed = posed_of(call.A, call.where)
+    plan = plan_of(posed, _problem(call, posed).request)
+    check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
+    return plan
 
 
 def eigenpairs(call: EigshCall) -> Eigenpairs:
     """Eigenpairs that :func:`ooc_chol.eigsh` returns for such a call."""
-    _refuse_what_is_not_there(call.method, call.mode, call.M)
-    solver = method_of(
-        call.method,
-        preconditioner=call.preconditioner,
-        null=call.null,
-        sigma=call.sigma,
-        OPinv=call.OPinv,
-        checkpoint=call.checkpoint,
-    )
-    degree = degree_of(call.degree, call.which, solver)
-    if call.mode == "paper":
-        options: dict[str, Any] = {
-            "which": call.which,
-            "block": call.block,
-            "ncv": call.ncv,
-            "tol": call.tol,
-            "max_passes": call.max_passes,
-        }
-        options |= {
-            "preconditioner": call.preconditioner,
-            "null": call.null,
-            "sigma": call.sigma,
-            "OPinv": call.OPinv,
-            "checkpoint": call.checkpoint,
-        }
-        options |= {"degree": None if degree == 1 else degree, "method": None if solver == "lanczos" else call.method}
-        refuse_in_paper_mode(**options)
-    check_reorthogonalization(call.reorthogonalize)
-    if call.checkpoint is not None:
-        check_name(call.checkpoint, "checkpoint")
-    asked = Asked(call.block, call.ncv, call.v0, passes_of(call.max_passes), call.check, call.trace)
+    began = time.perf_counter()
+    call.validate()
+    asked = Asked(passes_of(call.max_passes), call.check, trace=call.trace)
     blas_buffers.ensure(numpys=True)
     with ExitStack() as stack:
-        problem = problem_of(call.A, call.devices, call.memory_budget, call.store, stack)
-        triple = precision_for(call.precision, np.dtype(np.float64) if call.sigma is not None else problem.dtype)
-        wanted = wanted_of(call.k, call.which, call.tol, triple, problem.n)
-        show = None
-        if call.mode != "paper":
-            show = stack.enter_context(open_reporter(call.progress, asked.max_passes, "eigsh", "pass"))
+        call.solver  # noqa: B018 - raises before anything is packed
+        problem = problem_of(call.A, call.where, stack)
+        packed = time.perf_counter()
+        of = _problem(call, problem.posed)
+        plan = plan_of(problem.posed, of.request) if call.plan is None else call.plan
+        check_plan(plan, problem.posed, of.request, call.devices)
+        check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
+        planned = time.perf_counter()
+        show = stack.enter_context(open_reporter(call.progress, asked.max_passes, "eigsh", "pass"))
 
         def solve(posed: AbstractProblem, stack: ExitStack) -> Eigenpairs:
-            if call.mode == "paper":
-                start = start_of(call.v0, posed.n, 1)
-                return paper_eigenpairs(posed, wanted.k, triple, call.reorthogonalize, start, stack, trace=call.trace)
-            if solver == "lanczos":
-                return _by_lanczos(
-                    posed, wanted, triple, asked, degree, call.checkpoint, show, stack, is_open=call.method == "auto"
-                )
-            lobpcg = {"preconditioner": call.preconditioner, "null": call.null}
-            given = (
-                lobpcg if solver == "lobpcg" else {"sigma": call.sigma, "OPinv": call.OPinv, "memory_budget": call.memory_budget}
-            )
-            return _otherwise(solver, posed, wanted, triple, asked, show, stack, given)
+            mine = plan
+            if posed.power:  # of another matrix, with the same basis where the plan is the caller's
+                mine = plan_of(posed.posed, of.request if call.plan is None else _like(plan, of.request))
+            start = start_of(call.v0, posed.n, _width(mine))
+            return _solved(call, posed, of, mine, asked._replace(start=start), show, stack)
 
-        return _in_range(solve, problem, triple, call.checkpoint)
+        pairs = _in_range(solve, problem, of.request.precision, call.checkpoint)
+    seconds = pairs.report.seconds
+    parts = {"pack": packed - began, "plan": planned - packed, **seconds.parts}
+    pairs.report = replace(pairs.report, seconds=replace(seconds, total=time.perf_counter() - began, parts=parts))
+    return pairs
+
+
+def _like(plan: EigshPlan, request: Request) -> Request:
+    """A request of the basis that a plan has."""
+    if plan.method == "dense":
+        return request
+    return request._replace(block=plan.block, ncv=None if plan.method == "lobpcg" else plan.ncv)
+
+
+def _width(plan: EigshPlan) -> int:
+    """Columns of a starting panel."""
+    return plan.ncv // 3 if plan.method == "lobpcg" else BLOCKS[0] if plan.method == "dense" else plan.block
 
 
 def _in_range(
@@ -152,7 +206,7 @@ def _in_range(
     try:
         with ExitStack() as stack:
             pairs = solve(problem, stack)
-        if getattr(pairs.report, "scale", bool(pairs.eigenvalues.any())):
+        if pairs.report.scale:
             return pairs
     except RangeError as raised:
         error = raised
@@ -174,133 +228,95 @@ def _in_range(
             told.eigenvalues = unscaled(told.eigenvalues, power)
             raise
     values, report = unscaled(pairs.eigenvalues, power), pairs.report
-    if isinstance(report, EigshReport):
-        sigma = None if report.sigma is None else float(np.ldexp(report.sigma, -power))
-        report = replace(report, eigenvalues=values, scale=float(unscaled(np.array(report.scale), power)), sigma=sigma)
+    sigma = None if report.sigma is None else float(np.ldexp(report.sigma, -power))
+    report = replace(report, eigenvalues=values, scale=float(unscaled(np.array(report.scale), power)), sigma=sigma)
     return Eigenpairs(values, pairs.eigenvectors, pairs.residuals, report, pairs.trace)
+
+
+def _solved(
+    call: EigshCall,
+    problem: AbstractProblem,
+    of: _Problem,
+    plan: EigshPlan,
+    asked: Asked,
+    show: OpenReporter,
+    stack: ExitStack,
+) -> Eigenpairs:
+    """Pairs as planned, or by the inverse where Lanczos leads nowhere and the method is open."""
+    wanted, bare = of.wanted, problem.bare_key()
+    key = _key(call, problem, of, plan, asked, bare)
+    checkpoint = None
+    if call.checkpoint is not None and plan.method == "lanczos":
+        KIND.check(call.checkpoint, problem.files, replace=call.replace)
+        whole = {**key, "A": problem.key()}
+        checkpoint = Checkpoint(call.checkpoint, whole, KIND, problem.files, replace=call.replace)
+    session = Session(checkpoint=checkpoint, show=show)
+    if of.solver == "lobpcg":
+        how: dict[str, Any] = {"preconditioner": of.preconditioner, "null": of.null}
+        solved = solved_by_lobpcg(problem, plan, wanted, asked, stack, at_step=session.at_step, **how)
+    elif of.solver == "sigma":
+        budget = None if call.memory_budget is None else parse_bytes(call.memory_budget, "memory_budget")
+        assert of.sigma is not None
+        how = {"sigma": of.sigma, "OPinv": call.OPinv, "memory_budget": budget}
+        solved = solved_near(problem, plan, wanted, asked, stack, at_restart=session.at_restart, **how)
+    elif plan.method == "dense":
+        solved = _all_of_it(problem, plan, wanted, stack)
+    else:
+        solved = _by_lanczos(problem, plan, wanted, asked, of.degree, session, stack)
+        if solved.found.is_hopeless and call.method == "auto" and of.request.precision == Precision.DDD:
+            near = solved_from_zero(problem, wanted, asked, stack)
+            if near is not None:
+                near.found.counts.add(solved.found.counts)
+                solved = near._replace(space=solved.space)
+    found, vectors = ascending(solved.found, solved.vectors)
+    space = solved.space
+    report = session.report(solved._replace(found=found), plan, wanted, problem, key)
+    records = space.trace if isinstance(space, DeviceSpace) else problem.trace()
+    return _checked(found, vectors, wanted, of.request.precision, report, report.traced(records) if records else None)
+
+
+def _key(
+    call: EigshCall, problem: AbstractProblem, of: _Problem, plan: EigshPlan, asked: Asked, matrix: dict[str, Any]
+) -> dict[str, Any]:
+    """Arithmetic key of a call, with that of its matrix."""
+    more: dict[str, Any] = {}
+    if of.solver == "lobpcg":
+        kind = None if of.preconditioner is None else "diagonal" if of.request.is_diagonal else "function"
+        more = {"preconditioner": kind, "null": of.request.null}
+    elif of.sigma is not None:
+        more = {"sigma": of.sigma.hex(), "inverse": "SuperLU" if call.OPinv is None else "OPinv"}
+    sizes = Sizes(1, problem.n) if plan.method == "dense" else plan.sizes
+    how: dict[str, Any] = {"method": plan.method, "check": asked.check, "degree": of.degree, "start": asked.start}
+    return arithmetic_key(matrix, of.wanted, of.request.precision, sizes, **how, devices=problem.devices, **more)
 
 
 def _by_lanczos(
     problem: AbstractProblem,
+    plan: EigshPlan,
     wanted: Wanted,
-    precision: Precision,
     asked: Asked,
-    degree: int | None,
-    checkpoint: str | os.PathLike[str] | None,
-    show: OpenReporter,
-    stack: ExitStack,
-    *,
-    is_open: bool,
-) -> Eigenpairs:
-    """Pairs by block Lanczos, by LAPACK where its basis would be the whole space, or by the inverse if the method ``is_open``."""
-    layout = problem.layout(wanted, precision, asked.ncv, asked.block)
-    if layout is None:
-        start_of(asked.v0, problem.n, BLOCKS[0])
-        session = Session(wanted, precision, show=show)
-        found, vectors, records = *_all_of_it(problem, wanted, precision, stack), None
-        report = session.report(found, None, n=problem.n)
-    else:
-        start, sizes = start_of(asked.v0, problem.n, layout.sizes.block), layout.sizes
-        plan = None if layout.plan is None else layout.plan.space
-        kept = None
-        if checkpoint is not None:
-            kept = _kept(checkpoint, problem, wanted, precision, sizes, asked.check, degree, start)
-        space = problem.space(sizes.block, sizes.panels + 1, precision, stack, plan=plan, trace=asked.trace)
-        session = Session(wanted, precision, plan=layout.plan, checkpoint=kept, show=show)
-        found, vectors = _restarted(space, wanted, start, asked.max_passes, asked.check, degree, session)
-        report = session.report(found, space, n=problem.n)
-        if found.is_hopeless and is_open and precision == Precision.DDD:
-            near = solved_from_zero(problem, wanted, asked, stack)
-            if near is not None:
-                near.found.counts.add(found.counts)
-                found, vectors = ascending(near.found, near.vectors)
-                report = session.report(found, space, n=problem.n, method=near.method, ncv=near.columns, sigma=near.sigma)
-        records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
-    return _checked(found, vectors, wanted, precision, report, records)
-
-
-def _refuse_what_is_not_there(method: str, mode: str, mass: object) -> None:
-    """Raise for methods and modes that do not exist, and for generalized problems."""
-    if mass is not None:
-        raise TypeError(
-            "generalized problems A v = w M v are not solved: give the LinearOperator of L^-1 A L^-T, M = L L^T, whose "
-            "eigenvalues they have. A preconditioner of LOBPCG is preconditioner=..."
-        )
-    if method not in _METHODS:
-        raise ValueError(f"method is {method!r:.40}; give one of {', '.join(repr(each) for each in _METHODS)}")
-    if mode not in _MODES:
-        raise ValueError(f"mode is {mode!r:.40}; give one of {', '.join(repr(each) for each in _MODES)}")
-
-
-def _otherwise(
-    solver: str,
-    problem: AbstractProblem,
-    wanted: Wanted,
-    precision: Precision,
-    asked: Asked,
-    show: OpenReporter,
-    stack: ExitStack,
-    given: dict[str, Any],
-) -> Eigenpairs:
-    """Pairs by LOBPCG, or near a shift."""
-    session = Session(wanted, precision, show=show)
-    if solver == "lobpcg":
-        solved = solved_by_lobpcg(problem, wanted, precision, asked, stack, at_step=session.at_step, **given)
-    else:
-        solved = solved_near(problem, wanted, precision, asked, stack, at_restart=session.at_restart, **given)
-    found, vectors = ascending(solved.found, solved.vectors)
-    space = solved.space
-    report = session.report(
-        solved.found, space, n=problem.n, method=solved.method, block=solved.block, ncv=solved.columns, sigma=solved.sigma
-    )
-    records = report.traced(space.trace) if isinstance(space, DeviceSpace) and space.trace else None
-    return _checked(found, vectors, wanted, precision, report, records)
-
-
-def _kept(
-    path: str | os.PathLike[str],
-    problem: AbstractProblem,
-    wanted: Wanted,
-    precision: Precision,
-    sizes: Sizes,
-    check: bool,
-    degree: int | None,
-    start: NDArray[np.float64] | None,
-) -> Checkpoint:
-    """Where restarts are kept, looked at before anything is computed, and what they belong to."""
-    KIND.check(path, problem.files)
-    key = arithmetic_key(
-        problem.key(), wanted, precision, sizes, check=check, degree=degree, start=start, devices=problem.devices
-    )
-    return Checkpoint(path, key, KIND, problem.files)
-
-
-def _restarted(
-    space: AbstractSpace,
-    wanted: Wanted,
-    start: NDArray[np.float64] | None,
-    max_passes: int,
-    check: bool,
     degree: int | None,
     session: Session,
-) -> tuple[Found, NDArray[Any]]:
-    """Block Lanczos, and the pairs it ended with, ascending."""
-    run = Lanczos(space, wanted, max_passes=max_passes, check=check, degree=degree, at_restart=session.at_restart)
+    stack: ExitStack,
+) -> Solved:
+    """Pairs by block Lanczos on A."""
+    space = problem.space(plan, stack, trace=asked.trace)
+    run = Lanczos(space, wanted, max_passes=asked.max_passes, check=asked.check, degree=degree, at_restart=session.at_restart)
     session.begin(run)
     if isinstance(space, DeviceSpace):
         space.expect_to_take(wanted.k, space.precision.storage)
     with session.watching():
-        found = run.run(start)
-    return returned(space, found)
+        found = run.run(asked.start)
+    return Solved(*returned(space, found), "lanczos", plan.block, plan.ncv, space)
 
 
-def _all_of_it(problem: AbstractProblem, wanted: Wanted, precision: Precision, stack: ExitStack) -> tuple[Found, NDArray[Any]]:
-    """All eigenpairs by LAPACK, of which the wanted ones are taken, ascending."""
-    whole = whole_pairs(problem.exact(stack), problem.n, wanted, precision)
+def _all_of_it(problem: AbstractProblem, plan: EigshPlan, wanted: Wanted, stack: ExitStack) -> Solved:
+    """All eigenpairs by LAPACK, of which the wanted ones are taken."""
+    whole = whole_pairs(problem.exact(stack, plan.products), problem.n, wanted, plan.problem.precision)
     counts = LanczosCounts(passes=whole.products, asymmetry=whole.asymmetry)
     stuck = bool((whole.residuals > wanted.tol * whole.scale).any())
     why = "LAPACK's eigenvectors are no better" if stuck else ""
-    return ascending(Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors)
+    return Solved(Found(whole.values, whole.residuals, whole.scale, why, counts), whole.vectors, "dense", 1, problem.n)
 
 
 def _checked(

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ooc_chol.config import format_bytes, parse_bytes
+from ooc_chol.config import format_bytes
 from ooc_chol.display.prints import one_line
 from ooc_chol.eigen.space_kernels import CERTIFYING, KernelNeeds
-from ooc_chol.hardware.registry import default_budget, device_kind
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.dividing import RING_SLOTS, Beside, plan_products
-from ooc_chol.sparse.pass_rates import stored_pass_rates
+from ooc_chol.sparse.pass_rates import PassRates
 from ooc_chol.sparse.plan import Diagonals, MultiplyPlan
 from ooc_chol.tasks.row_blocks import RowBlocks
 
@@ -134,9 +134,10 @@ def plan_space(
     block: int,
     capacity: int,
     devices: Sequence[str],
-    memory_budget: int | str | None = None,
+    budget_bytes: int,
     tier: str = "memory",
     diagonals: Diagonals,
+    rates: PassRates | None = None,
     ring_slots: int = RING_SLOTS,
 ) -> SpacePlan:
     """Divide the budget of each device among a replica of a panel, W, the ring, the basis, and kept blocks, in this order.
@@ -155,11 +156,11 @@ def plan_space(
         block,
         precision,
         devices=devices,
-        budget_bytes=default_budget(devices) if memory_budget is None else parse_bytes(memory_budget, "memory_budget"),
+        budget_bytes=budget_bytes,
         workspace=lambda room, threads: needs._replace(threads=threads).workspace_bytes(devices[0], blocks.shape[1]),
         tier=tier,
         diagonals=diagonals,
-        rates=stored_pass_rates(tuple(devices)),
+        rates=rates,
         threads=threads,
         beside=Beside(
             partial(SpaceSizes.arrays, sizes),

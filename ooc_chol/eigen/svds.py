@@ -2,43 +2,94 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import LinearOperator
 
+from ooc_chol.calls.machine import Machine
+from ooc_chol.calls.options import checked
+from ooc_chol.calls.progress import Progress, open_reporter
+from ooc_chol.calls.report import CallBytes, CallSeconds
 from ooc_chol.config import PAGE_BYTES, whole_number
-from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, Sizes, passes_of, real_number, sizes_of
+from ooc_chol.eigen.asked import DEFAULT_TOL, FLOORS, passes_of, real_number, start_of
+from ooc_chol.eigen.checkpoint import TRIPLETS, Checkpoint
 from ooc_chol.eigen.errors import NoConvergenceError
-from ooc_chol.eigen.lanczos import AtRestart, Lanczos
+from ooc_chol.eigen.key import arithmetic_key, packed_key, product_key
+from ooc_chol.eigen.lanczos import Lanczos
 from ooc_chol.eigen.operator_space import OperatorSpace
 from ooc_chol.eigen.powers import RangeError, power_of, unscaled
+from ooc_chol.eigen.session import Session
 from ooc_chol.eigen.singular import SingularTriplets, SvdsReport
+from ooc_chol.eigen.svds_plan import SvdsPlan, check_plan, plan_triplets
 from ooc_chol.eigen.triplets import Triplets, dense_triplets, triplets_of
-from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided, Where
+from ooc_chol.eigen.two_sided import AbstractTwoSided, OperatorTwoSided, PackedTwoSided
 from ooc_chol.eigen.wanted import Wanted
 from ooc_chol.errors import UnsupportedTypeError
-from ooc_chol.files.inputs import plain_array
-from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.files.inputs import check_name, plain_array
+from ooc_chol.files.outputs import AnyPath
+from ooc_chol.memory.block_files import is_packed_file
 from ooc_chol.precision.triples import Precision
+from ooc_chol.process import blas_buffers
 from ooc_chol.process.address_space import check_room
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.canonical import check_value_type
-from ooc_chol.sparse.multiplier import Store
+from ooc_chol.sparse.key import blocks_key
 from ooc_chol.sparse.operator import Operator
-from ooc_chol.sparse.pack import block_csr
-from ooc_chol.sparse.planning import Devices, precision_of
+from ooc_chol.sparse.pack import block_csr, facts_of_rows
+from ooc_chol.sparse.plan import NO_DIAGONALS
+from ooc_chol.sparse.planning import Devices, Known, check_host_budget, known_of, precision_of, refuse_packed
+from ooc_chol.sparse.sources import rows_of
 from ooc_chol.sparse.transpose import transposed_rows
 
 #: Where residuals of ``B.T B`` end, relative to its largest eigenvalue: that of a value s is ``floor s_1 / s``.
 FLOOR = {Precision.FFF: 5e-7, Precision.FDF: 6e-8, Precision.DDD: 1e-14}
+
+
+@dataclass(frozen=True, eq=False)
+class SvdsCall:
+    """The arguments of :func:`ooc_chol.svds`, as they were given."""
+
+    A: Any
+    k: int = 6
+    which: str = "LM"
+    precision: Precision | str | None = None
+    tol: float | None = None
+    ncv: int | None = None
+    block: int | None = None
+    v0: ArrayLike | None = None
+    max_passes: int | None = None
+    check: bool = True
+    return_singular_vectors: bool = True
+    packed: AnyPath | None = None
+    replace: bool = False
+    checkpoint: AnyPath | None = None
+    devices: Devices = None
+    memory_budget: int | str | None = None
+    host_budget: int | str | None = None
+    progress: Progress = None
+    trace: bool = False
+    plan: SvdsPlan | None = None
+
+    def asked(self) -> _Asked:
+        """The request, checked as far as that can be without A's shape."""
+        names = ("packed", "replace", "checkpoint", "memory_budget", "host_budget", "progress", "trace")
+        checked(**{name: getattr(self, name) for name in names})
+        if self.checkpoint is not None:
+            check_name(self.checkpoint, "checkpoint")
+        if self.plan is not None and not isinstance(self.plan, SvdsPlan):
+            raise TypeError(f"plan is a {type(self.plan).__name__}; give what oc.plan_svds(A, k) makes, or leave it out")
+        is_planned = self.precision is None and self.plan is not None
+        precision = self.plan.precision if is_planned and self.plan is not None else self.precision
+        return _asked_of(self.A, self.k, self.which, precision, self.tol, self.max_passes)
 
 
 class _Asked(NamedTuple):
@@ -61,14 +112,14 @@ class _Run(NamedTuple):
     is_whole: bool = False
 
 
-def asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol: float | None, max_passes: int | None) -> _Asked:
+def _asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol: float | None, max_passes: int | None) -> _Asked:
     """The arguments, checked."""
     if which != "LM":
         advice = "for the smallest take oc.eigsh of A.T @ A with which='SA' or sigma=0" if which == "SM" else "give 'LM'"
         raise ValueError(f"which is {which!r:.20}, but svds finds the largest singular values, 'LM': {advice}")
     if whole_number(k, "k") < 1:
         raise ValueError(f"k is {k}, but at least one triplet is found")
-    is_single = getattr(A, "dtype", None) == np.float32
+    is_single = getattr(A, "dtype", None) == np.float32 or (isinstance(A, tuple) and A[2:] == ("fp32",))
     wanted = precision_of(precision, Precision.FDF if is_single else Precision.DDD)
     goal = DEFAULT_TOL[wanted] if tol is None else real_number(tol, "tol")
     if not FLOORS[wanted] <= goal < 1:
@@ -80,21 +131,30 @@ def asked_of(A: Any, k: int, which: str, precision: Precision | str | None, tol:
     return _Asked(k, wanted, goal, passes_of(max_passes))
 
 
-def matrix_of(A: Any, store: Store, stack: ExitStack) -> BlockCSR | LinearOperator:
-    """A packed, unless it is a ``LinearOperator``."""
+# the matrix
+
+
+def _refuse_operator(A: Any, call: SvdsCall) -> Machine | None:
+    """Raise for what is no matrix; the host for a ``LinearOperator``, which multiplies there, and None for what is packed."""
     if isinstance(A, Operator):
         raise TypeError("A is an Operator, whose transpose is not packed: give svds the matrix with its diagonals multiplied in")
-    if isinstance(A, LinearOperator):
-        if A.dtype is not None and np.dtype(A.dtype).kind == "c":
-            raise UnsupportedTypeError("svds", np.dtype(A.dtype).name, "give real numbers")
-        return A
-    if isinstance(A, BlockCSR):
-        return A
-    return stack.enter_context(block_csr(_packable(A) if isinstance(A, np.ndarray | list | tuple) else A, store=store))
+    refuse_packed(A, call.packed)
+    if not isinstance(A, LinearOperator):
+        return None
+    if A.dtype is not None and np.dtype(A.dtype).kind == "c":
+        raise UnsupportedTypeError("svds", np.dtype(A.dtype).name, "give real numbers")
+    machine = Machine("host:0" if call.devices is None else call.devices, call.memory_budget)
+    if not machine.kind.is_in_host_memory:
+        raise TypeError("a LinearOperator multiplies on the host by itself: leave devices out, or give a sparse matrix")
+    if call.packed is not None:
+        raise ValueError("packed is the file for a sparse matrix, but A is a LinearOperator: leave it out")
+    return Machine("host:0", call.memory_budget)
 
 
-def _packable(A: Any) -> csr_array:
+def _packable(A: Any) -> Any:
     """A dense array as a sparse one; of types that SciPy does not have there, as one that holds the same numbers."""
+    if not isinstance(A, np.ndarray | list | tuple):
+        return A
     dense = plain_array("A", A)
     if dense.ndim != 2:
         raise ValueError(f"A has {dense.ndim} dimensions, but a matrix has two")
@@ -103,45 +163,152 @@ def _packable(A: Any) -> csr_array:
     return csr_array(dense.astype(np.float32 if is_half else dense.dtype.newbyteorder("="), copy=False))
 
 
-def sizes_for(n: int, k: int, block: int | None, ncv: int | None, widest: int) -> Sizes:
-    """Columns of a panel, and panels of the basis."""
-    if k > n:
-        raise ValueError(f"k is {k}, but the smaller side of A is {n}: ask for at most {n}")
-    sizes = sizes_of(ncv, block, k, n)
-    return sizes if block is not None or sizes.block <= widest else sizes_of(ncv, widest, k, n)
+def _sides(a: Known, at: Known) -> tuple[Known, Known]:
+    """B and its transpose: B has no fewer rows than columns."""
+    return (a, at) if a.blocks.shape[0] >= a.blocks.shape[1] else (at, a)
 
 
-def widest_panel(matrix: BlockCSR | LinearOperator, devices: Devices) -> int:
-    """Columns of a panel where passes over A cost more than columns: from files, and on GPUs."""
-    if isinstance(matrix, LinearOperator):
-        return 2
-    is_host = device_kind(resolve_devices(devices)[0]).is_in_host_memory
-    return 2 if is_host and matrix.path is None else 8
+def _block_bytes(a: Known) -> int:
+    """Bytes of a block of the transpose: as many as the largest of A has."""
+    return max(PAGE_BYTES, a.blocks.largest_bytes)
 
 
-def two_sided_of(
-    matrix: BlockCSR | LinearOperator, precision: Precision, where: Where, store: Store, stack: ExitStack
-) -> AbstractTwoSided:
-    """Products with the tall one of A and its transpose."""
-    if isinstance(matrix, LinearOperator):
-        if where.devices is not None and not device_kind(resolve_devices(where.devices)[0]).is_in_host_memory:
-            raise TypeError("a LinearOperator multiplies on the host by itself: leave devices out, or give a sparse matrix")
-        return OperatorTwoSided(matrix)
-    block_bytes = max(PAGE_BYTES, matrix.blocks.largest_bytes)
-    at = stack.enter_context(block_csr(transposed_rows(matrix), store=_beside(store), block_bytes=block_bytes))
-    b, bt = (matrix, at) if matrix.shape[0] >= matrix.shape[1] else (at, matrix)
-    return stack.enter_context(PackedTwoSided(b, bt, precision, where))
+def _known_sides(call: SvdsCall) -> tuple[tuple[int, int], tuple[Known, Known]]:
+    """Facts of A and of its transpose, for a plan: A is read as packing would read it, and nothing is kept."""
+    if isinstance(call.A, tuple):
+        a, (shape, entries, kind) = known_of(call.A), call.A
+        return a.blocks.shape, _sides(a, known_of((tuple(shape)[::-1], entries, kind)))
+    source = _packable(call.A)
+    a = known_of(source, call.packed)
+    with ExitStack() as stack:
+        if isinstance(source, str | os.PathLike) and is_packed_file(source):
+            source = stack.enter_context(block_csr(source))
+        rows = transposed_rows(source if isinstance(source, BlockCSR) else rows_of(source))
+        facts = facts_of_rows(rows, _block_bytes(a))
+    tier = "memory" if call.packed is None else "file"
+    nbytes = 0 if tier == "file" else facts.blocks.nbytes
+    return a.blocks.shape, _sides(a, Known(facts.blocks, tier, NO_DIAGONALS, facts.dtype, nbytes))
 
 
-def _beside(store: Store) -> Path | None:
+def _beside(packed: AnyPath | None) -> Path | None:
     """The name of the transpose's file."""
-    if store is None:
+    if packed is None:
         return None
-    path = Path(store)
+    path = Path(packed)
     return path.with_name(f"{path.stem}.transposed{path.suffix}")
 
 
-def in_range(sides: AbstractTwoSided, solve: Callable[[], _Run]) -> _Run:
+class _Packed(NamedTuple):
+    """A and its transpose, packed."""
+
+    a: BlockCSR
+    at: BlockCSR
+    known: tuple[Known, Known]  #: Of B, and of its transpose
+
+
+def _packed_sides(call: SvdsCall, stack: ExitStack) -> _Packed:
+    """Pack A where it is not, and its transpose."""
+    if isinstance(call.A, BlockCSR):
+        a, known = call.A, known_of(call.A)
+    else:
+        a = stack.enter_context(block_csr(_packable(call.A), store=call.packed, replace=call.replace))
+        known = known_of(a)
+        known = known._replace(packed_bytes=a.nbytes if known.tier == "memory" else 0)
+    how: dict[str, Any] = {"store": _beside(call.packed), "block_bytes": _block_bytes(known), "replace": call.replace}
+    at = stack.enter_context(block_csr(transposed_rows(a), **how))
+    beside = known_of(at)
+    return _Packed(a, at, _sides(known, beside._replace(packed_bytes=at.nbytes if beside.tier == "memory" else 0)))
+
+
+# plan and call
+
+
+def planned_triplets(call: SvdsCall) -> SvdsPlan:
+    """Plan that :func:`ooc_chol.plan_svds` returns for such a call."""
+    asked = call.asked()
+    host = _refuse_operator(call.A, call)
+    if host is not None:
+        plan = plan_triplets(_shape_of(call.A), asked.k, asked.precision, host, None, ncv=call.ncv, block=call.block)
+    else:
+        shape, known = _known_sides(call)
+        machine = Machine(call.devices, call.memory_budget, must_exist=False)
+        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, ncv=call.ncv, block=call.block)
+    check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
+    return plan
+
+
+def _shape_of(A: Any) -> tuple[int, int]:
+    return int(A.shape[0]), int(A.shape[1])
+
+
+def triplets(call: SvdsCall) -> SingularTriplets:
+    """Triplets that :func:`ooc_chol.svds` returns for such a call."""
+    began = time.perf_counter()
+    asked = call.asked()
+    blas_buffers.ensure(numpys=True)
+    with ExitStack() as stack:
+        host = _refuse_operator(call.A, call)
+        both = _packed_sides(call, stack) if host is None else None
+        ended = {"pack": time.perf_counter()}
+        plan = _plan_of(call, asked, both, host)
+        ended["plan"] = time.perf_counter()
+        start = start_of(call.v0, min(plan.shape), plan.block)
+        if both is None:
+            sides: AbstractTwoSided = OperatorTwoSided(call.A)
+        else:
+            b, bt = (both.a, both.at) if plan.shape[0] >= plan.shape[1] else (both.at, both.a)
+            sides = stack.enter_context(PackedTwoSided(b, bt, plan, trace=call.trace))
+        key = _key(call, asked, plan, both, start)
+        checkpoint = None if call.checkpoint is None else _checkpoint(call, key, both, sides)
+        show = stack.enter_context(open_reporter(call.progress, asked.most, "svds", "pass"))
+        session = Session(checkpoint=checkpoint, show=show)
+        run = _in_range(sides, lambda: _run_of(sides, asked, plan, start, call.check, session), call.checkpoint)
+        sides.close()
+        ended["run"] = time.perf_counter()
+        starts = [began, *ended.values()]
+        parts = {name: end - since for (name, end), since in zip(ended.items(), starts, strict=False)}
+        parts["checkpoints"] = session.checkpoint_seconds
+        found = _given_back(run, sides, asked, plan, key, session, call.return_singular_vectors, parts)
+    return replace(found, report=replace(found.report, seconds=CallSeconds(time.perf_counter() - began, parts)))
+
+
+def _plan_of(call: SvdsCall, asked: _Asked, both: _Packed | None, host: Machine | None) -> SvdsPlan:
+    """The caller's plan, where it is of this call; or one that is made now."""
+    shape, known = _shape_of(call.A) if both is None else both.a.shape, None if both is None else both.known
+    sizes = {"ncv": call.ncv, "block": call.block}
+    if call.plan is not None:
+        check_plan(call.plan, shape, asked.k, asked.precision, known, **sizes, devices=call.devices)
+        plan = call.plan
+    else:
+        machine = host or Machine(call.devices, call.memory_budget)
+        plan = plan_triplets(shape, asked.k, asked.precision, machine, known, **sizes)
+    check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
+    return plan
+
+
+def _key(
+    call: SvdsCall, asked: _Asked, plan: SvdsPlan, both: _Packed | None, start: NDArray[np.float64] | None
+) -> dict[str, Any]:
+    """Arithmetic key of a call, without contents of A."""
+    matrix: dict[str, Any] = {"shape": list(plan.shape)} if both is None else blocks_key(both.a.blocks, NO_DIAGONALS)
+    how: dict[str, Any] = {"method": f"{plan.method} on {plan.squared}", "check": call.check, "degree": 1, "start": start}
+    return arithmetic_key(matrix, Wanted(asked.k, "LM", asked.tol), asked.precision, plan.sizes, **how, devices=plan.devices)
+
+
+def _checkpoint(call: SvdsCall, key: dict[str, Any], both: _Packed | None, sides: AbstractTwoSided) -> Checkpoint:
+    """Where restarts are kept, and what they belong to."""
+    assert call.checkpoint is not None
+    files = [] if both is None else [("A", both.a.path), ("packed", both.at.path)]
+    TRIPLETS.check(call.checkpoint, files, replace=call.replace)
+    if both is None:
+        contents = product_key(lambda x: sides.times(x, exact=True), sides.n, np.dtype(np.float64))
+    else:
+        contents = packed_key(Operator(both.a))
+    whole = {**key, "A": {**key["A"], **contents, "shape": key["A"]["shape"]}}
+    return Checkpoint(call.checkpoint, whole, TRIPLETS, files, replace=call.replace)
+
+
+def _in_range(sides: AbstractTwoSided, solve: Callable[[], _Run], checkpoint: AnyPath | None) -> _Run:
     """Triplets of A, or of a power of two times A where squares of its values underflow or overflow: ``sides.power``."""
     error: RangeError | None = None
     try:
@@ -155,49 +322,53 @@ def in_range(sides: AbstractTwoSided, solve: Callable[[], _Run]) -> _Run:
         if error is not None:
             raise error
         return run  # zeros indeed
+    if checkpoint is not None:
+        raise RangeError(
+            f"A has products of about 2^{-power} with vectors of about 1, of which checkpoints are not kept: give A times "
+            f"2^{power}, as numpy.ldexp makes it, and multiply singular values by 2^{-power}"
+        ) from error
     sides.power = power
     return solve()
 
 
-def run_of(
+def _run_of(
     sides: AbstractTwoSided,
     asked: _Asked,
-    sizes: Sizes,
+    plan: SvdsPlan,
     start: NDArray[np.float64] | None,
     check: bool,
-    tell: AtRestart | None,
+    session: Session,
 ) -> _Run:
     """Triplets by LAPACK where a basis would be as large as A, by Lanczos elsewhere."""
-    if sizes.columns + sizes.block > sides.n:
-        return _whole(sides, asked, sizes)
-    return _iterated(sides, asked, sizes, start, check, tell)
-
-
-def _whole(sides: AbstractTwoSided, asked: _Asked, sizes: Sizes) -> _Run:
-    """LAPACK's triplets, where a basis would be as large as A."""
-    check_room(3 * 8 * sides.m * sides.n, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
-    return _Run(dense_triplets(sides, asked.k, sizes.block), is_whole=True)
+    if plan.method == "dense":
+        check_room(plan.basis_bytes, f"a dense {sides.m} x {sides.n} matrix", "ask for fewer triplets (k), or a smaller ncv")
+        return _Run(dense_triplets(sides, asked.k, plan.block), is_whole=True)
+    return _iterated(sides, asked, plan, start, check, session)
 
 
 def _iterated(
     sides: AbstractTwoSided,
     asked: _Asked,
-    sizes: Sizes,
+    plan: SvdsPlan,
     start: NDArray[np.float64] | None,
     check: bool,
-    tell: AtRestart | None,
+    session: Session,
 ) -> _Run:
     """Lanczos on the square, until residuals of both sides are small.
 
     The residual of a value s is that of its square over s: what is asked of the square gets the smaller, the smaller the least
     of the wanted values turns out to be.
     """
-    block, capacity = sizes.block, sizes.panels + 1
+    block, capacity = plan.block, plan.sizes.panels + 1
     space = OperatorSpace(sides.gram, sides.n, block=block, capacity=capacity, precision=asked.precision, exact=sides.exact_gram)
     goal, least = asked.tol / 2, FLOOR[asked.precision]
-    run = Lanczos(space, Wanted(asked.k, "LA", max(goal, least)), max_passes=asked.most, check=check, at_restart=tell)
+    run = Lanczos(
+        space, Wanted(asked.k, "LA", max(goal, least)), max_passes=asked.most, check=check, at_restart=session.at_restart
+    )
+    session.begin(run)
     while True:
-        found = run.run(start)
+        with session.watching():
+            found = run.run(start)
         vectors = space.take(range(-(-asked.k // block)), asked.k)
         triplets = triplets_of(sides, vectors)
         largest, smallest = float(triplets.s[0]), float(triplets.s[-1])
@@ -224,21 +395,22 @@ def _lost(triplets: Triplets, asked: _Asked) -> str:
     )
 
 
-def given_back(
+def _given_back(
     run: _Run,
     sides: AbstractTwoSided,
     asked: _Asked,
-    shape: tuple[int, int],
-    sizes: Sizes,
-    began: float,
+    plan: SvdsPlan,
+    key: dict[str, Any],
+    session: Session,
     with_vectors: bool,
+    parts: dict[str, float],
 ) -> SingularTriplets:
     """Triplets of A, ascending, or an error that has those that have converged."""
     found = run.triplets
     u, s, v = found.u[:, ::-1], found.s[::-1], found.v[:, ::-1]
     largest = float(s[-1])
     left, right = (side[::-1] / largest if largest else side[::-1] for side in (found.forward, found.backward))
-    if shape[0] < shape[1]:
+    if plan.shape[0] < plan.shape[1]:
         u, v, left, right = v, u, right, left
     residuals, s = np.maximum(left, right), unscaled(s, sides.power)
     if run.why_not:
@@ -247,20 +419,20 @@ def given_back(
         advice = "give a larger max_passes, ncv or tol, or a smaller k" + ("" if is_double else ", or precision='DDD'")
         facts = float(residuals[~good].max()), asked.tol, run.why_not, advice
         raise NoConvergenceError(asked.k, s[good], v[:, good], residuals[good], *facts, what="singular triplets")
-    packed = sides if isinstance(sides, PackedTwoSided) else None
+    packed, checkpoint = sides if isinstance(sides, PackedTwoSided) else None, session.checkpoint
     report = SvdsReport(
-        shape=shape,
-        squared="none" if run.is_whole else "A.T A" if shape[0] >= shape[1] else "A A.T",
-        precision=asked.precision.value,
-        block=sizes.block,
-        ncv=sizes.columns,
+        plan=plan,
+        tol=asked.tol,
         passes=run.passes,
         scans=sides.passes,
         restarts=run.restarts,
         missed=run.missed,
         floor=_floor(found.s, asked.precision, run.is_whole),
-        bytes_executed=packed.copied_bytes if packed else {},
-        seconds=time.perf_counter() - began,
+        key=key,
+        seconds=CallSeconds(0.0, parts),
+        bytes=packed.moved if packed else CallBytes(),
+        resumed=0 if checkpoint is None else checkpoint.resumed,
+        checkpoints=0 if checkpoint is None else checkpoint.written,
     )
     vectors = (np.ascontiguousarray(u), np.ascontiguousarray(v.T)) if with_vectors else (None, None)
     return SingularTriplets(vectors[0], s.copy(), vectors[1], left, right, report, packed.trace() if packed else None)

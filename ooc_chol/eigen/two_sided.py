@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
-from ooc_chol.config import parse_bytes
+from ooc_chol.calls.report import CallBytes
 from ooc_chol.eigen.powers import scaled_product
+from ooc_chol.eigen.svds_plan import SvdsPlan
 from ooc_chol.files.inputs import plain_array
-from ooc_chol.hardware.registry import default_budget, resolve_devices
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.multiplier import Multiplier, multiplier
-from ooc_chol.sparse.planning import Devices
+from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
+from ooc_chol.sparse.operator import Operator
 from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.trace import Trace
 
@@ -65,15 +66,6 @@ class AbstractTwoSided(ABC):
         """Close what was opened; a second call does nothing."""
 
 
-class Where(NamedTuple):
-    """Where products are made, and in how much memory."""
-
-    block: int
-    devices: Devices = None
-    memory_budget: int | str | None = None
-    trace: bool = False
-
-
 @final
 class PackedTwoSided(AbstractTwoSided):
     """Two packed matrices, B and its transpose, on the same devices, half of the budget for each.
@@ -82,16 +74,15 @@ class PackedTwoSided(AbstractTwoSided):
     those of the other precision closed before: they would share the memory.
     """
 
-    def __init__(self, b: BlockCSR, bt: BlockCSR, precision: Precision, where: Where) -> None:
+    def __init__(self, b: BlockCSR, bt: BlockCSR, plan: SvdsPlan, *, trace: bool = False) -> None:
+        assert plan.sides is not None and plan.exact is not None
         self.m, self.n = b.shape
         self.passes = 0
-        self._pair, self._precision, self._where = (b, bt), precision, where
-        names = resolve_devices(where.devices)
-        budget = default_budget(names) if where.memory_budget is None else parse_bytes(where.memory_budget, "memory_budget")
-        self._names, self._budget = names, budget // 2
+        self._pair, self._plan, self._is_traced = (Operator(b), Operator(bt)), plan, trace
+        self._plans = {Precision.DDD: plan.exact, plan.precision: plan.sides}
         self._stack = ExitStack()
         self._open: tuple[Precision, tuple[Multiplier, Multiplier]] | None = None
-        self._closed_bytes: dict[str, int] = {}
+        self._planned, self._executed = Counter[str](), Counter[str]()
         self._records: list[TraceRecord] = []
 
     def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
@@ -106,48 +97,36 @@ class PackedTwoSided(AbstractTwoSided):
 
     def _multiply(self, side: int, x: NDArray[Any], exact: bool) -> NDArray[Any]:
         """By as many columns at a time as were planned for."""
-        product, width = self._opened(Precision.DDD if exact or self.power else self._precision)[side], self._where.block
+        product, width = self._opened(Precision.DDD if exact or self.power else self._plan.precision)[side], self._plan.block
         parts = [self._times_power(product, x[:, first : first + width]) for first in range(0, x.shape[1], width)]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def _opened(self, precision: Precision) -> tuple[Multiplier, Multiplier]:
         if self._open is None or self._open[0] is not precision:
             self.close()
+            plans = self._plans[precision]
             b, bt = (
-                self._stack.enter_context(
-                    multiplier(
-                        each,
-                        self._where.block,
-                        precision=precision,
-                        devices=list(self._names),
-                        memory_budget=self._budget,
-                        trace=self._where.trace,
-                    )
-                )
-                for each in self._pair
+                self._stack.enter_context(multiplier_of(each, plan, trace=self._is_traced))
+                for each, plan in zip(self._pair, (plans.forward, plans.adjoint), strict=True)
             )
             self._open = precision, (b, bt)
         return self._open[1]
 
     @property
-    def copied_bytes(self) -> dict[str, int]:
-        """Bytes of blocks over each link until now."""
-        found = dict(self._closed_bytes)
-        for each in self._open[1] if self._open else ():
-            for link, count in each.report.executed.items():
-                found[link] = found.get(link, 0) + count
-        return found
+    def moved(self) -> CallBytes:
+        """Bytes of blocks over each link of multipliers that are closed."""
+        return CallBytes(dict(self._planned), dict(self._executed))
 
     def trace(self) -> Trace | None:
         """Trace of all multipliers, closed ones too; None where that was not requested."""
-        if not self._where.trace:
+        if not self._is_traced:
             return None
         metadata: dict[str, str | int | float] = {
             "rows": self.m,
             "columns": self.n,
-            "precision": self._precision.value,
-            "devices": ", ".join(self._names),
-            "budget": 2 * self._budget,
+            "precision": self._plan.precision.value,
+            "devices": ", ".join(self._plan.devices),
+            "budget": self._plan.budget_bytes,
             "scans": self.passes,
         }
         return Trace(tuple(self._records), metadata=metadata)
@@ -155,8 +134,9 @@ class PackedTwoSided(AbstractTwoSided):
     def close(self) -> None:
         """Close the multipliers that are open; another product opens them again."""
         if self._open is not None:
-            self._closed_bytes = self.copied_bytes
             for each in self._open[1]:
+                self._planned.update(each.report.bytes.planned)
+                self._executed.update(each.report.bytes.executed)
                 if each.trace is not None:
                     self._records += each.trace.records
             self._open = None

@@ -178,10 +178,7 @@ def input_file(path: AnyPath, *, pipes: bool = False) -> BinaryIO:
 
 
 def check_name(path: AnyPath, what: str = "path") -> str:
-    """Return the name of a file as text; raise for what no file can be called.
-
-    Raises ``TypeError`` and ``ValueError``.
-    """
+    """Return the name of a file as text; raise for what no file can be called."""
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"{what} is a {type(path).__name__}; give the path of a file, as text or a pathlib.Path")
     if "\0" in (name := os.fsdecode(path)):
@@ -190,10 +187,7 @@ def check_name(path: AnyPath, what: str = "path") -> str:
 
 
 def check_regular(path: AnyPath, most_bytes: int) -> None:
-    """Raise for a name that others are to open unless it is a regular file of at most so many bytes.
-
-    Raises ``TierError`` and ``OSError``.
-    """
+    """Raise for a name that others are to open unless it is a regular file of at most so many bytes."""
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         kind = next((kind for is_kind, kind in _OTHER_KINDS if is_kind(status.st_mode)), "a folder")

@@ -328,10 +328,7 @@ class ObjectAddress(NamedTuple):
 
 
 def object_address(url: str) -> ObjectAddress:
-    """How a URL is reached: by obstore where it knows the scheme and is installed, else by fsspec.
-
-    Raises ``MissingPackageError``, ``ValueError`` and ``TierError``.
-    """
+    """How a URL is reached: by obstore where it knows the scheme and is installed, else by fsspec."""
     scheme = url.partition("://")[0]
     if scheme in _BY_OBSTORE:
         with suppress(ModuleNotFoundError):
@@ -357,10 +354,7 @@ def object_address(url: str) -> ObjectAddress:
 
 
 def open_folder(place: str | os.PathLike[str] | AbstractObjectFolder) -> AbstractObjectFolder:
-    """The folder of a path or a URL, which need not exist; a folder itself is given back.
-
-    Raises ``MissingPackageError`` and ``ValueError``.
-    """
+    """The folder of a path or a URL, which need not exist; a folder itself is given back."""
     if isinstance(place, AbstractObjectFolder):
         return place
     if (path := local_path(place)) is not None:

@@ -72,7 +72,7 @@ PACKED = block_files(
     becomes="packed matrix",
     opener="block_csr",
     option="store",
-    ask="replace_store=True",
+    ask="replace=True",
     again="pack the matrix again",
 )
 MAGIC, PACKED_FILES = PACKED.magic, PACKED.files

@@ -53,10 +53,7 @@ class AbstractBlockTier(AbstractTier):
 
 @final
 class BlockMemory(AbstractBlockTier, AbstractBlockSink):
-    """Blocks in one piece of host memory, each at a page.
-
-    Raises ``BudgetError`` and ``ValueError``.
-    """
+    """Blocks in one piece of host memory, each at a page."""
 
     name = "memory"
 

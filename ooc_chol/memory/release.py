@@ -27,10 +27,7 @@ _EXIT_SECONDS = 0.5
 
 
 class MemoryBlock:
-    """An allocation, and what of it is page-locked.
-
-    Shapes: ``memory`` (n,).
-    """
+    """An allocation, and what of it is page-locked. Shapes: ``memory`` (n,)."""
 
     #: Whether whoever asks for memory may have it, once it waits for its release; others are taken by name.
     is_anyones = True

@@ -72,13 +72,7 @@ def check_room(nbytes: int, what: str, advice: str) -> None:
         import mmap  # an extension, for which there may be no memory
 
         mmap.mmap(-1, needed, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
-    except (
-        ImportError,
-        OSError,
-        MemoryError,
-        OverflowError,
-        ValueError,
-    ) as error:  # the last: addresses
+    except (ImportError, OSError, MemoryError, OverflowError, ValueError) as error:  # the last: addresses
         raise shortage(needed, what, advice) from error
 
 

@@ -14,10 +14,7 @@ from ooc_chol.interfaces import AbstractStream, AbstractTier, AnyDevice, ArraySp
 
 @final
 class Columns(AbstractTier):
-    """Some columns of a host array as blocks of rows: block ``(b, 0)`` has rows ``b height`` and so on.
-
-    Shapes: ``x`` (n, m).
-    """
+    """Some columns of a host array as blocks of rows: block ``(b, 0)`` has rows ``b height`` and so on. Shapes: ``x`` (n, m)."""
 
     name = "columns"
 
@@ -63,13 +60,7 @@ def zeros(rows: range, cols: range, out: Tile, stream: Any) -> None:
 
 
 def copy_columns_in(
-    device: AnyDevice,
-    stream: AbstractStream,
-    x: NDArray[Any],
-    target: Tile,
-    *,
-    slot_bytes: int,
-    columns: slice = slice(None),
+    device: AnyDevice, stream: AbstractStream, x: NDArray[Any], target: Tile, *, slot_bytes: int, columns: slice = slice(None)
 ) -> None:
     """Enqueue: fill ``target`` with columns of ``x``, in blocks of rows that fit staging buffers of a slot's size."""
     blocks = _blocks(x, columns, target, slot_bytes)
@@ -78,13 +69,7 @@ def copy_columns_in(
 
 
 def copy_columns_out(
-    device: AnyDevice,
-    stream: AbstractStream,
-    part: Tile,
-    x: NDArray[Any],
-    *,
-    slot_bytes: int,
-    columns: slice = slice(None),
+    device: AnyDevice, stream: AbstractStream, part: Tile, x: NDArray[Any], *, slot_bytes: int, columns: slice = slice(None)
 ) -> None:
     """Enqueue: copy ``part`` to columns of ``x``, in such blocks."""
     blocks = _blocks(x, columns, part, slot_bytes)

@@ -65,6 +65,11 @@ class BlockCSR:
         self._facts = facts
 
     @property
+    def facts(self) -> Facts:
+        """Facts of the matrix beside its blocks' bytes."""
+        return self._facts
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         return self._facts.blocks.shape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
@@ -14,13 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
+from ooc_chol.calls.machine import Machine
+from ooc_chol.calls.options import checked as checked_options
+from ooc_chol.calls.options import documented
+from ooc_chol.calls.progress import Progress, ProgressReporter, progress_reporter
 from ooc_chol.config import whole_number
 from ooc_chol.display.prints import one_line
-from ooc_chol.display.progress_bar import ProgressReporter, progress_reporter
 from ooc_chol.errors import ClosedError
 from ooc_chol.files.inputs import plain_array
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.arrays import device_of
-from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.kernels.interfaces.products import ProductDevice
 from ooc_chol.kernels.registry import open_product_device
@@ -31,11 +34,10 @@ from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.runtime.shutdown import close_when_forgotten, devices_closed
 from ooc_chol.sparse.block_csr import BlockCSR
-from ooc_chol.sparse.operator import Operator, operator_of
+from ooc_chol.sparse.operator import Operator
 from ooc_chol.sparse.order import Vertices, inverse, rows_taken
-from ooc_chol.sparse.pack import block_csr
 from ooc_chol.sparse.plan import MultiplyPlan, panel_groups, panel_widths
-from ooc_chol.sparse.planning import Devices, diagonals_of, planned, precision_of
+from ooc_chol.sparse.planning import Devices, check_plan_of, packed_operator, planned, precision_of
 from ooc_chol.sparse.products import DeviceProducts, Products, lock_blocks
 from ooc_chol.sparse.report import MultiplyReport
 from ooc_chol.tracing.trace import Trace
@@ -43,22 +45,21 @@ from ooc_chol.tracing.trace import Trace
 if TYPE_CHECKING:
     from ooc_chol.sparse.linear_operator import PackedLinearOperator
 
-#: Where a matrix that is packed by a call goes: a file, or host memory.
-Store = str | os.PathLike[str] | None
-#: Whom a product tells how far it is: a bar, a callable, or nobody.
-Progress = bool | Callable[[int, int, float], None] | None
 
-
+@documented(trace="They are :attr:`Multiplier.trace`.", progress="It counts entries times columns, of each product.")
 def multiplier(
     A: Any,
     columns: int = 1,
     *,
     precision: Precision | str | None = None,
+    packed: AnyPath | None = None,
+    replace: bool = False,
     devices: Devices = None,
     memory_budget: int | str | None = None,
-    store: Store = None,
-    trace: bool = False,
+    host_budget: int | str | None = None,
     progress: Progress = None,
+    trace: bool = False,
+    plan: MultiplyPlan | None = None,
 ) -> Multiplier:
     """Open devices for products with one matrix, and keep them, and the blocks that fit, between products.
 
@@ -68,10 +69,8 @@ def multiplier(
         As for :func:`multiply`. A packed matrix stays open when the multiplier is closed; what was packed here does not.
     columns : int
         Columns of X for which there is to be room.
-    precision, devices, memory_budget, store, progress
-        As for :func:`multiply`; ``precision`` is ``"DDD"`` unless given.
-    trace : bool
-        Whether every copy and product is recorded for :attr:`Multiplier.trace`.
+    precision : Precision or str, optional
+        As for :func:`multiply`; ``"DDD"`` unless given.
 
     Returns
     -------
@@ -95,22 +94,33 @@ def multiplier(
     ...     m.apply(np.array([1.0, 2.0, 3.0]), times=3)
     array([4., 8., 4.])
     """
-    names = resolve_devices(devices)
-    wanted = precision_of(precision)
-    if store is not None and isinstance(A, BlockCSR | Operator):
-        raise ValueError("store is the file for a matrix that is packed by the call, but A is packed already: leave it out")
+    checked_options(packed=packed, replace=replace, memory_budget=memory_budget, host_budget=host_budget)
+    checked_options(progress=progress, trace=trace)
+    check_plan_type(plan, devices)
+    began = time.perf_counter()
+    machine = Machine((plan.devices if plan is not None else None) or devices, memory_budget)
     with ExitStack() as stack:
-        operator = operator_of(A if isinstance(A, BlockCSR | Operator) else stack.enter_context(block_csr(A, store=store)))
-        plan = planned(
-            operator.matrix.blocks,
-            columns,
-            wanted,
-            names,
-            memory_budget=memory_budget,
-            tier=operator.matrix.tier.name,
-            diagonals=diagonals_of(operator),
-        )
-        return Multiplier(operator, plan, stack, trace=trace, progress=progress)
+        operator, known = stack.enter_context(packed_operator(A, packed, replace))
+        parts = {"pack": time.perf_counter() - began}
+        if plan is None:
+            plan = planned(known, columns, precision_of(precision), machine, host_budget=host_budget)
+        else:
+            check_plan_of(plan, known, columns, None if precision is None else precision_of(precision))
+        return Multiplier(operator, plan, stack, trace=trace, progress=progress, parts=parts, began=began)
+
+
+def multiplier_of(operator: Operator, plan: MultiplyPlan, *, trace: bool = False) -> Multiplier:
+    """A multiplier of a packed matrix by a plan that was made for it."""
+    with ExitStack() as stack:
+        return Multiplier(operator, plan, stack, trace=trace)
+
+
+def check_plan_type(plan: object, devices: Devices) -> None:
+    """Raise unless it is a plan of products, or none, and on the devices that are asked for."""
+    if plan is not None and not isinstance(plan, MultiplyPlan):
+        raise TypeError(f"plan is a {type(plan).__name__}; give what oc.plan_multiply(A, X) makes, or leave it out")
+    if plan is not None and devices is not None and not set(plan.devices) <= set(Machine(devices).names):
+        raise ValueError(f"the plan is for {', '.join(plan.devices)}, but devices is {devices!r:.80}: leave one of them out")
 
 
 def checked(X: ArrayLike) -> NDArray[Any]:
@@ -143,6 +153,10 @@ class Multiplier:
         Whether every copy and product is recorded.
     progress : bool or callable, optional
         As for :func:`multiplier`.
+    parts : mapping of str to float
+        Seconds of what was done before, by name.
+    began : float, optional
+        When the call began, by ``time.perf_counter()``.
 
     Notes
     -----
@@ -150,8 +164,17 @@ class Multiplier:
     """
 
     def __init__(
-        self, operator: Operator, plan: MultiplyPlan, stack: ExitStack, *, trace: bool = False, progress: Progress = None
+        self,
+        operator: Operator,
+        plan: MultiplyPlan,
+        stack: ExitStack,
+        *,
+        trace: bool = False,
+        progress: Progress = None,
+        parts: Mapping[str, float] | None = None,
+        began: float | None = None,
     ) -> None:
+        since = time.perf_counter()
         self._operator, self._plan, self._progress = operator, plan, progress
         self._is_traced, self._process, self._lock = trace, os.getpid(), new_rlock()
         self._run = Pass("multiply", plan.columns, is_traced=trace)
@@ -161,6 +184,9 @@ class Multiplier:
         self._is_multiplying = False
         self._products = Products(plan, _opened(operator, plan, self._run, stack))
         self._stack: ExitStack | None = stack.pop_all()
+        opened = time.perf_counter()
+        self._parts = {**(parts or {}), "open": opened - since, "run": 0.0}
+        self._total = opened - (since if began is None else began)
         close_when_forgotten(self, self._stack)
 
     @property
@@ -213,6 +239,7 @@ class Multiplier:
             X has another height, is wider than planned, or is no array of real numbers; or powers of a matrix that is not square
             were asked for.
         """
+        since = time.perf_counter()
         given = checked(x)
         n_rows, n_columns = self.shape
         if given.shape[0] != n_columns:
@@ -241,6 +268,7 @@ class Multiplier:
                     self._apply(x, y, panel_groups(widths, self._plan.room), times)
             if order is not None:
                 y = rows_taken(y, self._numbers_of(order), self.dtype)
+            self._total += time.perf_counter() - since
         return y.reshape(n_rows, *given.shape[1:])
 
     def aslinearoperator(self, *, symmetric: bool = False) -> PackedLinearOperator:
@@ -282,6 +310,7 @@ class Multiplier:
 
     def _apply(self, x: NDArray[Any], y: NDArray[Any], groups: tuple[tuple[int, ...], ...], times: int) -> None:
         """Enqueue all products, and wait for them."""
+        began = time.perf_counter()
         first, spans, products = 0, list[tuple[list[AbstractEvent], list[AbstractEvent]]](), self._products
         total = times * x.shape[1] * self._plan.blocks.n_entries
         with collector_off(), progress_reporter(self._progress, "multiply", "entry") as report:
@@ -297,6 +326,7 @@ class Multiplier:
             told.tell()
             products.finish()
         self._columns_done += times * x.shape[1]
+        self._parts["run"] += time.perf_counter() - began
         for begun, ended in spans:
             self._seconds.append((max(event.time_ns() for event in ended) - min(event.time_ns() for event in begun)) / 1e9)
 
@@ -334,6 +364,8 @@ class Multiplier:
             brought_bytes=sum(each.brought_bytes for each in self._products.members),
             returned_bytes=sum(each.returned_bytes for each in self._products.members),
             scan_seconds=tuple(self._seconds),
+            total_seconds=self._total,
+            parts=dict(self._parts),
         )
 
     @property

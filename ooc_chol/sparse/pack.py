@@ -10,12 +10,13 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ooc_chol.config import PAGE_BYTES, parse_bytes
-from ooc_chol.display.progress_bar import ProgressReporter, progress_reporter
+from ooc_chol.calls.progress import ProgressReporter, progress_reporter
+from ooc_chol.config import PAGE_BYTES, parse_bytes, whole_pages
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.memory.block_files import BlockFileWriter, is_packed_file
 from ooc_chol.memory.blocks import AbstractBlockSink, BlockMemory
 from ooc_chol.memory.host_memory import HostMemory
+from ooc_chol.memory.pages import allocate_aligned
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.order import check_order
 from ooc_chol.sparse.ordered_rows import OrderedRows
@@ -52,7 +53,7 @@ def block_csr(
     zeros: Literal["keep", "drop"] = "keep",
     dtype: DTypeLike | None = None,
     order: Literal["degree"] | None = None,
-    replace_store: bool = False,
+    replace: bool = False,
     progress: bool | Callable[[int, int, float], None] | None = None,
 ) -> BlockCSR:
     """Pack a sparse matrix in row blocks, in host memory or in a file; or open a file that holds a packed one.
@@ -79,8 +80,8 @@ def block_csr(
         of X that most entries read are adjacent then, and stay in a cache. The matrix keeps the order, in 4 bytes a row, and all
         that takes or gives rows or columns of it speaks the numbers of the source. By default a packed matrix keeps the order
         that it has, and any other source is packed as it is.
-    replace_store : bool
-        Whether a file at ``store`` that is no packed matrix is replaced, too.
+    replace : bool
+        Replace a file at ``store`` that is no packed matrix, too.
     progress : bool or callable, optional
         True shows a bar; a function is called with the entries that are packed, those expected, and the seconds that this took.
 
@@ -131,7 +132,7 @@ def block_csr(
             if size is not None or number_type is not None or zeros != "keep" or order is not None:
                 raise ValueError(f"{source} is a packed matrix, which is opened as it is: leave the options out, or give store=")
             return BlockCSR(*opened_packed(source))
-        options = {"zeros": zeros, "dtype": dtype, "order": order, "replace_store": replace_store, "progress": progress}
+        options = {"zeros": zeros, "dtype": dtype, "order": order, "replace": replace, "progress": progress}
         with BlockCSR(*opened_packed(source)) as opened:
             return block_csr(opened, store=store, block_bytes=size, **options)  # type: ignore[arg-type] # each is of its type
     if isinstance(source, BlockCSR | AbstractRows) and zeros != "keep":
@@ -145,7 +146,40 @@ def block_csr(
             rows = _by_degree(rows)
         if store is None or isinstance(store, HostMemory):
             return packed_in_memory(rows, store, how)
-        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace_store), how)
+        return packed_in_file(rows, BlockFileWriter(store, [("source", read)], replace=replace), how)
+
+
+@final
+class _Nowhere(AbstractBlockSink):
+    """A sink that keeps no block."""
+
+    def __init__(self) -> None:
+        self._buffer: NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+    def room(self, nbytes: int) -> NDArray[np.uint8]:
+        """The same memory for each."""
+        if self._buffer.size < nbytes:
+            self._buffer = allocate_aligned(whole_pages(nbytes))
+        return self._buffer[:nbytes]
+
+    def put(self, data: NDArray[np.uint8]) -> None:
+        """Forget it."""
+
+
+def facts_of(source: Any, *, anew: bool = False) -> Facts:
+    """Facts of what ``block_csr(source)`` would make, without the memory for it: the source is read.
+
+    A packed file has its own, unless it is to be packed ``anew``.
+    """
+    if isinstance(source, str | os.PathLike) and is_packed_file(source):
+        with BlockCSR(*opened_packed(source)) as opened:
+            return facts_of_rows(PackedRows(opened)) if anew else opened.facts
+    return facts_of_rows(rows_of(source))
+
+
+def facts_of_rows(rows: AbstractRows, block_bytes: int | None = None) -> Facts:
+    """Facts of rows as they would be packed."""
+    return _packed(rows, _Nowhere(), block_bytes or default_block_bytes(expected_bytes(rows)), How())
 
 
 def _by_degree(rows: AbstractRows) -> AbstractRows:

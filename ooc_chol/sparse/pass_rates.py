@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.config import format_bytes
 from ooc_chol.hardware.rates_file import (
     PASSES,
@@ -15,7 +15,6 @@ from ooc_chol.hardware.rates_file import (
     figure,
     kept_rates,
     read_rates,
-    usable_rates,
     warn_of,
     write_rates,
 )
@@ -83,14 +82,16 @@ def rates_of_figures(figures: Figures) -> PassRates:
         raise damaged(repr(error)) from error
 
 
-def stored_pass_rates(devices: Sequence[str]) -> PassRates | None:
+def pass_rates_of(machine: Machine) -> PassRates | None:
     """Rates of a device that were measured on this machine; None without them, and for several host devices.
 
     Those share the cores that were measured for one.
     """
-    if not all(map(is_here, devices)) or (len(devices) > 1 and devices[0].startswith("host")):
+    names = machine.names
+    if not all(map(is_here, names)) or (len(names) > 1 and machine.kind.is_in_host_memory):
         return None
-    figures: dict[str, Any] | None = usable_rates().get(PASSES, {}).get(machine_identity(devices[:1]))
+    identity = machine.identity if len(names) == 1 else machine_identity(names[:1])
+    figures: dict[str, Any] | None = machine.rates.get(PASSES, {}).get(identity)
     try:
         return None if figures is None else rates_of_figures(figures)
     except ValueError as error:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+from ooc_chol.calls.page import Line
+from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes, whole_pages
-from ooc_chol.display.prints import brief_repr, one_line
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.interfaces import ArraySpec
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS
 from ooc_chol.precision.triples import Precision
@@ -116,9 +118,11 @@ def panel_groups(panels: Sequence[int], room: int) -> tuple[tuple[int, ...], ...
     return tuple(map(tuple, groups))
 
 
-@dataclass(frozen=True)
-class MultiplyPlan:
+@dataclass(frozen=True, repr=False)
+class MultiplyPlan(AbstractPlan):
     """A frozen description of products ``Y = A X`` with a packed matrix; it holds no matrix data and no device.
+
+    Its unit is the first product with all columns; later ones find the blocks that are kept.
 
     Parameters
     ----------
@@ -144,7 +148,11 @@ class MultiplyPlan:
         Measured rates of the first device; None where none are known, and no seconds are predicted.
     threads : int
         Threads of each host device.
+    packed_bytes : int
+        Bytes of host memory that the call packs A in; 0 where it is packed already, or in a file.
     """
+
+    call: ClassVar[str] = "multiply"
 
     blocks: RowBlocks
     columns: int
@@ -157,6 +165,7 @@ class MultiplyPlan:
     diagonals: Diagonals = NO_DIAGONALS
     rates: PassRates | None = None
     threads: int = 1
+    packed_bytes: int = 0
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -183,6 +192,16 @@ class MultiplyPlan:
     def peak_bytes(self) -> int:
         """Most bytes that any device allocates."""
         return max((share.peak_bytes for share in self.shares), default=0)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of host memory for Y, and for A where the call packs it there."""
+        return self.blocks.shape[0] * self.columns * self.entry_bytes + self.packed_bytes
+
+    @property
+    def bytes(self) -> Mapping[str, int]:
+        """Bytes of blocks over each link in the first product."""
+        return self.link_bytes()
 
     @property
     def first_bytes(self) -> int:
@@ -246,13 +265,13 @@ class MultiplyPlan:
         return (len(self.shares) - 1) * self.blocks.shape[0] * sum(self.panels) * self.entry_bytes if self.shares else 0
 
     @property
-    def first_seconds(self) -> float | None:
-        """Predicted seconds of the first product; None where no rates are known."""
+    def seconds(self) -> float | None:
+        """Predicted seconds of the first product, without X on its way in and Y out; None where no rates are known."""
         return self._seconds(is_first=True)
 
     @property
-    def seconds(self) -> float | None:
-        """Predicted seconds of each later product, without X on its way in and Y out; None where no rates are known."""
+    def later_seconds(self) -> float | None:
+        """Predicted seconds of each later product; None where no rates are known."""
         return self._seconds(is_first=False)
 
     def _seconds(self, *, is_first: bool) -> float | None:
@@ -278,14 +297,8 @@ class MultiplyPlan:
             for width in widths
         )
 
-    def to_dict(self) -> dict[str, object]:
-        """The plan's figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes and seconds.
-        """
+    def figures(self) -> Mapping[str, object]:
+        """The matrix, panels, kept blocks, and bytes and seconds of later products."""
         return {
             "shape": list(self.blocks.shape),
             "entries": self.blocks.n_entries,
@@ -297,24 +310,20 @@ class MultiplyPlan:
             "columns": self.columns,
             "panels": list(self.panels),
             "scans": self.scans,
-            "devices": list(self.devices),
-            "budget_bytes": self.budget_bytes,
-            "peak_bytes": self.peak_bytes,
             "kept_blocks": [share.n_kept for share in self.shares],
-            "bytes": {"first": self.first_bytes, "later": self.later_bytes, "exchanged": self.exchanged_bytes},
-            "seconds": self.seconds,
+            "later_bytes": self.later_bytes,
+            "exchanged_bytes": self.exchanged_bytes,
+            "later_seconds": self.later_seconds,
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> Mapping[str, object]:
+        """The matrix, columns, devices and budget."""
         facts: dict[str, object] = {"shape": self.blocks.shape, "entries": self.blocks.n_entries, "columns": self.columns}
         facts |= {"precision": self.precision.value, "devices": self.devices, "budget": format_bytes(self.budget_bytes)}
-        return one_line(self, facts | {"later_bytes": format_bytes(self.later_bytes)})
+        return facts | {"later_bytes": format_bytes(self.later_bytes)}
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the printed page."""
+    def lines(self) -> Iterator[Line]:
+        """Blocks, the memory of each device, what moves, and predicted seconds."""
         rows, columns = self.blocks.shape
         title = f"Plan: products of a {rows} x {columns} matrix of {self.blocks.n_entries} entries with {self.columns} "
         yield "", f"{title}column{'s' * (self.columns != 1)} in {self.precision.value}"
@@ -327,6 +336,7 @@ class MultiplyPlan:
         yield "columns", self._columns_text()
         yield "moves", self._moves_text()
         yield "vectors", self._vectors_text()
+        yield "host", f"{format_bytes(self.host_bytes)} of host memory"
         yield "seconds", self._seconds_text()
 
     def _blocks_text(self) -> str:
@@ -354,12 +364,12 @@ class MultiplyPlan:
     def _seconds_text(self) -> str:
         if self.tier == "file":
             return "unknown: they follow the file, whose rate no plan of products knows"
-        if self.rates is None or self.seconds is None or self.first_seconds is None:
+        if self.rates is None or self.seconds is None or self.later_seconds is None:
             return "unknown: no rates of this machine; `ooc-chol bench rates --passes` measures them"
         link = sum(max((self._link_seconds(share, 2) for share in self.shares), default=0.0) for _ in self.groups)
         own = sum(max((self._device_seconds(share, widths) for share in self.shares), default=0.0) for widths in self.groups)
         parts = f"link {link:.3g}, memory and gathers {own:.3g}"
-        return f"{self.first_seconds:.3g} the first product, {self.seconds:.3g} each later one ({parts}), by measured rates"
+        return f"{self.seconds:.3g} the first product, {self.later_seconds:.3g} each later one ({parts}), by measured rates"
 
 
 def device_text(share: DeviceShare) -> str:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
 
+from ooc_chol.calls.page import Line, link_lines
+from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
 from ooc_chol.config import format_bytes
-from ooc_chol.display.prints import one_line
+from ooc_chol.sparse.key import arithmetic_facts, blocks_key
 from ooc_chol.sparse.plan import MultiplyPlan, device_text
 
 
-@dataclass(frozen=True)
-class MultiplyReport:
-    """Report of a multiplier until now.
+@dataclass(frozen=True, repr=False)
+class MultiplyReport(AbstractReport):
+    """Report of a call of :func:`ooc_chol.multiply`, or of all products of a multiplier until now.
 
     Parameters
     ----------
@@ -30,7 +34,14 @@ class MultiplyReport:
         Bytes of X to the devices, and of Y back.
     scan_seconds : tuple of float
         Seconds of each scan, from its first to its last operation that computes.
+    total_seconds : float
+        Wall clock of the whole call; of a multiplier, of opening it and of all products.
+    parts : mapping of str to float
+        Seconds of its parts: ``"pack"``, ``"open"`` and ``"run"``.
     """
+
+    call: ClassVar[str] = "multiply"
+    resumed: ClassVar[int] = 0
 
     plan: MultiplyPlan
     scans: int
@@ -40,68 +51,65 @@ class MultiplyReport:
     brought_bytes: int
     returned_bytes: int
     scan_seconds: tuple[float, ...]
+    total_seconds: float
+    parts: Mapping[str, float]
 
     @property
-    def planned(self) -> dict[str, int]:
-        """Bytes of blocks over each link as planned, for as many scans."""
-        return {f"{self.plan.tier}->{share.device}": share.copied_bytes(self.scans) for share in self.plan.shares}
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
 
     @property
-    def executed_bytes(self) -> int:
-        """Bytes of blocks over all links."""
-        return sum(self.executed.values())
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocated: as many as planned, in one piece."""
+        return self.plan.peak_bytes
 
     @property
-    def planned_bytes(self) -> int:
-        """Bytes of blocks over all links as planned."""
-        return sum(self.planned.values())
+    def bytes(self) -> CallBytes:
+        """Bytes of blocks over each link: as planned for so many scans, and as they were."""
+        planned = {f"{self.plan.tier}->{share.device}": share.copied_bytes(self.scans) for share in self.plan.shares}
+        return CallBytes(planned, self.executed)
 
     @property
-    def seconds(self) -> float:
-        """Seconds of all scans, without X on its way in and Y out."""
-        return sum(self.scan_seconds)
+    def seconds(self) -> CallSeconds:
+        """Seconds of the whole call, of its parts, and of all scans by the clocks of the devices: ``parts["scans"]``."""
+        first, later = self.plan.seconds, self.plan.later_seconds
+        products = self.scans / self.plan.scans if self.plan.scans else 0.0
+        predicted = None if first is None or later is None or not products else first + (products - 1) * later
+        return CallSeconds(self.total_seconds, {**self.parts, "scans": sum(self.scan_seconds)}, predicted)
+
+    @cached_property
+    def key(self) -> Mapping[str, Any]:
+        """Arithmetic key: the matrix without its contents, columns, precision, library and versions."""
+        plan = self.plan
+        found = {"A": blocks_key(plan.blocks, plan.diagonals), "columns": plan.columns, "precision": plan.precision.value}
+        return found | arithmetic_facts(plan.devices or ("host:0",))
 
     @property
     def entries_per_second(self) -> float:
-        """Entries times columns of all products, per second; 0 before the first."""
-        return self.plan.blocks.n_entries * self.columns / self.seconds if self.seconds else 0.0
+        """Entries times columns of all products, per second of scans; 0 before the first."""
+        seconds = sum(self.scan_seconds)
+        return self.plan.blocks.n_entries * self.columns / seconds if seconds else 0.0
 
-    @property
-    def bytes_per_second(self) -> float:
-        """Bytes of blocks per second over all links together; 0 before the first product."""
-        return self.executed_bytes / self.seconds if self.seconds else 0.0
-
-    def to_dict(self) -> dict[str, object]:
-        """The figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes and seconds.
-        """
+    def figures(self) -> Mapping[str, object]:
+        """Scans, columns, bytes of vectors, and seconds of each scan."""
         return {
-            "plan": self.plan.to_dict(),
             "scans": self.scans,
             "columns": self.columns,
-            "bytes_planned": self.planned,
-            "bytes_executed": dict(self.executed),
             "bytes_exchanged": self.exchanged_bytes,
             "bytes_brought": self.brought_bytes,
             "bytes_returned": self.returned_bytes,
             "scan_seconds": list(self.scan_seconds),
-            "seconds": self.seconds,
             "entries_per_second": self.entries_per_second,
         }
 
-    def __repr__(self) -> str:
-        facts = {"scans": self.scans, "columns": self.columns, "seconds": self.seconds}
-        return one_line(self, facts | {"moved": format_bytes(self.executed_bytes)})
+    def facts(self) -> Mapping[str, object]:
+        """Scans, columns, seconds and bytes."""
+        facts = {"scans": self.scans, "columns": self.columns, "seconds": self.total_seconds}
+        return facts | {"moved": format_bytes(sum(self.executed.values()))}
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the printed page."""
+    def lines(self) -> Iterator[Line]:
+        """The matrix, each device, what moved, and seconds."""
         plan = self.plan
         rows, columns = plan.blocks.shape
         scans = f"{self.scans} scan{'s' * (self.scans != 1)}, {self.columns} column{'s' * (self.columns != 1)} in all"
@@ -110,8 +118,8 @@ class MultiplyReport:
         yield "blocks", f"{kinds}; {format_bytes(plan.blocks.nbytes)}"
         for share in plan.shares:
             yield "device", f"{device_text(share)}; peak {format_bytes(share.peak_bytes)} of {format_bytes(plan.budget_bytes)}"
-        for link, nbytes in self.executed.items():
-            yield "moved", f"{link} {format_bytes(nbytes)} of {format_bytes(self.planned[link])} planned"
+        moved = self.bytes
+        yield from link_lines(moved.executed, moved.planned, sum(self.scan_seconds))
         vectors = f"{format_bytes(self.brought_bytes)} in, {format_bytes(self.returned_bytes)} out"
         yield "vectors", f"{vectors}, {format_bytes(self.exchanged_bytes)} among the devices"
         yield "seconds", self._seconds_text()
@@ -122,5 +130,4 @@ class MultiplyReport:
         least, most = min(self.scan_seconds), max(self.scan_seconds)
         each = f"{least:.3g} to {most:.3g} a scan" if len(self.scan_seconds) > 1 else f"{most:.3g} s the scan"
         rates = f"{self.entries_per_second:.3g} entries times columns per second"
-        moved = f", {format_bytes(self.bytes_per_second)}/s over the links" if self.executed_bytes else ""
-        return f"{self.seconds:.3g} in all, {each}; {rates}{moved}"
+        return f"{self.total_seconds:.3g} in all, {each}; {rates}"

@@ -13,21 +13,24 @@ from ooc_chol.sparse.rows import AbstractRows
 from ooc_chol.sparse.sources.scattered import Entries, ScatteredRows
 
 
-def transposed_rows(matrix: BlockCSR) -> AbstractRows:
+def transposed_rows(matrix: BlockCSR | AbstractRows) -> AbstractRows:
     """The rows of ``A.T``, to be packed: ``block_csr(transposed_rows(A))``.
 
     A is read once to count, and then once for every eighth of its entries, of which a copy is held (of 16 million at least).
     Raises ``SparseInputError``: A has more rows than a packed matrix may have columns.
     """
     n_rows, n_columns = matrix.shape
-    name = f"the transpose of {matrix.path or 'A'}"
+    if isinstance(matrix, BlockCSR):
+        name, entries = f"the transpose of {matrix.path or 'A'}", matrix.nnz
+    else:
+        name, entries = f"the transpose of {matrix.name}", matrix.expected_entries
     if n_rows > MOST_COLUMNS:
         advice = "split A by its rows"
         raise SparseInputError(name, "", f"it would have {n_rows} columns, more than {MOST_COLUMNS}", advice)
-    return ScatteredRows(name, (n_columns, n_rows), lambda: _entries(matrix), matrix.nnz)
+    return ScatteredRows(name, (n_columns, n_rows), lambda: _entries(matrix), entries)
 
 
-def _entries(matrix: BlockCSR) -> Iterator[Entries]:
+def _entries(matrix: BlockCSR | AbstractRows) -> Iterator[Entries]:
     """Entries of the transpose, a block of A at a time."""
     for run in matrix.runs():
         heights = np.diff(run.starts)

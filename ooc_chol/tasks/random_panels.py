@@ -24,10 +24,7 @@ def panel_key(seed: int) -> int:
 
 
 def random_rows(seed: int, first_row: int, rows: int, columns: int) -> NDArray[np.float64]:
-    """Some rows of a random panel.
-
-    Returns (rows, columns): multiples of 2**-23 in [-1, 1).
-    """
+    """Some rows of a random panel. Returns (rows, columns): multiples of 2**-23 in [-1, 1)."""
     row = np.arange(first_row, first_row + rows, dtype=np.uint64)[:, None]
     entries = row * np.uint64(ROW_WORDS) + np.arange(1, columns + 1, dtype=np.uint64)
     words: NDArray[np.uint64] = np.multiply(entries, np.uint64(GOLDEN))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, NamedTuple, final
 
@@ -46,17 +46,24 @@ def arithmetic_key(
     first: float | None,
     start: NDArray[Any] | None,
     device: str,
+    *,
+    entries: bool,
 ) -> dict[str, Any]:
-    """All that a result of :func:`ooc_chol.impute` depends on, to the bit; plain data that JSON can hold."""
+    """All that a result of :func:`ooc_chol.impute` depends on, as plain data; to the bit with checksums of ``entries``."""
     facts = kernel_facts([device])
-    tensor = {"shape": list(given.observed.shape), "observed": _contents(given.observed, given.mask)}
+
+    def of(shape: tuple[int, ...], name: str, checksum: Callable[[], str]) -> dict[str, Any]:
+        return {"shape": list(shape)} | ({name: checksum()} if entries else {})
+
+    tensor = of(given.observed.shape, "observed", lambda: _contents(given.observed, given.mask))
+    begun = "zero" if start is None else _contents(start, ~given.mask) if entries else "given"
     return {
         "tensor": tensor | ({"power": given.power} if given.power else {}),
-        "mask": {"shape": list(given.mask.shape), "checksum": xxhash.xxh3_64_hexdigest(given.mask.data)},
-        "graph": {"shape": list(basis.shape), "checksum": xxhash.xxh3_64_hexdigest(np.ascontiguousarray(basis).data)},
+        "mask": of(given.mask.shape, "checksum", lambda: xxhash.xxh3_64_hexdigest(given.mask.data)),
+        "graph": of(basis.shape, "checksum", lambda: xxhash.xxh3_64_hexdigest(np.ascontiguousarray(basis).data)),
         "schedule": schedule.key(),
         "first_lambda": "s_1" if first is None else float(first).hex(),
-        "start": "zero" if start is None else _contents(start, ~given.mask),
+        "start": begun,
         "svt": svt,
         "precision": given.precision.value,
         "devices": f"{kind_of(device).name}: {facts.model}, {facts.library}",
@@ -81,8 +88,8 @@ class Checkpoint(CheckpointFile):
     step, and the history: all that later steps depend on.
     """
 
-    def __init__(self, path: AnyPath, key: Mapping[str, Any], incomplete: NDArray[np.intp]) -> None:
-        super().__init__(path, key, KIND)
+    def __init__(self, path: AnyPath, key: Mapping[str, Any], incomplete: NDArray[np.intp], *, replace: bool = False) -> None:
+        super().__init__(path, key, KIND, replace=replace)
         self._incomplete = incomplete
 
     def read(self, space: AbstractTensorSpace, schedule: Schedule) -> Resumed | None:

@@ -317,13 +317,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
         if self._holding.is_open:
             with self._holding.guarded():
                 self._wait()
-        metadata: dict[str, str | int | float] = {
-            "shape": " x ".join(map(str, self.shape)),
-            "precision": self.precision.value,
-            "svt": self.svt,
-            "devices": ", ".join(self.devices),
-        }
-        return Trace(tuple(record for track in self._run.tracks for record in track.records(0)), metadata=metadata)
+        return self._trace_of(self._run)
 
     # running
 

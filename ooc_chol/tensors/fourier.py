@@ -224,6 +224,13 @@ def fourier_of(graph: Any, devices: Devices = None) -> GraphFourier:
     return graph if isinstance(graph, GraphFourier) else GraphFourier(graph, devices=devices)
 
 
+def order_of(graph: Any) -> int:
+    """Vertices of a graph; what is no matrix yet is packed for that."""
+    if isinstance(graph, BlockCSR) or issparse(graph) or isinstance(graph, np.ndarray):
+        return int(graph.shape[0])
+    return int(_adjacency(graph).shape[0])
+
+
 def _adjacency(graph: Any) -> csr_array:
     """Weights in float64, symmetric to the bit."""
     if isinstance(graph, BlockCSR):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from math import prod
 from typing import Any, final
 
@@ -17,8 +18,10 @@ from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Shrinkage, Svt, T
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
+from ooc_chol.runtime.passes import BlockNames, Pass
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures, TensorSeconds
 from ooc_chol.tensors.storage import in_file
+from ooc_chol.tracing.trace import Trace
 
 #: Entries that are masked at a time.
 _MASKED_ENTRIES = 1 << 22
@@ -41,11 +44,14 @@ class HostTensorSpace(AbstractTensorSpace):
         *,
         threads: int = 1,
         folder: AnyPath | None = None,
+        device: str = "host:0",
+        trace: bool = False,
     ) -> None:
         self.shape, self.precision = TensorShape(len(basis), basis.shape[1], *slices), precision
-        self._kernels = tensor_kernels("host:0", self.shape, precision, svt, threads)
-        self.svt, self.devices, self.trace = self._kernels.svt, ("host:0",), None
-        self.seconds = TensorSeconds()
+        self._kernels = tensor_kernels(device, self.shape, precision, svt, threads)
+        self.svt, self.devices, self.seconds = self._kernels.svt, (device,), TensorSeconds()
+        self._is_traced, self._run = trace, Pass("impute", is_traced=trace)
+        self._track = self._run.track(device, BlockNames("X", "memory" if folder is None else "file"))
         self._basis = np.ascontiguousarray(basis, precision.compute)
         (n, r), width, storage = basis.shape, self.shape.width, precision.storage
         self._panels = [slice(at, min(at + PANEL_COLUMNS, width)) for at in range(0, width, PANEL_COLUMNS)]
@@ -59,6 +65,10 @@ class HostTensorSpace(AbstractTensorSpace):
         self._sums = np.zeros((len(self._panels), 2))
         self._ranks, self._flags = np.zeros(r, np.int32), np.zeros(r, np.int32)
         self._largest = 0.0
+        warm_bytes = 0 if self._warm is None else self._warm.nbytes
+        self._track.resident_bytes = (
+            self._estimate.nbytes + warm_bytes + (0 if folder is not None else (n + r) * width * storage.itemsize)
+        )
         self._stream = HostStream("tensors")
         self._stream.start()
 
@@ -69,10 +79,8 @@ class HostTensorSpace(AbstractTensorSpace):
         self._fill(None)
         self._transform()
         norms = np.zeros(self.shape.components)
-        since = time.perf_counter()
-        self._kernels.norms(self._stream, self._slices, norms)
-        self._stream.synchronize()
-        self.seconds.threshold += time.perf_counter() - since
+        with self._timed("threshold"), self._told("norms"):
+            self._kernels.norms(self._stream, self._slices, norms)
         self._largest = float(norms.max(initial=0.0))
         if not np.isfinite(self._largest):
             raise self._not_finite(np.flatnonzero(~np.isfinite(norms)))
@@ -86,10 +94,9 @@ class HostTensorSpace(AbstractTensorSpace):
 
     def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
         """A threshold of all slices, and a scan of panels: back, fill in, forward."""
-        since = time.perf_counter()
-        self._kernels.threshold(self._stream, self._slices, lam, self._ranks, self._flags, basis=self._warm, shrinkage=shrinkage)
-        self._stream.synchronize()
-        self.seconds.threshold += time.perf_counter() - since
+        figures = self._ranks, self._flags
+        with self._timed("threshold"), self._told("threshold"):
+            self._kernels.threshold(self._stream, self._slices, lam, *figures, basis=self._warm, shrinkage=shrinkage)
         if (self._flags < 0).any():
             raise self._not_finite(np.flatnonzero(self._flags < 0))
         self._transform(momentum)
@@ -111,6 +118,11 @@ class HostTensorSpace(AbstractTensorSpace):
         """Go on from those."""
         for mine, given in zip(self.warm(), arrays, strict=True):
             mine[...] = given
+
+    @property
+    def trace(self) -> Trace | None:  # type: ignore[override]
+        """Every piece of work until now; None where none was asked for."""
+        return self._trace_of(self._run) if self._is_traced else None
 
     @property
     def planned_bytes(self) -> Mapping[str, int]:
@@ -140,17 +152,40 @@ class HostTensorSpace(AbstractTensorSpace):
 
     def _transform(self, momentum: float | None = None) -> None:
         """X to Z, panel by panel; with ``momentum`` Z to X first."""
-        since, n, given = time.perf_counter(), self.shape.vertices, self._mask.view(np.uint8)
-        for panel, sums in zip(self._panels, self._sums, strict=True):
-            x, z = self._x[:, panel], self._z[:, panel]
-            if momentum is not None:
-                estimate = self._estimate[: n * x.shape[1]].reshape(n, -1)
-                mask = given[:, panel] if given.shape[1] > 1 or self.shape.width == 1 else given[:, 0]
-                self._kernels.transform(self._stream, self._basis, z, estimate, inverse=True)
-                self._kernels.fill(self._stream, estimate, self._observed[:, panel], mask, x, sums, momentum=momentum)
-            self._kernels.transform(self._stream, self._basis, x, z)
+        with self._timed("transform"):
+            for number, (panel, sums) in enumerate(zip(self._panels, self._sums, strict=True)):
+                x, z = self._x[:, panel], self._z[:, panel]
+                flops = 2 * self._basis.size * x.shape[1]
+                if momentum is None:
+                    with self._told(f"transform {number}", flops):
+                        self._kernels.transform(self._stream, self._basis, x, z)
+                else:
+                    with self._told(f"panel {number}", 2 * flops):
+                        self._enqueue_panel(panel, x, z, sums, momentum)
+
+    def _enqueue_panel(self, panel: slice, x: NDArray[Any], z: NDArray[Any], sums: NDArray[np.float64], momentum: float) -> None:
+        """Columns of Z to X, filled in, and to Z."""
+        given, estimate = self._mask.view(np.uint8), self._estimate[: x.size].reshape(x.shape)
+        mask = given[:, panel] if given.shape[1] > 1 or self.shape.width == 1 else given[:, 0]
+        self._kernels.transform(self._stream, self._basis, z, estimate, inverse=True)
+        self._kernels.fill(self._stream, estimate, self._observed[:, panel], mask, x, sums, momentum=momentum)
+        self._kernels.transform(self._stream, self._basis, x, z)
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        """Add the seconds of what is enqueued inside a block, which ends when it is done."""
+        since = time.perf_counter()
+        yield
         self._stream.synchronize()
-        self.seconds.transform += time.perf_counter() - since
+        self._track.settle()
+        setattr(self.seconds, what, getattr(self.seconds, what) + time.perf_counter() - since)
+
+    @contextmanager
+    def _told(self, label: str, flops: int = 0) -> Iterator[None]:
+        """Tell a trace of what is enqueued inside a block."""
+        begun = self._track.now(self._stream)
+        yield
+        self._track.ran("compute", (), "compute", (begun, self._track.now(self._stream)), flops=flops, label=label)
 
     def _not_finite(self, slices: NDArray[np.intp]) -> NonFiniteTensorError:
         place = f"slice {int(slices[0])} of the tensor's transform"

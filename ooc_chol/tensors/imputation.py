@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, NoReturn, TypeAlias, final
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple, NoReturn, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.display.progress_bar import OpenReporter
+from ooc_chol.calls.progress import OpenReporter
+from ooc_chol.calls.report import CallBytes, CallSeconds
 from ooc_chol.errors import ImputationInterrupted, ImputationWarning
-from ooc_chol.hardware.registry import device_kind
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.kernels.host.blas import host_threads
-from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape
 from ooc_chol.process.interrupts import HeldInterrupts
 from ooc_chol.tensors.checkpoint import Checkpoint
 from ooc_chol.tensors.device_space import DeviceTensorSpace
-from ooc_chol.tensors.fourier import GraphFourier
 from ooc_chol.tensors.host_space import HostTensorSpace
-from ooc_chol.tensors.plan import plan_tensor
+from ooc_chol.tensors.plan import TensorPlan
 from ooc_chol.tensors.problem import Given, check_finite, real_tensor
-from ooc_chol.tensors.report import Imputed, ImputeReport, ImputeSeconds
+from ooc_chol.tensors.report import Imputed, ImputeReport
 from ooc_chol.tensors.schedule import ALL_ZERO, INTERRUPTED, NOTHING_MISSING, LambdaRow, Schedule, descend, noise_floor, number_of
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures
 
@@ -34,37 +32,21 @@ Callback: TypeAlias = Callable[[LambdaRow, Callable[[], NDArray[Any]]], object]
 
 
 def space_of(
-    given: Given,
-    basis: NDArray[np.float64],
-    svt: Svt,
-    names: tuple[str, ...],
-    memory_budget: int | str | None,
-    folder: str | os.PathLike[str] | None,
-    *,
-    trace: bool,
+    plan: TensorPlan, given: Given, basis: NDArray[np.float64], folder: AnyPath | None, *, trace: bool
 ) -> AbstractTensorSpace:
-    """Where the tensor is imputed: arrays of the host where that is all there is, and nobody looks; else devices, by a plan."""
-    shape = given.observed.shape
-    if len(names) == 1 and device_kind(names[0]).is_in_host_memory and memory_budget is None and not trace:
-        return HostTensorSpace(basis, (shape[1], shape[2]), given.precision, svt, threads=host_threads(1), folder=folder)
-    plan = plan_tensor(
-        shape,
-        basis.shape[1],
-        precision=given.precision,
-        svt=svt,
-        mask="slices" if given.mask.ndim == 1 else "entries",
-        devices=names,
-        memory_budget=memory_budget,
-        tier="memory" if folder is None else "file",
-    )
-    return DeviceTensorSpace(plan, basis, folder=folder, trace=trace)
+    """Where the tensor is imputed, as the plan says: whole arrays of the host, or devices."""
+    if not plan.is_whole:
+        return DeviceTensorSpace(plan, basis, folder=folder, trace=trace)
+    slices, (device,) = given.observed.shape[1:], plan.devices
+    how: dict[str, Any] = {"threads": host_threads(1), "folder": folder, "device": device, "trace": trace}
+    return HostTensorSpace(basis, (slices[0], slices[1]), given.precision, plan.problem.svt, **how)
 
 
-def as_it_is(X: Any, given: Given, fourier: GraphFourier, svt: Svt, names: tuple[str, ...]) -> Imputed:
+def as_it_is(X: Any, plan: TensorPlan, key: Mapping[str, Any], parts: Mapping[str, float]) -> Imputed:
     """A tensor that has no gaps."""
     warnings.warn("nothing is missing: X is returned as it is", ImputationWarning, stacklevel=3)
-    shape = TensorShape(*fourier.basis.shape, *given.observed.shape[1:])
-    return Imputed(np.asarray(X), ImputeReport(shape, given.precision, svt, names, 1.0, 0.0, 0.0, NOTHING_MISSING))
+    seconds = CallSeconds(parts={**parts, "run": 0.0})
+    return Imputed(np.asarray(X), ImputeReport(plan, key, 1.0, 0.0, 0.0, NOTHING_MISSING, seconds=seconds))
 
 
 def start_of(start: Any, first_lambda: object, given: Given) -> tuple[float | None, NDArray[Any] | None]:
@@ -90,6 +72,17 @@ def start_of(start: Any, first_lambda: object, given: Given) -> tuple[float | No
     return first, given.scaled(tensor)
 
 
+class Begun(NamedTuple):
+    """Facts of a call before its first step."""
+
+    plan: TensorPlan
+    key: Mapping[str, Any]
+    unreached: int  #: Slices that no path connects to what is observed
+    since: float  #: Start of the call
+    run_since: float  #: Start of its run
+    parts: Mapping[str, float]  #: Seconds of what is done
+
+
 @final
 class ImputationRun:
     """One imputation, with what accompanies it: checkpoints, the callback, what is shown, and interrupts."""
@@ -102,20 +95,19 @@ class ImputationRun:
         kept: Checkpoint | None,
         callback: Callback | None,
         show: OpenReporter,
-        since: float,
+        begun: Begun,
     ) -> None:
         self._space, self._given, self._schedule, self._kept = space, given, schedule, kept
-        self._callback, self._show, self._since = callback, show, since
+        self._callback, self._show, self._begun = callback, show, begun
         self._history: list[LambdaRow] = []
-        self._floor, self._steps = 0.0, 0
-        self.seconds_fourier, self.seconds_checkpoints, self.unreached = 0.0, 0.0, 0
+        self._floor, self._steps, self._seconds_checkpoints = 0.0, 0, begun.parts.get("checkpoints", 0.0)
 
     def run(self, first: float | None, start: NDArray[Any] | None) -> Imputed:
         """Go on from a checkpoint where there is one; else begin."""
         space, given = self._space, self._given
         began = time.perf_counter()
         there = None if self._kept is None else self._kept.read(space, self._schedule)
-        self.seconds_checkpoints += time.perf_counter() - began
+        self._seconds_checkpoints += time.perf_counter() - began
         space.load(given.observed, given.mask, start if there is None else there.tensor)
         if there is not None:
             self._history = there.history
@@ -144,7 +136,7 @@ class ImputationRun:
         self._steps += 1
         if self._show is not None:
             note = f"rank {figures.ranks.mean():.1f}"
-            self._show(self._steps, note, time.perf_counter() - self._since)
+            self._show(self._steps, note, time.perf_counter() - self._begun.since)
         if (error := held.take()) is not None:
             self._interrupt(error)
 
@@ -159,7 +151,7 @@ class ImputationRun:
         began = time.perf_counter()
         if self._kept is not None:
             self._kept.save(self._space, self._history)
-        self.seconds_checkpoints += time.perf_counter() - began
+        self._seconds_checkpoints += time.perf_counter() - began
         if self._callback is None:
             return False
         return self._callback(self._told(row), lambda: self._given.told(np.array(self._space.take()))) is True
@@ -170,33 +162,21 @@ class ImputationRun:
 
     def _imputed(self, stopped: str) -> Imputed:
         """The tensor as it is, and what was done."""
-        space, kept = self._space, self._kept
-        spent = space.seconds
-        seconds = ImputeSeconds(
-            time.perf_counter() - self._since,
-            self.seconds_fourier,
-            spent.transform,
-            spent.threshold,
-            spent.exchange,
-            self.seconds_checkpoints,
-        )
+        space, kept, begun = self._space, self._kept, self._begun
+        now = time.perf_counter()
+        parts = {**begun.parts, "run": now - begun.run_since, **asdict(space.seconds), "checkpoints": self._seconds_checkpoints}
         report = ImputeReport(
-            shape=space.shape,
-            precision=space.precision,
-            svt=space.svt,
-            devices=space.devices,
+            begun.plan,
+            begun.key,
             observed=self._given.share,
             largest=math.ldexp(space.largest(), self._given.power),
             floor=math.ldexp(self._floor, self._given.power),
             stopped=stopped,
             history=tuple(map(self._told, self._history)),
-            unreached=self.unreached,
-            seconds=seconds,
-            planned_bytes=dict(space.planned_bytes),
-            executed_bytes=dict(space.executed_bytes),
-            plan=space.plan if isinstance(space, DeviceTensorSpace) else None,
-            key=None if kept is None else kept.key,
-            resumed_lambdas=0 if kept is None else kept.resumed,
+            unreached=begun.unreached,
+            seconds=CallSeconds(now - begun.since, parts),
+            bytes=CallBytes(dict(space.planned_bytes), dict(space.executed_bytes)),
+            resumed=0 if kept is None else kept.resumed,
             checkpoints=0 if kept is None else kept.written,
         )
         return Imputed(self._given.told(space.take()), report, space.trace)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
+from ooc_chol.calls.machine import Machine
+from ooc_chol.calls.page import Line
+from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes, parse_bytes
-from ooc_chol.display.prints import one_line
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.registry import default_budget, resolve_devices
-from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape, resolve_svt
+from ooc_chol.files.outputs import AnyPath
 from ooc_chol.kernels.registry import tensor_workspace_bytes
-from ooc_chol.precision.triples import Precision
-from ooc_chol.tensors.share import MaskKind, TensorProblem, TensorShare
+from ooc_chol.tensors.share import TensorProblem, TensorShare
 
 #: Where the part of a tensor is that devices do not keep.
 TensorTier: TypeAlias = Literal["memory", "file"]
@@ -28,9 +26,9 @@ _MOST_DEVICES = 8
 _MOST_LINKS = 3 * _MOST_DEVICES
 
 
-@dataclass(frozen=True)
-class TensorPlan:
-    """How a tensor is imputed on devices: what each keeps, and what crosses which link.
+@dataclass(frozen=True, repr=False)
+class TensorPlan(AbstractPlan):
+    """Plan of :func:`ooc_chol.impute`: what each device keeps, and what crosses which link in a step.
 
     Parameters
     ----------
@@ -48,6 +46,9 @@ class TensorPlan:
     shares: tuple[TensorShare, ...]
     budget_bytes: int
     tier: TensorTier = "memory"
+    call = "impute"
+    unit = "step"
+    seconds = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -60,9 +61,14 @@ class TensorPlan:
         return max(share.peak_bytes for share in self.shares)
 
     @property
+    def is_whole(self) -> bool:
+        """True if one device of the host has the tensor in whole arrays, which no link is between."""
+        return self.shares[0].is_whole
+
+    @property
     def is_in_core(self) -> bool:
         """True if devices keep all of the tensor and of its transform: only figures leave them in a step."""
-        return not self.host_bytes
+        return not self.passing_bytes
 
     @cached_property
     def passing_slices(self) -> tuple[range, ...]:
@@ -80,9 +86,22 @@ class TensorPlan:
         return sum(share.columns - share.kept_columns for share in self.shares)
 
     @property
-    def host_bytes(self) -> int:
+    def passing_bytes(self) -> int:
         """Bytes of the tensor, its transform and of warm starts that no device keeps, and of the mask of that."""
+        if self.is_whole:
+            rows = self.host_rows + (self.problem.shape.vertices if self.host_columns else 0)
+            return rows * self.problem.shape.width * self.problem.itemsize
         return self.host_rows * self.problem.slice_bytes + self.problem.tensor_bytes(self.host_columns)
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of host memory for what no device keeps; none where that is in files."""
+        return self.passing_bytes if self.tier == "memory" else 0
+
+    @property
+    def bytes(self) -> Mapping[str, int]:
+        """Bytes over each link in a step."""
+        return self.step_bytes()
 
     def step_bytes(self) -> dict[str, int]:
         """Bytes over each link in a step.
@@ -100,7 +119,7 @@ class TensorPlan:
         keeps, and 2 for each of the tensor.
         """
         found = dict[str, int]()
-        for share in self.shares:
+        for share in self._linked:
             passing = len(share.passing_slices) * self.problem.slice_bytes
             tensor = share.columns - share.kept_columns
             panels = self.host_rows * share.columns * self.problem.itemsize
@@ -115,7 +134,7 @@ class TensorPlan:
         """Bytes over each link when a space is opened: the eigenvectors to each device."""
         shape = self.problem.shape
         basis = shape.vertices * shape.components * self.problem.precision.compute.itemsize
-        return {f"{self.tier}->{share.device}": basis for share in self.shares}
+        return {f"{self.tier}->{share.device}": basis for share in self._linked}
 
     def load_bytes(self, *, has_start: bool = False) -> dict[str, int]:
         """Bytes over each link when a problem is loaded: mask, tensor, its first transform, and the norms of that.
@@ -131,7 +150,7 @@ class TensorPlan:
             Bytes by link.
         """
         problem, found = self.problem, self.largest_bytes()
-        for share in self.shares:
+        for share in self._linked:
             mask = problem.shape.vertices * (1 if problem.mask == "slices" else share.kept_columns)
             warm = 8 * problem.warm_entries * len(share.kept_slices)
             links = {
@@ -147,11 +166,16 @@ class TensorPlan:
     def largest_bytes(self) -> dict[str, int]:
         """Bytes over each link for the largest singular values of all slices of the transform."""
         found = dict[str, int]()
-        for share in self.shares:
+        for share in self._linked:
             passing = len(share.passing_slices) * self.problem.shape.width * self.problem.itemsize
             found[f"{self.tier}->{share.device}"] = passing
             found[f"{share.device}->{self.tier}"] = 8 * len(share.slices)
         return _crossed(found)
+
+    @property
+    def _linked(self) -> tuple[TensorShare, ...]:
+        """Shares of devices that a link leads to."""
+        return () if self.is_whole else self.shares
 
     def _pulled(self, share: TensorShare) -> int:
         """Bytes of slices that other devices keep, of the panels of a device: it copies them, to transform them back."""
@@ -169,34 +193,28 @@ class TensorPlan:
             for share in self.shares
         }
 
-    def to_dict(self) -> dict[str, object]:
-        """The plan's figures as plain data, which JSON can hold; bytes."""
+    def figures(self) -> Mapping[str, object]:
+        """Shape, precision and route, memory by arrays, and bytes over links before the first step."""
         return {
             "shape": list(self.problem.shape),
             "precision": self.problem.precision.value,
             "svt": self.problem.svt,
             "mask": self.problem.mask,
-            "devices": list(self.devices),
             "tier": self.tier,
-            "budget_bytes": self.budget_bytes,
-            "peak_bytes": self.peak_bytes,
-            "host_bytes": self.host_bytes,
+            "passing_bytes": self.passing_bytes,
             "memory": self.memory(),
             "bytes_open": self.open_bytes(),
             "bytes_load": self.load_bytes(),
-            "bytes_step": self.step_bytes(),
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> Mapping[str, object]:
+        """Facts for ``repr``."""
         facts: dict[str, object] = {"shape": tuple(self.problem.shape), "precision": self.problem.precision.value}
         facts |= {"svt": self.problem.svt, "devices": self.devices, "in core": self.is_in_core}
-        return one_line(self, facts | {"peak": format_bytes(self.peak_bytes)})
+        return facts | {"peak": format_bytes(self.peak_bytes)}
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the printed page."""
+    def lines(self) -> Iterator[Line]:
+        """Lines of the page."""
         problem, shape = self.problem, self.problem.shape
         slices = f"{shape.vertices} slices of {shape.rows} x {shape.columns}"
         yield "", f"Plan: a tensor of {slices} is imputed over a graph with {shape.components} eigenvectors"
@@ -207,13 +225,14 @@ class TensorPlan:
         parts = self.memory()
         for share in self.shares[:_MOST_DEVICES]:
             kept = f"{share.kept_panels} of {len(share.panels)} panels and {share.kept_groups} of {len(share.groups)} groups"
-            yield "device", f"{share.device} keeps {kept}; {share.ring_slots} in transit"
+            how = "in whole arrays" if share.is_whole else f"{share.ring_slots} in transit"
+            yield "device", f"{share.device} keeps {kept}; {how}"
             held = ", ".join(f"{name} {format_bytes(nbytes)}" for name, nbytes in parts[share.device].items() if nbytes)
             yield "memory", f"{held}; peak {format_bytes(share.peak_bytes)} of {format_bytes(self.budget_bytes)}"
         if len(self.shares) > _MOST_DEVICES:
             yield "device", f"... and {len(self.shares) - _MOST_DEVICES} more"
         place = "host memory" if self.tier == "memory" else "files"
-        yield "host", "nothing" if self.is_in_core else f"{format_bytes(self.host_bytes)} in {place}"
+        yield "host", "nothing" if self.is_in_core else f"{format_bytes(self.passing_bytes)} in {place}"
         links, loaded = self.step_bytes(), self.load_bytes()
         for link in list(links)[:_MOST_LINKS]:
             yield "moves", f"{link}: {format_bytes(links[link])} a step, {format_bytes(loaded.get(link, 0))} to load"
@@ -226,31 +245,21 @@ def _crossed(links: dict[str, int]) -> dict[str, int]:
     return {link: nbytes for link, nbytes in links.items() if nbytes}
 
 
-def plan_tensor(
-    shape: Sequence[int],
-    r: int | None = None,
-    *,
-    precision: Precision | str = Precision.FDF,
-    svt: Svt = "auto",
-    mask: MaskKind = "slices",
-    devices: str | Sequence[str] | int | None = None,
-    memory_budget: int | str | None = None,
-    tier: TensorTier = "memory",
-) -> TensorPlan:
-    """Plan how a tensor lies on devices, without computing anything: memory, and bytes over each link and step.
+def plan_tensor(problem: TensorProblem, machine: Machine, folder: AnyPath | None) -> TensorPlan:
+    """Plan how a tensor lies on devices: memory, and bytes over each link and step.
 
-    A device keeps its eigenvectors, the estimate of a panel and the ring. What is left goes to slices of the transform, each byte
-    of which would cross the link four times a step, then to the tensor, which would cross it twice. Raises ``BudgetError``,
-    ``TypeError`` and ``ValueError``.
+    One device of the host without a budget of its own has whole arrays, where what is free holds them: in files of a ``folder``,
+    or in memory. Any other keeps its eigenvectors, the estimate of a panel and the ring. What is left goes to slices of the
+    transform, each byte of which would cross the link four times a step, then to the tensor, which would cross it twice. Raises
+    ``BudgetError``.
     """
-    names = resolve_devices(devices, must_exist=memory_budget is None)
-    vertices, rows, columns = _shape_of(shape)
-    components = vertices if r is None else _count("r", r, vertices)
-    if mask not in ("slices", "entries") or tier not in ("memory", "file"):
-        raise ValueError(f"mask={mask!r}, tier={tier!r}: a mask is of 'slices' or 'entries', and a tier 'memory' or 'file'")
-    route = resolve_svt(svt, rows, columns)
-    problem = TensorProblem(TensorShape(vertices, components, rows, columns), Precision(precision), route, mask)
-    budget = default_budget(names) if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
+    tier: TensorTier = "memory" if folder is None else "file"
+    names, budget = machine.names, machine.budget_bytes
+    if len(names) == 1 and machine.kind.is_in_host_memory and machine.has_default_budget:
+        panels, groups = (0, 0) if tier == "file" else (len(problem.panels), len(problem.groups))
+        whole = TensorShare(problem, names[0], problem.panels, problem.groups, panels, groups, 0, 0)
+        if whole.peak_bytes <= budget:
+            return TensorPlan(problem, (whole,), budget, tier)
     count = len(names)
     shares = tuple(
         _share(problem, name, _part(problem.panels, i, count), _part(problem.groups, i, count), budget)
@@ -259,19 +268,29 @@ def plan_tensor(
     return TensorPlan(problem, shares, budget, tier)
 
 
-def _shape_of(shape: Sequence[int]) -> tuple[int, int, int]:
-    if not isinstance(shape, Sequence) or len(shape) != 3:
-        raise ValueError(f"shape is {shape!r:.80}, but a tensor has three: slices, and rows and columns of each")
-    vertices, rows, columns = (_count("shape", each) for each in shape)
-    return vertices, rows, columns
+def plan_that_fits(plan: Any, problem: TensorProblem, machine: Machine, folder: AnyPath | None) -> TensorPlan:
+    """A caller's plan, which must be that of the problem: TypeError or ValueError."""
+    if not isinstance(plan, TensorPlan):
+        raise TypeError(f"plan is a {type(plan).__name__}; give what oc.plan_impute returns, or report.plan of oc.impute")
+    facts = {"shape": (tuple(plan.problem.shape), tuple(problem.shape)), "precision": (plan.problem.precision, problem.precision)}
+    facts |= {"svt": (plan.problem.svt, problem.svt), "mask": (plan.problem.mask, problem.mask)}
+    facts |= {"devices": (plan.devices, plan.devices if machine.has_default_devices else machine.names)}
+    facts |= {"memory_budget": (plan.budget_bytes, plan.budget_bytes if machine.has_default_budget else machine.budget_bytes)}
+    facts |= {"work_folder": (plan.tier == "file", folder is not None)}
+    for name, (planned, asked) in facts.items():
+        if planned != asked:
+            raise ValueError(f"plan is of another imputation: its {name} is {planned!s:.80}, here {asked!s:.80}; plan this one")
+    return plan
 
 
-def _count(name: str, value: int, most: int | None = None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} has a {type(value).__name__}; give whole numbers")
-    if value < 1 or (most is not None and value > most):
-        raise ValueError(f"{name} has {value}; give at least 1{'' if most is None else f', at most {most}'}")
-    return int(value)
+def check_host_budget(plan: TensorPlan, host_budget: int | str | None, machine: Machine | None = None) -> None:
+    """Raise BudgetError where host memory for what devices do not keep is more than that, or than ``machine`` has free."""
+    if host_budget is None and (machine is None or not plan.host_bytes):
+        return
+    budget = machine.free_host_bytes if machine and host_budget is None else parse_bytes(host_budget, "host_budget")
+    if plan.host_bytes > budget:
+        advice = "give work_folder, a folder on a disk, or a larger memory_budget, so that devices keep more"
+        raise BudgetError("host_budget", plan.host_bytes, budget, advice)
 
 
 def _part(whole: range, number: int, count: int) -> range:

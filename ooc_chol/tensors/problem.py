@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from ooc_chol.config import whole_number
 from ooc_chol.errors import NonFiniteTensorError
 from ooc_chol.files.inputs import plain_array
+from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape, resolve_svt
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.address_space import check_room
 from ooc_chol.process.team import map_in_threads
 from ooc_chol.sparse.planning import precision_of
-from ooc_chol.tensors.fourier import GraphFourier
+from ooc_chol.tensors.fourier import GraphFourier, order_of
+from ooc_chol.tensors.share import MaskKind, TensorProblem
 
 #: Entries that a thread looks at in one go, and threads: with one alone this was some 20 s of a call on 42 GB.
 _ENTRIES, _THREADS = 1 << 22, 8
@@ -51,6 +54,16 @@ class Given(NamedTuple):
             where = self.mask if self.mask.ndim == 3 else self.mask[:, None, None]
             np.copyto(tensor, self.tensor, where=where, casting="same_kind")
         return tensor
+
+    @property
+    def mask_kind(self) -> MaskKind:
+        """Parts of the tensor that the mask tells of."""
+        return "slices" if self.mask.ndim == 1 else "entries"
+
+    def shape_over(self, n_components: int) -> TensorShape:
+        """Sizes of the tensor, and of a transform of so many slices."""
+        vertices, rows, columns = self.observed.shape
+        return TensorShape(vertices, n_components, rows, columns)
 
     @property
     def share(self) -> float:
@@ -108,6 +121,49 @@ def given_of(X: Any, mask: Any, precision: Precision | str | None) -> Given:
     power = _power_of(tensor, observed_where, triple, most)
     given = Given(tensor, tensor, np.ascontiguousarray(observed_where), triple, power)
     return given._replace(observed=given.scaled(tensor))
+
+
+def problem_of(X: Any, mask: Any, graph: Any, precision: Precision | str | None, svt: Svt) -> TensorProblem:
+    """The problem of a tensor, or of its shape alone; no entry is looked at but for NaN where there is no mask."""
+    tensor = None if isinstance(X, Sequence) and not isinstance(X, str | bytes) and len(np.shape(X)) <= 1 else real_tensor("X", X)
+    shape = _shape_of(X) if tensor is None else tensor.shape
+    kind: MaskKind
+    if isinstance(mask, str):
+        if mask not in ("slices", "entries"):
+            raise ValueError(f"mask={mask!r:.40}: a mask is of 'slices' or 'entries', or an array")
+        kind = "slices" if mask == "slices" else "entries"
+    elif mask is None:
+        kind = "slices" if tensor is None or observed_mask(tensor).ndim == 1 else "entries"
+    else:
+        kind = "slices" if _mask_of(mask, shape).ndim == 1 else "entries"
+    triple = precision_of(precision, Precision.DDD if tensor is not None and tensor.dtype == np.float64 else Precision.FDF)
+    sizes = TensorShape(shape[0], _components_of(graph, shape), *shape[1:])
+    return TensorProblem(sizes, triple, resolve_svt(svt, *shape[1:]), kind)
+
+
+def _shape_of(shape: Sequence[int]) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        raise ValueError(f"X is {shape!r:.80}, but the shape of a tensor has three numbers: slices, and rows and columns of each")
+    vertices, rows, columns = (_count("X", each) for each in shape)
+    return vertices, rows, columns
+
+
+def _components_of(graph: Any, shape: tuple[int, ...]) -> int:
+    """Eigenvectors of a transform or of a graph; those that are counted; or all."""
+    if graph is None:
+        return shape[0]
+    if isinstance(graph, int | np.integer | float):
+        return _count("graph", graph, shape[0])
+    count: int = graph.n_components if isinstance(graph, GraphFourier) else order_of(graph)
+    check_order(graph.n_vertices if isinstance(graph, GraphFourier) else count, shape)
+    return count
+
+
+def _count(name: str, value: Any, most: int | None = None) -> int:
+    number = whole_number(value, name)
+    if number < 1 or (most is not None and number > most):
+        raise ValueError(f"{name} has {number}; give at least 1{'' if most is None else f', at most {most}'}")
+    return number
 
 
 def real_tensor(name: str, given: Any) -> NDArray[Any]:
@@ -259,12 +315,12 @@ def _apart(seen: NDArray[np.bool_]) -> Iterator[str]:
         yield f"{own} outside of {theirs}, and {theirs} outside of {own},"
 
 
-def check_order(fourier: GraphFourier, tensor: NDArray[Any]) -> None:
+def check_order(n_vertices: int, shape: tuple[int, ...]) -> None:
     """Raise where the graph is not that of the tensor."""
-    if fourier.n_vertices != len(tensor):
+    if n_vertices != shape[0]:
         raise ValueError(
-            f"the graph has {fourier.n_vertices} vertices, but X has {len(tensor)} slices (shape {tensor.shape}): its first axis "
-            "is over the vertices of the graph"
+            f"the graph has {n_vertices} vertices, but X has {shape[0]} slices (shape {tuple(shape)}): its first axis is over "
+            "the vertices of the graph"
         )
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.config import format_bytes
+from ooc_chol.calls.page import Line, link_lines
+from ooc_chol.calls.report import AbstractReport, CallBytes, CallSeconds
 from ooc_chol.display.prints import one_line
 from ooc_chol.kernels.interfaces.tensors import Svt, TensorShape
 from ooc_chol.precision.triples import Precision
@@ -21,32 +23,16 @@ from ooc_chol.tracing.trace import Trace
 _MOST_LINKS = 6
 
 
-@dataclass(frozen=True)
-class ImputeSeconds:
-    """Where the seconds of a call went."""
-
-    total: float = 0.0  #: From the first to the last, without the transform's eigenvectors where those were given
-    fourier: float = 0.0  #: Eigenvectors of the graph were computed
-    transform: float = 0.0  #: Transforms, and what fills in missing entries
-    threshold: float = 0.0  #: Singular values were lowered
-    exchange: float = 0.0  #: Copies from other devices, of the device that took longest; most run beside kernels of transforms
-    checkpoints: float = 0.0  #: Checkpoints were written or read, what names the result among it
-
-
-@dataclass(frozen=True)
-class ImputeReport:
+@dataclass(frozen=True, repr=False)
+class ImputeReport(AbstractReport):
     """Report of :func:`ooc_chol.impute`.
 
     Parameters
     ----------
-    shape : TensorShape
-        N vertices, r components, m rows and n columns.
-    precision : Precision
-        Types of entries and arithmetic.
-    svt : str
-        Route of thresholds: ``"gram64"``, ``"subspace"`` or ``"svd"``.
-    devices : tuple of str
-        Where it was computed.
+    plan : TensorPlan
+        The plan that was executed: shape, precision, route of thresholds and devices are its.
+    key : mapping
+        Arithmetic key, which names the result to the bit but for what is in X, the mask, the graph and the start.
     observed : float
         Share of entries that were observed.
     largest : float
@@ -59,37 +45,56 @@ class ImputeReport:
         Each value of lambda, those of an earlier run that was gone on from among them.
     unreached : int
         Slices that no path connects to one of which something was observed; they are zero.
-    seconds : ImputeSeconds
-        Where the seconds of this call went.
-    planned_bytes, executed_bytes : mapping of str to int
-        Bytes over each link, as planned and as copied.
-    plan : TensorPlan or None
-        The plan; None where all of the tensor lay in arrays of the host.
-    key : mapping or None
-        Arithmetic key, which names the result to the bit; None where no checkpoint was asked for.
-    resumed_lambdas : int
+    seconds : CallSeconds
+        Of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), ``"run"``, and in that
+        transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies from other
+        devices, of the device that took longest (``"exchange"``), and ``"checkpoints"``.
+    bytes : CallBytes
+        Bytes over each link, as planned for the steps that were done and as copied.
+    resumed : int
         Values of lambda of an earlier run that this one went on from.
     checkpoints : int
         Checkpoints that were written.
     """
 
-    shape: TensorShape
-    precision: Precision
-    svt: Svt
-    devices: tuple[str, ...]
+    plan: TensorPlan
+    key: Mapping[str, Any]
     observed: float
     largest: float
     floor: float
     stopped: str
     history: tuple[LambdaRow, ...] = ()
     unreached: int = 0
-    seconds: ImputeSeconds = field(default_factory=ImputeSeconds)
-    planned_bytes: Mapping[str, int] = field(default_factory=dict)
-    executed_bytes: Mapping[str, int] = field(default_factory=dict)
-    plan: TensorPlan | None = None
-    key: Mapping[str, Any] | None = None
-    resumed_lambdas: int = 0
+    seconds: CallSeconds = field(default_factory=CallSeconds)
+    bytes: CallBytes = field(default_factory=CallBytes)
+    resumed: int = 0
     checkpoints: int = 0
+    call = "impute"
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocated."""
+        return self.plan.peak_bytes
+
+    @property
+    def shape(self) -> TensorShape:
+        """N vertices, r components, m rows and n columns."""
+        return self.plan.problem.shape
+
+    @property
+    def precision(self) -> Precision:
+        """Types of entries and arithmetic."""
+        return self.plan.problem.precision
+
+    @property
+    def svt(self) -> Svt:
+        """Route of thresholds: ``"gram64"``, ``"subspace"`` or ``"svd"``."""
+        return self.plan.problem.svt
 
     @property
     def steps(self) -> int:
@@ -101,19 +106,12 @@ class ImputeReport:
         """Share of slices of all steps for which all eigenpairs were computed."""
         return sum(row.full_route * row.steps for row in self.history) / self.steps if self.steps else 0.0
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes and seconds.
-        """
+    def figures(self) -> Mapping[str, object]:
+        """Figures of what was observed, and of each value of lambda."""
         return {
             "shape": self.shape._asdict(),
             "precision": self.precision.value,
             "svt": self.svt,
-            "devices": list(self.devices),
             "observed": self.observed,
             "largest": self.largest,
             "floor": self.floor,
@@ -122,24 +120,16 @@ class ImputeReport:
             "full_route": self.full_route,
             "history": [asdict(row) for row in self.history],
             "unreached": self.unreached,
-            "seconds": asdict(self.seconds),
-            "planned_bytes": dict(self.planned_bytes),
-            "executed_bytes": dict(self.executed_bytes),
-            "plan": None if self.plan is None else self.plan.to_dict(),
-            "key": None if self.key is None else dict(self.key),
-            "resumed_lambdas": self.resumed_lambdas,
             "checkpoints": self.checkpoints,
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> Mapping[str, object]:
+        """Facts for ``repr``."""
         facts: dict[str, object] = {"shape": tuple(self.shape), "steps": self.steps, "lambdas": len(self.history)}
-        return one_line(self, facts | {"stopped": self.stopped, "svt": self.svt, "seconds": self.seconds.total})
+        return facts | {"stopped": self.stopped, "svt": self.svt, "seconds": self.seconds.total}
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the printed page."""
+    def lines(self) -> Iterator[Line]:
+        """Lines of the page."""
         n, r, rows, columns = self.shape
         yield "", f"{n} slices of {rows} x {columns}, {100 * self.observed:.1f} % observed, {r} components: {self.stopped}"
         yield "how", f"{self.svt} in {self.precision.value} on {', '.join(self.devices)}"
@@ -151,20 +141,14 @@ class ImputeReport:
             yield "", f"  {'':<10} {figures} {100 * row.full_route:>5.1f}% {row.seconds:>8.3g}"
         if self.unreached:
             yield "unreached", f"{self.unreached} slice{'s' * (self.unreached != 1)} have no path to what was observed: zero"
-        executed, planned = dict(self.executed_bytes), dict(self.planned_bytes)
-        if len(executed) > _MOST_LINKS:
-            name = f"{len(executed)} links"
-            executed, planned = {name: sum(executed.values())}, {name: sum(planned.values())}
-        for link, nbytes in executed.items():
-            yield "moved", f"{link} {format_bytes(nbytes)} of {format_bytes(planned.get(link, 0))} planned"
+        yield from link_lines(self.bytes.executed, self.bytes.planned, self.seconds.parts.get("run", 0.0), _MOST_LINKS)
         yield "seconds", self._seconds_text()
-        if self.checkpoints or self.resumed_lambdas:
-            since = f"; went on from one after {self.resumed_lambdas} values of lambda" if self.resumed_lambdas else ""
+        if self.checkpoints or self.resumed:
+            since = f"; went on from one after {self.resumed} values of lambda" if self.resumed else ""
             yield "checkpoint", f"{self.checkpoints} written{since}"
 
     def _seconds_text(self) -> str:
-        named = {name: value for name, value in asdict(self.seconds).items() if name != "total" and value}
-        parts = ", ".join(f"{name} {value:.3g}" for name, value in named.items())
+        parts = ", ".join(f"{name} {value:.3g}" for name, value in self.seconds.parts.items() if value)
         return f"{self.seconds.total:.3g} in all{f': {parts}' if parts else ''}"
 
 
@@ -195,6 +179,10 @@ class Imputed:
     def last_lambda(self) -> float | None:
         """The last value of lambda that was completed; None where there is none."""
         return self.history[-1].lam if self.history else None
+
+    def ended(self, since: float) -> Imputed:
+        """The same, of a call that began then and ends now."""
+        return replace(self, report=replace(self.report, seconds=replace(self.report.seconds, total=time.perf_counter() - since)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.tensor, dtype) if copy else np.asarray(self.tensor, dtype)

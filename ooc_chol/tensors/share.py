@@ -91,10 +91,15 @@ class TensorShare:
     groups: range
     kept_panels: int  #: How many of these stay on it, the first ones; the others pass through its ring in each step
     kept_groups: int
-    ring_slots: int  #: Panels or groups in transit
+    ring_slots: int  #: Panels or groups in transit; none where the tensor lies in whole arrays
     workspace_bytes: int
 
     __repr__ = brief_repr
+
+    @property
+    def is_whole(self) -> bool:
+        """True where the tensor lies in whole arrays: nothing passes, and what was observed is read where the caller has it."""
+        return not self.ring_slots
 
     @property
     def slices(self) -> range:
@@ -155,18 +160,21 @@ class TensorShare:
         """The arrays of the device by their names; none is empty."""
         problem, shape, storage = self.problem, self.problem.shape, self.problem.precision.storage
         n_slices, n_kept = len(self.slices), len(self.kept_slices)
+        n_warm = n_slices if self.is_whole else n_kept
+        basis, masked = problem.precision.compute, 0 if self.is_whole else shape.vertices
+        n_basis = 0 if self.is_whole and basis == np.float64 else shape.vertices  # there already, as all transforms have it
         found = {
-            "basis": ArraySpec(problem.precision.compute, (shape.vertices, shape.components)),
-            "mask": ArraySpec(np.dtype(np.uint8), (shape.vertices if problem.mask == "slices" else 0,)),
+            "basis": ArraySpec(basis, (n_basis, shape.components)),
+            "mask": ArraySpec(np.dtype(np.uint8), (masked if problem.mask == "slices" else 0,)),
             "counts": ArraySpec(np.dtype(np.int32), (2, n_slices)),
             "norms": ArraySpec(np.dtype(np.float64), (n_slices, 1)),
             "sums": ArraySpec(np.dtype(np.float64), (len(self.panels), 2)),
             "estimate": ArraySpec(storage, (shape.vertices * problem.columns_of(range(1)) if self.panels else 0,)),
             "ring": ArraySpec(np.dtype(np.uint8), (self.ring_slots * self.slot_bytes,)),
             "kept_slices": ArraySpec(storage, (n_kept, shape.width)),
-            "kept_warm": ArraySpec(np.dtype(np.float64), (n_kept, problem.warm_entries)),
+            "kept_warm": ArraySpec(np.dtype(np.float64), (n_warm, problem.warm_entries)),
             "kept_x": ArraySpec(storage, (shape.vertices * self.kept_columns,)),
-            "kept_mask": ArraySpec(np.dtype(np.uint8), (shape.vertices * self.kept_columns if problem.mask == "entries" else 0,)),
+            "kept_mask": ArraySpec(np.dtype(np.uint8), (masked * self.kept_columns if problem.mask == "entries" else 0,)),
         }
         return {name: spec for name, spec in found.items() if prod(spec.shape)}
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, TensorShape
 from ooc_chol.precision.triples import Precision
+from ooc_chol.runtime.passes import Pass
 from ooc_chol.tracing.trace import Trace
 
 
@@ -97,3 +98,13 @@ class AbstractTensorSpace(ABC):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def _trace_of(self, run: Pass) -> Trace:
+        """Trace of what a space has done in a run."""
+        metadata: dict[str, str | int | float] = {
+            "shape": " x ".join(map(str, self.shape)),
+            "precision": self.precision.value,
+            "svt": self.svt,
+            "devices": ", ".join(self.devices),
+        }
+        return Trace(tuple(record for track in run.tracks for record in track.records(0)), metadata=metadata)

@@ -215,7 +215,7 @@ def test_the_trace_shows_device_times_on_the_hosts_clock(tmp_path):
 def test_the_papers_policies_move_less_and_less():
     a = FAMILIES["exponential"](2048)
     moved = {
-        policy: sum(on_cuda(a, nb=128, slots=20, policy=policy).report.executed_bytes.values())
+        policy: sum(on_cuda(a, nb=128, slots=20, policy=policy).report.bytes.executed.values())
         for policy in ("async", "v1", "v2", "v3", "planned")
     }
     assert moved["planned"] <= moved["v3"] <= moved["v2"] <= moved["v1"] <= moved["async"]

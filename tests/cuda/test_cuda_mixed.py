@@ -36,7 +36,7 @@ def test_the_error_is_within_the_certified_bound(n, nb, threshold, fp64):
     factor = oc.cholesky(a, precision_threshold=threshold, tile_size=nb, devices="cuda:0", fp64=fp64, **NARROW)
     bound = factor.report.certified_bound.total
     assert error(factor, a) <= bound <= 3 * threshold
-    assert factor.report.executed_bytes == factor.report.planned_bytes
+    assert factor.report.bytes.executed == factor.report.bytes.planned
     assert factor.formats == factor.report.plan.precision.counts
     assert len(factor.formats) > 1
 
@@ -50,7 +50,7 @@ def test_products_in_fp16_are_within_the_certified_bound(threshold, budget):
     bound = factor.report.certified_bound.total
     assert factor.report.half_share > 0.1
     assert error(factor, a) <= bound <= 3 * threshold
-    assert factor.report.executed_bytes == factor.report.planned_bytes
+    assert factor.report.bytes.executed == factor.report.bytes.planned
 
 
 @pytest.mark.parametrize("fp64", ["residue", "native"])

@@ -202,7 +202,7 @@ def test_two_gpus_give_the_bits_of_one(matrix, expected, share):
     for _ in range(3):
         factor = on_cuda(matrix, share=share, devices=GPUS)
         assert_same(factor, expected)
-        assert factor.report.executed_bytes["peer"] > 0
+        assert factor.report.bytes.executed["peer"] > 0
     assert_same(on_cuda(matrix, share=share, devices="cuda:1"), expected)
 
 

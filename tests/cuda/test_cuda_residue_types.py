@@ -166,7 +166,7 @@ def through_residues(a, dtype, **options):
     options = {"tile_size": 128, "devices": "cuda:0", "memory_budget": "4 GiB", **options}
     factor = oc.cholesky(a, dtype=dtype, fp64="residue", **options)
     report = factor.report
-    assert report.plan.engine == "residue" and report.executed_bytes == report.planned_bytes
+    assert report.plan.engine == "residue" and report.bytes.executed == report.bytes.planned
     return factor
 
 
@@ -208,7 +208,7 @@ def test_two_devices_have_the_bits_of_one(dtype):
     with through_residues(a, dtype) as factor:
         first = np.asarray(factor)
     with through_residues(a, dtype, devices=["cuda:0", "cuda:1"]) as factor:
-        assert factor.report.executed_bytes["peer"] > 0
+        assert factor.report.bytes.executed["peer"] > 0
         assert np.array_equal(np.asarray(factor), first)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ooc_chol import BudgetError
 from tests import tensor_problems as make
-from tests.inside.tensors import DeviceTensorSpace, HostTensorSpace, plan_tensor
+from tests.inside.tensors import DeviceTensorSpace, HostTensorSpace
 
 pytestmark = pytest.mark.cuda
 
@@ -118,6 +118,6 @@ def test_the_singular_values_of_numpy_are_of_the_host_alone():
 
 
 def test_memory_that_a_gpu_does_not_have_is_told():
-    plan = plan_tensor((80_000, 512, 512), precision="FFF", devices="cuda:0", memory_budget="1000 GiB")
+    plan = make.plan_tensor((80_000, 512, 512), precision="FFF", devices="cuda:0", memory_budget="1000 GiB")
     with pytest.raises(BudgetError, match="arena of cuda:0"):
         DeviceTensorSpace(plan, np.broadcast_to(np.float64(0), (80_000, 80_000)))

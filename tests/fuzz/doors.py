@@ -297,7 +297,7 @@ def _application_calls() -> Iterator[Door]:
     for file in ("area.geojson", "r.asc", "r.nc"):  # GeoJSON is in degrees, and the layer is not
         yield Door(f"masked {file}", file, lambda path: geostat.masked(grid, path, tables._layer().spec), (), "geo" in file)
     yield Door("read_result", "model.json", results.read_result)
-    yield Door("fit resume", "log.jsonl", tables._go_on)
+    yield Door("fit checkpoint", "log.jsonl", tables._go_on, _MADE)
     for file in ("modis.npz", "heaton.csv"):
         yield Door(f"read_competition {file}", file, read_competition)
 
@@ -330,7 +330,6 @@ def _commands() -> Iterator[Door]:
         (("spectral", "segment", "image.npy", "--sigma-i", "9", "--mask", "{}"), "image.png"),
         (("geostat", "variogram", "{}", *fit[:6]), "t.csv"),
         (("geostat", "fit", "{}", *fit), "t.csv"),
-        (("geostat", "fit", "t.csv", *fit, "--resume", "{}"), "log.jsonl"),
         (("geostat", "predict", "{}", "t.csv", "--output", "out.csv", "--force"), "model.json"),
         (("geostat", "predict", *model, "{}", "--output", "out.csv", "--force"), "t.csv"),
         (("geostat", "predict", *model, "t.csv", "{}", "--output", "out.csv", "--force"), "t.csv"),
@@ -352,6 +351,7 @@ def _commands() -> Iterator[Door]:
         yield Door(" ".join(words), file, words, _EMPTY if words[-2:] == ("--graph", "{}") else ())
     yield Door("eigsh checkpoint", "g.oocsr", ("eigsh", "ring.npz", "-k", "2", "--checkpoint", "{}"), _MADE, True)
     yield Door("impute checkpoint", "g.oocsr", ("impute", "fit", "x3.npz", "--graph", "g.txt", "--checkpoint", "{}"), _MADE, True)
+    yield Door("fit --checkpoint", "log.jsonl", ("geostat", "fit", "t.csv", *fit, "--checkpoint", "{}"), _MADE)
     profile = ("geostat", "plot", "profile", "model.json", "--output", "out.png", "--force", "--values", "{}")
     yield Door("profile values", "values.csv", profile, _MADE, True)  # it is of another fit
 
@@ -365,7 +365,8 @@ GROUPS: dict[str, Callable[[], Iterator[Door]]] = {
 }
 #: Arguments of commands that name what is written, or a folder.
 WRITTEN = (
-    "--output", "-o", "--picture", "--trace", "--report", "--store", "--plot", "--log", "--folder", "--traces", "--work-folder",
+    "--output", "-o", "--picture", "--trace", "--report", "--store", "--plot", "--checkpoint", "--folder", "--traces",
+    "--work-folder",
 )  # fmt: skip
 
 

@@ -26,13 +26,11 @@ from ooc_chol.apps.geostat import (
 from tests.fuzz import attacks
 from tests.fuzz.mutations import BLIND, TEXT, Mutator
 from tests.inside.geostat import (
-    NetcdfVariable,
     columns_of,
     geometry_axes,
     read_result,
     result_content,
     write_json,
-    write_netcdf,
     write_table,
 )
 from tests.inside.geostat import fit as fit_command  # noqa: F401 - the parts of a fit are imported before a case
@@ -67,10 +65,12 @@ def _write_parquet(path: Path) -> None:
 
 
 def _write_netcdf3(path: Path) -> None:
+    import xarray
+
     units = {"x": {"units": "m", "grid_mapping": "crs"}, "y": {"units": "m"}}
-    variables = {name: NetcdfVariable(("site",), column, units.get(name, {})) for name, column in COLUMNS.items()}
+    variables = {name: ("site", column, units.get(name, {})) for name, column in COLUMNS.items()}
     mapping = {"grid_mapping_name": "transverse_mercator", "crs_wkt": "EPSG:28992"}
-    write_netcdf(path, {**variables, "crs": NetcdfVariable((), np.array(0.0), mapping)})
+    xarray.Dataset({**variables, "crs": ((), 0.0, mapping)}).to_netcdf(path, format="NETCDF3_64BIT", engine="scipy")
 
 
 def _write_netcdf4(path: Path) -> None:
@@ -160,11 +160,11 @@ def _use_result(path: Path) -> None:
 
 
 def _write_log(path: Path) -> None:
-    fit(_observations(), **_FIT, log=path)
+    fit(_observations(), **_FIT, checkpoint=path)
 
 
 def _go_on(path: Path) -> None:
-    fit(_observations(), **_FIT, resume=path)
+    fit(_observations(), **_FIT, checkpoint=path)
 
 
 def readers(json_changed: Mutator, json_lines_changed: Mutator) -> Iterator[tuple[Any, ...]]:

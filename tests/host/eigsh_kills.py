@@ -113,7 +113,7 @@ def main(folder: Path, step: int) -> None:
         def resumed(path=path, told=told):
             pairs = solved(path)
             report = pairs.report
-            told.write_text(json.dumps({"bits": digest(pairs), "passes": report.passes, "resumed": report.resumed_passes}))
+            told.write_text(json.dumps({"bits": digest(pairs), "passes": report.passes, "resumed": report.resumed}))
 
         status = in_child(killed)
         was_there = path.exists()

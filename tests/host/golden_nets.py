@@ -264,9 +264,9 @@ def tensor_plans(folder: Path) -> Facts:
     """Plans of imputations."""
     shape = (2600, 128, 96)
     plans = {
-        "GPU": oc.plan_impute(shape, devices="cuda:0", memory_budget="2 GiB", precision="FFF"),
-        "GPUs": oc.plan_impute(shape, 1300, devices=["cuda:0", "cuda:1"], memory_budget="2 GiB", mask="entries"),
-        "host": oc.plan_impute(shape, devices="host:0", memory_budget="2 GiB", svt="gram64", to_file=True),
+        "GPU": oc.plan_impute(shape, "slices", None, devices="cuda:0", memory_budget="2 GiB", precision="FFF"),
+        "GPUs": oc.plan_impute(shape, "entries", 1300, devices=["cuda:0", "cuda:1"], memory_budget="2 GiB"),
+        "host": oc.plan_impute(shape, "slices", None, devices="host:0", memory_budget="2 GiB", svt="gram64", work_folder=folder),
     }
     return Facts({name: plan.to_dict() for name, plan in plans.items()})
 
@@ -276,7 +276,7 @@ def imputed(folder: Path, **options: Any) -> Facts:
     fourier = oc.GraphFourier(random_graph(24, seed=4), devices="host:0")
     tensor = np.random.default_rng(5).integers(-9, 9, (24, 8, 6)) / 8.0
     mask = oc.testing.random_mask(tensor.shape, 0.8, by="entry", seed=6)
-    short = {"n_lambdas": 4, "max_inner": 3, **HOST, **options}
+    short = {"n_lambdas": 4, "max_inner": 3, "memory_budget": "1 GiB", **HOST, **options}
     found = oc.impute(tensor, mask, fourier, trace=True, checkpoint=folder / "x.oocimp", **short)
     content = block_header(folder / "x.oocimp")
     header, history = header_facts(content), names_of(content["facts"]["history"])
@@ -326,7 +326,7 @@ def _settings() -> geostat.FactorSettings:
 def fitted(folder: Path, method: str) -> Facts:
     """A fit by one method: estimates, likelihood values, and all lines of its log."""
     log = folder / "fit.jsonl"
-    found = geostat.fit(_observations(), smoothness=0.5, method=method, max_evaluations=12, settings=_settings(), log=log)
+    found = geostat.fit(_observations(), smoothness=0.5, method=method, max_evaluations=12, settings=_settings(), checkpoint=log)
     return run_facts(found.to_dict(), lines=without(_lines(log)[1:], VARYING))
 
 

@@ -71,7 +71,7 @@ def main(folder: Path, step: int) -> None:
 
             def resumed(path=path, told=told, svt=svt):
                 result = solved(path, svt)
-                told.write_text(json.dumps({"bits": digest(result), "resumed": result.report.resumed_lambdas}))
+                told.write_text(json.dumps({"bits": digest(result), "resumed": result.report.resumed}))
 
             status = in_child(lambda path=path, svt=svt, what=what, number=number: killed(path, svt, what, number))
             was_there = path.exists()

@@ -166,7 +166,7 @@ def test_the_number_of_threads_that_share_a_tile_does_not_matter():
 def test_every_source(expected, tmp_path, kind, devices):
     factor = factored(SOURCES[kind](tmp_path), tiles=9, devices=devices)
     assert_same(factor, expected)
-    assert (factor.report.executed_bytes["source"] == 0) == (kind == "function")
+    assert (factor.report.bytes.executed["source"] == 0) == (kind == "function")
 
 
 @pytest.mark.parametrize(("policy", "devices", "tiles"), in_turn(POLICIES, [1, 3], [4, ALL_TILES]))

@@ -86,8 +86,8 @@ def test_a_run_that_failed_is_gone_on_from_with_what_it_left_open(engine, tmp_pa
     open_now = {name: value for name, value in options.items() if name not in ("tile_size", "fp64", "moduli", "memory_budget")}
     factor = oc.cholesky(a, checkpoint=tmp_path / "L", **open_now)
     report = factor.report
-    assert report.resumed_tiles == len(there) > 5 and report.plan.grid.nb == NB
-    assert f"{report.resumed_tiles} of {report.plan.grid.n_tiles} tiles were in the checkpoint" in str(report)
+    assert report.resumed == len(there) > 5 and report.plan.grid.nb == NB
+    assert f"{report.resumed} of {report.plan.grid.n_tiles} tiles were in the checkpoint" in str(report)
     assert bits(factor) == right and not partial.exists()
 
 
@@ -115,7 +115,7 @@ def test_with_some_tiles_in_host_memory_the_file_is_a_checkpoint_all_the_same(en
     assert oc.plan(a, store=tmp_path / "L", host_budget="150 KiB", **options).host_tiles
     begun(tmp_path / "L", a, 62 if "precision_threshold" not in options else 118, host_budget="150 KiB", **options)
     with oc.cholesky(a, checkpoint=tmp_path / "L", **{**options, "host_budget": "200 KiB"}) as factor:
-        assert factor.report.resumed_tiles > 0
+        assert factor.report.resumed > 0
         assert np.asarray(factor).tobytes() == right
 
 
@@ -124,7 +124,7 @@ def test_a_plan_may_be_given_at_both_calls(tmp_path):
     with pytest.raises(StopError):
         oc.cholesky(stop_at(A, 60), plan=plan, store=tmp_path / "L", checkpoint=True)
     with oc.cholesky(stop_at(A, 0), plan=plan, store=tmp_path / "L", checkpoint=True) as factor:
-        assert factor.report.resumed_tiles > 5 and bits(factor) == right
+        assert factor.report.resumed > 5 and bits(factor) == right
 
 
 def test_progress_counts_what_was_there_as_done(tmp_path):
@@ -142,7 +142,7 @@ def test_the_certificate_is_valid_after_going_on(tmp_path):
     with oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN, **threshold) as factor:
         dense, report = np.asarray(factor), factor.report
     error = np.linalg.norm(dense @ dense.T - A) / np.linalg.norm(A)
-    assert report.resumed_tiles > 5 and 0 < error <= report.certified_bound.total <= 1e-4
+    assert report.resumed > 5 and 0 < error <= report.certified_bound.total <= 1e-4
     assert 0 < report.estimated_error.total < 1e-3
 
 
@@ -154,7 +154,7 @@ def test_a_finished_factor_of_the_same_call_is_given_at_once(tmp_path):
     right = bits(oc.cholesky(A, checkpoint=path, **PLAIN))
     before = path.stat()
     with oc.cholesky(A, checkpoint=path, progress=lambda *now: seen.append(now), **PLAIN) as factor:
-        assert factor.report.resumed_tiles == factor.report.plan.grid.n_tiles
+        assert factor.report.resumed == factor.report.plan.grid.n_tiles
         assert "tiles were in the checkpoint; 0 were computed" in str(factor.report)
         assert bits(factor) == right
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -165,7 +165,7 @@ def test_a_finished_factor_of_another_call_is_refused(tmp_path):
     oc.cholesky(A, store=path, **PLAIN).close()
     with pytest.raises(oc.errors.CheckpointError, match="a finished factor without a checkpoint"):
         oc.cholesky(A, checkpoint=path, **PLAIN)
-    oc.cholesky(A, checkpoint=path, replace_store=True, **PLAIN).close()
+    oc.cholesky(A, checkpoint=path, replace=True, **PLAIN).close()
     with pytest.raises(oc.errors.CheckpointError, match="entries of A"):
         oc.cholesky(2.0 * A, checkpoint=path, **PLAIN)
 
@@ -195,12 +195,12 @@ def test_what_differs_is_refused_by_name_and_nothing_is_lost(what, tmp_path, mon
     a, options, name, values = OTHERS[what]
     partial = begun(tmp_path / "L", calls=48)
     kept = partial.read_bytes()
-    with pytest.raises(oc.errors.CheckpointError, match="start afresh with replace_store=True") as caught:
+    with pytest.raises(oc.errors.CheckpointError, match="start afresh with replace=True") as caught:
         oc.cholesky(a, checkpoint=tmp_path / "L", **{**PLAIN, **options})
     assert name in caught.value.differences and (values is None or caught.value.differences[name] == values)
     assert caught.value.path == str(partial) and partial.read_bytes() == kept
-    with oc.cholesky(a, checkpoint=tmp_path / "L", replace_store=True, **{**PLAIN, **options}) as factor:
-        assert factor.report.resumed_tiles == 0
+    with oc.cholesky(a, checkpoint=tmp_path / "L", replace=True, **{**PLAIN, **options}) as factor:
+        assert factor.report.resumed == 0
     assert not partial.exists()
 
 
@@ -240,7 +240,7 @@ def test_a_call_without_a_checkpoint_does_not_replace_one(tmp_path):
     with pytest.raises(oc.errors.OutputError, match="is a checkpoint, which would be lost"):
         oc.cholesky(A, store=tmp_path / "L", **PLAIN)
     assert partial.exists()
-    oc.cholesky(A, store=tmp_path / "L", replace_store=True, **PLAIN).close()
+    oc.cholesky(A, store=tmp_path / "L", replace=True, **PLAIN).close()
     assert not partial.exists()
 
 
@@ -269,7 +269,7 @@ def test_torn_tiles_are_computed_again(tmp_path):
     found = states(tmp_path / "L")
     assert found.bad == {(0, 0), (3, 1)}
     with oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN) as factor:
-        assert factor.report.resumed_tiles == len(found.good) and bits(factor) == right
+        assert factor.report.resumed == len(found.good) and bits(factor) == right
 
 
 @pytest.mark.parametrize("left", [0.0, 1e-3, 0.3, 0.7])
@@ -280,7 +280,7 @@ def test_a_truncated_file_is_gone_on_from_as_far_as_it_goes(left, tmp_path):
         found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN))
     except oc.errors.DamagedFileError as error:
         assert left < 0.01 and "L.partial" in str(error)
-        found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", replace_store=True, **PLAIN))
+        found = bits(oc.cholesky(A, checkpoint=tmp_path / "L", replace=True, **PLAIN))
     assert found == right
 
 
@@ -363,7 +363,7 @@ def test_one_interrupt_lets_run_what_is_enqueued_and_says_how_to_go_on(tmp_path)
     assert "the same call goes on from it" in caught.value.__notes__[0]
     assert set(threading.enumerate()) == before
     with oc.cholesky(A, checkpoint=tmp_path / "L", **PLAIN) as factor:
-        assert factor.report.resumed_tiles > 5 and bits(factor) == right
+        assert factor.report.resumed > 5 and bits(factor) == right
 
 
 def test_a_second_interrupt_ends_at_once(tmp_path):
@@ -454,7 +454,7 @@ def test_no_checkpoint_is_none_or_false(tmp_path):
 def test_a_file_of_a_run_that_was_killed_before_it_wrote_is_begun_anew(tmp_path):
     (tmp_path / "L.ooc.partial").touch()
     with oc.cholesky(A, **PLAIN, checkpoint=tmp_path / "L.ooc") as factor:
-        assert factor.report.resumed_tiles == 0
+        assert factor.report.resumed == 0
     assert [path.name for path in tmp_path.iterdir()] == ["L.ooc"]
 
 

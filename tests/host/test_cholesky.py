@@ -50,7 +50,7 @@ def test_every_family(family, case):
     a = FAMILIES[family](n)
     factor = factored(a, nb, tiles)
     report = factor.report
-    assert report.executed_bytes["fetch"] > 0.5 * report.executed_bytes["write"], "not out of core"
+    assert report.bytes.executed["fetch"] > 0.5 * report.bytes.executed["write"], "not out of core"
     check_factor(factor, a)
 
 
@@ -68,7 +68,7 @@ def test_hard_families_at_order_1025(family):
 def test_several_workers(family, policy, devices):
     a = FAMILIES[family](230)
     factor = factored(a, 48, 3, policy=policy, devices=devices)
-    assert factor.report.executed_bytes["fetch"] > 0
+    assert factor.report.bytes.executed["fetch"] > 0
     check_factor(factor, a)
 
 
@@ -117,7 +117,7 @@ def test_float32_input_is_widened_and_factored_in_fp64():
     factor = factored(narrow, 64)
     check_factor(factor, narrow.astype(np.float64))
     assert np.array_equal(np.asarray(factor), np.asarray(factored(narrow.astype(np.float64), 64)))
-    assert factor.report.executed_bytes["source"] * 2 == factored(narrow.astype(float), 64).report.executed_bytes["source"]
+    assert factor.report.bytes.executed["source"] * 2 == factored(narrow.astype(float), 64).report.bytes.executed["source"]
 
 
 def test_the_public_residual_agrees_with_the_long_double_one():

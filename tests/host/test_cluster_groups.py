@@ -124,7 +124,7 @@ def test_on_a_cluster_a_worker_reads_a_tile_that_another_one_made_once(two_worke
     store.close()
     assert len({worker for worker, _ in makes}) == 2
     assert 0 < report.read_bytes == TILE * len(needs - makes)
-    assert "read by workers" in str(report) and report.to_dict()["read_bytes"] == report.read_bytes
+    assert "read by workers" in str(report) and report.to_dict()["bytes"]["executed"]["read"] == report.read_bytes
 
 
 # what is let go

@@ -133,9 +133,9 @@ def test_the_plan_of_a_resumed_run_makes_all_of_the_factor(two_workers, is_plann
     with pytest.raises(KeyboardInterrupt):
         oc.cholesky(source(), progress=stop, **place, **how)
     with oc.cholesky(source(), **place, **how) as resumed:
-        assert 0 < resumed.report.resumed_blocks < resumed.plan.n_tasks
+        assert 0 < resumed.report.resumed < resumed.plan.n_tasks
     with oc.cholesky(source(), client=two_workers, plan=resumed.plan, **place) as finished:
-        assert finished.report.resumed_blocks == finished.plan.n_tasks
+        assert finished.report.resumed == finished.plan.n_tasks
         wanted = bits(finished)
     for there in ({}, {"store": tmp_path / "again.zarr"}):
         with oc.cholesky(source(), client=two_workers, plan=finished.plan, **there) as again:

@@ -217,10 +217,10 @@ def test_blocks_of_a_run_are_those_that_rates_choose_and_its_report_predicts(two
     monkeypatch.setattr(planning, "LEAST_MEASURED_FLOPS", 1.0)
     report = check_bits(source(), two_workers, one_machine(source()))
     assert report.plan.others and report.blocks == report.plan.blocks
-    assert report.tasks == report.plan.n_tasks and report.predicted_seconds == report.to_dict()["predicted_seconds"] > 0
+    assert report.tasks == report.plan.n_tasks and report.seconds.predicted == report.to_dict()["seconds"]["predicted"] > 0
     assert "predicted" in str(report)
     monkeypatch.undo()
-    assert check_bits(source(), two_workers, one_machine(source())).predicted_seconds is None, "small ones measure nothing"
+    assert check_bits(source(), two_workers, one_machine(source())).seconds.predicted is None, "small ones measure nothing"
 
 
 def test_a_factor_on_a_cluster_solves_saves_and_is_not_pickled(two_workers, tmp_path):
@@ -483,14 +483,14 @@ def test_an_interrupted_run_goes_on_from_its_group(two_workers, tmp_path):
     with pytest.raises(KeyboardInterrupt) as ended:
         oc.cholesky(source(slow_exponential), tile_size=NB, client=two_workers, store=place, checkpoint=True, progress=_half_way)
     assert "checkpoint" in ended.value.__notes__[0]
-    with pytest.raises(oc.errors.OutputError, match="replace_store"):
+    with pytest.raises(oc.errors.OutputError, match="replace"):
         oc.cholesky(source(), tile_size=NB, client=two_workers, store=place)
     with pytest.raises(oc.errors.CheckpointError):
         oc.cholesky(spd(), tile_size=NB, client=two_workers, store=place, checkpoint=True)
     report = check_bits(source(), two_workers, one_machine(source()), store=place, checkpoint=True)
-    assert report.resumed_blocks > 0 and 0 < report.tasks == report.plan.n_tasks - report.resumed_blocks
+    assert report.resumed > 0 and 0 < report.tasks == report.plan.n_tasks - report.resumed
     again = check_bits(source(), two_workers, one_machine(source()), store=place, checkpoint=True)
-    assert again.tasks == 0 and again.resumed_blocks == report.plan.n_tasks
+    assert again.tasks == 0 and again.resumed == report.plan.n_tasks
 
 
 @pytest.mark.parametrize("options", [{}, {"checkpoint": True}])
@@ -501,12 +501,12 @@ def test_nobody_else_writes_the_group_of_a_run(options, two_workers, tmp_path):
         if not refused:
             for more in ({"client": two_workers}, {}, {"checkpoint": True}):
                 with pytest.raises(oc.errors.TierError, match="another run is writing this group"):
-                    oc.cholesky(spd(seed=4), tile_size=NB, store=place, **more, replace_store=True)
+                    oc.cholesky(spd(seed=4), tile_size=NB, store=place, **more, replace=True)
                 refused.append(more)
 
     check_bits(source(), two_workers, one_machine(source()), store=place, progress=disturb, **options)
     assert len(refused) == 3
-    check_bits(spd(), two_workers, one_machine(spd()), store=place, replace_store=True, **options)
+    check_bits(spd(), two_workers, one_machine(spd()), store=place, replace=True, **options)
 
 
 def test_a_verdict_on_a_leaves_no_group(two_workers, tmp_path):
@@ -544,7 +544,7 @@ def test_programs_of_the_page_run(two_workers, tmp_path, monkeypatch, capsys):
         for program in programs:
             exec(compile(program, "docs/cluster.md", "exec"), names)
     done = names["L"].report
-    assert capsys.readouterr().out.endswith(f"True\n{done.resumed_blocks} 0\n0 {done.resumed_blocks}\n")
+    assert capsys.readouterr().out.endswith(f"True\n{done.resumed} 0\n0 {done.resumed}\n")
 
 
 # placing

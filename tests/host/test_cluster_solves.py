@@ -251,7 +251,7 @@ def test_a_zarr_group_is_read_by_the_workers(two_workers, tmp_path):
             check_near(factor.solve(b), local.solve(b))
             check_near(factor @ b, local @ b)
             assert factor.logdet() == local.logdet()
-    with factored(4.0 * spd(), two_workers, store=group, replace_store=True) as factor:
+    with factored(4.0 * spd(), two_workers, store=group, replace=True) as factor:
         check_near(4.0 * factor.solve(b), np.linalg.solve(spd(), b))  # nothing of the group before is left with the workers
 
 

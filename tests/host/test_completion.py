@@ -1,13 +1,15 @@
-"""Completion in a shell: bash completes commands, options and values; the scripts of all shells have every word."""
+"""Completion in a shell: bash completes commands, options, values and files; the scripts of all shells have every word."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 
 import pytest
 
-from tests.inside.cli import main, make_parser, places
+from tests.commands import commands
+from tests.inside.cli import main, make_parser
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def script(capsys):
 def completed(script, *words):
     """What bash offers for the last of these words."""
     line = " ".join(f"'{word}'" for word in ("ooc-chol", *words))
-    program = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _ooc_chol; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    program = f'{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words)}; _shtab_ooc_chol; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.split()
@@ -43,7 +45,9 @@ def completed(script, *words):
         (["geostat", "plot", "v"], ["variogram"]),
         (["plan", "--n", ""], []),
         (["plan", "--devices", "plan", "--js"], ["--json"]),
-        (["completion", ""], ["bash", "zsh", "fish", "-h", "--help", "--json", "--quiet"]),
+        (["completion", ""], ["bash", "zsh", "fish"]),
+        (["factor", "pypr"], ["pyproject.toml"]),
+        (["geostat", "fit", "data.csv", "--output", "pypr"], ["pyproject.toml"]),
     ],
 )
 @pytest.mark.usefixtures("processes")
@@ -54,21 +58,24 @@ def test_bash_completes(script, words, offered):
 @pytest.mark.usefixtures("processes")
 def test_bash_offers_every_command_and_option(script):
     made = script("bash")
-    for place in places(make_parser()):
-        path = place.path.split()
-        options = {word for option in place.options for word in option.words}
+    for path, below, options in commands(make_parser()):
         assert set(completed(made, *path, "-")) == options
-        assert {word.text for word in place.commands} <= set(completed(made, *path, ""))
+        assert below <= set(completed(made, *path, ""))
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 @pytest.mark.usefixtures("processes")
 def test_scripts_have_every_command_and_option(script, shell):
     made = script(shell)
-    for place in places(make_parser()):
-        for word in [word.text for word in place.commands] + [word for option in place.options for word in option.words]:
-            text = word if shell == "zsh" or not word.startswith("-") else word.lstrip("-")
-            assert text in made, (place.path, word)
+    for path, below, options in commands(make_parser()):
+        for word in below | options:
+            assert (word if shell == "zsh" else word.lstrip("-")) in made, (path, word)
     if shutil.which(shell) is not None:
         done = subprocess.run([shell, "-n"], input=made, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_shtab_the_command_says_how_to_install_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 2
+    assert "made by shtab, which is not installed" in capsys.readouterr().err

@@ -97,9 +97,7 @@ def test_rectangles_of_any_scale(power):
 
 
 @pytest.mark.parametrize("power", [-700, 0, 700])
-def test_the_papers_mode_and_operators_with_diagonals_scale_too(power):
-    paper = [oc.eigsh(tridiagonal(each), 5, mode="paper", **HOST).eigenvalues for each in (0, power)]
-    assert np.abs(np.ldexp(paper[1], -power) / paper[0] - 1).max() <= 1e-9
+def test_operators_with_diagonals_scale_too(power):
     with oc.block_csr(tridiagonal(0)) as packed:
         operator = oc.Operator(packed, left=np.ldexp(1.0, power), shift=np.ldexp(1.0, power))
         pairs = oc.eigsh(operator, 3, which="LA", **HOST)

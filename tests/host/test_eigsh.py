@@ -221,7 +221,7 @@ def test_an_error_holds_what_has_converged():
     assert error.worst > 1e-10 and "larger ncv" in str(error)
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "paper"}, {"method": "lobpcg", "which": "LA"}, {"v0": np.arange(1.0, 257.0)}])
+@pytest.mark.parametrize("options", [{}, {"method": "lobpcg", "which": "LA"}, {"v0": np.arange(1.0, 257.0)}])
 def test_vectors_of_a_matrix_numbered_by_degree_are_in_the_callers_numbers(options):
     csr = oc.block_csr(oc.testing.rmat(8)).tocsr()
     with oc.block_csr(csr, order="degree") as a:

@@ -143,10 +143,9 @@ BAD = [
     ({"preconditioner": scipy.sparse.eye_array(100)}, ValueError, "one end"),
     *(
         ({"M": scipy.sparse.eye_array(200), **others}, TypeError, "A v = w M v are not solved.*preconditioner=")
-        for others in ({}, {"which": "SA"}, {"sigma": 0.5}, {"method": "lobpcg"}, {"mode": "paper"}, {"method": "lanczos"})
+        for others in ({}, {"which": "SA"}, {"sigma": 0.5}, {"method": "lobpcg"}, {"method": "lanczos"})
     ),
     ({"method": "power"}, ValueError, "method is 'power'"),
-    ({"mode": "fast"}, ValueError, "mode is 'fast'"),
 ]
 
 

@@ -166,4 +166,4 @@ def test_a_checkpoint_of_other_numbers_is_refused(panel, change, facts, arithmet
         oc.eigsh(a, 4, checkpoint=path, **options)
     assert told.value.path == str(path)
     path.write_bytes(whole)
-    assert oc.eigsh(a, 4, checkpoint=path, **options).report.resumed_passes >= 12
+    assert oc.eigsh(a, 4, checkpoint=path, **options).report.resumed >= 12

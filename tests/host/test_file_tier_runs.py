@@ -72,16 +72,16 @@ def test_files_see_the_planned_bytes_and_the_factor_is_the_same(tmp_path, name, 
     with oc.cholesky(tmp_path / "a.npy", lower=True, store=tmp_path / "L.ooc", **options) as factor:
         report, plan = factor.report, factor.report.plan
         assert np.array_equal(np.asarray(factor), in_memory(name))
-    assert report.executed_file_bytes == report.planned_file_bytes
-    assert report.executed_bytes == report.planned_bytes
-    assert report.to_dict()["file_bytes"]["executed"] == report.executed_file_bytes
-    assert plan.in_file and plan.host_bytes + plan.staging_bytes <= max(plan.host_budget_bytes, plan.staging_bytes)
-    assert report.executed_file_bytes["source"] == report.executed_bytes["source"] > 0
-    assert report.executed_file_bytes["write"] == report.executed_bytes["write"]
+    assert report.file_bytes.executed == report.file_bytes.planned
+    assert report.bytes.executed == report.bytes.planned
+    assert report.to_dict()["file_bytes"]["executed"] == report.file_bytes.executed
+    assert plan.in_file and plan.host_bytes <= max(plan.host_budget_bytes, plan.staging_bytes)
+    assert report.file_bytes.executed["source"] == report.bytes.executed["source"] > 0
+    assert report.file_bytes.executed["write"] == report.bytes.executed["write"]
     if host_budget is None or name == "sync":
-        assert report.executed_file_bytes["read"] == report.executed_bytes["fetch"]
+        assert report.file_bytes.executed["read"] == report.bytes.executed["fetch"]
     if host_budget == "8 MB" and name != "sync":
-        assert report.executed_file_bytes["read"] == 0 and (report.executed_bytes["fetch"] == 0 or plan.host_tiles)
+        assert report.file_bytes.executed["read"] == 0 and (report.bytes.executed["fetch"] == 0 or plan.host_tiles)
 
 
 def test_host_memory_is_used_in_these_runs(tmp_path):
@@ -89,7 +89,7 @@ def test_host_memory_is_used_in_these_runs(tmp_path):
     for host_budget in (None, 12 * TILE, "8 MB"):
         options = {"tile_size": NB, "devices": "host:0", "host_budget": host_budget, **RUNS["native"]}
         with oc.cholesky(matrix(), lower=True, store=tmp_path / "L.ooc", **options) as factor:
-            read[host_budget] = factor.report.executed_file_bytes["read"]
+            read[host_budget] = factor.report.file_bytes.executed["read"]
     assert read[None] > read[12 * TILE] > read["8 MB"] == 0
 
 
@@ -101,7 +101,7 @@ def test_what_is_computed_again_moves_what_is_planned(tmp_path, name):
     with case.factor(store=tmp_path / "L.ooc", host_budget="60 kB") as factor:
         report = factor.report
         assert report.escalations and report.plan.host_tiles
-        assert report.executed_file_bytes == report.planned_file_bytes
+        assert report.file_bytes.executed == report.file_bytes.planned
         assert np.array_equal(np.asarray(factor), np.asarray(case.factor()))
 
 
@@ -112,7 +112,7 @@ def test_a_plan_serves_an_l_that_goes_elsewhere(tmp_path, in_file):
     plan = oc.plan(matrix(), lower=True, **options, **({} if in_file else elsewhere))
     with oc.cholesky(matrix(), lower=True, plan=plan, **({"store": tmp_path / "L.ooc"} if in_file else {})) as factor:
         assert factor.report.plan.in_file == in_file
-        assert factor.report.executed_file_bytes == factor.report.planned_file_bytes
+        assert factor.report.file_bytes.executed == factor.report.file_bytes.planned
         assert np.array_equal(np.asarray(factor), in_memory("native"))
 
 
@@ -120,7 +120,7 @@ def test_a_plan_of_tiers_decides_on_host_memory(tmp_path):
     options = {"tile_size": NB, "devices": "host:0", **RUNS["native"]}
     plan = oc.plan(matrix(), lower=True, store=tmp_path / "L.ooc", host_budget=12 * TILE, **options)
     with oc.cholesky(matrix(), lower=True, plan=plan, store=tmp_path / "L.ooc") as factor:
-        assert factor.report.plan is plan and factor.report.executed_file_bytes == factor.report.planned_file_bytes
+        assert factor.report.plan is plan and factor.report.file_bytes.executed == factor.report.file_bytes.planned
     with pytest.raises(ValueError, match="host_budget"):
         oc.cholesky(matrix(), lower=True, plan=plan, store=tmp_path / "L.ooc", host_budget="8 MB")
 
@@ -130,9 +130,9 @@ def test_traces_and_reports_tell_files_from_memory(tmp_path):
     with oc.cholesky(matrix(), lower=True, store=tmp_path / "L.ooc", trace=True, **options) as factor:
         report, records = factor.report, factor.trace.records
     moved = {link: sum(record.nbytes for record in records if record.link == link) for link in {one.link for one in records}}
-    read, fetched = report.planned_file_bytes["read"], report.planned_bytes["fetch"]
+    read, fetched = report.file_bytes.planned["read"], report.bytes.planned["fetch"]
     assert moved["file->host:0"] == read > 0 and moved["memory->host:0"] == fetched - read > 0
-    assert moved["host:0->file"] + moved["host:0->memory"] == report.planned_bytes["write"]
+    assert moved["host:0->file"] + moved["host:0->memory"] == report.bytes.planned["write"]
     page = str(report)
     assert "L read " in page and "are kept in host memory" in page and "host_budget 98.3 kB" in page
 

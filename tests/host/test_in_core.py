@@ -37,9 +37,9 @@ def test_report_plan_and_trace_are_those_of_any_run():
         report = factor.report
         assert report is factor.report and report.plan.to_dict() == oc.plan(a).to_dict()
         assert [record.kind for record in factor.trace.records] == ["fetch", "compute", "write"]
-        assert 0 < report.seconds < 60 and report.setup_seconds >= 0
+        assert 0 < report.inside_seconds < 60 and report.seconds.parts["setup"] >= 0
         assert seen[-1][0] == seen[-1][1] == report.plan.flops
-        assert report.executed_bytes == report.planned_bytes
+        assert report.bytes.executed == report.bytes.planned
         factor.solve(np.ones(300))
         assert report.passes.totals["solve"].calls == 1 and "1 x 1 tiles of 300" in str(report.plan)
 

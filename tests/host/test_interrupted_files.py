@@ -163,7 +163,7 @@ def write(path: Path) -> None:
 CALLS: dict[str, tuple[Callable[[Path], None], str, Callable[[Path], None] | None]] = {
     "cholesky": (factor, "L.ooc", None),
     "cholesky in place of a factor": (
-        partial(factor, replace_store=True),
+        partial(factor, replace=True),
         "L.ooc",
         lambda path: oc.cholesky(np.eye(5), store=path).close(),
     ),

@@ -11,8 +11,9 @@ import ooc_chol as oc
 from ooc_chol.errors import BudgetError
 from tests.builders import measured_norms, open_device
 from tests.host.matrices import upper_poisoned
+from tests.inside.dense import SourceTier, measure_matrix, stacked_tiles
 from tests.inside.hardware import host
-from tests.inside.precision import FactorNorms, sample_step
+from tests.inside.precision import FactorNorms, Probes, sample_step
 from tests.inside.tasks import TileGrid
 from tests.tolerances import NORM_RTOL
 
@@ -152,3 +153,47 @@ def test_too_little_memory_is_told(monkeypatch):
     monkeypatch.setattr(host, "free_host_bytes", lambda: 1000)
     with pytest.raises(BudgetError, match="host:0"):
         measured(symmetric(100), 50)
+
+
+# tiles that are made at once
+
+
+@pytest.mark.parametrize("devices", [("host:0",), ("host:0", "host:1"), ("host:0", "host:1", "host:2")], ids=len)
+@pytest.mark.parametrize("stacked", [2, 3, 4, 99])
+@pytest.mark.parametrize(("n", "nb"), [(300, 40), (64, 64), (65, 64), (320, 40)])
+def test_tiles_made_at_once_have_the_norms_of_tiles_made_alone(n, nb, stacked, devices):
+    a = symmetric(n)
+    source = oc.from_function(
+        n, lambda rows, cols, out, stream: out.__setitem__(slice(None), a[rows.start : rows.stop, cols.start : cols.stop])
+    )
+    grid, probes = TileGrid(n, nb), Probes.of(n)
+    alone = measure_matrix(grid, [open_device("host:0", 2)], SourceTier(source, grid), probes=probes)
+    opened = [open_device(name, 2) for name in devices]
+    at_once = measure_matrix(grid, opened, SourceTier(source, grid), probes=probes, stacked=stacked)
+    for name in ("tiles", "traces", "least", "largest", "diagonal"):
+        assert np.array_equal(getattr(at_once, name), getattr(alone, name)), name
+    assert (at_once.expected is None) == (alone.expected is None)
+    if alone.expected is not None:
+        assert np.array_equal(at_once.expected.tiles, alone.expected.tiles)
+    vectors = np.abs(probes.vectors)
+    half = vectors.shape[1] // 2
+    scale = vectors[:, :half].T @ np.abs(a) @ vectors[:, half:]
+    assert np.all(np.abs(at_once.form - alone.form) <= 4 * n * np.finfo(float).eps * scale)
+
+
+def test_a_function_is_asked_for_stacks_of_a_column_that_end_at_the_diagonal():
+    grid, asked = TileGrid(100, 20), []
+
+    def tile_fn(rows, cols, out, stream):
+        asked.append((rows.start // 20, -(-rows.stop // 20), cols.start // 20))
+        out[...] = 1.0
+
+    source = oc.from_function(100, tile_fn)
+    measure_matrix(grid, [open_device("host:0", 2)], SourceTier(source, grid), stacked=3)
+    column = {j: sorted((first, stop) for first, stop, of in asked if of == j) for j in range(5)}
+    assert column == {0: [(0, 1), (1, 4), (4, 5)], 1: [(1, 2), (2, 5)], 2: [(2, 3), (3, 5)], 3: [(3, 4), (4, 5)], 4: [(4, 5)]}
+
+
+@pytest.mark.parametrize(("budget", "stacked"), [(1, 1), (16 * 32768, 1), (2 * 16 * 32768, 2), (10**9, 4)])
+def test_stacks_take_an_eighth_of_a_budget_at_most(budget, stacked):
+    assert stacked_tiles(TileGrid(640, 64), budget) == stacked

@@ -205,12 +205,12 @@ def test_a_link_carries_tiles_in_their_formats(tiles, devices, policy):
     report = factored(tiles=tiles, devices=devices, policy=policy).report
     precision = report.plan.precision
     check_bytes(report.plan, report.execution)
-    assert report.executed_bytes == report.planned_bytes
-    assert report.executed_bytes["write"] == precision.total_bytes == report.plan.stored_bytes
-    assert report.executed_bytes["source"] == 8 * sum(precision.grid.entries(i, j) for i, j in precision.grid.tiles())
+    assert report.bytes.executed == report.bytes.planned
+    assert report.bytes.executed["write"] == precision.total_bytes == report.plan.stored_bytes
+    assert report.bytes.executed["source"] == 8 * sum(precision.grid.entries(i, j) for i, j in precision.grid.tiles())
     fetched = [step.tile for program in report.plan.programs for step in program.steps if step.link is Link.FETCH]
-    assert report.executed_bytes["fetch"] == sum(precision.stored_bytes(tile) for tile in fetched)
-    assert precision.total_bytes < 0.6 * report.executed_bytes["source"]
+    assert report.bytes.executed["fetch"] == sum(precision.stored_bytes(tile) for tile in fetched)
+    assert precision.total_bytes < 0.6 * report.bytes.executed["source"]
 
 
 def test_a_file_is_as_small_as_its_formats(tmp_path):

@@ -43,7 +43,7 @@ def test_the_error_is_within_the_certified_bound(threshold):
     report = factor.report
     assert report.half_share > 0.3 and not report.escalations
     check(factor, a, threshold)
-    assert report.executed_bytes == report.planned_bytes
+    assert report.bytes.executed == report.bytes.planned
 
 
 @pytest.mark.parametrize("products", [None, False])
@@ -116,7 +116,7 @@ def test_a_resumed_run_gives_the_bits_of_one_that_was_not_interrupted(calls, tmp
     with pytest.raises(StopError):
         factored(stop_at(a, calls), 1e-3, checkpoint=tmp_path / "L")
     with factored(a, 1e-3, checkpoint=tmp_path / "L") as resumed:
-        assert 0 < resumed.report.resumed_tiles < resumed.grid.n_tiles and not resumed.report.escalations
+        assert 0 < resumed.report.resumed < resumed.grid.n_tiles and not resumed.report.escalations
         assert resumed.arithmetic_key == whole.arithmetic_key
         assert np.array_equal(np.asarray(resumed), np.asarray(whole))
         check(resumed, a, 1e-3)

@@ -171,11 +171,11 @@ def test_a_store_is_never_the_file_of_a(folder, kind, way, threshold):
     np.save(path, A)
     with kind(path) as a:
         store = WAYS[way](path)
-        with unharmed(path), pytest.raises(oc.errors.OutputError, match=r"same file as a.* give another name") as caught:
-            oc.cholesky(a, precision_threshold=threshold, tile_size=NB, store=store, replace_store=True)
-    assert (caught.value.option, caught.value.path, caught.value.other) == ("store", store, "a")
+        with unharmed(path), pytest.raises(oc.errors.OutputError, match=r"same file as A.* give another name") as caught:
+            oc.cholesky(a, precision_threshold=threshold, tile_size=NB, store=store, replace=True)
+    assert (caught.value.option, caught.value.path, caught.value.other) == ("store", store, "A")
     again = pickle.loads(pickle.dumps(caught.value))
-    assert (str(again), again.option, again.path, again.other) == (str(caught.value), "store", store, "a")
+    assert (str(again), again.option, again.path, again.other) == (str(caught.value), "store", store, "A")
 
 
 @pytest.mark.parametrize(("kind", "way"), in_turn(INPUTS, list(WAYS)))
@@ -242,11 +242,11 @@ def test_a_store_replaces_factors_only(folder):
     path.write_bytes(STRANGER)
     with (
         unharmed(path),
-        pytest.raises(oc.errors.TierError, match=r"exists already and is no factor.*replace_store=True") as caught,
+        pytest.raises(oc.errors.TierError, match=r"exists already and is no factor.*replace=True") as caught,
     ):
         oc.cholesky(A, tile_size=NB, store=path)
     assert isinstance(caught.value, oc.errors.OutputError) and caught.value.other is None
-    oc.cholesky(A, tile_size=NB, store=path, replace_store=True).close()
+    oc.cholesky(A, tile_size=NB, store=path, replace=True).close()
     oc.cholesky(4 * A, tile_size=NB, store=path).close()  # ours, complete
     with oc.load(path) as factor:
         assert np.array_equal(np.asarray(factor), 2 * np.asarray(oc.cholesky(A, tile_size=NB)))
@@ -342,7 +342,7 @@ def test_what_is_no_ordinary_file_is_never_replaced(folder, make, replace):
     make("out")
     factor = oc.cholesky(A, tile_size=NB, trace=True)
     for write in (
-        lambda: oc.cholesky(A, tile_size=NB, store="out", replace_store=replace),
+        lambda: oc.cholesky(A, tile_size=NB, store="out", replace=replace),
         lambda: factor.save("out", replace=replace),
         lambda: factor.trace.save("out", replace=replace),
     ):
@@ -371,7 +371,7 @@ def test_the_name_of_an_unfinished_file_leads_nowhere(folder, link, what, replac
         assert sorted(os.listdir(folder)) == ["a.npy", "out", "precious"]
     else:
         with pytest.raises(oc.errors.TierError, match=r"out\.partial.*remove it"):
-            oc.cholesky(precious if what == "matrix" else A, tile_size=NB, store="out", replace_store=replace)
+            oc.cholesky(precious if what == "matrix" else A, tile_size=NB, store="out", replace=replace)
         assert sorted(os.listdir(folder)) == ["a.npy", "out.partial", precious.name]
     assert precious.read_bytes() == before
 

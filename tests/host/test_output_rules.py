@@ -56,7 +56,7 @@ def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def by_store(path: str, force: bool) -> None:
-    oc.cholesky("a.npy", tile_size=NB, store=path, replace_store=force).close()
+    oc.cholesky("a.npy", tile_size=NB, store=path, replace=force).close()
 
 
 def by_save(path: str, force: bool) -> None:
@@ -171,9 +171,9 @@ def test_no_output_lies_in_a_folder_that_is_the_matrix(folder, inner, way):
     zarr.create_array(store="a.zarr", data=A, chunks=(30, 30))
     Path("link").symlink_to("a.zarr")
     a = zarr.open_array("a.zarr", mode="r")
-    with untouched(folder), pytest.raises(oc.errors.OutputError, match="read as a") as caught:
-        oc.cholesky(a, tile_size=NB, store=f"{way}/{inner}", replace_store=True)
-    assert caught.value.other == "a"
+    with untouched(folder), pytest.raises(oc.errors.OutputError, match="read as A") as caught:
+        oc.cholesky(a, tile_size=NB, store=f"{way}/{inner}", replace=True)
+    assert caught.value.other == "A"
     with oc.cholesky(a, tile_size=NB) as factor:
         for name in (inner, "L.npy"):
             with untouched(folder), pytest.raises(oc.errors.OutputError, match="read as the matrix"):
@@ -191,8 +191,8 @@ def test_parts_of_an_h5py_data_set_in_other_files_are_inputs(folder):
     os.link("part.h5", "part")
     with h5py.File("whole.h5", "r") as file:
         for data, store in (("a", "part"), ("b", "raw")):
-            with untouched(folder), pytest.raises(oc.errors.OutputError, match="same file as a"):
-                oc.cholesky(file[data], tile_size=NB, store=store, replace_store=True)
+            with untouched(folder), pytest.raises(oc.errors.OutputError, match="same file as A"):
+                oc.cholesky(file[data], tile_size=NB, store=store, replace=True)
 
 
 @pytest.mark.package("dask")
@@ -213,8 +213,8 @@ def test_what_lies_behind_a_dask_array_is_an_input(folder):
         }
         for name, a in ones.items():
             os.symlink(name, "link")
-            with untouched(folder), pytest.raises(oc.errors.OutputError, match="same file as a"):
-                oc.cholesky(a, tile_size=NB, store="link", replace_store=True)
+            with untouched(folder), pytest.raises(oc.errors.OutputError, match="same file as A"):
+                oc.cholesky(a, tile_size=NB, store="link", replace=True)
             os.unlink("link")
 
 

@@ -276,7 +276,7 @@ def test_a_file_is_replaced_only_by_its_kind(path, matrix, tmp_path):
     with pytest.raises(oc.errors.OutputError):
         oc.block_csr(matrix, store=stranger)
     assert stranger.read_text() == "mine"
-    oc.block_csr(matrix, store=stranger, replace_store=True).close()
+    oc.block_csr(matrix, store=stranger, replace=True).close()
     with oc.block_csr(stranger) as a:
         assert_same(a.tocsr(), matrix)
     with pytest.raises(ValueError, match="npz"):

@@ -29,13 +29,13 @@ def packed():
 
 
 def test_measured_rates_predict_seconds(packed):
-    assert oc.plan_multiply(packed, devices="host:0").seconds is None
+    assert oc.plan_multiply(packed, 1, devices="host:0").seconds is None
     (rates,) = oc.rates.measure_pass_rates("host:0", quick=True).values()
-    plan = oc.plan_multiply(packed, devices="host:0")
+    plan = oc.plan_multiply(packed, 1, devices="host:0")
     assert plan.rates == rates
-    assert plan.seconds == plan.first_seconds > packed.nnz / rates.gathers / 1000
+    assert plan.seconds == plan.later_seconds > packed.nnz / rates.gathers / 1000
     assert "by measured rates" in str(plan)
-    assert oc.plan_multiply(packed, devices=["host:0", "host:1"]).seconds is None
+    assert oc.plan_multiply(packed, 1, devices=["host:0", "host:1"]).seconds is None
 
 
 def test_rates_of_tiles_and_of_passes_share_a_file():

@@ -91,7 +91,7 @@ def test_the_plan_of_a_resumed_run_makes_all_of_the_factor(engine, is_finished, 
             oc.cholesky(stop_at(a, 118 if is_mixed else 62), checkpoint=tmp_path / "L", **options)
     with oc.cholesky(a, checkpoint=tmp_path / "L", **options) as resumed:
         plan = resumed.report.plan
-        assert plan.given and resumed.report.resumed_tiles
+        assert plan.given and resumed.report.resumed
     beside = options if is_mixed else {name: options[name] for name in options.keys() & {"dtype"}}
     assert bits(oc.cholesky(a, plan=plan, **beside)) == right
 
@@ -105,7 +105,7 @@ def test_a_run_by_an_escalated_plan_is_gone_on_from(case, calls, tmp_path):
     with pytest.raises(StopError):
         case.factor(stop_at(a, calls), **how)
     with case.factor(stop_at(a, 0), **how) as factor:
-        assert factor.report.resumed_tiles and not factor.report.escalations
+        assert factor.report.resumed and not factor.report.escalations
         assert np.array_equal(np.asarray(factor), np.asarray(first))
 
 

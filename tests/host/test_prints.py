@@ -95,7 +95,9 @@ def cluster_report():
     """The report of a run that was none, with figures of one."""
     plan = plan_cluster(TileGrid(8192, 512), [WorkerRates(1 << 34)] * 2, ClusterRates(1e9), height=2)
     busy = {"tcp://10.0.0.1:4001": 1.5, HOSTILE: 1.4}
-    return tb.ClusterReport(plan, plan.blocks, FP64, "native", "cluster", 2.0, 2.5, plan.n_tasks, busy_seconds=busy, repeated=1)
+    return tb.ClusterReport(
+        plan, plan.blocks, FP64, "native", "cluster", 2.0, 2.5, {"nb": 512}, plan.n_tasks, busy_seconds=busy, repeated=1
+    )
 
 
 def public_objects(factors):
@@ -170,6 +172,10 @@ def public_objects(factors):
         "DamagedFileError": [oc.errors.DamagedFileError(HOSTILE * 9, "x" * 999, tile=(10**6, 10**6), first=0, stop=10**12)],
         "DeviceError": [oc.errors.DeviceError("cuda:0", HOSTILE * 9, "x" * 999)],
         "ForkedError": [oc.errors.ForkedError(HOSTILE * 9, 10**9)],
+        "StoppedError": [oc.errors.StoppedError(HOSTILE * 9, 10**12, 10**13, "pass")],
+        "Option": [tb.Option(HOSTILE * 99, "x" * 999)],
+        "CallSeconds": [tb.CallSeconds(), tb.CallSeconds(1.0, {HOSTILE * 9: 1e300}, 0.5)],
+        "CallBytes": [tb.CallBytes({f"memory->cuda:{at}": 1 << 60 for at in range(99)})],
         "ClosedError": [oc.errors.ClosedError(HOSTILE * 9)],
         "MissingFolderError": [oc.errors.MissingFolderError(HOSTILE * 9, "store", "x" * 999, "y" * 999)],
         "DowndateError": [oc.errors.DowndateError(10**9, (10**6, 10**6))],
@@ -201,7 +207,7 @@ def public_objects(factors):
         "TensorPlan": [
             imputed[1].report.plan,
             oc.plan_impute(
-                (1 << 17, 512, 512), 999, devices=[f"cuda:{at}" for at in range(40)], memory_budget="900 GiB", mask="entries"
+                (1 << 17, 512, 512), "entries", 999, devices=[f"cuda:{at}" for at in range(40)], memory_budget="900 GiB"
             ),
         ],
         "ImputationWarning": [oc.errors.ImputationWarning(HOSTILE * 9)],
@@ -273,7 +279,9 @@ def predicted_report():
         raise AssertionError("the records are made")
 
     links = tuple(tuple(program.link_bytes) for program in plan.programs)
-    return tb.FactorReport(plan, Execution(2 * plan.seconds, links, (1,), LazyRecords(forbidden), times=times), 1.0)
+    return tb.FactorReport(
+        plan, Execution(2 * plan.seconds, links, (1,), LazyRecords(forbidden), times=times), 1 + 2 * plan.seconds
+    )
 
 
 def test_neither_line_nor_page_nor_picture_makes_records():
@@ -287,7 +295,7 @@ def test_neither_line_nor_page_nor_picture_makes_records():
 def test_seconds_by_kind_are_those_of_the_steps():
     report = predicted_report()
     plan = report.plan
-    assert report.predicted_seconds == plan.seconds
+    assert report.seconds.predicted == plan.seconds
     assert report.busy_seconds == pytest.approx({kind: 2 * seconds for kind, seconds in report._predicted_busy.items()})
     # unit rates: every GEMM, SYRK, POTRF and TRSM takes a second
     counts = plan.task_counts
@@ -321,7 +329,7 @@ def test_a_run_without_times_has_a_picture_of_its_parts():
 def test_escalations_are_a_tuple_that_can_be_read(factors):
     report = factors["escalated"].report
     steps = report.escalations
-    assert report.to_dict()["predicted_seconds"] == report.predicted_seconds
+    assert report.to_dict()["seconds"]["predicted"] == report.seconds.predicted
     assert isinstance(steps, tuple) and repr(steps) == "Escalations(1 x row, 1 x fp64)"
     assert str(steps).splitlines() == [str(step) for step in steps]
     assert all(str(step) in str(report) for step in steps)

@@ -71,6 +71,6 @@ def test_so_do_plans_of_small_budgets_of_files_and_of_functions(n):
 
 def test_reports_of_one_tile_stand_beside_a_prediction():
     with oc.cholesky(np.eye(300), devices="host:0") as factor:
-        predicted, taken = factor.report.plan.seconds, factor.report.seconds
+        predicted, taken = factor.report.plan.seconds, factor.report.inside_seconds
     assert f"{predicted:.3g} predicted" in str(factor.report)
     assert 0.01 < predicted / taken < 100

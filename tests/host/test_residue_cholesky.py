@@ -208,7 +208,7 @@ def test_every_panel_width_and_chunk(expected, monkeypatch, shape):
         factor = through_few(A, devices=devices)
         assert factor.report.plan.layout == layout
         assert_same(factor, expected)
-        fetched.append(factor.report.executed_bytes["fetch"])
+        fetched.append(factor.report.bytes.executed["fetch"])
     assert fetched[2] <= fetched[0]
 
 
@@ -217,7 +217,7 @@ def test_budgets_and_numbers_of_devices(expected, devices, share):
     factor = through_few(A, devices=devices, memory_budget=int(share * least_budget(N, NB, moduli=FEW)))
     assert len(factor.report.plan.devices) == devices
     assert_same(factor, expected)
-    pulled = factor.report.executed_bytes["peer"]
+    pulled = factor.report.bytes.executed["peer"]
     assert (pulled > 0) == (devices > 1)
 
 
@@ -261,7 +261,7 @@ def test_the_order_of_rows_in_a_panel_does_not_matter(expected, monkeypatch, see
 def test_every_source(expected, tmp_path, kind, devices):
     factor = through_few(SOURCES[kind](tmp_path), devices=devices)
     assert_same(factor, expected)
-    assert (factor.report.executed_bytes["source"] == 0) == (kind == "function")
+    assert (factor.report.bytes.executed["source"] == 0) == (kind == "function")
 
 
 @pytest.mark.parametrize("devices", [1, 3])

@@ -169,7 +169,7 @@ def through_residues(a, dtype, **options) -> oc.CholeskyFactor:
     options = {"tile_size": 32, "devices": "host:0", "memory_budget": "256 MiB", **options}
     factor = oc.cholesky(a, dtype=dtype, fp64="residue", **options)
     report = factor.report
-    assert report.plan.engine == "residue" and report.executed_bytes == report.planned_bytes
+    assert report.plan.engine == "residue" and report.bytes.executed == report.bytes.planned
     for program, held in zip(report.plan.programs, report.plan.budgets, strict=True):
         assert program.peak_resident == program.peak_bytes <= program.layout.arena_bytes
         assert program.layout.arena_bytes + held.workspace_bytes <= held.budget_bytes
@@ -307,7 +307,7 @@ def test_the_bits_are_the_same_in_any_memory_order_and_number_of_devices(dtype, 
         with through_residues(np.array(a), dtype, **more) as factor:
             assert factor.arithmetic_key == key and np.array_equal(np.asarray(factor), first), more
             if "memory_budget" in more:
-                assert factor.report.executed_bytes["fetch"] > 0, "not out of core"
+                assert factor.report.bytes.executed["fetch"] > 0, "not out of core"
     with oc.load(tmp_path / "L.ooc") as loaded:
         assert loaded.arithmetic_key == key and np.array_equal(np.asarray(loaded), first)
 

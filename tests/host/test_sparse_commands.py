@@ -127,7 +127,7 @@ def test_products_are_those_of_scipy(capsys, folder, budget):
     a, x = packed("graph.oocsr"), np.load("x.npy")
     expected = a @ (a @ x)
     np.testing.assert_allclose(np.load("y.npy"), expected, rtol=1e-12, atol=1e-12 * abs(expected).max())
-    assert report["norm"] == pytest.approx(np.linalg.norm(expected)) and report["bytes_planned"] == report["bytes_executed"]
+    assert report["norm"] == pytest.approx(np.linalg.norm(expected)) and report["bytes"]["planned"] == report["bytes"]["executed"]
 
 
 @pytest.mark.parametrize(("option", "normed"), [("--laplacian", False), ("--normalized", True)])

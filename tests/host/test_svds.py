@@ -66,7 +66,7 @@ def test_the_same_bits_on_two_devices_from_a_file_and_with_a_small_budget(tmp_pa
         for given in ({"devices": ["host:0", "host:1"]}, {"devices": "host:0", "memory_budget": budget}):
             again = oc.svds(stored, **options, **given)
             assert all(np.array_equal(one, other) for one, other in zip(whole, again, strict=True))
-            assert sum(again.report.bytes_executed.values()) >= stored.nbytes
+            assert sum(again.report.bytes.executed.values()) >= stored.nbytes
 
 
 @pytest.mark.parametrize("precision", ["DDD", "FDF", "FFF"])

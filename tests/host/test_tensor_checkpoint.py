@@ -46,7 +46,7 @@ def test_a_complete_checkpoint_gives_the_result_without_a_step(tmp_path):
     told = []
     again = solved(path, progress=lambda *figures: told.append(figures))
     assert not told and digest(again) == digest(first)
-    assert first.report.checkpoints == 9 and again.report.resumed_lambdas == 9 and not again.report.checkpoints
+    assert first.report.checkpoints == 9 and again.report.resumed == 9 and not again.report.checkpoints
     assert "went on from one after 9 values of lambda" in str(again.report)
     assert dict(first.report.key) == dict(again.report.key)
 
@@ -61,18 +61,18 @@ def test_masks_by_entry_and_warm_starts_are_gone_on_from(tmp_path):
     expected, counted = digest(run(None)), []
     run(tmp_path / "c", callback=lambda row, _: len(counted.append(row) or counted) == 2)
     resumed = run(tmp_path / "c")
-    assert resumed.report.resumed_lambdas == 2 and digest(resumed) == expected
+    assert resumed.report.resumed == 2 and digest(resumed) == expected
 
 
 @pytest.mark.parametrize("svt", ROUTES)
 def test_a_run_is_gone_on_from_on_other_devices_with_another_budget(tmp_path, svt):
     expected, counted, path = digest(solved(None, svt, devices="host:0")), [], tmp_path / "c.oocimp"
-    peak = oc.plan_impute((40, 20, 20), svt=svt, devices="host:0", memory_budget="1 GiB").peak_bytes
+    peak = oc.plan_impute((40, 20, 20), None, None, svt=svt, devices="host:0", memory_budget="1 GiB").peak_bytes
     places = [{"devices": "host:0"}, {"devices": ["host:0", "host:1"], "memory_budget": peak}, {"devices": "host:0"}]
     for number, place in enumerate(places, 1):
         counted.clear()
         result = solved(path, svt, **place, callback=lambda *_: len(counted.append(1) or counted) == 2)
-        assert result.report.resumed_lambdas == 2 * (number - 1)
+        assert result.report.resumed == 2 * (number - 1)
     assert digest(solved(path, svt, devices="host:0", memory_budget=peak)) == expected
 
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_of_another_problem_is_refused_and_stays(tmp_path):
         assert name in told.value.differences
     changed = given.x.copy()
     changed[~given.mask] = np.nan  # what is missing does not count
-    assert other(X=changed)(path).report.resumed_lambdas == 9
+    assert other(X=changed)(path).report.resumed == 9
     assert path.read_bytes() == saved
 
 

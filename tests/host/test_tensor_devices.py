@@ -354,17 +354,17 @@ def test_impute_gives_the_same_bits_on_devices_with_any_budget(name, tmp_path):
     given, ring = PROBLEMS[name], np.roll(np.eye(29), 1, axis=1) + np.roll(np.eye(29), -1, axis=1)
     given = given._replace(basis=np.empty((29, 29)))
     expected = _imputed(given, ring, devices="host:0")
-    assert expected.report.executed_bytes == {}
+    assert expected.report.bytes.executed == {}
     for devices in DEVICES[:2]:
         for budget in make.budgets(given, devices, 3):
             found = _imputed(given, ring, devices=devices, memory_budget=budget, trace=True)
             assert found.tensor.tobytes() == expected.tensor.tobytes()
             assert [row.change for row in found.history] == [row.change for row in expected.history]
-            assert found.report.executed_bytes == found.report.planned_bytes != {}
+            assert found.report.bytes.executed == found.report.bytes.planned != {}
             assert found.report.devices == devices and len(found.trace.records) > 0
     in_files = _imputed(given, ring, devices="host:0", memory_budget=make.least_budget(given), work_folder=tmp_path)
     assert in_files.tensor.tobytes() == expected.tensor.tobytes()
-    assert "file->host:0" in in_files.report.executed_bytes
+    assert "file->host:0" in in_files.report.bytes.executed
 
 
 def test_impute_goes_on_from_a_checkpoint_with_another_budget(tmp_path):
@@ -379,7 +379,7 @@ def test_impute_goes_on_from_a_checkpoint_with_another_budget(tmp_path):
     with pytest.raises(RuntimeError, match="the machine went down"):
         _imputed(given, ring, devices="host:0", memory_budget=make.least_budget(given), checkpoint=path, callback=stop)
     found = _imputed(given, ring, devices=DEVICES[1], memory_budget="1 GiB", checkpoint=path)
-    assert found.report.resumed_lambdas == 3
+    assert found.report.resumed == 3
     assert found.tensor.tobytes() == expected.tensor.tobytes()
 
 

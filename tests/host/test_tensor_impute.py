@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -220,7 +221,7 @@ def test_devices_budgets_and_files_change_no_bit(svt, tmp_path):
     given = problem(24, 70, 3, 0.8, by="entry")
     options = {"svt": svt, "n_lambdas": 5, "max_inner": 4, "momentum": 0.2}
     expected = imputed(given, devices="host:0", **options)
-    assert expected.report.plan is None
+    assert expected.report.plan.is_whole and expected.report.plan.is_in_core and not expected.report.bytes.executed
     with pytest.raises(oc.BudgetError) as told:
         imputed(given, devices="host:0", memory_budget=1, **options)
     least = told.value.needed_bytes
@@ -241,11 +242,91 @@ def test_devices_budgets_and_files_change_no_bit(svt, tmp_path):
                 theirs.change,
             )
         report = found.report
-        assert report.executed_bytes == report.planned_bytes and report.executed_bytes
-        assert report.plan.is_in_core == ("memory_budget" not in case)
+        assert report.bytes.executed == report.bytes.planned and bool(report.bytes.executed) != report.plan.is_whole
+        assert report.plan.is_in_core == ("memory_budget" not in case) and report.plan.is_whole == ("trace" in case)
         assert (found.trace is not None) == ("trace" in case)
-        assert "planned" in str(report) and json.dumps(report.to_dict())
+        assert ("planned" in str(report)) != report.plan.is_whole and json.dumps(report.to_dict())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("svt", ["gram64", "subspace"])
+def test_whole_arrays_have_a_plan_and_a_trace_of_what_is_done_anyway(svt):
+    given = problem(24, 70, 3, 0.8, by="entry")
+    options = {"svt": svt, "n_lambdas": 3, "max_inner": 2, "devices": "host:0"}
+    plan = oc.plan_impute(given.x, given.mask, given.fourier, **options)
+    plain, watched = imputed(given, **options), imputed(given, trace=True, **options)
+    for found in (plain, watched):
+        assert found.report.plan.shares == plan.shares and plan.is_whole and not plan.bytes and not plan.host_bytes
+        assert "in whole arrays" in str(plan)
+    assert plain.tensor.tobytes() == watched.tensor.tobytes()
+    labels = [record.label for record in watched.trace.records]
+    panels = [f"panel {number}" for number in range(len(plan.problem.panels))]
+    assert labels[:3] == ["transform 0", "transform 1", "norms"]
+    assert labels[3:] == ["threshold", *panels] * watched.report.steps
+    assert all(record.end_ns >= record.start_ns > 0 and not record.nbytes for record in watched.trace.records)
+    busy = sum(record.end_ns - record.start_ns for record in watched.trace.records) / 1e9
+    assert busy <= watched.report.seconds.total
+
+
+@pytest.mark.parametrize("precision", ["FFF", "DDD"])
+def test_memory_of_whole_arrays_is_that_of_their_plan(precision):
+    given = problem(40, 64, 3, 0.8)
+    options = {"precision": precision, "svt": "subspace", "devices": "host:0"}
+    plan = oc.plan_impute(given.x, given.mask, given.fourier, **options)
+    held = []
+
+    def at(row, estimate):
+        held.append(tracemalloc.get_traced_memory()[0])
+        return True
+
+    imputed(given, callback=at, **options)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        imputed(given, callback=at, **options)
+    finally:
+        tracemalloc.stop()
+    copies = given.x.size * 8 if precision == "DDD" else 0  # of X, in the type of storage
+    assert held[1] - before - copies == pytest.approx(plan.peak_bytes, rel=0.1)
+
+
+def test_work_folder_leaves_main_memory_what_is_small(tmp_path):
+    shape = (400, 64, 64)
+    in_memory = oc.plan_impute(shape, None, None, devices="host:0")
+    in_files = oc.plan_impute(shape, None, None, devices="host:0", work_folder=tmp_path)
+    assert in_files.is_whole and in_files.tier == "file" and not in_files.host_bytes
+    assert in_files.passing_bytes == 2 * 400 * 64 * 64 * 4 == in_memory.peak_bytes - in_files.peak_bytes
+    assert "in files" in str(in_files)
+
+
+def test_a_plan_is_taken_and_one_of_other_options_refused(small, tmp_path):
+    options = {"n_lambdas": 2, "devices": "host:0"}
+    plan = oc.plan_impute(small.x, small.mask, small.fourier, memory_budget="1 GiB", **options)
+    assert imputed(small, plan=plan, **options).report.plan is plan
+    others = {
+        "precision": {"precision": "DDD"},
+        "svt": {"svt": "svd"},
+        "devices": {"devices": "host:1"},
+        "memory_budget": {"memory_budget": "2 GiB"},
+        "work_folder": {"work_folder": tmp_path},
+    }
+    for name, other in others.items():
+        with pytest.raises(ValueError, match=f"plan is of another imputation: its {name}"):
+            imputed(small, plan=plan, **{**options, **other})
+    by_entry = np.broadcast_to(small.mask[:, None, None], small.x.shape)
+    with pytest.raises(ValueError, match="plan is of another imputation: its mask"):
+        oc.impute(small.x, by_entry, small.fourier, plan=plan, **options)
+
+
+def test_a_plan_needs_a_shape_alone_or_what_a_call_is_given(small):
+    whole = oc.plan_impute(small.x, small.mask, small.fourier, devices="host:0")
+    assert oc.plan_impute((60, 12, 12), None, None, devices="host:0").problem == whole.problem
+    assert oc.plan_impute(small.x, None, random_graph(60), devices="host:0").problem == whole.problem
+    assert oc.plan_impute((60, 12, 12), "entries", 9, devices="host:0").problem.shape == (60, 9, 12, 12)
+    with pytest.raises(ValueError, match="the graph has 59 vertices, but X has 60 slices"):
+        oc.plan_impute((60, 12, 12), None, random_graph(59), devices="host:0")
+    with pytest.raises(ValueError, match="a mask is of 'slices' or 'entries'"):
+        oc.plan_impute((60, 12, 12), "rows", None, devices="host:0")
 
 
 # what nothing observed tells of
@@ -343,7 +424,7 @@ def test_a_power_of_two_changes_no_digit(svt, power, tmp_path):
         scaled, given.mask, given.fourier, n_lambdas=7, callback=lambda *each: len(rows) == 3 or rows.append(each), **options
     )
     found = oc.impute(scaled, given.mask, given.fourier, n_lambdas=7, callback=lambda row, e: late.append((row, e())), **options)
-    assert found.report.resumed_lambdas == 4 and np.array_equal(scaled, before)
+    assert found.report.resumed == 4 and np.array_equal(scaled, before)
     assert np.array_equal(found.tensor, np.ldexp(expected.tensor, power)) and np.array_equal(late[-1][1], found.tensor)
     for mine, other in zip(found.history, expected.history, strict=True):
         assert (mine.lam, mine.steps, mine.change) == (math.ldexp(other.lam, power), other.steps, other.change)
@@ -406,7 +487,7 @@ def test_history_report_callback_and_progress(small):
     data = json.loads(json.dumps(found.report.to_dict()))
     assert data["steps"] == found.report.steps and len(data["history"]) == 6
     spent = found.report.seconds
-    assert 0 < spent.transform + spent.threshold <= spent.total
+    assert 0 < spent.parts["transform"] + spent.parts["threshold"] <= spent.parts["run"] <= spent.total
     assert "60 slices of 12 x 12" in str(found.report) and len(repr(found)) < 200 and len(repr(found.report)) < 200
     assert np.array_equal(np.asarray(found), found.tensor)
 

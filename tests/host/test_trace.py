@@ -117,7 +117,7 @@ def test_the_counters_stay_within_the_budget_and_carry_the_planned_bytes(tmp_pat
         }
         assert links == {names[link] for link in Link if planned[link]}
     nbytes = sum(entry.notes.get("bytes", 0) for entries in found.slices.values() for entry in entries)
-    assert nbytes == sum(factor.report.executed_bytes.values())
+    assert nbytes == sum(factor.report.bytes.executed.values())
 
 
 def test_flops_of_the_slices_are_those_of_the_plan():
@@ -130,7 +130,7 @@ def test_times_are_those_of_the_run():
     records = factor.trace.records
     assert all(0 < record.start_ns <= record.end_ns for record in records)
     span = (max(record.end_ns for record in records) - min(record.start_ns for record in records)) / 1e9
-    assert 0 < span <= factor.report.seconds
+    assert 0 < span <= factor.report.inside_seconds
     assert 0 <= factor.report.exposed_copy_share <= 1
 
 
@@ -158,7 +158,7 @@ def test_the_trace_says_what_run_it_was(tmp_path):
     assert about.notes["n"] == N and about.notes["tile_size"] == NB
     assert about.notes["policy"] == "planned" and about.notes["devices"] == "host:0, host:1"
     assert about.notes["budget_bytes"] == budget_of(9, N, NB) and about.notes["source"] == "array"
-    assert about.notes["seconds"] == factor.report.seconds
+    assert about.notes["seconds"] == factor.report.inside_seconds
 
 
 def test_the_prediction_stands_beside_the_run(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ with oc.cholesky(a, policy="v3", fp64="native", objective="bytes", half_products
     reveal_type(L.slogdet().logabsdet)
     reveal_type(L.update(b))
     reveal_type(L.closed)
-    seconds: float = L.report.seconds
+    seconds: float = L.report.inside_seconds
     L.trace.save("run.pftrace")
     if L.report is None:
         print("loaded")

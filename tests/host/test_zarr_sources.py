@@ -143,6 +143,6 @@ def test_a_is_never_the_target(a, store, folder):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     remote = dict(fsspec.filesystem("memory").store)
     with pytest.raises(oc.errors.OutputError, match="read as a"):
-        oc.cholesky(a, store=store, replace_store=True, **PLAIN)
+        oc.cholesky(a, store=store, replace=True, **PLAIN)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert dict(fsspec.filesystem("memory").store) == remote

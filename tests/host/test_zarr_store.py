@@ -431,10 +431,10 @@ def test_a_run_that_failed_is_gone_on_from_to_the_same_bits(engine, place):
     with pytest.raises(oc.errors.OutputError, match="is a checkpoint, from which checkpoint=True goes on"):
         oc.cholesky(a, store=place, **options)
     with oc.cholesky(stop_at(a, 0), store=place, checkpoint=True, **options) as factor:
-        assert factor.report.resumed_tiles > 0
+        assert factor.report.resumed > 0
     assert bits(oc.load(place)) == right
     with oc.cholesky(stop_at(a, 0), store=place, checkpoint=True, **options) as factor:  # it is given at once
-        assert factor.report.resumed_tiles == GRID.n_tiles if len(a) == N else factor.report.resumed_tiles > 0
+        assert factor.report.resumed == GRID.n_tiles if len(a) == N else factor.report.resumed > 0
 
 
 def written():
@@ -518,9 +518,9 @@ def test_widened_tiles_are_in_one_array_alone():
 
 def test_nothing_is_replaced_unasked_and_what_is_not_ours_never():
     oc.cholesky(A, store="L.zarr", **PLAIN).close()
-    with pytest.raises(oc.errors.OutputError, match=r"is a factor already; .*replace it by replace_store=True"):
+    with pytest.raises(oc.errors.OutputError, match=r"is a factor already; .*replace it by replace=True"):
         oc.cholesky(A, store="L.zarr", **PLAIN)
-    oc.cholesky(2 * A, store="L.zarr", replace_store=True, **PLAIN).close()
+    oc.cholesky(2 * A, store="L.zarr", replace=True, **PLAIN).close()
     assert bits(oc.load("L.zarr")) == bits(oc.cholesky(2 * A, **PLAIN))
     zarr.create_group("others.zarr").create_array("a", data=A)
     Path("folder.zarr").mkdir()
@@ -530,7 +530,7 @@ def test_nothing_is_replaced_unasked_and_what_is_not_ours_never():
         with pytest.raises(
             oc.errors.OutputError, match=r"is no factor of ooc_chol, which is never removed|exists and is no folder"
         ):
-            oc.cholesky(A, store=name, replace_store=True, **PLAIN)
+            oc.cholesky(A, store=name, replace=True, **PLAIN)
         with oc.load("L.zarr") as factor, pytest.raises(oc.errors.OutputError):
             factor.save(name, replace=True)
     assert Path("folder.zarr/thesis.txt").exists() and np.array_equal(zarr.open("others.zarr")["a"][:], A)
@@ -569,7 +569,7 @@ def test_a_factor_is_pickled_as_its_name(place):
         text = pickle.dumps(factor)
         assert len(text) < 1000
         assert bits(pickle.loads(text)) == np.asarray(factor).tobytes()
-    oc.cholesky(2 * A, store=place, replace_store=True, **PLAIN).close()
+    oc.cholesky(2 * A, store=place, replace=True, **PLAIN).close()
     with pytest.raises(oc.errors.TierError, match="is another factor than the one that was pickled"):
         pickle.loads(text)
 

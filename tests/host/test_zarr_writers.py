@@ -31,10 +31,10 @@ ONES = np.ones((N, 1))
 #: Ways to write a group: the call, and whether it replaces what is there.
 WAYS = {
     "a new factor": (lambda a, place: oc.cholesky(a, store=place, **PLAIN), False),
-    "replace": (lambda a, place: oc.cholesky(a, store=place, replace_store=True, **PLAIN), True),
+    "replace": (lambda a, place: oc.cholesky(a, store=place, replace=True, **PLAIN), True),
     "a new checkpoint": (lambda a, place: oc.cholesky(a, store=place, checkpoint=True, **PLAIN), False),
-    "replace by a checkpoint": (lambda a, place: oc.cholesky(a, checkpoint=place, replace_store=True, **PLAIN), True),
-    "mixed": (lambda a, place: oc.cholesky(a, 1e-4, store=place, replace_store=True, **PLAIN), True),
+    "replace by a checkpoint": (lambda a, place: oc.cholesky(a, checkpoint=place, replace=True, **PLAIN), True),
+    "mixed": (lambda a, place: oc.cholesky(a, 1e-4, store=place, replace=True, **PLAIN), True),
     "save": (lambda a, place: oc.cholesky(a, **PLAIN).save(place, replace=True), True),
     "update": (lambda a, place: oc.cholesky(a, **PLAIN).update(ONES, store=place), False),
 }
@@ -139,9 +139,7 @@ def other_process(processes: None):
             process.kill()
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"replace_store": True}, {"checkpoint": True}, {"checkpoint": True, "replace_store": True}]
-)
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"checkpoint": True}, {"checkpoint": True, "replace": True}])
 @pytest.mark.commit
 def test_a_run_of_another_process_is_named_and_left_alone(other_process, options):
     what = rf"L\.zarr.* another run is writing this group \(process {other_process.pid}: "
@@ -154,7 +152,7 @@ def test_a_run_of_another_process_is_named_and_left_alone(other_process, options
     assert loaded("L.zarr") == l_of(WAYS["a new factor"][0], FIRST, "right.zarr")
 
 
-@pytest.mark.parametrize("options", [{"checkpoint": True}, {"checkpoint": True, "replace_store": True}])
+@pytest.mark.parametrize("options", [{"checkpoint": True}, {"checkpoint": True, "replace": True}])
 def test_a_run_that_was_killed_locks_nobody_out(other_process, options):
     while not has_a_tile(Path("L.zarr/checksums/c/0/0")):  # another thread writes it
         time.sleep(0.01)
@@ -162,7 +160,7 @@ def test_a_run_that_was_killed_locks_nobody_out(other_process, options):
     other_process.wait()
     assert Path("L.zarr", LOCK).exists()
     with oc.cholesky(FIRST, store="L.zarr", **options, **PLAIN) as factor:
-        assert bool(factor.report.resumed_tiles) is ("replace_store" not in options)
+        assert bool(factor.report.resumed) is ("replace" not in options)
     assert loaded("L.zarr") == l_of(WAYS["a new factor"][0], FIRST, "right.zarr")
     assert not Path("L.zarr", LOCK).exists()
 

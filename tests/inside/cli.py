@@ -5,7 +5,6 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.cli.answers": ("plain",),
     "ooc_chol.cli.command": ("main", "make_parser"),
-    "ooc_chol.cli.completion": ("places",),
     "ooc_chol.cli.parsers": ("EXAMPLES",),
     "ooc_chol.cli.signals": ("SignalInterrupt", "signals_as_interrupts"),
 }

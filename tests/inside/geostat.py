@@ -22,7 +22,7 @@ NAMES = {
     "ooc_chol.apps.geostat.data.formula_terms": ("FUNCTIONS",),
     "ooc_chol.apps.geostat.data.io": ("read_json", "text_file", "write_json", "write_table"),
     "ooc_chol.apps.geostat.data.layers": ("layer_files",),
-    "ooc_chol.apps.geostat.data.netcdf": ("NetcdfVariable", "read_netcdf", "write_netcdf"),
+    "ooc_chol.apps.geostat.data.netcdf": ("read_netcdf",),
     "ooc_chol.apps.geostat.data.observations": ("count_places",),
     "ooc_chol.apps.geostat.data.rasters": ("raster_part",),
     "ooc_chol.apps.geostat.data.spec": ("example_spec",),

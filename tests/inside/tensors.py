@@ -5,7 +5,6 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.tensors.device_space": ("DeviceTensorSpace",),
     "ooc_chol.tensors.host_space": ("HostTensorSpace",),
-    "ooc_chol.tensors.plan": ("plan_tensor",),
     "ooc_chol.tensors.schedule": (
         "ALL_LAMBDAS",
         "ALL_ZERO",

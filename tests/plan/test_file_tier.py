@@ -19,7 +19,6 @@ from tests.inside.dense import (
     DiskRates,
     Problem,
     Rates,
-    busy_seconds,
     chosen_tiles,
     fetch_counts,
     fresh_plan,
@@ -92,7 +91,11 @@ def test_host_memory_holds_what_is_planned_and_no_more(name, host_budget):
         host_budget = max(host_budget, 2 * 32768)  # less would hold no tile on its way
     plan = planned(name, host_budget)
     kept = sum(whole_pages(plan.stored_tile_bytes(index)) for index in plan.host_tiles)
-    assert plan.host_bytes == kept and kept + plan.staging_bytes <= max(plan.staging_bytes, host_budget)
+    assert (
+        plan.host_tile_bytes == kept
+        and plan.host_bytes == kept + plan.staging_bytes
+        and kept + plan.staging_bytes <= max(plan.staging_bytes, host_budget)
+    )
     assert plan.host_budget_bytes == host_budget
 
 
@@ -149,7 +152,7 @@ def test_files_see_what_host_memory_does_not_spare_them(name, source):
     assert plan.file_bytes(FileLink.SOURCE) == (plan.link_bytes(Link.SOURCE) if source == FILE else 0)
     figures = plan.to_dict()
     assert figures["file_bytes"] == {way.name.lower(): plan.file_bytes(way) for way in FileLink}
-    assert (figures["host_bytes"], figures["host_tiles"]) == (plan.host_bytes, len(plan.host_tiles))
+    assert (figures["host_tile_bytes"], figures["host_tiles"]) == (plan.host_tile_bytes, len(plan.host_tiles))
 
 
 @ENGINES
@@ -212,7 +215,7 @@ def test_a_disk_that_reads_while_it_writes_is_sooner_done():
     one, duplex = (planned("native", rates=with_disk(1e8, together=together)) for together in (1.0, 0.5))
     ways = [plan.file_bytes(FileLink.READ) / 1e8 for plan in (one, duplex)] + [one.file_bytes(FileLink.WRITE) / 1e8]
     assert max(ways[1:]) <= duplex.seconds < one.seconds
-    assert busy_seconds(duplex)["file"] == pytest.approx(max(ways[1:])) and "at once" in str(duplex)
+    assert duplex.busy_seconds["file"] == pytest.approx(max(ways[1:])) and "at once" in str(duplex)
 
 
 def test_without_a_measured_disk_the_rates_are_those_of_the_cache():
@@ -248,14 +251,14 @@ def test_a_slow_file_chooses_layouts_of_residues_that_read_less():
 
 def test_each_part_of_the_way_is_told_with_its_seconds():
     plan = planned("cuda", 3 * 32768, with_disk(1e8))
-    parts = busy_seconds(plan)
+    parts = plan.busy_seconds
     moved = plan.file_bytes(FileLink.READ) + plan.file_bytes(FileLink.WRITE)
     assert parts["file"] == pytest.approx(moved / 1e8)
     assert plan.seconds >= max(parts.values())
     loads = plan.link_bytes(Link.SOURCE) / golden.RATES.source + plan.link_bytes(Link.FETCH) / golden.RATES.fetch
     launches = sum(step.kind is StepKind.FETCH for step in plan.programs[0].steps) * golden.RATES.launch
     assert parts["into a device"] == pytest.approx(loads + launches)
-    assert busy_seconds(planned("cuda")) == {}
+    assert planned("cuda").busy_seconds == {}
 
 
 REQUESTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12)), min_size=1, max_size=30)
@@ -298,7 +301,7 @@ def test_reading_a_by_rows_is_told_and_predicted_by_a_rate_of_its_own():
     rates = with_disk(1e8, source=2e7, row_bytes=256)
     slow, fast = planned("cuda", 3 * 32768, rates, "file"), planned("cuda", 3 * 32768, with_disk(1e8, source=1e8), "file")
     of_l = slow.file_bytes(FileLink.READ) + slow.file_bytes(FileLink.WRITE)
-    assert busy_seconds(slow)["file"] == pytest.approx(of_l / 1e8 + slow.file_bytes(FileLink.SOURCE) / 2e7)
+    assert slow.busy_seconds["file"] == pytest.approx(of_l / 1e8 + slow.file_bytes(FileLink.SOURCE) / 2e7)
     assert slow.file_bytes(FileLink.SOURCE) == fast.file_bytes(FileLink.SOURCE) and slow.seconds > fast.seconds
 
 
@@ -326,10 +329,10 @@ def test_a_gpu_has_half_of_what_is_free_for_l():
 def test_a_plan_of_three_tiers_on_a_page():
     plan = oc.plan(110_000, store="x", host_budget="8 GiB", memory_budget="20 GB", devices="cuda:0")
     page = str(plan)
-    kept, read = plan.host_bytes / 1e9, plan.file_bytes(FileLink.READ) / 1e9
+    kept, read = plan.host_tile_bytes / 1e9, plan.file_bytes(FileLink.READ) / 1e9
     assert f"  host       {len(plan.host_tiles)} of {plan.grid.n_tiles} tiles of L are kept in host memory, {kept:.3g} GB" in page
     assert "host_budget 8.59 GB" in page and f"  file       {read:.3g} GB of L read, 50.2 GB of L written" in page
-    assert plan.host_bytes + plan.staging_bytes <= 8 << 30 and plan.peak_bytes <= 20 * GB
+    assert plan.host_bytes <= 8 << 30 and plan.peak_bytes <= 20 * GB
     assert len(page.splitlines()) < 40
 
 

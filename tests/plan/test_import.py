@@ -101,7 +101,7 @@ def test_importing_imports_nothing_and_a_factorization_only_what_it_needs():
 #: All that ``oc`` has. What is for applications, or is no more than a type of what a call returns, is in the toolbox.
 TOP = {
     *("cholesky", "solve", "logdet", "load", "symm", "multiply", "multiplier", "block_csr", "eigsh", "svds", "impute"),
-    *("plan", "plan_multiply", "plan_eigsh", "plan_impute"),
+    *("plan", "plan_multiply", "plan_eigsh", "plan_svds", "plan_impute"),
     *("from_function", "edge_list", "metis_graph", "laplacian", "GraphFourier"),
     *("devices", "open_cluster", "HostMemory", "Precision", "FactorOptions", "Trace"),
     *("CholeskyFactor", "BatchFactor", "Eigenpairs", "SingularTriplets", "Imputed", "BlockCSR", "Operator", "Multiplier", "Plan"),

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.rates import PassRates
 from tests.inside.eigen import PASSES_OF_BLOCK, EigshProblem, Sizes, kept_panels, pass_seconds, planned_eigsh
 from tests.inside.sparse import RING_SLOTS, assumed_blocks
@@ -21,7 +22,9 @@ RATES = PassRates(link=5.5e10, memory=2.0e12, gathers=3.5e10, single_gathers=4.7
 
 
 def on_gpu(facts=SCALE_27, k=24, *, rates=None, budget="16 GiB", precision="FDF", devices=("cuda:0",), which="LM", **options):
-    problem = EigshProblem(assumed_blocks(*facts), oc.Precision(precision), devices, budget, rates=rates)
+    problem = EigshProblem(
+        assumed_blocks(*facts), oc.Precision(precision), devices, tb.parse_bytes(budget, "budget"), rates=rates
+    )
     return planned_eigsh(problem, k, which, **options)
 
 
@@ -55,7 +58,7 @@ def test_blocks_are_as_wide_as_they_may_be_without_rates(tmp_path, monkeypatch):
 
 
 def test_what_a_file_holds_is_streamed_in_blocks_of_8():
-    problem = EigshProblem(assumed_blocks(*SMALL), oc.Precision.DDD, ("host:0",), "1 GiB", tier="file")
+    problem = EigshProblem(assumed_blocks(*SMALL), oc.Precision.DDD, ("host:0",), 1 << 30, tier="file")
     assert planned_eigsh(problem, 24, "LM").block == 8
 
 
@@ -200,9 +203,9 @@ def test_what_makes_no_sense_is_refused(change, said):
         oc.plan_eigsh(options.pop("A"), options.pop("k"), **options)
 
 
-def test_what_is_no_packed_matrix_is_refused():
+def test_what_is_no_matrix_is_refused():
     with pytest.raises(TypeError, match=r"oc\.block_csr"):
-        oc.plan_eigsh([[1.0]], 1)
+        oc.plan_eigsh([1.0], 1)
 
 
 # pages
@@ -224,7 +227,7 @@ def test_a_plan_is_a_page_and_plain_data():
         assert words in page, words
     assert len(page.splitlines()) < 20
     told = json.loads(json.dumps(plan.to_dict(), allow_nan=False))
-    assert told["ncv"] == plan.ncv and told["bytes_first"] == plan.link_bytes(1)
+    assert told["ncv"] == plan.ncv and told["bytes"] == plan.link_bytes(1)
     assert sum(told["memory"]["cuda:0"].values()) <= told["peak_bytes"] + 4096
     unknown = str(on_gpu(budget="40 GiB"))
     assert "of a pass unknown" in unknown and "bench rates --passes" in unknown

@@ -130,7 +130,7 @@ def test_panels_follow_from_the_columns_alone():
 
 def test_millions_of_columns_are_planned_in_seconds():
     begun = time.process_time()
-    plan = oc.plan_multiply(((10, 10), 5, "fp64"), columns=1_000_000, devices="cuda:0", memory_budget="60 MB")
+    plan = oc.plan_multiply(((10, 10), 5, "fp64"), 1_000_000, devices="cuda:0", memory_budget="60 MB")
     assert plan.scans == len(plan.groups) and plan.scans > 1 and plan.peak_bytes <= 60_000_000
     assert time.process_time() - begun < 5
 
@@ -198,11 +198,11 @@ def test_assumed_blocks_hold_all_rows_and_entries():
     ("arguments", "options", "words"),
     [
         ((((5, 5), 3, "pattern"), 0), {}, "columns is 0"),
-        ((((5, 5), 26, "pattern"),), {}, "no 5 x 5 matrix with 26"),
-        ((((5, 5), 3, "int16"),), {}, "kind is 'int16'"),
-        ((((5, 2**31), 3, "int8"),), {}, "at most 2147483647"),
-        ((((5, 5), 3, "fp64"),), {"precision": "DFD"}, "precision is 'DFD'"),
-        ((((5, 5), 3, "fp64"),), {"devices": "tpu:0"}, "no device"),
+        ((((5, 5), 26, "pattern"), 1), {}, "no 5 x 5 matrix with 26"),
+        ((((5, 5), 3, "int16"), 1), {}, "kind is 'int16'"),
+        ((((5, 2**31), 3, "int8"), 1), {}, "at most 2147483647"),
+        ((((5, 5), 3, "fp64"), 1), {"precision": "DFD"}, "precision is 'DFD'"),
+        ((((5, 5), 3, "fp64"), 1), {"devices": "tpu:0"}, "no device"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments, options, words):
@@ -213,4 +213,4 @@ def test_what_makes_no_sense_is_refused(arguments, options, words):
 @pytest.mark.parametrize("facts", [(5, 5), (5, 5, "int8"), ((5, 5), 3), ((5, 5, 5), 3, "int8"), ((5, 5), 3, ["int8"])])
 def test_facts_that_are_none_are_refused(facts):
     with pytest.raises(TypeError, match="entries, kind"):
-        oc.plan_multiply(facts, devices="host:0", memory_budget="1 GiB")
+        oc.plan_multiply(facts, 1, devices="host:0", memory_budget="1 GiB")

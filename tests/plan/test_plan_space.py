@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from tests.inside.eigen import plan_space
 from tests.inside.sparse import NO_DIAGONALS, Diagonals, assumed_blocks
 
@@ -15,7 +16,7 @@ FFF, FDF, DDD = oc.Precision
 
 def planned(budget, *, precision=FDF, block=8, capacity=12, devices=("cuda:0",), diagonals=NO_DIAGONALS, **options):
     asked = {"precision": precision, "block": block, "capacity": capacity, "devices": devices, "diagonals": diagonals}
-    return plan_space(BLOCKS, memory_budget=budget, **asked, **options)
+    return plan_space(BLOCKS, budget_bytes=tb.parse_bytes(budget, "budget"), **asked, **options)
 
 
 def least(**options):
@@ -74,4 +75,4 @@ def test_passes_move_what_is_not_kept():
 def test_a_matrix_that_is_not_square_is_refused():
     blocks = assumed_blocks((1000, 2000), 5000, "pattern")
     with pytest.raises(ValueError, match="1000 x 2000"):
-        plan_space(blocks, precision=DDD, block=1, capacity=2, devices=("cuda:0",), memory_budget="1 GiB", diagonals=NO_DIAGONALS)
+        plan_space(blocks, precision=DDD, block=1, capacity=2, devices=("cuda:0",), budget_bytes=1 << 30, diagonals=NO_DIAGONALS)

@@ -9,7 +9,7 @@ import pytest
 
 from ooc_chol import BudgetError
 from tests.inside.interfaces import ArraySpec
-from tests.inside.tensors import plan_tensor
+from tests.tensor_problems import plan_tensor
 
 GIB = 1 << 30
 #: 512 x 512 x 40,000 of the issue: 42 GB of float32.
@@ -105,20 +105,19 @@ def test_the_page_says_what_is_kept_and_what_moves():
         assert part in page
     assert "host       nothing" in str(plan_tensor((100, 20, 20), devices="cuda:0", memory_budget="1 GiB"))
     figures = json.loads(json.dumps(plan.to_dict()))
-    assert figures["bytes_step"] == plan.step_bytes() and figures["peak_bytes"] == plan.peak_bytes
+    assert figures["bytes"] == plan.step_bytes() == plan.bytes and figures["peak_bytes"] == plan.peak_bytes
     assert len(repr(plan)) < 200
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "message"),
     [
-        (((10, 5),), {}, ValueError, "a tensor has three"),
-        (((10, 0, 5),), {}, ValueError, "shape has 0"),
-        (((10, 5.0, 5),), {}, TypeError, "shape has a float"),
-        (((10, 5, 5), 11), {}, ValueError, "r has 11; give at least 1, at most 10"),
-        (((10, 5, 5), True), {}, TypeError, "r has a bool"),
+        (((10, 5),), {}, ValueError, "X is .10, 5., but the shape of a tensor has three"),
+        (((10, 0, 5),), {}, ValueError, "X has 0"),
+        (((10, 5.0, 5),), {}, TypeError, "X is a float"),
+        (((10, 5, 5), 11), {}, ValueError, "graph has 11; give at least 1, at most 10"),
+        (((10, 5, 5), True), {}, TypeError, "graph is a bool"),
         (((10, 5, 5),), {"mask": "rows"}, ValueError, "a mask is of 'slices' or 'entries'"),
-        (((10, 5, 5),), {"tier": "disk"}, ValueError, "a tier 'memory' or 'file'"),
         (((10, 5, 5),), {"svt": "fast"}, ValueError, "singular values are thresholded by"),
         (((10, 5, 5),), {"precision": "DFD"}, ValueError, "DFD"),
         (((10, 5, 5),), {"devices": "tpu:0"}, ValueError, "there is no device 'tpu:0'"),

@@ -14,7 +14,7 @@ from tests.inside.cli import main
 pytestmark = pytest.mark.plan
 
 #: What arguments of Python look like.
-PYTHON = re.compile(r"\b(?:store=|overwrite=|replace=|replace_store=|memory_budget|host_budget|tile_size|precision_threshold)")
+PYTHON = re.compile(r"\b(?:store=|overwrite=|replace=|memory_budget|host_budget|tile_size|precision_threshold)")
 
 
 @pytest.mark.parametrize(

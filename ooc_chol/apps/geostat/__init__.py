@@ -72,9 +72,12 @@ from ooc_chol.apps.geostat.errors import SingularCovarianceError as SingularCova
 from ooc_chol.apps.geostat.errors import UnknownLevelError as UnknownLevelError
 from ooc_chol.apps.geostat.estimation.box_cox import BoxCoxFit as BoxCoxFit
 from ooc_chol.apps.geostat.estimation.box_cox import fit_box_cox as fit_box_cox
+from ooc_chol.apps.geostat.estimation.fit_plan import FitPlan as FitPlan
+from ooc_chol.apps.geostat.estimation.fit_plan import FitReport as FitReport
 from ooc_chol.apps.geostat.estimation.fitting import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fitting import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.fitting import fit as fit
+from ooc_chol.apps.geostat.estimation.fitting import plan_fit as plan_fit
 from ooc_chol.apps.geostat.estimation.gradient import LikelihoodGradient as LikelihoodGradient
 from ooc_chol.apps.geostat.estimation.gradient import log_likelihood_gradient as log_likelihood_gradient
 from ooc_chol.apps.geostat.estimation.gradient import profile_log_likelihood_gradient as profile_log_likelihood_gradient
@@ -133,10 +136,13 @@ from ooc_chol.apps.geostat.kriging.outputs import Predicted as Predicted
 from ooc_chol.apps.geostat.kriging.outputs import to_geodataframe as to_geodataframe
 from ooc_chol.apps.geostat.kriging.outputs import to_xarray as to_xarray
 from ooc_chol.apps.geostat.kriging.outputs import write_predictions as write_predictions
+from ooc_chol.apps.geostat.kriging.predict_plan import PredictPlan as PredictPlan
+from ooc_chol.apps.geostat.kriging.predict_plan import PredictReport as PredictReport
 from ooc_chol.apps.geostat.kriging.prediction import HalfWidths as HalfWidths
 from ooc_chol.apps.geostat.kriging.prediction import Kriging as Kriging
 from ooc_chol.apps.geostat.kriging.prediction import Prediction as Prediction
 from ooc_chol.apps.geostat.kriging.prediction import kriging as kriging
+from ooc_chol.apps.geostat.kriging.prediction import plan_predict as plan_predict
 from ooc_chol.apps.geostat.kriging.prediction import predict as predict
 from ooc_chol.apps.geostat.kriging.residuals import standardised_residuals as standardised_residuals
 from ooc_chol.apps.geostat.kriging.simulation import simulate as simulate

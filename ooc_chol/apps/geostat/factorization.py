@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.accounts import AbstractFactoringPlan, Account, plan_facts
 from ooc_chol.apps.geostat.covariances.coincidence import check_places, least_pivot, unfactored
-from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Matern, covariance_source
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
 from ooc_chol.apps.geostat.kept_factor import KeptFactor, key_of
 
@@ -42,7 +43,7 @@ class FactorSettings(oc.FactorOptions):
     ----------
     store : path, optional
         A file that holds the factor while it is needed, in place of memory. It must not exist; it is removed afterwards.
-    replace_store : bool
+    replace : bool
         Let ``store`` replace whatever file has its name.
     memory : ooc_chol.HostMemory, optional
         Memory that holds one factor after the other, where there is no ``store``; by default L stays on GPUs where it fits there.
@@ -55,14 +56,17 @@ class FactorSettings(oc.FactorOptions):
     client : distributed.Client or str, optional
         The Dask cluster that factors, as a client or the address of its scheduler; devices and budgets are those of each worker.
         Factors stay in the workers' memory, and ``store``, ``memory`` and ``host_budget`` are left out.
+    account : Account, optional
+        Where each factorization is counted, for the report of a call, and traced; a call has one of its own.
     """
 
     store: Path | None = None
-    replace_store: bool = False
+    replace: bool = False
     memory: oc.HostMemory | None = None
     kept: KeptFactor | None = None
     planned: oc.Plan | None = None
     client: Any = None
+    account: Account | None = None
 
     __repr__ = oc.FactorOptions.__repr__
 
@@ -134,78 +138,98 @@ class FactorSettings(oc.FactorOptions):
         """
         return self if self.client is not None else replace(self, planned=plan)
 
-    def plan(self, n: int) -> oc.Plan:
-        """Plan the factorizations of order ``n`` that these settings give.
-
-        Where rates are measured, two tiles of an exponential covariance are made, to see how fast this machine makes them. On a
-        cluster the plan is that of all its workers.
+    def plan(self, source: Any) -> oc.Plan:
+        """Plan the factorization of a matrix that these settings give.
 
         Parameters
         ----------
-        n : int
-            Number of observations.
+        source : int, array, path or source of tiles
+            The matrix, such as :func:`covariance_source` makes it, or the order of one that is in memory. Where rates are
+            measured, two tiles are made, to see how fast this machine makes them; with a threshold all are, for their norms.
 
         Returns
         -------
         ooc_chol.Plan
-            To be printed.
+            To be printed; on a cluster that of all its workers.
 
         Raises
         ------
         BudgetError
             The memory budget does not hold three tiles.
         """
-        places = np.random.default_rng(0).uniform(size=(n, 2))
-        return oc.plan(covariance_source(Matern(1.0, 0.1, 0.5, 0.0), places), **self.keywords(), **self._where)
+        return oc.plan(source, **self.keywords(), **self._where)
 
-    def refusal(self, n: int) -> oc.BudgetError | None:
-        """Why a factorization of order ``n`` cannot run here, as its plan and what is free say beforehand.
+    def refusal(self, source: Any) -> oc.BudgetError | None:
+        """Why a matrix cannot be factored here, as the plan and what is free say beforehand.
 
         Parameters
         ----------
-        n : int
-            Number of observations.
+        source : as for :meth:`plan`
+            The matrix.
 
         Returns
         -------
         BudgetError or None
-            None where nothing speaks against it; in mixed precision always, where only a matrix tells how much its factor takes,
-            and on a cluster, whose plan says what its workers need.
+            None where nothing speaks against it; in mixed precision always, where only a factorization tells how much its factor
+            takes, and on a cluster, whose plan says what its workers need.
         """
-        if self.client is not None:
-            return None
-        if self.precision_threshold is not None or (self.host_budget is None and n <= _SURELY_FITS):
+        if self.client is not None or self.precision_threshold is not None:
             return None
         try:
-            plan = self.plan(n)
+            return self.shortage(self.plan(source))
         except oc.BudgetError as error:
             return error
-        if n <= _SURELY_FITS or plan.kept_bytes:
+
+    def shortage(self, plan: oc.Plan) -> oc.BudgetError | None:
+        """Why the factor of a plan has no room here, as what is free says; None where it has, and for small ones."""
+        if self.client is not None or plan.grid.n <= _SURELY_FITS or plan.kept_bytes:
             return None
         free, what, advice = _room_of(self, plan)
         return None if plan.stored_bytes <= free else oc.BudgetError(what, plan.stored_bytes, max(0, free), advice)
 
-    def check(self) -> None:
-        """Plan a matrix of order 1, so that settings without sense are found out before a long computation needs them.
+    def factoring_facts(self, source: Any) -> dict[str, Any]:
+        """Facts of the plan of a call that factors matrices such as ``source``, or none where that is None.
+
+        In mixed precision the factorization is planned in FP64, whose room for L is not asked for.
+        """
+        self.check_store()
+        is_mixed = self.precision_threshold is not None
+        how = replace(self.in_fp64(), host_budget=None) if is_mixed else self
+        factorization, refusal = None, None
+        try:
+            if source is not None:
+                factorization = how.plan(source)
+                refusal = None if is_mixed else self.shortage(factorization)
+        except oc.BudgetError as error:
+            refusal = None if is_mixed else error
+        devices = tb.resolve_devices(self.here["devices"]) if factorization is None else plan_facts(factorization)["devices"]
+        return {
+            "devices": tuple(devices),
+            "options": self.keywords(),
+            "factorization": factorization,
+            "refusal": refusal,
+        }
+
+    def planned_by(self, plan: AbstractFactoringPlan | None) -> FactorSettings:
+        """These settings with the options of a plan of a call, and its factorization where that is of no matrix in particular.
 
         Raises
         ------
-        ValueError, TypeError
-            There is no such device, or an option makes no sense.
-        BudgetError
-            A budget does not even hold a matrix of order 1.
-        OutputError, MissingFolderError
-            The store exists already, or its folder does not.
+        ValueError
+            An option is given here, and is another one than in the plan.
         """
-        self.check_store()
-        if self.client is None:
-            tb.resolve_devices(self.devices)
-        oc.plan(np.eye(1), **self.keywords(), **({} if self.client is None else {"client": self.client}))
+        if plan is None:
+            return self
+        given = {name: value for name, value in self.keywords().items() if value != getattr(oc.FactorOptions, name)}
+        if other := [name for name, value in given.items() if value != plan.options[name]]:
+            raise ValueError(f"plan was made with other settings: {', '.join(other)} differ; plan with these, or leave them out")
+        settings = replace(self, **plan.options)
+        return settings if plan.factorization is None or plan.is_mixed else settings.reusing(plan.factorization)
 
     def check_store(self) -> None:
         """Raise ``OutputError`` where the store exists already, and ``MissingFolderError`` where its folder does not."""
         store = tb.Output("store", self.store, tb.FACTOR_FILES, why=SCRATCH)
-        tb.check_outputs([store], replace=self.replace_store, ask="replace_store=True")
+        tb.check_outputs([store], replace=self.replace, ask="replace=True")
 
     @property
     def place(self) -> Path | oc.HostMemory | None:
@@ -246,8 +270,12 @@ class FactorSettings(oc.FactorOptions):
             how |= {"plan": self.planned, "memory_budget": self.memory_budget or self.planned.memory_budget}
         elif self.planned is not None:
             how = {"plan": self.planned, "host_budget": self.host_budget}
-        how |= {"replace_store": self.replace_store, **self._where}
-        return oc.cholesky(source, progress=progress, trace=trace, **how)
+        how |= {"replace": self.replace, **self._where}
+        is_traced = trace or (self.account is not None and self.account.is_traced)
+        factor = oc.cholesky(source, progress=progress, trace=is_traced, **how)
+        if self.account is not None:
+            self.account.add(factor)
+        return factor
 
 
 def _room_of(settings: FactorSettings, plan: oc.Plan) -> tuple[int, str, str]:

@@ -19,20 +19,8 @@ if TYPE_CHECKING:
 
 #: Parameters that are arguments of ``oc.impute``.
 _PASSED_ON = (
-    *(
-        "n_lambdas",
-        "decay",
-        "max_inner",
-        "tol",
-        "svt",
-        "precision",
-        "momentum",
-        "shrinkage",
-        "devices",
-        "memory_budget",
-        "work_folder",
-    ),
-    *("checkpoint", "callback", "progress", "trace"),
+    *("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage", "work_folder", "callback"),
+    *("replace", "checkpoint", "devices", "memory_budget", "host_budget", "progress", "trace"),
 )
 
 
@@ -52,12 +40,8 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
     svt, precision, momentum, shrinkage
         Route of the thresholds, types of numbers, how far steps go beyond estimates, and what becomes of singular values, as of
         :func:`ooc_chol.impute`.
-    devices, memory_budget
-        Where it is computed, as of :func:`ooc_chol.impute`.
-    work_folder, checkpoint : str or PathLike, optional
-        Folder for files in place of main memory, and the file from which the same fit goes on after an interruption.
-    callback, progress, trace
-        What is told of each value of lambda, of each step, and of each copy and computation, as of :func:`ooc_chol.impute`.
+    work_folder, callback, replace, checkpoint, devices, memory_budget, host_budget, progress, trace
+        Where it is computed, files, and what is told of it, as of :func:`ooc_chol.impute`.
 
     Attributes
     ----------
@@ -106,12 +90,14 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         precision: str | None = None,
         momentum: float = 0.5,
         shrinkage: str = "garrote",
+        work_folder: str | os.PathLike[str] | None = None,
+        callback: Callable[[tb.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
+        replace: bool = False,
+        checkpoint: str | os.PathLike[str] | None = None,
         devices: str | Sequence[str] | int | None = None,
         memory_budget: int | str | None = None,
-        work_folder: str | os.PathLike[str] | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        callback: Callable[[tb.LambdaRow, Callable[[], NDArray[Any]]], object] | None = None,
-        progress: bool | Callable[[int, int, float], None] | None = None,
+        host_budget: int | str | None = None,
+        progress: tb.Progress = None,
         trace: bool = False,
     ) -> None:
         self.graph = graph
@@ -125,11 +111,13 @@ class ConvolutionalImputer(BaseEstimator):  # type: ignore[misc]
         self.precision = precision
         self.momentum = momentum
         self.shrinkage = shrinkage
+        self.work_folder = work_folder
+        self.callback = callback
+        self.replace = replace
+        self.checkpoint = checkpoint
         self.devices = devices
         self.memory_budget = memory_budget
-        self.work_folder = work_folder
-        self.checkpoint = checkpoint
-        self.callback = callback
+        self.host_budget = host_budget
         self.progress = progress
         self.trace = trace
 

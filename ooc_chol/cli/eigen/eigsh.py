@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 from contextlib import ExitStack
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, write_arrays
+from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
 
 _PAIRS = tb.FileKind("file of eigenpairs of ooc_chol", b"eigenvalues.npy", anywhere=True, endings=(".npz",))
+#: Options of the call that this command has beside those of every solver.
+_OPTIONS = ("which", "sigma", "method", "degree")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "ooc-chol eigsh graph.oocsr -k 24 --output pairs.npz",
         "ooc-chol eigsh mesh.graph --laplacian --which SA -k 4 --precision FDF --tol 1e-5",
         "ooc-chol eigsh graph.oocsr -k 24 --memory-budget '8 GiB' --plan    # runs nothing",
-        "ooc-chol eigsh graph.oocsr -k 24 --mode paper --reorthogonalize none",
     )
     wanted = add_solver_options(parser, "eigenpairs")
     wanted.add_argument("--which", choices=("LM", "LA", "SA"), help="largest in magnitude (default), largest, or smallest")
@@ -37,31 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operator.add_argument("--normalized", action="store_true", help="of the normalized Laplacian, I - D^-1/2 A D^-1/2")
     parser.add_argument("--method", choices=("lanczos", "lobpcg"), help="block Lanczos (default), or LOBPCG")
     parser.add_argument("--degree", type=int, help="degree of a Chebyshev filter, 1 for none (default: what is worth it)")
-    parser.add_argument("--mode", choices=("restart", "paper"), help="K Lanczos steps for K pairs, not certified, with 'paper'")
-    steps = "with --mode paper, against what vectors are made orthogonal (default: full)"
-    parser.add_argument("--reorthogonalize", choices=("full", "alternate", "none"), help=steps)
-    parser.add_argument("--checkpoint", type=Path, help="file for what is needed to go on after an interruption")
-    parser.add_argument("--plan", action="store_true", help="print what devices would hold, and what a pass moves; run nothing")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     check_output(arguments, _PAIRS)
-    if arguments.plan and arguments.output is not None:
-        raise ValueError("--plan runs nothing, so that there is no output to write: leave that out")
-    if arguments.reorthogonalize is not None and arguments.mode != "paper":
-        raise ValueError("--reorthogonalize is of --mode paper: restarts reorthogonalize fully, always")
     with ExitStack() as stack:
         a = _operator(arguments, opened(arguments, arguments.matrix, stack))
+        options = given(arguments, *_OPTIONS)
         if arguments.plan:
-            planned = ("which", "precision", "ncv", "block", "devices", "memory_budget")
-            options = given(arguments, "which")
-            plan = oc.plan_eigsh(a, arguments.k, **{name: options[name] for name in planned if name in options})
-            arguments.answer = plan.to_dict()
-            print(plan)
+            told_plan(arguments, oc.plan_eigsh(a, arguments.k, **options))
             return
-        options = given(arguments, "which", "sigma", "method", "degree", "mode", "reorthogonalize", "checkpoint")
-        pairs = oc.eigsh(a, arguments.k, **options, check=not arguments.no_check, progress=not arguments.quiet)
+        pairs = oc.eigsh(a, arguments.k, **options)
     _tell(arguments, pairs)
 
 
@@ -71,18 +56,12 @@ def _operator(arguments: argparse.Namespace, matrix: oc.BlockCSR) -> oc.BlockCSR
     return matrix
 
 
-def _figures(report: Any) -> dict[str, Any]:
-    """A report as plain data."""
-    return dict(report.to_dict()) if hasattr(report, "to_dict") else asdict(report)
-
-
 def _tell(arguments: argparse.Namespace, pairs: oc.Eigenpairs) -> None:
     """Print and write what came of it."""
     arguments.answer = {
         "eigenvalues": pairs.eigenvalues,
         "residuals": pairs.residuals,
-        "certified": pairs.certified,
-        "report": _figures(pairs.report),
+        "report": pairs.report.to_dict(),
         "output": arguments.output,
     }
     print_values("eigenvalue", pairs.eigenvalues, {"residual": pairs.residuals})

@@ -12,11 +12,30 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.calls.options import Option, add_words
 from ooc_chol.cli.outputs import FORCE
-from ooc_chol.cli.sparse.options import SOURCE_HELP, add_devices, add_source_options
+from ooc_chol.cli.sparse.options import SOURCE_HELP, add_source_options
 
+#: What is wanted, and how it is looked for: options that both calls have.
+_WANTED = {
+    "precision": Option(
+        "types of vectors, products and sums: D is float64, F float32 (default: FDF for an A of float32, else DDD)",
+        "Precision",
+        choices=tuple(each.value for each in oc.Precision),
+    ),
+    "tol": Option(
+        "largest residual, relative to the largest value (default: 1e-10, 1e-6 or 1e-5 in DDD, FDF, FFF)", "float", parse=float
+    ),
+}
+_HOW = {
+    "ncv": Option("columns of the basis (default: k + 96)", "int", parse=int),
+    "block": Option("columns that are multiplied together: 1, 2, 4 or 8", "int", parse=int),
+    "max_passes": Option("most products with A, each of one block (default: 10000)", "int", parse=int),
+}
+#: Common options that the command line has, too.
+_COMMON = ("checkpoint", "devices", "memory_budget", "host_budget")
 #: Arguments of a call that the command line has under the same name, and passes on where they are given.
-SHARED = ("precision", "tol", "ncv", "block", "max_passes", "devices", "memory_budget")
+SHARED = (*_WANTED, *_HOW, *_COMMON)
 
 
 def add_solver_options(parser: argparse.ArgumentParser, what: str) -> argparse._ArgumentGroup:
@@ -26,16 +45,13 @@ def add_solver_options(parser: argparse.ArgumentParser, what: str) -> argparse._
     parser.add_argument(FORCE, action="store_true", help="replace a file that is none of this command, too, but never A")
     wanted = parser.add_argument_group("what is wanted")
     wanted.add_argument("-k", type=int, default=6, help=f"how many {what} (default: 6)")
-    precision = "types of vectors, products and sums: D is float64, F float32 (default: FDF for an A of float32, else DDD)"
-    wanted.add_argument("--precision", choices=[each.value for each in oc.Precision], help=precision)
-    residual = "largest residual, relative to the largest value (default: 1e-10, 1e-6 or 1e-5 in DDD, FDF, FFF)"
-    wanted.add_argument("--tol", type=float, help=residual)
     how = parser.add_argument_group("how it is looked for")
-    how.add_argument("--ncv", type=int, help="columns of the basis (default: k + 96)")
-    how.add_argument("--block", type=int, choices=(1, 2, 4, 8), help="columns that are multiplied together")
-    how.add_argument("--max-passes", type=int, help="most products with A, each of one block (default: 10000)")
+    for group, rows in ((wanted, _WANTED), (how, _HOW)):
+        for name, row in rows.items():
+            row.add_word(group, name, None)
     how.add_argument("--no-check", action="store_true", help="do not look for values that were missed")
-    add_devices(parser)
+    add_words(parser, _COMMON)
+    parser.add_argument("--plan", action="store_true", help="print what devices would hold, and what a pass moves; run nothing")
     add_source_options(parser)
     return wanted
 
@@ -43,11 +59,20 @@ def add_solver_options(parser: argparse.ArgumentParser, what: str) -> argparse._
 def given(arguments: argparse.Namespace, *more: str) -> dict[str, Any]:
     """Arguments of the call that the user gave."""
     found = {name: getattr(arguments, name) for name in (*SHARED, *more)}
-    return {name: value for name, value in found.items() if value is not None}
+    is_told = {"check": not arguments.no_check, "replace": arguments.force, "progress": not arguments.quiet}
+    return {name: value for name, value in found.items() if value is not None} | is_told
+
+
+def told_plan(arguments: argparse.Namespace, plan: tb.AbstractPlan) -> None:
+    """Print a plan."""
+    arguments.answer = plan.to_dict()
+    print(plan)
 
 
 def check_output(arguments: argparse.Namespace, kind: tb.FileKind) -> None:
     """Refuse a file that cannot be written, or may not be replaced, before anything is read."""
+    if arguments.plan and arguments.output is not None:
+        raise ValueError("--plan runs nothing, so that there is no output to write: leave that out")
     tb.check_outputs(
         [tb.Output("--output", arguments.output, kind)], [("A", arguments.matrix)], replace=arguments.force, ask=FORCE
     )

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, write_arrays
+from ooc_chol.cli.eigen.options import add_solver_options, check_output, given, print_values, told_plan, write_arrays
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import opened
 
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.epilog = examples(
         "ooc-chol svds ratings.mtx -k 20 --output factors.npz",
+        "ooc-chol svds ratings.mtx -k 20 --memory-budget '8 GiB' --plan    # runs nothing",
         "ooc-chol svds links.txt.gz --directed -k 8 --precision FDF --json --quiet",
     )
     add_solver_options(parser, "singular triplets")
@@ -33,7 +34,10 @@ def _run(arguments: argparse.Namespace) -> None:
     with ExitStack() as stack:
         matrix = opened(arguments, arguments.matrix, stack)
         options = given(arguments)
-        found = oc.svds(matrix, arguments.k, **options, check=not arguments.no_check, progress=not arguments.quiet)
+        if arguments.plan:
+            told_plan(arguments, oc.plan_svds(matrix, arguments.k, **options))
+            return
+        found = oc.svds(matrix, arguments.k, **options)
     u, s, vt = found
     arguments.answer = {
         "singular_values": s,

@@ -43,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> None:
         _graph(arguments),
         store=arguments.output,
         block_bytes=arguments.block_bytes,
-        replace_store=arguments.force,
+        replace=arguments.force,
         progress=not arguments.quiet,
     ) as matrix:
         arguments.answer = figures(matrix)

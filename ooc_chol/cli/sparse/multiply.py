@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.calls.options import add_words
 from ooc_chol.cli.outputs import FORCE
 from ooc_chol.cli.parsers import examples
 from ooc_chol.cli.sparse.options import SOURCE_HELP, add_devices, add_source_options, opened
@@ -48,6 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     precision = "types of vectors, products and sums: D is float64, F float32 (default: FDF for an X of float32, else DDD)"
     what.add_argument("--precision", choices=[each.value for each in oc.Precision], help=precision)
     add_devices(parser)
+    add_words(parser, ["host_budget"])
     parser.add_argument(
         "--plan", action="store_true", help="print what each device would hold and what would cross each link; run nothing"
     )
@@ -63,6 +65,7 @@ def _run(arguments: argparse.Namespace) -> None:
     columns = (arguments.columns or 1) if x is None else 1 if x.ndim == 1 else x.shape[1]
     precision = arguments.precision or ("FDF" if x is not None and x.dtype.kind == "f" and x.dtype.itemsize <= 4 else "DDD")
     where: dict[str, Any] = {"precision": precision, "devices": arguments.devices, "memory_budget": arguments.memory_budget}
+    where["host_budget"] = arguments.host_budget
     with ExitStack() as stack:
         operator = _operator(arguments, opened(arguments, arguments.matrix, stack))
         if arguments.plan:

@@ -12,8 +12,8 @@ from typing import Any
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.calls.options import add_words
 from ooc_chol.cli.outputs import FORCE
-from ooc_chol.config import parse_devices
 from ooc_chol.memory.block_files import PACKED_FILES, is_packed_file
 from ooc_chol.sparse.sources import rows_of
 from ooc_chol.tasks.row_blocks import ValueKind
@@ -55,9 +55,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 
 def add_devices(parser: argparse.ArgumentParser) -> None:
     """Add where a command computes, and with how much memory."""
-    names = "device names with commas between, or a count (default: all GPUs, without one the host)"
-    parser.add_argument("--devices", type=parse_devices, help=names)
-    parser.add_argument("--memory-budget", help="most bytes on each device, such as '16 GiB' (default: what is free)")
+    add_words(parser, ("devices", "memory_budget"))
 
 
 def opened(arguments: argparse.Namespace, source: Path, stack: ExitStack) -> oc.BlockCSR:

@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> None:
         block_bytes=arguments.block_bytes,
         dtype=arguments.dtype,
         order=arguments.order,
-        replace_store=arguments.force,
+        replace=arguments.force,
         progress=not arguments.quiet,
     ) as matrix:
         arguments.answer = figures(matrix)

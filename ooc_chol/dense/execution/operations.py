@@ -151,7 +151,7 @@ class AbstractOperations(ABC):
         tile = self.tile(work.place, step.tile)
         self._device.copy_out(stream, tile, self._store, step.tile)
         if self.probed is not None:  # each tile leaves once, and keeps its place until then: nothing waits for this product
-            self.probed.add(stream, tile, step.tile)
+            self.probed.add(stream, tile, range(step.tile[0], step.tile[0] + 1), step.tile[1])
         return self._stored_bytes(step.tile)
 
     def _potrf(self, step: Step, work: Potrf, stream: AbstractStream) -> int:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.progress import ProgressReporter
 from ooc_chol.dense.execution.executor import Execution, Salvage, execute
 from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
 from ooc_chol.dense.keeping import flushed
@@ -16,7 +17,6 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.stores.array import OverwriteStore
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
-from ooc_chol.display.progress_bar import ProgressReporter
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import TileDevice

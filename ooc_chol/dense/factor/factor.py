@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from numpy.typing import ArrayLike
 
+from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.factor.certifying import AbstractCertifiedFactor
 from ooc_chol.dense.factor.resident import host_array
 from ooc_chol.dense.factor.residual import ResidualSample, blocks_worth_a_factorization, sample_residual, source_blocks
@@ -17,13 +18,12 @@ from ooc_chol.dense.factor.updating import first_lost_row, store_for, sweep
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.choice import open_kept
 from ooc_chol.dense.stores.kept import AbstractKeptStore
-from ooc_chol.display.progress_bar import progress_reporter
 from ooc_chol.errors import DowndateError, TierError
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources import AbstractSource
 
 if TYPE_CHECKING:
-    from ooc_chol.dense.request import Progress
+    from ooc_chol.calls.progress import Progress
 
 
 @final

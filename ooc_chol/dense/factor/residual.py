@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.progress import ProgressReporter
 from ooc_chol.config import whole_number
 from ooc_chol.display.prints import brief_repr
-from ooc_chol.display.progress_bar import ProgressReporter
 from ooc_chol.errors import NonFiniteError
 from ooc_chol.formats import FP64, TYPES
 from ooc_chol.kernels.host.blas import blas_threads

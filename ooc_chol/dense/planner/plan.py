@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
+from ooc_chol.calls.page import Line
+from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes, whole_pages
 from ooc_chol.dense.planner.candidate import Candidate
-from ooc_chol.dense.planner.tier_page import tier_lines
+from ooc_chol.dense.planner.plan_picture import plan_picture
+from ooc_chol.dense.planner.tier_page import busy_seconds, file_text, host_text, rate_lines
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.file_costs import FileCosts
 from ooc_chol.dense.programs.files import FILE, FileTraffic
@@ -16,8 +20,8 @@ from ooc_chol.dense.programs.layouts import AbstractMemoryLayout
 from ooc_chol.dense.programs.policy import Policy
 from ooc_chol.dense.programs.simulate import Timeline, simulate
 from ooc_chol.dense.programs.steps import Program
-from ooc_chol.display.drawing import notebook_html
-from ooc_chol.display.prints import one_line
+from ooc_chol.dense.stores.layout import TileLayout
+from ooc_chol.display.drawing import Drawing
 from ooc_chol.formats import FP64, PrecisionFormat
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import ArraySpec
@@ -46,8 +50,8 @@ class DeviceBudget:
     workspace_bytes: int  #: Bytes that kernels take for themselves, inside the budget
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(AbstractPlan):
     """A frozen description of one factorization; it holds no matrix data and no device.
 
     Parameters
@@ -105,6 +109,8 @@ class Plan:
     candidates : tuple of Candidate
         With a threshold the ways that were compared, each with predicted seconds, bytes of L and expected error.
     """
+
+    call: ClassVar[str] = "cholesky"
 
     grid: TileGrid
     policy: Policy
@@ -208,6 +214,11 @@ class Plan:
         """Flops that the algorithm counts for all tasks, about ``n**3 / 3``."""
         return sum(program.flops for program in self.programs)
 
+    @property
+    def bytes(self) -> dict[str, int]:
+        """Planned bytes over each link by its name, all devices together; those of files are among them."""
+        return {link.name.lower(): self.link_bytes(link) for link in Link}
+
     def link_bytes(self, link: Link) -> int:
         """Planned bytes over one link, all devices together.
 
@@ -271,9 +282,30 @@ class Plan:
         return tile_bytes_of(self.grid, self.fmt)(index) if self.precision is None else self.precision.stored_bytes(index)
 
     @cached_property
-    def host_bytes(self) -> int:
+    def host_tile_bytes(self) -> int:
         """Bytes of host memory for the tiles of an L in a file that are kept there, in whole pages."""
         return sum(whole_pages(self.stored_tile_bytes(index)) for index in self.host_tiles)
+
+    @cached_property
+    def host_bytes(self) -> int:
+        """Bytes of host memory for L, or of an L in a file for its tiles that are kept or on their way; 0 where GPUs keep it."""
+        if self.in_file:
+            return self.host_tile_bytes + self.staging_bytes
+        formats = None if self.precision is None else self.precision.formats
+        return 0 if self.kept_bytes else TileLayout(self.grid, formats=formats, fmt=self.fmt).end
+
+    @property
+    def budget_bytes(self) -> int:
+        """Most bytes on each device, without an L that stays there."""
+        return self.budgets[0].budget_bytes
+
+    @property
+    def busy_seconds(self) -> dict[str, float]:
+        """Predicted seconds for which files, both directions of the busiest device and its kernels are busy; empty without rates.
+
+        The longest of them is what the run cannot be shorter than, but for kernels that share the processors.
+        """
+        return busy_seconds(self.programs, self.grid, self.rates, self.file_costs)
 
     @property
     def loaded_bytes(self) -> int:
@@ -356,14 +388,8 @@ class Plan:
         """Loaded bytes over their lower bound; None where the bound is zero."""
         return self.loaded_bytes / self.movement_bound_bytes if self.movement_bound_bytes else None
 
-    def to_dict(self) -> dict[str, object]:
-        """The plan's figures as plain data.
-
-        Returns
-        -------
-        dict
-            Numbers, texts, lists and dicts that JSON can hold; bytes, seconds and flops.
-        """
+    def figures(self) -> dict[str, object]:
+        """The figures of the plan beside the common ones."""
         return {
             "n": self.grid.n,
             "tile_size": self.grid.nb,
@@ -372,19 +398,15 @@ class Plan:
             "engine": self.engine,
             "moduli": self.moduli,
             "objective": self.objective,
-            "devices": list(self.devices),
             "panels": [list(panel) for panel in self.panels],
             "tasks": dict(self.task_counts),
             "flops": self.flops,
             "flops_executed": self.flops_executed,
-            "bytes": {link.name.lower(): self.link_bytes(link) for link in Link},
             "file_bytes": {link.name.lower(): self.file_bytes(link) for link in FileLink},
-            "host_bytes": self.host_bytes,
             "host_tiles": len(self.host_tiles),
+            "host_tile_bytes": self.host_tile_bytes,
             "staging_bytes": self.staging_bytes,
             "bounds": {"compulsory": self.compulsory_bytes, "loaded": self.movement_bound_bytes},
-            "peak_bytes": self.peak_bytes,
-            "seconds": self.seconds,
             "rates": None if self.rates is None else self.rates.origin.value,
             "precision_threshold": None if self.precision is None else self.precision.threshold,
             "dtype": self.fmt.dtype.name,
@@ -393,27 +415,41 @@ class Plan:
             **({} if self.window is None else {"window": [[span.start, span.stop] for span in self.window]}),
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> dict[str, object]:
+        """Facts for ``repr``."""
         facts: dict[str, object] = {"n": self.grid.n, "tile_size": self.grid.nb, "devices": self.devices, "engine": self.engine}
-        facts |= {"policy": self.policy.name, "budget": format_bytes(self.budgets[0].budget_bytes)}
+        facts |= {"policy": self.policy.name, "budget": format_bytes(self.budget_bytes)}
         facts |= {"steps": sum(len(program.steps) for program in self.programs)}
-        return one_line(self, facts | ({"seconds": self.seconds} if self.is_simulated else {}))
+        return facts | ({"seconds": self.seconds} if self.is_simulated else {})
 
-    def _repr_html_(self) -> str:
-        """HTML for notebooks: the tiles, and bytes beside budget and bounds; then the page."""
-        from ooc_chol.dense.planner.plan_picture import plan_picture
-
-        return notebook_html(str(self), plan_picture(self))
+    def picture(self) -> Drawing:
+        """The tiles, and bytes beside budget and bounds."""
+        seconds = "seconds unknown" if self.seconds is None else f"{self.seconds:.3g} s predicted"
+        amounts = {
+            "peak on a device": self.peak_bytes,
+            "L in its store": self.stored_bytes,
+            "loaded": self.loaded_bytes,
+            "least to load": round(self.movement_bound_bytes),
+            "written": self.link_bytes(Link.WRITE),
+            "between devices": self.link_bytes(Link.PEER),
+        }
+        return plan_picture(
+            self.grid,
+            words=(f"n = {self.grid.n}, {self.grid.nt} x {self.grid.nt} tiles of {self.grid.nb}, {self.engine}", seconds),
+            amounts=amounts,
+            budget_bytes=self.budget_bytes,
+            precision=self.precision,
+            devices=self.devices,
+            owners=self.owners,
+            widths=[panel.width for panel in self.panels],
+        )
 
     @property
     def is_simulated(self) -> bool:
         """True if the simulator has run, or takes no time: predicted seconds are known without waiting for them."""
         return "timeline" in vars(self) or self.grid.nt == 1
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<10} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> list[tuple[str, str]]:
+    def lines(self) -> list[Line]:
         """The lines of the printed page."""
         grid = self.grid
         tasks = ", ".join(f"{count} {kind}" for kind, count in self.task_counts.items())
@@ -434,7 +470,7 @@ class Plan:
             *[("candidate", str(each)) for each in self.candidates],
             ("tasks", f"{tasks}; {self.flops:.4g} flops counted, {self.flops_executed:.4g} executed"),
             ("moves", self._moves_text()),
-            *tier_lines(self),
+            *self._tier_lines(),
             ("bounds", self.bounds_text()),
             ("memory", f"peak {format_bytes(self.peak_bytes)} on a device; the factor takes {stored} {self._where_text()}"),
             ("seconds", self._seconds_text()),
@@ -466,6 +502,26 @@ class Plan:
         total = format_bytes(self.loaded_bytes + self.link_bytes(Link.WRITE))
         text = f"{read} of A read ({self.source}), {fetched} of L fetched again, {written} of L written; {total} in all"
         return f"{text}; {pulled} from device to device" if self.link_bytes(Link.PEER) else text
+
+    def host_text(self) -> str:
+        """The part of an L in a file that host memory keeps, beside its budget, in words.
+
+        Returns
+        -------
+        str
+            One line, with bytes in powers of 1000.
+        """
+        tiles = len(self.host_tiles), self.grid.n_tiles
+        return host_text(tiles, self.host_tile_bytes, staging_bytes=self.staging_bytes, budget_bytes=self.host_budget_bytes)
+
+    def _tier_lines(self) -> list[Line]:
+        """Lines on an L in a file; none on others."""
+        if not self.in_file:
+            return []
+        moved = {link: self.file_bytes(link) for link in FileLink}
+        lines = [("host", self.host_text()), ("file", file_text(moved, self.link_bytes(Link.FETCH) - moved[FileLink.READ]))]
+        costs = self.file_costs
+        return lines if costs is None else [*lines, *rate_lines(costs, self.busy_seconds)]
 
     def bounds_text(self) -> str:
         """Loaded bytes beside the larger of their lower bounds, in words.

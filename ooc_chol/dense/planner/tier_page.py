@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from ooc_chol.calls.page import Line
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.disk import DiskRates
 from ooc_chol.dense.programs.file_costs import FileCosts, file_seconds
-from ooc_chol.tasks.operations import FileLink, Link, StepKind
-
-if TYPE_CHECKING:
-    from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.programs.steps import Program
+from ooc_chol.tasks.operations import FileLink, StepKind
+from ooc_chol.tasks.tiling import TileGrid
 
 #: What goes each way to and from files, in words.
 FILE_WORDS = {FileLink.SOURCE: "A read", FileLink.READ: "L read", FileLink.WRITE: "L written"}
 
 
-def tier_lines(plan: Plan) -> list[tuple[str, str]]:
-    """Lines of a plan's page for an L in a file; none for others."""
-    if not plan.in_file:
-        return []
-    lines = [("host", host_text(plan)), ("file", _file_text(plan))]
-    costs = plan.file_costs
-    return lines if costs is None else [*lines, ("disk", _disk_text(plan, costs)), ("busy", _busy_text(plan))]
+def host_text(tiles: tuple[int, int], kept_bytes: int, *, staging_bytes: int, budget_bytes: int) -> str:
+    """Text on the part of an L in a file that host memory keeps, ``tiles`` of how many, beside its budget."""
+    kept, total = tiles
+    text = (
+        f"{kept} of {total} tiles of L are kept in host memory, {format_bytes(kept_bytes)}"
+        if kept
+        else "no tile of L is kept in host memory"
+    )
+    staging = f", {format_bytes(staging_bytes)} for tiles on their way" if staging_bytes else ""
+    budget = f"; host_budget {format_bytes(budget_bytes)}" if budget_bytes else ""
+    return f"{text}{staging}{budget}"
 
 
-def host_text(plan: Plan) -> str:
-    """Text on the part of an L in a file that host memory keeps, beside its budget."""
-    if not plan.host_tiles:
-        kept = "no tile of L is kept in host memory"
-    else:
-        kept = (
-            f"{len(plan.host_tiles)} of {plan.grid.n_tiles} tiles of L are kept in host memory, {format_bytes(plan.host_bytes)}"
-        )
-    staging = f", {format_bytes(plan.staging_bytes)} for tiles on their way" if plan.staging_bytes else ""
-    budget = f"; host_budget {format_bytes(plan.host_budget_bytes)}" if plan.host_budget_bytes else ""
-    return f"{kept}{staging}{budget}"
+def file_text(moved: Mapping[FileLink, int], spared_bytes: int) -> str:
+    """The planned bytes from and to files, and those of fetches that host memory spares them."""
+    text = ", ".join(f"{format_bytes(moved[way])} of {words}" for way, words in FILE_WORDS.items() if moved[way])
+    return text + (f"; {format_bytes(spared_bytes)} of L fetched from host memory" if spared_bytes else "")
 
 
-def _file_text(plan: Plan) -> str:
-    """The planned bytes from and to files, and the fetches that host memory spares them."""
-    moved = [f"{format_bytes(plan.file_bytes(way))} of {words}" for way, words in FILE_WORDS.items() if plan.file_bytes(way)]
-    spared = plan.link_bytes(Link.FETCH) - plan.file_bytes(FileLink.READ)
-    return ", ".join(moved) + (f"; {format_bytes(spared)} of L fetched from host memory" if spared else "")
+def rate_lines(costs: FileCosts, busy: Mapping[str, float]) -> list[Line]:
+    """Lines on the rates of files, and on how long each part of the way is busy."""
+    longest = max(busy, key=busy.__getitem__)
+    text = ", ".join(f"{name} {seconds:.3g} s" for name, seconds in busy.items())
+    return [("disk", _disk_text(costs)), ("busy", f"{text}: {longest} longest")]
 
 
-def _disk_text(plan: Plan, costs: FileCosts) -> str:
+def _disk_text(costs: FileCosts) -> str:
     """The rates behind the seconds of files, and where they come from."""
     disk, rates = costs.rates.disk, costs.rates
     if disk is not None:
@@ -67,42 +64,31 @@ def _source_text(disk: DiskRates) -> str:
     return rate if disk.row_bytes is None else f"{rate} by rows of {format_bytes(disk.row_bytes)}"
 
 
-def busy_seconds(plan: Plan) -> dict[str, float]:
-    """Predicted seconds for which each part of the way is busy: files, both directions of the busiest device, its kernels.
-
-    Empty without rates. The longest of them is what the run cannot be shorter than, but for kernels that share the processors.
-    """
-    costs, rates = plan.file_costs, plan.rates
+def busy_seconds(programs: Sequence[Program], grid: TileGrid, rates: Rates | None, costs: FileCosts | None) -> dict[str, float]:
+    """Predicted seconds for which each part of the way is busy: files, both directions of the busiest device, its kernels."""
     if rates is None:
         return {}
-    parts = {"file": 0.0 if costs is None else _file_seconds(plan, costs)}
-    each = [_busy_of_device(plan, number, rates, costs) for number in range(len(plan.programs))]
+    parts = {"file": 0.0 if costs is None else _file_seconds(programs, costs)}
+    each = [_busy_of_device(program, grid, rates, costs) for program in programs]
     return parts | {name: max(of_device[name] for of_device in each) for name in each[0]}
 
 
-def _file_seconds(plan: Plan, costs: FileCosts) -> float:
+def _file_seconds(programs: Sequence[Program], costs: FileCosts) -> float:
     """Seconds for which the disk is busy, or the direction that takes longer of one whose directions do not meet."""
-    ways = file_seconds(costs, [program.steps for program in plan.programs])
+    ways = file_seconds(costs, [program.steps for program in programs])
     write, read = ways.pop(FileLink.WRITE), sum(ways.values())
     is_duplex = costs.rates.disk is not None and costs.rates.disk.is_duplex
     return max(read, write) if is_duplex else read + write
 
 
-def _busy_of_device(plan: Plan, number: int, rates: Rates, costs: FileCosts | None) -> dict[str, float]:
+def _busy_of_device(program: Program, grid: TileGrid, rates: Rates, costs: FileCosts | None) -> dict[str, float]:
     """The seconds of one device's copies and kernels."""
-    steps, shares = plan.programs[number].steps, rates.shares()
+    steps, shares = program.steps, rates.shares()
     moves = {} if costs is None else costs.moves(steps)
     names = {StepKind.FETCH: "into a device", StepKind.WRITE: "out of a device", StepKind.COMPUTE: "kernels"}
     totals = dict.fromkeys(names.values(), 0.0)
-    for position, (step, alone) in enumerate(zip(steps, rates.all_seconds(steps, plan.grid), strict=True)):
+    for position, (step, alone) in enumerate(zip(steps, rates.all_seconds(steps, grid), strict=True)):
         if (name := names.get(step.kind)) is not None:
             share = shares[type(step.operation)] if step.kind is StepKind.COMPUTE else 1.0
             totals[name] += moves[position].link if position in moves else share * alone
     return totals
-
-
-def _busy_text(plan: Plan) -> str:
-    """The seconds of each part of the way, and which is the longest."""
-    parts = busy_seconds(plan)
-    longest = max(parts, key=parts.__getitem__)
-    return ", ".join(f"{name} {seconds:.3g} s" for name, seconds in parts.items()) + f": {longest} longest"

@@ -98,7 +98,7 @@ def check_place(
     *,
     replace: bool,
     goes_on: bool = False,
-    ask: str = "replace_store=True",
+    ask: str = "replace=True",
     option: str = "store",
 ) -> None:
     """Refuse a place where L would take something from somebody, before anything is opened.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple, final
 
 import cupy as cp
@@ -21,6 +22,13 @@ class _Gatherer(NamedTuple):
 
     stream: Any
     gathered: Any
+
+
+@cache
+def _reading(number: int) -> Any:
+    """The stream of a GPU on which the host reads matrices: making one takes longer than reading a few rows."""
+    with cp.cuda.Device(number):
+        return cp.cuda.Stream(non_blocking=True)
 
 
 def from_dlpack(a: Any) -> Any:
@@ -87,14 +95,24 @@ class DeviceSource(AbstractSource):
         """Copy the rectangle, in the type of ``out``: to the host at once, to a GPU in the order of ``stream``."""
         block = self._a[rows.start : rows.stop, cols.start : cols.stop]
         if isinstance(out, np.ndarray):
-            with self._a.device, cp.cuda.Stream(non_blocking=True) as own:
-                out[...] = cp.asnumpy(block, stream=own)
+            self._bring(block, out)
         elif out.device == self._a.device:
             cp.copyto(out, block)
         elif has_adjacent_entries(block, out.dtype):
             self._copy_rows(block, out, stream)
         else:
             self._gather(block, out, stream)
+
+    def _bring(self, block: Any, out: NDArray[Any]) -> None:
+        """Copy to the host at once: rows of adjacent entries as they lie, others by way of a copy on their GPU."""
+        with self._a.device, _reading(self._a.device.id) as own:
+            if has_adjacent_entries(block, out.dtype) and has_adjacent_entries(out, out.dtype):
+                width = out.itemsize * out.shape[1]
+                pitches = (out.strides[0], block.strides[0]) if len(out) > 1 else (width, width)
+                copy_rows(out.ctypes.data, block.data.ptr, pitches, (len(out), width), _runtime.memcpyDeviceToHost, own)
+                own.synchronize()
+            else:
+                out[...] = cp.asnumpy(block, stream=own)
 
     def _copy_rows(self, block: Any, out: Tile, stream: Any) -> None:
         """Enqueue one copy between GPUs, which the driver takes by way of the host where they do not reach each other."""

@@ -142,10 +142,7 @@ def _routines_of(a: Floats, name: str) -> _Routines:
 
 
 def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
-    """Update ``a_ij -= l_ik @ l_jk.conj().T`` in place.
-
-    Cost ``2 m n k`` flops.
-    """
+    """Update ``a_ij -= l_ik @ l_jk.conj().T`` in place. Cost ``2 m n k`` flops."""
     m, n = a_ij.shape
     k = l_ik.shape[1]
     _check_shape("l_ik", l_ik.shape, (m, k))
@@ -160,10 +157,7 @@ def gemm(a_ij: Floats, l_ik: Floats, l_jk: Floats) -> None:
 
 
 def syrk(a_ii: Floats, l_ik: Floats) -> None:
-    """Update the lower triangle of ``a_ii -= l_ik @ l_ik.conj().T`` in place: SYRK, or HERK.
-
-    Cost ``n**2 k`` flops.
-    """
+    """Update the lower triangle of ``a_ii -= l_ik @ l_ik.conj().T`` in place: SYRK, or HERK. Cost ``n**2 k`` flops."""
     n, k = l_ik.shape
     _check_shape("a_ii", a_ii.shape, (n, n))
     of = _routines_of(a_ii, "a_ii")

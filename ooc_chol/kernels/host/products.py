@@ -354,10 +354,7 @@ def _aligned(nbytes: int) -> int:
 
 
 def piece_bounds(starts: NDArray[np.int32], most_rows: int) -> list[int]:
-    """Rows at which pieces of a block begin, and at last its number of rows.
-
-    Shapes: ``starts`` (n_rows + 1,).
-    """
+    """Rows at which pieces of a block begin, and at last its number of rows. Shapes: ``starts`` (n_rows + 1,)."""
     n_rows, n_entries = len(starts) - 1, int(starts[-1])
     # Rows of a piece begin in a window of entries: all but the last one end there too. Empty rows at the end have their own.
     windows = np.append(np.arange(0, n_entries, _WINDOW_ENTRIES, dtype=np.int64), n_entries).astype(np.int32)

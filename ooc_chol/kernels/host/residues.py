@@ -219,11 +219,7 @@ def _product(
 
 
 def _narrow_product(
-    accumulator: NDArray[np.float32],
-    left: NDArray[Any],
-    right: NDArray[Any],
-    accumulates: bool,
-    part: slice,
+    accumulator: NDArray[np.float32], left: NDArray[Any], right: NDArray[Any], accumulates: bool, part: slice
 ) -> None:
     """``F (+)= left @ right.T`` for a strip of rows; what overflows belongs to rows that are flagged."""
     with np.errstate(over="ignore", invalid="ignore"):

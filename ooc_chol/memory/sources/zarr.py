@@ -105,10 +105,7 @@ class ZarrSource(AbstractSource):
 
 
 def zarr_array(a: Any) -> Any:
-    """The array of Zarr that ``a`` is or names, open for reading; None for anything else.
-
-    Raises ``MissingPackageError``, ``FileNotFoundError`` and ``ValueError``.
-    """
+    """The array of Zarr that ``a`` is or names, open for reading; None for anything else."""
     zarr: Any = sys.modules.get("zarr")
     if zarr is not None and isinstance(a, getattr(zarr, "Array", ())):
         return a

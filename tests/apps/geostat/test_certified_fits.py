@@ -89,18 +89,18 @@ def test_exact_checks_take_place_where_they_are_asked_for(field, exact_check, in
 def test_a_log_has_the_interval_and_older_logs_go_on_without(field, method, tmp_path, monkeypatch):
     how = {"smoothness": 0.5, "method": method, "starts": "variogram", "settings": MIXED}
     log = tmp_path / "log.jsonl"
-    first = fit(field, log=log, **how)
+    first = fit(field, checkpoint=log, **how)
     seen = thresholds_of(monkeypatch, field.n)
-    again = fit(field, resume=log, **how)
+    again = fit(field, checkpoint=log, **how)
     assert again.interval == first.interval and again.loglik == first.loglik and not seen
     old = [
         {name: value for name, value in json.loads(line).items() if name != "interval"} for line in log.read_text().splitlines()
     ]
     log.write_text("".join(json.dumps(line) + "\n" for line in old))
-    resumed = fit(field, resume=log, **how)
+    resumed = fit(field, checkpoint=log, **how)
     assert seen == [1e-3] and resumed.interval is not None
     assert resumed.loglik == pytest.approx(first.loglik, abs=first.precision.most_off)
-    assert fit(field, resume=log, **how).interval == resumed.interval and len(seen) == 1
+    assert fit(field, checkpoint=log, **how).interval == resumed.interval and len(seen) == 1
 
 
 def test_a_search_goes_on_at_smaller_thresholds_where_the_interval_is_too_wide(smooth, tmp_path, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_search_goes_on_at_smaller_thresholds_where_the_interval_is_too_wide(s
     how = {"smoothness": 1.5, "starts": "variogram"}
     seen = thresholds_of(monkeypatch, smooth.n)
     mixed = {**how, "settings": FactorSettings(precision_threshold=1e-2, tile_size=25)}
-    found = fit(smooth, log=log, progress=LineProgress(progress), **mixed)
+    found = fit(smooth, checkpoint=log, progress=LineProgress(progress), **mixed)
     assert found.precision.thresholds == (1e-2, 1e-4, None) and list(dict.fromkeys(seen)) == [1e-2, 1e-4, None]
     assert found.trials[0].evaluations == len(found.evaluations) == len(seen)
     plain, (low, high) = fit(smooth, **how), found.interval
@@ -118,7 +118,7 @@ def test_a_search_goes_on_at_smaller_thresholds_where_the_interval_is_too_wide(s
     said = progress.getvalue()
     assert "at threshold 0.01 the log-likelihood is known only to " in said and "the search goes on in FP64" in said
     seen.clear()
-    again = fit(smooth, resume=log, **mixed)
+    again = fit(smooth, checkpoint=log, **mixed)
     assert again.loglik == found.loglik and again.interval == found.interval and not seen
 
 

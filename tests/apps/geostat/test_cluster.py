@@ -78,7 +78,7 @@ def test_a_plan_of_settings_serves_their_factorizations(two_workers, one_blas_th
     settings = geostat.FactorSettings(client=two_workers, precision_threshold=threshold, **HOW)
     source = covariance_source(geostat.Matern(1.2, 0.3, 1.5, 0.05), observations().coordinates)
     with settings.factor(source, None, trace=False) as first:
-        for plan in (settings.plan(N), first.plan):
+        for plan in (settings.plan(source), first.plan):
             with replace(settings, planned=plan).factor(source, None, trace=False) as again:
                 assert again.plan.blocks == plan.blocks and np.array_equal(np.asarray(again), np.asarray(first))
         assert settings.reusing(first.plan) is settings

@@ -224,7 +224,7 @@ def test_demo_leaves_everything_in_its_folder(tmp_path, capsys):
     assert factorization["bytes"]["executed"]["fetch"] > 0
     assert held_out["rmse"] < held_out["rmse_of_mean"]
     # the seconds are predicted, for which rates are measured first, and the smoothness is estimated
-    assert factorization["predicted_seconds"] > 0 and "measuring the rates of host:0" in told.out
+    assert factorization["seconds"]["predicted"] > 0 and "measuring the rates of host:0" in told.out
     assert " predicted" in (folder / "report.txt").read_text(encoding="utf-8").split("Executed")[1]
     assert content["fit"]["model"]["smoothness"] not in (0.5, 1.5, 2.5)
     # at most a line a second

@@ -118,20 +118,20 @@ def test_a_formula_of_the_coordinates_draws_a_map_and_simulates_on_a_grid(data, 
     assert np.isfinite(io.read_table(out, ("draw1",)).columns["draw1"]).all()
 
 
-def test_log_and_resume(data, tmp_path, capsys):
+def test_a_checkpoint_is_gone_on_from(data, tmp_path, capsys):
     log = tmp_path / "log.jsonl"
     words = ["--value", "zinc", "--method", "fisher"]
-    assert fit(data, *words, "--log", str(log)) == 0
+    assert fit(data, *words, "--checkpoint", str(log)) == 0
     first = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  range ")]
     lines = log.read_text(encoding="utf-8").splitlines()
     log.write_text("\n".join(lines[:-2]) + "\n", encoding="utf-8")
-    assert fit(data, *words, "--resume", str(log)) == 0
+    assert fit(data, *words, "--checkpoint", str(log)) == 0
     told = capsys.readouterr().out
     assert [line for line in told.splitlines() if line.startswith("  range ")] == first
-    assert f", {len(lines) - 4} evaluations from the log" in told
+    assert f", {len(lines) - 4} evaluations from the checkpoint" in told
     assert len(log.read_text(encoding="utf-8").splitlines()) == len(lines)
-    assert fit(data, *words, "--log", str(log)) == 2
-    assert "exists already; go on from it with resume" in capsys.readouterr().err
+    assert fit(data, *words, "--checkpoint", str(log), "--force") == 0
+    assert "from the checkpoint" not in capsys.readouterr().out
 
 
 def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
@@ -139,8 +139,8 @@ def test_ctrl_c_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(search, "fit", interrupted)
-    assert fit(data, "--value", "zinc", "--log", str(tmp_path / "log.jsonl")) != 0
-    assert f"go on with --resume {tmp_path / 'log.jsonl'}" in capsys.readouterr().err
+    assert fit(data, "--value", "zinc", "--checkpoint", str(tmp_path / "log.jsonl")) != 0
+    assert f"the same command goes on from {tmp_path / 'log.jsonl'}" in capsys.readouterr().err
 
 
 def test_dry_run_factors_nothing(data, tmp_path, capsys, monkeypatch):
@@ -205,8 +205,7 @@ def test_smoothness_can_be_free(data, tmp_path, capsys):
         (["--formula", "zinc + depth ~ 1"], "2 columns, but one is observed"),
         (["--formula", "zinc ~ __import__('os')"], "is not understood"),
         (["--formula", "zinc ~ log(depth - 9)"], "is nan in row 0"),
-        (["--value", "zinc", "--resume", "nothing.jsonl"], "nothing.jsonl"),
-        (["--value", "zinc", "--log", "no/where.jsonl"], "there is no folder"),
+        (["--value", "zinc", "--checkpoint", "no/where.jsonl"], "there is no folder"),
         (["--value", "zinc", "--precision-threshold", "-1"], "--precision-threshold is -1.0"),
     ],
 )

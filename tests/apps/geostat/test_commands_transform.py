@@ -130,7 +130,7 @@ def test_the_power_is_estimated_told_and_kept(folder, tmp_path, capsys):
     ("words", "message"),
     [
         (["--formula", "log(z) ~ 1", "--transform", "log"], "transforms values already"),
-        (["--value", "z", "--transform", "boxcox", "--log", "l.jsonl"], "values of one power"),
+        (["--value", "z", "--transform", "boxcox", "--checkpoint", "l.jsonl"], "values of one power"),
         (["--value", "z", "--transform", "boxcox", "--nugget", "0.1"], "need a power"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_grid_may_be_a_raster(refused, command):
         ([*FIT, "--output", "fit.csv"], ".json"),
         ([*FIT, "--plot", "map.csv"], ".png"),
         ([*FIT, "--plot", "map"], ".png"),
-        ([*FIT, "--log", "log.parquet"], ".jsonl"),
+        ([*FIT, "--checkpoint", "log.parquet"], ".jsonl"),
         ([*PLOT, "--output", "map.nc"], ".png"),
         ([*PLOT, "--output", "p.png", "--values", "values.nc"], ".csv"),
     ],

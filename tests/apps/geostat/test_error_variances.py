@@ -12,6 +12,7 @@ from scipy.linalg import null_space
 from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
+import ooc_chol as oc
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat import (
     GeometricAnisotropy,
@@ -170,15 +171,15 @@ def test_fits_by_every_method_agree_and_find_the_truth():
     assert family.loglik == pytest.approx(first.loglik, abs=0.01)
 
 
-def test_log_and_resume_know_the_errors(tmp_path):
+def test_a_checkpoint_knows_the_errors(tmp_path):
     observations, log = example(), tmp_path / "log.jsonl"
     options = {"smoothness": 1.5, "nugget": "zero"}
-    first = fit(observations, log=log, **options)
-    again = fit(observations, resume=log, **options)
-    assert again.reused == len(first.evaluations) and again.loglik == first.loglik and again.model == first.model
+    first = fit(observations, checkpoint=log, **options)
+    again = fit(observations, checkpoint=log, **options)
+    assert again.report.resumed == len(first.evaluations) and again.loglik == first.loglik and again.model == first.model
     other = replace(observations, error_variances=2 * observations.error_variances)
-    with pytest.raises(ValueError, match="log of another fit"):
-        fit(other, resume=log, **options)
+    with pytest.raises(oc.errors.CheckpointError, match="observations"):
+        fit(other, checkpoint=log, **options)
 
 
 @pytest.mark.parametrize("nugget", [0.0, 0.02])

@@ -190,9 +190,9 @@ def test_result_goes_through_json():
     assert content["mean"]["columns"] == ["intercept"]
     assert len(content["evaluations"]) == content["trials"][0]["evaluations"] == len(result.evaluations)
     assert set(content) == {
-        "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "reused", "precision", "vecchia",
+        "model", "mean", "loglik", "aic", "bic", "n", "method", "reml", "estimated", "precision", "vecchia",
         "start", "vecchia_start", "comparison", "stationary", "converged", "end", "interval", "aic_interval", "bic_interval",
-        "warnings", "seconds", "subset_evaluations", "trials", "evaluations",
+        "warnings", "report", "subset_evaluations", "trials", "evaluations",
     }  # fmt: skip
 
 
@@ -260,7 +260,9 @@ def test_the_live_line_says_where_the_search_is(monkeypatch):
 def test_a_plan_can_be_made_where_rates_are_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("OOC_CHOL_CACHE", str(tmp_path))
     measure_rates(32)
-    plan = FactorSettings(tile_size=32, devices="host:0", memory_budget="1 MiB").plan(200)
+    plan = FactorSettings(tile_size=32, devices="host:0", memory_budget="1 MiB").plan(
+        geostat.covariance_source(Matern(1.0, 0.1, 0.5), np.arange(200.0)[:, np.newaxis])
+    )
     assert plan.grid.n == 200
     assert plan.seconds is not None
     assert plan.seconds > 0

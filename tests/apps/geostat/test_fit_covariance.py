@@ -120,11 +120,11 @@ def test_an_angle_is_given_by_the_longer_axis():
 def test_a_fit_can_be_gone_on_from_its_log(tmp_path):
     truth, start, sites, _, seed, _ = CASES["separable"]
     observations = simulate(truth, sites, 80, seed)
-    first = fit(observations, covariance=start, log=tmp_path / "log")
-    again = fit(observations, covariance=start, resume=tmp_path / "log")
-    assert again.reused == len(again.evaluations) and again.model == first.model
-    other = fit(observations, covariance=truth, resume=tmp_path / "log", max_evaluations=1)
-    assert other.reused == 0
+    first = fit(observations, covariance=start, checkpoint=tmp_path / "log")
+    again = fit(observations, covariance=start, checkpoint=tmp_path / "log")
+    assert again.report.resumed == len(again.evaluations) and again.model == first.model
+    other = fit(observations, covariance=truth, checkpoint=tmp_path / "log", max_evaluations=1)
+    assert other.report.resumed == 0
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -224,7 +224,7 @@ def test_a_nugget_near_its_floor_does_not_stop_the_others(seed):
 
 def test_wrong_choices_are_named_before_a_log_is_made(field, tmp_path):
     with pytest.raises(ValueError, match="cobyqa, bobyqa, lbfgs, fisher"):
-        fit(field, smoothness=0.5, method="newton", log=tmp_path / "log")
+        fit(field, smoothness=0.5, method="newton", checkpoint=tmp_path / "log")
     assert not (tmp_path / "log").exists()
     with pytest.raises(ValueError, match="'exact' and 'probes'"):
         fit(field, smoothness=0.5, traces="some")
@@ -272,83 +272,79 @@ def test_an_interrupted_fit_goes_on_where_it_was(field, method, tmp_path):
     log, options = tmp_path / "log", {"smoothness": 1.5, "method": method, "tolerance": 1e-7}
     whole = fit(field, **options)
     with pytest.raises(KeyboardInterrupt):
-        fit(field, **options, log=log, progress=Interrupt(3))
+        fit(field, **options, checkpoint=log, progress=Interrupt(3))
     assert len(evaluations_of(log)) == 3
     with log.open("a", encoding="utf-8") as stream:
         stream.write('{"kind": "evaluation", "names": ["ran')  # a process that was killed while it wrote
-    resumed = fit(field, **options, resume=log)
-    assert resumed.reused == 3
+    resumed = fit(field, **options, checkpoint=log)
+    assert resumed.report.resumed == 3
     same(resumed, whole)
     points = [tuple(line["at"]) for line in evaluations_of(log)]
     assert len(points) == len(set(points)) == len({(e.range, e.nugget_ratio) for e in whole.evaluations})
-    # a second time nothing is computed, and a separate log is complete
-    again = fit(field, **options, resume=log, log=tmp_path / "copy")
-    assert again.reused == len(again.evaluations)
+    # a second time nothing is computed
+    again = fit(field, **options, checkpoint=log)
+    assert again.report.resumed == len(again.evaluations)
     same(again, whole)
-    assert len(evaluations_of(tmp_path / "copy")) == len(points)
+    assert len(evaluations_of(log)) == len(points)
 
 
 def test_a_log_of_best_smoothness_keeps_the_three_apart(field, tmp_path):
-    first = fit(field, method="fisher", log=tmp_path / "log")
-    again = fit(field, method="fisher", resume=tmp_path / "log")
-    assert again.reused == len(again.evaluations)
+    first = fit(field, method="fisher", checkpoint=tmp_path / "log")
+    again = fit(field, method="fisher", checkpoint=tmp_path / "log")
+    assert again.report.resumed == len(again.evaluations)
     same(again, first)
 
 
 def test_a_log_from_before_options_of_rounding_goes_on(field, tmp_path):
     log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher"}
-    fit(field, **options, log=log)
+    fit(field, **options, checkpoint=log)
     header, *lines = log.read_text(encoding="utf-8").splitlines()
     named = {name: value for name, value in json.loads(header).items() if name not in ("moduli", "strict", "precision_rule")}
     log.write_text("\n".join([json.dumps(named), *lines]) + "\n", encoding="utf-8")
-    again = fit(field, **options, resume=log, settings=FactorSettings(tile_size=50, fp64="native"))
-    assert again.reused == len(again.evaluations)
+    again = fit(field, **options, checkpoint=log, settings=FactorSettings(tile_size=50, fp64="native"))
+    assert again.report.resumed == len(again.evaluations)
 
 
 def test_a_log_in_mixed_precision_is_that_of_one_arithmetic(field, tmp_path):
     log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher", "max_evaluations": 3}
     mixed = FactorSettings(precision_threshold=1e-2, tile_size=32)
-    first = fit(field, **options, log=log, settings=mixed)
+    first = fit(field, **options, checkpoint=log, settings=mixed)
     for other in ({"tile_size": 48}, {"tile_size": None}, {"fp64": "residue"}):
-        with pytest.raises(ValueError, match=f"{next(iter(other))} differ"):
-            fit(field, **options, resume=log, settings=replace(mixed, **other))
-    again = fit(field, **options, resume=log, settings=replace(mixed, memory_budget="1 MB"))
-    assert again.reused == len(again.evaluations)
+        with pytest.raises(oc.errors.CheckpointError, match=rf"these differ: {next(iter(other))} \("):
+            fit(field, **options, checkpoint=log, settings=replace(mixed, **other))
+    again = fit(field, **options, checkpoint=log, settings=replace(mixed, memory_budget="1 MB"))
+    assert again.report.resumed == len(again.evaluations)
     same(again, first)
 
 
 def test_a_log_in_mixed_precision_from_before_these_were_compared_goes_on(field, tmp_path):
     log, options = tmp_path / "log", {"smoothness": 1.5, "method": "fisher", "max_evaluations": 3}
     options["settings"] = FactorSettings(precision_threshold=1e-2)
-    geostat.fit(field, **options, log=log)
+    geostat.fit(field, **options, checkpoint=log)
     header, *lines = log.read_text(encoding="utf-8").splitlines()
     named = {name: value for name, value in json.loads(header).items() if name not in ("fp64", "tile_size")}
     log.write_text("\n".join([json.dumps(named), *lines]) + "\n", encoding="utf-8")
-    again = geostat.fit(field, **options, resume=log)
-    assert again.reused == len(again.evaluations)
+    again = geostat.fit(field, **options, checkpoint=log)
+    assert again.report.resumed == len(again.evaluations)
 
 
 def test_wrong_logs_are_refused(field, tmp_path):
     log = tmp_path / "log"
-    fit(field, smoothness=1.5, method="fisher", log=log)
+    fit(field, smoothness=1.5, method="fisher", checkpoint=log)
     kept = log.read_bytes()
-    with pytest.raises(FileExistsError, match="exists already; go on from it"):
-        fit(field, smoothness=1.5, log=log)
-    with pytest.raises(ValueError, match="observations differ"):
-        fit(field.take(np.arange(60)), smoothness=1.5, resume=log)
-    with pytest.raises(ValueError, match="reml differ"):
-        fit(field, smoothness=1.5, reml=True, resume=log)
-    with pytest.raises(ValueError, match="moduli, strict differ"):
-        fit(field, smoothness=1.5, settings=FactorSettings(moduli=8, strict=False), resume=log)
-    with pytest.raises(FileNotFoundError):
-        fit(field, smoothness=1.5, resume=tmp_path / "nothing")
+    with pytest.raises(oc.errors.CheckpointError, match="observations"):
+        fit(field.take(np.arange(60)), smoothness=1.5, checkpoint=log)
+    with pytest.raises(oc.errors.CheckpointError, match=r"reml \(False there, True here\)"):
+        fit(field, smoothness=1.5, reml=True, checkpoint=log)
+    with pytest.raises(oc.errors.CheckpointError, match=r"moduli .*, strict "):
+        fit(field, smoothness=1.5, settings=FactorSettings(moduli=8, strict=False), checkpoint=log)
     assert log.read_bytes() == kept
     (tmp_path / "other").write_text("thesis\n")
-    with pytest.raises(ValueError, match=r"line 1 of .* is not JSON"):
-        fit(field, smoothness=1.5, resume=tmp_path / "other")
-    (tmp_path / "other").write_text("{}\n")
-    with pytest.raises(ValueError, match="is not a log of evaluations"):
-        fit(field, smoothness=1.5, resume=tmp_path / "other")
+    with pytest.raises(oc.errors.OutputError, match=r"is no log of evaluations.*replace=True"):
+        fit(field, smoothness=1.5, checkpoint=tmp_path / "other")
+    (tmp_path / "other").write_bytes(kept.replace(b'"version": 1', b'"version": 2'))
+    with pytest.raises(ValueError, match="is not a log of evaluations of version 1"):
+        fit(field, smoothness=1.5, checkpoint=tmp_path / "other")
 
 
 # mixed precision

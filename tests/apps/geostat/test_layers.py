@@ -133,9 +133,24 @@ def test_what_is_no_raster_is_refused(tmp_path, name, grid, words):
 
 def test_what_is_missing_for_a_format_is_named_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for name, extra in (("a.gpkg", "io"), ("a.parquet", "io"), ("a.tif", "raster")):
+    for name, extra in (("a.nc", "io"), ("a.gpkg", "io"), ("a.parquet", "io"), ("a.tif", "raster")):
         with pytest.raises(MissingExtraError, match=rf"pip install '\.\[{extra}\]'"):
             write_layer(tmp_path / name, layer(grid=GRID))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_in_netcdf_files_have_no_slash(tmp_path):
+    columns = {"zinc/lead": Column(np.zeros(6), "", "")}
+    with pytest.raises(ValueError, match="cannot hold a slash, as 'zinc/lead' does"):
+        write_layer(tmp_path / "a.nc", Layer(RD, GRID.points(0, 6), columns, "a title", GRID))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["a.gpkg", "a.parquet"])
+def test_no_column_takes_the_place_of_the_points(tmp_path, name):
+    made = Layer(RD, GRID.points(0, 6), {"geometry": Column(np.zeros(6))}, "a title", GRID)
+    with pytest.raises(ValueError, match="a column is named 'geometry'"):
+        write_layer(tmp_path / name, made)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -38,7 +38,7 @@ def made(tmp_path_factory) -> Path:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        assert shell(*FIT, "--output", "model.json", "--log", "fit.jsonl") == 0
+        assert shell(*FIT, "--output", "model.json", "--checkpoint", "fit.jsonl") == 0
         profile = ["--parameter", "range", "--points", "3", "--from", "0.1", "--to", "2"]
         assert shell("plot", "profile", "model.json", *profile, "--values", "values.csv", "--output", "profile.png") == 0
     finally:
@@ -76,8 +76,7 @@ WAYS = {
 
 #: Commands by name: their words, the options that name outputs, and the files that they read.
 COMMANDS: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "fit": ([*FIT, "--resume", "fit.jsonl"], ["--output", "--plot", "--store"], ["data.csv", "fit.jsonl"]),
-    "fit with a log": (FIT, ["--output", "--plot", "--log", "--store"], ["data.csv"]),
+    "fit": (FIT, ["--output", "--plot", "--checkpoint", "--store"], ["data.csv"]),
     "predict": (
         ["predict", "model.json", "data.csv", "sites.csv"],
         ["--output", "--store"],
@@ -162,7 +161,7 @@ FEW = ["--parameter", "range", "--points", "3", "--from", "0.1", "--to", "2"]
 #: Words before the name of the output, and whether a file of its own kind is replaced unasked.
 WRITERS: dict[str, tuple[list[str], str, bool]] = {
     "result": ([*FIT, "--output"], "out.json", True),
-    "log": ([*FIT, "--log"], "out.jsonl", False),
+    "checkpoint": ([*FIT, "--checkpoint"], "out.jsonl", True),
     "map of a fit": ([*FIT, "--plot"], "out.png", True),
     "store": ([*DRAWS, "--output", "made.csv", "--store"], "L", False),
     "predictions": (["predict", "model.json", "data.csv", "sites.csv", "--output"], "out.csv", False),
@@ -212,7 +211,7 @@ def test_a_store_that_exists_is_never_taken_for_our_own(folder, capsys):
         assert shell(*DRAWS, "--output", "made.csv", "--store", "L") == 2
     err = capsys.readouterr().err
     assert "L exists already and what is kept there is removed at the end; " in err and "--force" in err
-    with unharmed(folder), pytest.raises(oc.errors.OutputError, match=r"removed at the end.*replace_store=True"):
+    with unharmed(folder), pytest.raises(oc.errors.OutputError, match=r"removed at the end.*replace=True"):
         geostat.simulate(geostat.Matern(1, 0.1, 0.5, 0), np.eye(9), settings=geostat.FactorSettings(store="L"))
 
 
@@ -242,8 +241,8 @@ def test_going_on_from_a_file_that_is_no_log_leaves_it_whole(folder, capsys):
     """The end of a log is cut off where a line is not complete; of nothing else."""
     Path("thesis.txt").write_text(STRANGER + "its last line, without an end")
     with unharmed(folder):
-        assert shell(*FIT, "--resume", "thesis.txt") == 2
-        assert shell(*FIT, "--resume", "data.csv") == 2
+        assert shell(*FIT, "--checkpoint", "thesis.txt") == 2
+        assert shell(*FIT, "--checkpoint", "data.csv") == 2
 
 
 def test_a_log_that_a_kill_cut_off_is_mended_beside_it(folder, capsys):
@@ -251,14 +250,9 @@ def test_a_log_that_a_kill_cut_off_is_mended_beside_it(folder, capsys):
     whole = log.read_bytes()
     os.chmod(log, 0o640)
     log.write_bytes(whole + b'{"kind": "eval')
-    assert shell(*FIT, "--resume", log) == 0
+    assert shell(*FIT, "--checkpoint", log) == 0
     assert log.read_bytes().startswith(whole) and b'"eval' not in log.read_bytes()[len(whole) :].split(b"\n")[0]
     assert stat.S_IMODE(log.stat().st_mode) == 0o640
-
-
-def test_a_log_may_be_the_one_that_is_gone_on_from(folder, capsys):
-    Path("link").symlink_to("fit.jsonl")
-    assert shell(*FIT, "--resume", "fit.jsonl", "--log", "link") == 0
 
 
 # the demonstration
@@ -310,16 +304,17 @@ def test_functions_replace_only_when_asked(folder):
                 write(f"no/{name}", replace=True)
     Path("out").write_text(STRANGER)
     with unharmed(folder), pytest.raises(FileExistsError, match="exists already"):
-        geostat.fit(observations, log="out", smoothness=0.5, max_evaluations=5)
-    geostat.fit(observations, log="out", replace_log=True, smoothness=0.5, max_evaluations=5)
+        geostat.fit(observations, checkpoint="out", smoothness=0.5, max_evaluations=5)
+    geostat.fit(observations, checkpoint="out", replace=True, smoothness=0.5, max_evaluations=5)
     assert "ooc-chol geostat evaluations" in Path("out").read_text()
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_fit_from_python_keeps_factors_neither_in_its_log_nor_in_what_it_goes_on_from(folder, way):
+def test_a_fit_from_python_keeps_no_factors_in_its_checkpoint(folder, way):
     observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
-    store = geostat.FactorSettings(store=Path(WAYS[way]("fit.jsonl")), replace_store=True)
-    for files in ({"resume": "fit.jsonl"}, {"log": "fit.jsonl", "replace_log": True}):
+    store = geostat.FactorSettings(store=Path(WAYS[way]("fit.jsonl")), replace=True)
+    for replaces in (False, True):
+        files = {"checkpoint": "fit.jsonl", "replace": replaces}
         with unharmed(folder), pytest.raises(oc.errors.OutputError, match="is the same file as "):
             geostat.fit(observations, settings=store, smoothness=0.5, max_evaluations=5, **files)
 
@@ -336,8 +331,8 @@ def test_predictions_from_python_never_replace_the_observations(folder, way):
 
 def test_names_of_other_formats_are_refused_from_python_too(folder):
     observations = geostat.make_observations(np.random.default_rng(0).uniform(size=(30, 2)), np.arange(30.0))
-    with unharmed(folder), pytest.raises(ValueError, match=r"written as \.jsonl.*not as \.npy"):
-        geostat.fit(observations, log="out.npy", smoothness=0.5, max_evaluations=5)
+    with unharmed(folder), pytest.raises(ValueError, match=r"not written as \.npy.*\.jsonl"):
+        geostat.fit(observations, checkpoint="out.npy", smoothness=0.5, max_evaluations=5)
     with unharmed(folder), pytest.raises(ValueError, match=r"a factor of ooc_chol is not written as \.npy"):
         geostat.fit(observations, settings=geostat.FactorSettings(store="out.npy"), smoothness=0.5, max_evaluations=5)
 

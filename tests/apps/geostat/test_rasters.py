@@ -54,11 +54,18 @@ def test_an_ascii_grid_is_read_from_north_to_south(tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(found.grid.axes, read_raster(tmp_path / "b.asc").grid.axes, strict=True))
 
 
+def test_rows_of_an_ascii_grid_may_be_long(tmp_path):
+    values = np.random.default_rng(0).normal(size=(2, 3000))
+    rows = "\n".join(" ".join(map(repr, row)) for row in values.tolist())
+    (tmp_path / "a.asc").write_text(f"ncols 3000\nnrows 2\nxllcorner 0\nyllcorner 0\ncellsize 1\n{rows}\n")
+    np.testing.assert_array_equal(read_raster(tmp_path / "a.asc").values, values[::-1])
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (("NCOLS 3", "NCOLS 4"), "6 values, but 4 by 2"),
-        (("NCOLS 3", "NCOLS 3000000"), "too short for 3000000 by 2"),
+        (("NCOLS 3", "NCOLS 3000000"), "6 values, but 3000000 by 2"),
         (("NCOLS 3", "NCOLS 2.5"), "no ncols"),
         (("cellsize 2", "cellsize -2"), "lacks cellsize"),
         (("1 2 3", "1 two 3"), "no ASCII grid"),

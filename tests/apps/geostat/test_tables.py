@@ -11,11 +11,12 @@ from contextlib import closing
 import numpy as np
 import pyproj
 import pytest
+import xarray
 from scipy.io import netcdf_file
 
 from ooc_chol.apps.geostat import DataSpec, MissingExtraError, chordal_coordinates, load_dataset, load_table
 from tests.inside.cli import main
-from tests.inside.geostat import Crs, NetcdfVariable, described, file_kind, load_sites, read_netcdf, write_netcdf
+from tests.inside.geostat import Crs, described, file_kind, load_sites, read_netcdf
 
 pytestmark = pytest.mark.usefixtures("one_blas_thread")
 
@@ -249,7 +250,7 @@ def test_values_along_one_dimension(tmp_path):
     path = tmp_path / "a.nc"
     rng = np.random.default_rng(0)
     columns = {name: rng.normal(size=7) for name in ("x", "y", "zinc")}
-    write_netcdf(path, {name: NetcdfVariable(("site",), column, {"units": "m"}) for name, column in columns.items()})
+    xarray.Dataset({name: ("site", column, {"units": "m"}) for name, column in columns.items()}).to_netcdf(path)
     table = load_table(path, ("x", "y"), optional=("zinc", "gold"))
     assert all(np.array_equal(table.columns[name], column) for name, column in columns.items())
     assert table.crs is None and table.units == dict.fromkeys(columns, "m")
@@ -258,15 +259,15 @@ def test_values_along_one_dimension(tmp_path):
 def test_grid_mapping_is_the_reference_system(tmp_path):
     path = tmp_path / "a.nc"
     variables = {
-        "x": NetcdfVariable(("site",), np.arange(3.0)),
-        "v": NetcdfVariable(("site",), np.arange(3.0), {"grid_mapping": "crs"}),
-        "crs": NetcdfVariable((), np.array(0.0), {"spatial_ref": "EPSG:28992"}),
+        "x": ("site", np.arange(3.0)),
+        "v": ("site", np.arange(3.0), {"grid_mapping": "crs"}),
+        "crs": ((), 0.0, {"spatial_ref": "EPSG:28992"}),
     }
-    write_netcdf(path, variables)
+    xarray.Dataset(variables).to_netcdf(path)
     assert load_table(path, ("x", "v")).crs == Crs("EPSG:28992", False, "metre")
     assert load_table(path, ("x",)).crs is None
-    variables["crs"] = NetcdfVariable((), np.array(0.0), {"grid_mapping_name": "latitude_longitude"})
-    write_netcdf(path, variables, replace=True)
+    variables["crs"] = ((), 0.0, {"grid_mapping_name": "latitude_longitude"})
+    xarray.Dataset(variables).to_netcdf(path)
     assert load_table(path, ("v",)).crs == Crs("latitude_longitude", True)
 
 
@@ -297,18 +298,6 @@ def test_what_is_no_netcdf_is_said(tmp_path, monkeypatch):
         MissingExtraError, match=r"NetCDF files are read by netCDF4, which is not installed: .*pip install '\.\[io\]'"
     ):
         read_netcdf(tmp_path / "b.nc", ("x",))
-
-
-def test_written_files_are_complete_or_not_there(tmp_path):
-    path = tmp_path / "a.nc"
-    write_netcdf(path, {"v": NetcdfVariable(("i",), np.arange(3.0))}, attributes={"title": "Matérn"})
-    with pytest.raises(ValueError, match="'w' has 2 values along 'i', but another has 3"):
-        write_netcdf(path, {"v": NetcdfVariable(("i",), np.zeros(3)), "w": NetcdfVariable(("i",), np.zeros(2))})
-    with pytest.raises(ValueError, match="cannot hold a slash, as 'a/b' does"):
-        write_netcdf(path, {"a/b": NetcdfVariable((), np.array(0.0))})
-    assert [file.name for file in tmp_path.iterdir()] == ["a.nc"]
-    with netcdf_file(path, "r", mmap=False) as content:
-        assert content.variables["v"][:].tolist() == [0, 1, 2] and content.title.decode() == "Matérn"
 
 
 # Parquet

@@ -219,13 +219,13 @@ class Heard(AbstractFitProgress):
 def test_progress_early_results_and_logs_are_in_the_unit_of_the_values(tmp_path):
     a, heard, early, log = 1e60, Heard(), [], tmp_path / "log.jsonl"
     o = make_observations(SITES, a * VALUES, error_variances=a * a * ERRORS)
-    result = fit(o, smoothness=0.5, progress=heard, on_estimate=early.append, log=log)
+    result = fit(o, smoothness=0.5, progress=heard, on_estimate=early.append, checkpoint=log)
     assert [e.loglik for e in heard.evaluations] == [e.loglik for e in result.evaluations]
     assert early[0].loglik == result.loglik and early[0].model == result.model
     assert max(e.loglik for e in result.evaluations) == result.loglik
     assert all(1e116 < e.values["variance"] < 1e125 for e in result.evaluations)
-    again = fit(o, smoothness=0.5, resume=log)
-    assert again.reused == len(again.evaluations) and again.loglik == result.loglik and again.model == result.model
+    again = fit(o, smoothness=0.5, checkpoint=log)
+    assert again.report.resumed == len(again.evaluations) and again.loglik == result.loglik and again.model == result.model
 
 
 @pytest.mark.parametrize("a", BEYOND)

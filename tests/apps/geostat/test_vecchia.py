@@ -176,7 +176,7 @@ def test_neighbours_follow_the_estimate(tmp_path):
     observations = simulate(truth, CASES["anisotropic"][2], 300, 1)
     start = GeometricAnisotropy(Matern(1.0, 0.2, 0.5, 0.1), angle=0.0, ratio=1.0)
     options = {"fixed": ("smoothness",), "method": "vecchia", "neighbours": 10}
-    result = fit(observations, covariance=start, log=tmp_path / "log", **options)
+    result = fit(observations, covariance=start, checkpoint=tmp_path / "log", **options)
     assert result.converged and result.model.ratio < 0.3
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()[1:]]
     rounds = list(
@@ -184,7 +184,7 @@ def test_neighbours_follow_the_estimate(tmp_path):
     )
     assert 2 <= len(rounds) <= 3 and "ratio=1.0" in rounds[0] and "ratio=1.0" not in rounds[-1]
     # where the neighbours are already those of the estimate, there is one round
-    again = fit(observations, covariance=result.model, log=tmp_path / "again", **options)
+    again = fit(observations, covariance=result.model, checkpoint=tmp_path / "again", **options)
     kinds = {json.loads(line).get("kind") for line in (tmp_path / "again").read_text().splitlines()[1:]}
     assert len(kinds) == 2 and again.loglik == pytest.approx(result.loglik, abs=0.1)
 
@@ -271,13 +271,13 @@ def test_a_sample_of_the_densities_has_all_scales():
 def test_a_log_is_gone_on_from(tmp_path, options):
     truth, _, sites, _, seed, _ = CASES["matern"]
     observations = simulate(truth, sites, 80, seed)
-    first = fit(observations, smoothness=1.5, neighbours=10, log=tmp_path / "log", **options)
-    again = fit(observations, smoothness=1.5, neighbours=10, resume=tmp_path / "log", **options)
+    first = fit(observations, smoothness=1.5, neighbours=10, checkpoint=tmp_path / "log", **options)
+    again = fit(observations, smoothness=1.5, neighbours=10, checkpoint=tmp_path / "log", **options)
     assert again.start == "log" and again.model == first.model and again.loglik == first.loglik
-    assert again.reused == len(again.evaluations) == len(first.evaluations)
+    assert again.report.resumed == len(again.evaluations) == len(first.evaluations)
     # the approximation with other neighbours is another function
-    other = fit(observations, smoothness=1.5, neighbours=9, resume=tmp_path / "log", max_evaluations=1, **options)
-    assert other.reused == 0
+    other = fit(observations, smoothness=1.5, neighbours=9, checkpoint=tmp_path / "log", max_evaluations=1, **options)
+    assert other.report.resumed == 0
 
 
 def test_the_command_line_tells_the_gap(tmp_path, capsys):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat import FactorSettings, Matern, fit, log_likelihood, make_observations, simulate
+from ooc_chol.apps.geostat import FactorSettings, Matern, covariance_source, fit, log_likelihood, make_observations, simulate
 from tests.apps.geostat.empty_pictures import draw_nothing
 from tests.apps.geostat.shell import shell
 from tests.inside.geostat import (
@@ -126,11 +126,15 @@ def test_an_exact_search_that_has_no_room_is_refused_before_its_start(data, caps
     assert "host memory for L: 1000 bytes are too few" in capsys.readouterr().err
 
 
+def of_order(n):
+    return covariance_source(Matern(1.0, 0.1, 0.5), np.arange(float(n))[:, np.newaxis])
+
+
 def test_a_factor_larger_than_the_disk_or_the_memory_is_refused_by_its_plan(tmp_path):
     for settings, place in ((FactorSettings(tile_size=65536), "host memory"), (FactorSettings(store=tmp_path / "L"), "disk of")):
-        refusal = settings.refusal(4_000_000)
+        refusal = settings.refusal(of_order(4_000_000))
         assert isinstance(refusal, oc.BudgetError), place
-    assert FactorSettings().refusal(3_000) is None and FactorSettings(store=tmp_path / "L").refusal(3_000) is None
+    assert all(FactorSettings(store=place).refusal(of_order(3_000)) is None for place in (None, tmp_path / "L"))
 
 
 @pytest.mark.parametrize("method", ["vecchia", "fisher"])
@@ -237,12 +241,12 @@ def test_a_fit_goes_on_without_its_log(tmp_path, method):
                     os.dup2(full, int(name))
             os.close(full)
 
-    result = fit(OBSERVATIONS, smoothness=1.5, method=method, log=log, progress=FillingUp())
+    result = fit(OBSERVATIONS, smoothness=1.5, method=method, checkpoint=log, progress=FillingUp())
     expected = fit(OBSERVATIONS, smoothness=1.5, method=method)
     assert result.model == expected.model
     assert any(re.search(r"log\.jsonl.*No space left on device", text) for text in result.warnings)
-    resumed = fit(OBSERVATIONS, smoothness=1.5, method=method, resume=log)
-    assert resumed.model == expected.model and resumed.reused > 0
+    resumed = fit(OBSERVATIONS, smoothness=1.5, method=method, checkpoint=log)
+    assert resumed.model == expected.model and resumed.report.resumed > 0
 
 
 def test_a_fit_goes_on_when_nobody_reads_its_progress():

@@ -71,7 +71,7 @@ def test_a_budget_gives_the_same_bits_and_a_trace(folder, capsys):
         capsys, *words, "--output", "b.npy", "--devices", "host:0,host:1", "--memory-budget", "400 KiB", "--trace", "run.pftrace"
     )
     assert np.array_equal(np.load("a.npy"), np.load("b.npy"))
-    assert answer["planned_bytes"] == answer["executed_bytes"] and answer["devices"] == ["host:0", "host:1"]
+    assert answer["bytes"]["planned"] == answer["bytes"]["executed"] and answer["devices"] == ["host:0", "host:1"]
     assert answer["trace"] == "run.pftrace" and oc.Trace.load("run.pftrace").summary()
 
 
@@ -83,8 +83,8 @@ def test_a_plan_runs_nothing(folder, capsys):
 
 def test_a_checkpoint_is_gone_on_from(folder, capsys):
     words = ("fit", "gaps.npy", "--graph", "graph.txt", "--checkpoint", "run.oocimp", "--n-lambdas", 4)
-    assert told(capsys, *words)["resumed_lambdas"] == 0
-    assert told(capsys, *words)["resumed_lambdas"] == 4
+    assert told(capsys, *words)["resumed"] == 0
+    assert told(capsys, *words)["resumed"] == 4
 
 
 @pytest.mark.usefixtures("processes")

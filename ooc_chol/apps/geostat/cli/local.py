@@ -10,14 +10,16 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 import ooc_chol as oc
-from ooc_chol.apps.geostat.cli.messages import note, say_beforehand, say_data
+from ooc_chol.apps.geostat.cli.messages import note, say_data, say_plan
 from ooc_chol.apps.geostat.cli.stepwise import Steps
+from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.dataset import Dataset
+from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.local import DEFAULT_NEIGHBOURS, LocalKriging, local_kriging
 from ooc_chol.apps.geostat.kriging.local_check import check_local_kriging
 from ooc_chol.apps.geostat.kriging.predicted import Prediction, Target
-from ooc_chol.apps.geostat.kriging.prediction import kriging
+from ooc_chol.apps.geostat.kriging.prediction import kriging, planned_kriging
 from ooc_chol.apps.geostat.results import SavedFit
 
 #: Observations up to which a factor is taken to fit, and those up to which it is made even after a fit by approximation.
@@ -81,10 +83,10 @@ def predicted_as_asked(
     dataset: Dataset, saved: SavedFit, new: NewSites, settings: FactorSettings, options: argparse.Namespace
 ) -> tuple[Prediction, dict[str, Any]]:
     """Say what will be done and predict; the prediction, and what to answer of how it was made."""
-    method, reason = _method(options, dataset.observations.n, saved, settings)
+    method, reason = _method(options, dataset.observations, saved, settings)
     if method == "exact":
-        say_beforehand(dataset, settings, in_full=options.verbose)
-        with kriging(dataset.observations, saved.model, settings=settings) as kriged:
+        planned = settings_said(dataset, saved.model, len(new.sites), settings, in_full=options.verbose)
+        with kriging(dataset.observations, saved.model, settings=planned) as kriged:
             prediction = kriged.predict(
                 new.sites,
                 covariates=new.covariates,
@@ -115,6 +117,16 @@ def predicted_as_asked(
     }
 
 
+def settings_said(
+    dataset: Dataset, model: AbstractCovariance, sites: int, settings: FactorSettings, *, in_full: bool
+) -> FactorSettings:
+    """Print what was read and the plan of predictions from all data; the settings with that plan."""
+    say_data(dataset)
+    plan = planned_kriging(dataset.observations, model, sites, None, settings)
+    say_plan(plan, in_full=in_full)
+    return settings.planned_by(plan)
+
+
 def _from_neighbours(found: LocalKriging, new: NewSites, options: argparse.Namespace) -> Prediction:
     """Predict with a word of progress."""
     steps = Steps(len(new.sites), "predicted sites", quiet=options.quiet)
@@ -131,26 +143,29 @@ def _from_neighbours(found: LocalKriging, new: NewSites, options: argparse.Names
         steps.close()
 
 
-def _method(options: argparse.Namespace, n: int, saved: SavedFit, settings: FactorSettings) -> tuple[Any, str | None]:
+def _method(
+    options: argparse.Namespace, observations: Observations, saved: SavedFit, settings: FactorSettings
+) -> tuple[Any, str | None]:
     """How to predict, and why so where nobody asked for it."""
     if options.method is not None or options.certified:
         return options.method or "exact", None
     if options.neighbours is not None:
         return "vecchia", None
+    n = observations.n
     if saved.by_vecchia and n > _EXACT_AFTER_VECCHIA:
         return "vecchia", "the model was fitted by vecchia, so sites are predicted from neighbours; --method exact takes all data"
     if n <= _SURELY_FITS or settings.store is not None or settings.client is not None:
         return "exact", None
-    shortage = _shortage(n, settings)
+    shortage = _shortage(observations, saved.model, settings)
     return ("exact", None) if shortage is None else ("vecchia", shortage)
 
 
-def _shortage(n: int, settings: FactorSettings) -> str | None:
+def _shortage(observations: Observations, model: AbstractCovariance, settings: FactorSettings) -> str | None:
     """Why the exact factor does not fit in host memory; None where it does."""
     free = next(device.free_bytes for device in oc.devices().devices if device.name.startswith("host"))
-    needed = stored = 4 * n * (n + 1)
+    needed = stored = 4 * observations.n * (observations.n + 1)
     if settings.precision_threshold is not None or stored <= free:
-        plan = settings.plan(n)
+        plan = settings.plan(covariance_source(model, observations.coordinates))
         on_host = any(name.startswith("host") for name in plan.devices)
         stored, needed = plan.stored_bytes, plan.stored_bytes + (plan.peak_bytes if on_host else 0)
     if needed <= free:

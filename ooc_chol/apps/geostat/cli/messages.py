@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.accounts import AbstractFactoringPlan
 from ooc_chol.apps.geostat.cli.cluster import remark
 from ooc_chol.apps.geostat.data.dataset import Dataset
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
-from ooc_chol.apps.geostat.factorization import FactorSettings
 
 
 def note(text: str) -> None:
@@ -39,27 +39,20 @@ def say_data(dataset: Dataset) -> None:
         print(f"known errors of column {name}, of variances {errors.min():.4g} to {errors.max():.4g}, besides the nugget")
 
 
-def say_beforehand(dataset: Dataset, settings: FactorSettings, *, in_full: bool = False) -> None:
-    """Print what was read, and the plan of a factorization: on a line, unless in full."""
-    say_data(dataset)
-    if not in_full and settings.client is None and settings.precision_threshold is not None:
-        print(_mixed_line(dataset.observations.n, settings), flush=True)
-        return
-    plan = settings.plan(dataset.observations.n)
-    if settings.client is not None and (words := remark(dataset.observations.n)) is not None:
-        note(words)
-    # the plan of a cluster is a short page
-    print(plan if in_full or settings.client is not None else plan_line(plan), flush=True)
-
-
-def _mixed_line(n: int, settings: FactorSettings) -> str:
-    """Facts of factorizations in mixed precision before there is a matrix: a plan would measure one that is not it."""
-    try:
-        plan = settings.in_fp64().plan(n)
-    except oc.BudgetError:  # in fewer bytes there may be room
-        return f"each factorization: of order {n}, at threshold {settings.precision_threshold:g}"
-    devices = ", ".join(plan.devices)
-    return f"each factorization: of order {n}, at most {_size(plan)} on {devices}, at threshold {settings.precision_threshold:g}"
+def say_plan(plan: AbstractFactoringPlan, *, in_full: bool = False) -> None:
+    """Print the plan of a call: on a line, unless in full or of a cluster, whose plan is a short page."""
+    each = plan.factorization
+    if isinstance(each, tb.ClusterPlan):
+        if (words := remark(plan.n)) is not None:
+            note(words)
+        print(plan if in_full else each, flush=True)
+    elif in_full:
+        print(plan, flush=True)
+    elif plan.is_mixed:
+        size = "" if each is None else f", at most {_size(each)} on {', '.join(each.devices)}"
+        print(f"each factorization: of order {plan.n}{size}, at threshold {plan.options['precision_threshold']:g}", flush=True)
+    elif each is not None:
+        print(plan_line(each), flush=True)
 
 
 def _size(plan: oc.Plan) -> str:

@@ -37,7 +37,7 @@ def add_at(parser: argparse._ActionsContainer) -> None:
 def factor_settings(options: argparse.Namespace) -> FactorSettings:
     """Settings of the factorizations that the options ask for."""
     client = getattr(options, "client", None)
-    return FactorSettings.from_arguments(options, store=store_file(options), replace_store=options.force, client=client)
+    return FactorSettings.from_arguments(options, store=store_file(options), replace=options.force, client=client)
 
 
 def seed(text: str) -> int:

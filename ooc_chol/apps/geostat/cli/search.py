@@ -6,14 +6,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.covariance import chosen_family
-from ooc_chol.apps.geostat.covariances.azimuth import read_name
 from ooc_chol.apps.geostat.data.dataset import Dataset
-from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
-from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
+from ooc_chol.apps.geostat.estimation.fit_plan import FitPlan
+from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit, plan_fit
 from ooc_chol.apps.geostat.estimation.optimizers import METHODS
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
@@ -23,7 +22,7 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 
 _FoundT = TypeVar("_FoundT")
 
-#: Options of :class:`FitOptions` that have the same names in the words of ``fit``.
+#: Options of :func:`~ooc_chol.apps.geostat.fit` that have the same names in the words of ``fit``.
 _FIT_OPTIONS = (
     "nugget",
     "method",
@@ -59,9 +58,8 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     add_vecchia_options(parser)
     parser.add_argument("--reml", action="store_true", help="maximise the restricted likelihood")
     parser.add_argument("--standard-errors", action="store_true", help="standard errors and 95 %% intervals of all parameters")
-    parser.add_argument("--log", type=Path, metavar="LOG.jsonl", help="write a line for every evaluation to this new file")
-    parser.add_argument("--resume", type=Path, metavar="LOG.jsonl", help="go on from such a file, and add to it")
-    parser.add_argument("--dry-run", action="store_true", help="read the data, print the plan of a factorization, and stop")
+    tb.add_words(parser, ["checkpoint"], more={"checkpoint": "a line of JSON for each evaluation"})
+    parser.add_argument("--dry-run", action="store_true", help="read the data, print the plan of the fit, and stop")
 
 
 def add_vecchia_options(parser: argparse.ArgumentParser) -> None:
@@ -92,45 +90,32 @@ def fit_from_options(
     dataset: Dataset,
     options: argparse.Namespace,
     settings: FactorSettings,
+    plan: FitPlan,
     on_estimate: Callable[[FitResult[Any]], None] | None = None,
 ) -> FitResult[Any]:
     """Fit as the options say, with progress on standard error; the estimate is handed over before anything judges it."""
-    return searched(dataset, options, settings, partial(fit, on_estimate=on_estimate))
+    return searched(dataset, options, settings, partial(fit, plan=plan, on_estimate=on_estimate))
 
 
 def searched(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, search: Callable[..., _FoundT]) -> _FoundT:
     """Run ``search``, which takes the options of :func:`~ooc_chol.apps.geostat.fit`, with progress on standard error."""
     asked = _asked(dataset, options, settings)
     progress = SilentProgress() if options.quiet else progress_for(sys.stderr, dataset.spec.unit)
-    logs = {"log": options.log, "resume": options.resume, "replace_log": options.force}
+    files = {} if options.checkpoint is None else {"checkpoint": options.checkpoint, "replace": options.force}
     try:
-        return search(dataset.observations, progress=progress, **logs, **asked)
+        return search(dataset.observations, progress=progress, **files, **asked)
     except KeyboardInterrupt:
-        log = options.log or options.resume
-        if log is not None:
-            print(f"\nnote: all evaluations so far are in {log}; go on with --resume {log}", file=sys.stderr)
+        if options.checkpoint is not None:
+            without = " without --force" if options.force else ""
+            print(f"\nnote: the same command{without} goes on from {options.checkpoint}", file=sys.stderr)
         raise
     finally:
         progress.close()
 
 
-def search_text(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> str:
-    """Text of a dry run about the search; refuses the same arguments as the fit."""
-    asked = FitOptions(**_asked(dataset, options, settings, search=False))
-    asked.check(dataset.observations)
-    spaces = asked.spaces(dataset.observations)
-    asked.start(spaces[0])
-    variance = ["variance"] if spaces[0].is_profiled else []
-    profiled = ", ".join([*variance, *(f"coefficient of {name}" for name in dataset.observations.mean_columns)]) or "nothing"
-    names = ", ".join(map(read_name, spaces[0].names))
-    more = ", and one that estimates the smoothness," if asked.estimates_smoothness_too(dataset.observations.n) else ""
-    searches = f"{len(spaces)} search{'es' if len(spaces) > 1 else ''}{more}"
-    refusal = asked.refusal(dataset.observations)
-    unchecked = "" if refusal is None else f"\nno exact check of the estimate can run: {refusal}"
-    return (
-        f"dry run: {searches} by {asked.search_method(dataset.observations)} over "
-        f"{names}; profiled out: {profiled}; at most {asked.max_evaluations} evaluations each{unchecked}"
-    )
+def planned(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitPlan:
+    """Plan the fit that the options ask for; refuses the same arguments."""
+    return plan_fit(dataset.observations, **_asked(dataset, options, settings, search=False))
 
 
 def _asked(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, *, search: bool = True) -> dict[str, Any]:

@@ -34,6 +34,7 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
     pairs = zip(result.mean_columns, result.coefficients, np.sqrt(np.diag(result.coefficient_covariance)), strict=True)
     mean = ", ".join(f"{name} {value:.6g} ± {error:.2g}" for name, value, error in pairs) or "zero"
     per_evaluation = np.mean([evaluation.seconds for evaluation in result.evaluations])
+    seconds = result.report.seconds.total
     tried = ", ".join(f"nu {trial.smoothness:.4g}: {trial.loglik:.3f}" for trial in result.trials if trial.smoothness is not None)
     is_matern = isinstance(model, Matern)
     known = units or {}
@@ -47,7 +48,7 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
             f"  mean         {mean}",
             f"  loglik       {result.loglik:.6f}" + (f" ({tried})" if is_matern else ""),
             *_comparison_lines(result),
-            f"  search       {len(result.evaluations)} evaluations of {per_evaluation:.2f} s each, {result.seconds:.1f} s in all",
+            f"  search       {len(result.evaluations)} evaluations of {per_evaluation:.2f} s each, {seconds:.1f} s in all",
             f"  end          {'converged' if result.converged else 'not converged'}: {result.end}",
             *(_elsewhere(model) if is_matern else ()),
             *(f"  warning      {text}" for text in result.warnings),
@@ -58,8 +59,8 @@ def fit_text(result: FitResult[Any], units: Mapping[str, str] | None = None) -> 
 def details_text(result: FitResult[Any]) -> str:
     """Lines that :func:`~ooc_chol.apps.geostat.cli.summary.fit_text` leaves out: method, criteria, precision."""
     kind = "restricted likelihood" if result.reml else "likelihood"
-    reused = f", {result.reused} evaluations from the log" if result.reused else ""
-    lines = [f"  method       {kind} by {result.method}{reused}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
+    resumed = f", {result.report.resumed} evaluations from the checkpoint" if result.report.resumed else ""
+    lines = [f"  method       {kind} by {result.method}{resumed}; AIC {result.aic:.3f}, BIC {result.bic:.3f}"]
     if result.vecchia_start is not None:
         lines.append(f"  start        {result.vecchia_start}")
     if result.stationary is not None:

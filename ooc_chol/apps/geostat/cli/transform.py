@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ooc_chol.apps.geostat.cli.search import fit_from_options, searched
 from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
 from ooc_chol.apps.geostat.data.transforms import transform_named, transform_text
 from ooc_chol.apps.geostat.estimation.box_cox import BoxCoxFit, fit_box_cox
+from ooc_chol.apps.geostat.estimation.fit_plan import FitPlan
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -33,19 +35,23 @@ def check_estimated(dataset: Dataset, options: argparse.Namespace) -> None:
     spec = dataset.spec
     if spec.formula is not None and spec.value_name != spec.value:
         raise ValueError("the left side of the formula transforms the values already: leave it a column, or --transform out")
-    if options.log is not None or options.resume is not None:
-        raise ValueError("--log and --resume are for values of one power: give it, as in --transform boxcox=0.5")
+    if options.checkpoint is not None:
+        raise ValueError("--checkpoint is for values of one power: give it, as in --transform boxcox=0.5")
     if dataset.observations.error_variances is not None or isinstance(options.nugget, float):
         raise ValueError("known errors, or a nugget of a given variance, need a power: give it, as in --transform boxcox=0.5")
 
 
 def transformed_fit(
-    dataset: Dataset, options: argparse.Namespace, settings: FactorSettings, on_estimate: Callable[[FitResult[Any]], None]
+    dataset: Dataset,
+    options: argparse.Namespace,
+    settings: FactorSettings,
+    plan: FitPlan,
+    on_estimate: Callable[[FitResult[Any]], None],
 ) -> tuple[Dataset, FitResult[Any], BoxCoxFit | None]:
     """The fit of the values as they are transformed, with the data as they were fitted."""
     if options.transform != ESTIMATED:
-        return dataset, fit_from_options(dataset, options, settings, on_estimate), None
-    power = searched(dataset, options, settings, fit_box_cox)
+        return dataset, fit_from_options(dataset, options, settings, plan, on_estimate), None
+    power = searched(dataset, options, settings, partial(fit_box_cox, plan=plan))
     spec = replace(dataset.spec, transform=transform_text(power.transform))
     return load_dataset(spec), power.result, power
 

@@ -236,11 +236,7 @@ class BivariateMatern(AbstractCovariance):
         return terms[name]
 
     def _fill_terms(
-        self,
-        terms: Mapping[tuple[int, int], _Term],
-        a: NDArray[np.float64],
-        b: NDArray[np.float64],
-        out: NDArray[np.float64],
+        self, terms: Mapping[tuple[int, int], _Term], a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]
     ) -> None:
         """Write the term of the pair of variables of each entry, zero where there is none."""
         if out.ndim > 2:
@@ -259,11 +255,7 @@ class BivariateMatern(AbstractCovariance):
                 chunk[np.ix_(own - rows.start, columns_of[q])] = part
 
     def _fill_stack(
-        self,
-        terms: Mapping[tuple[int, int], _Term],
-        a: NDArray[np.float64],
-        b: NDArray[np.float64],
-        out: NDArray[np.float64],
+        self, terms: Mapping[tuple[int, int], _Term], a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]
     ) -> None:
         """The same for a stack of small matrices: every term for all entries, and of each what its pair is."""
         self._sites_by_variable(a.reshape(len(a), -1))

@@ -91,9 +91,7 @@ def _by_integral(z: NDArray[np.float64], nu: float) -> NDArray[np.float64]:
     below, _ = bessel_k(z, nu - 1.0)
     factor = 2.0 ** (1.0 - nu) / gamma(nu) * z**nu * np.exp(-z)
     correlation = factor * scaled
-    return np.stack(
-        [correlation, -factor * z * below, correlation * (np.log(z / 2.0) - digamma(nu)) + factor * by_order],
-    )
+    return np.stack([correlation, -factor * z * below, correlation * (np.log(z / 2.0) - digamma(nu)) + factor * by_order])
 
 
 def _by_series(z: NDArray[np.float64], nu: float) -> NDArray[np.float64]:

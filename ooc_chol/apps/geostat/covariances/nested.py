@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.apps.geostat.covariances.fall import distance_of_fall
 from ooc_chol.apps.geostat.covariances.geometry import GreatCircle
-from ooc_chol.apps.geostat.covariances.model import (
-    AbstractCovariance,
-    DeviceForm,
-    added,
-    check_names,
-    check_nugget,
-    model_repr,
-)
+from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, added, check_names, check_nugget, model_repr
 from ooc_chol.apps.geostat.covariances.nested_device import summed
 from ooc_chol.apps.geostat.covariances.radial import AbstractIsotropicCovariance, AbstractRadialCovariance, chunks, of_rows
 from ooc_chol.apps.geostat.covariances.reach import reach
@@ -113,8 +106,7 @@ class Nested(AbstractCovariance):
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
         """Those of the components, and the logarithm of each ratio."""
         return self._by_number(
-            [component.scales(coordinates) for component in self.components],
-            [Scale(*_RATIO_BOUNDS) for _ in self.components],
+            [component.scales(coordinates) for component in self.components], [Scale(*_RATIO_BOUNDS) for _ in self.components]
         )
 
     def canonical(self) -> Self:

@@ -44,10 +44,7 @@ class RadialTable:
         return np.ascontiguousarray(self.coefficients.T)
 
     def evaluate(self, z: NDArray[np.float64], scratch: NDArray[np.float64]) -> None:
-        """Replace ``z`` by the function of it.
-
-        About 8 ns an entry on one core.
-        """
+        """Replace ``z`` by the function of it. About 8 ns an entry on one core."""
         bits, piece, value, part = z.view(np.int64), scratch[0].view(np.int64), scratch[1], scratch[2]
         np.right_shift(bits, _PLACE_BITS, out=piece)
         piece -= self.first - 1

@@ -1,9 +1,11 @@
-"""Esri's ASCII grids: a header of a few names and numbers, then rows of numbers from north to south."""
+"""Esri's ASCII grids: a header of a few names and numbers, then rows of numbers from north to south.
+
+GDAL reads a word among the numbers as 0, and ignores what stands behind the last row; both are errors here.
+"""
 
 from __future__ import annotations
 
 import os
-from io import TextIOWrapper
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,13 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.grids import Grid, ascending
-from ooc_chol.apps.geostat.data.io import check_table_room
 
 _SIZES = ("ncols", "nrows")
 _NAMES = (*_SIZES, "xllcorner", "yllcorner", "xllcenter", "yllcenter", "cellsize", "dx", "dy", "nodata_value")
-#: Lines of a header, and characters of one, at most.
-_MOST_LINES, _MOST_CHARACTERS = 8, 200
-#: Characters of a value with what separates it from the next, at most.
-_VALUE_CHARACTERS = 40
+#: Lines of a header, at most.
+_MOST_LINES = 8
+#: Bytes of memory for each byte of a file: a number of one digit, with its blank, takes some 50.
+_GROWTH = 25
 
 
 def read_ascii_grid(path: str | os.PathLike[str]) -> tuple[Grid, NDArray[np.float64]]:
@@ -27,24 +28,18 @@ def read_ascii_grid(path: str | os.PathLike[str]) -> tuple[Grid, NDArray[np.floa
     ``ValueError`` where the file is no such grid, ``BudgetError`` where there is too little memory for it.
     """
     file = Path(path)
-    with tb.input_file(file) as binary, TextIOWrapper(binary, encoding="ascii", errors="strict") as stream:
-        try:
-            header, first = _header(stream, file.name)
-            columns, rows = (_count(header, name, file.name) for name in _SIZES)
-            if columns * rows > file.stat().st_size:
-                raise ValueError(f"{file.name} is too short for {columns} by {rows} values; copy it again")
-            check_table_room(file.name, columns * rows, 2)
-            most = _MOST_CHARACTERS + _VALUE_CHARACTERS * columns * rows
-            text = first + " " + stream.read(most)
-            if len(text) > most:
-                raise ValueError(f"{file.name} goes on behind {columns} by {rows} values; copy it again")
-            values = np.array(text.split(), dtype=np.float64)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{file.name} is no ASCII grid: {error.reason} at byte {error.start}") from error
-        except ValueError as error:
-            if str(error).startswith(file.name):
-                raise
-            raise ValueError(f"{file.name} is no ASCII grid: {error!s:.200}") from error
+    with tb.input_file(file) as stream:
+        tb.check_room(_GROWTH * file.stat().st_size, f"memory for {file.name}", "write it as GeoTIFF")
+        words = stream.read().split()
+    header: dict[str, float] = {}
+    at = 0
+    try:
+        while at < min(2 * _MOST_LINES, len(words) - 1) and (name := words[at].decode("latin-1").lower()) in _NAMES:
+            header[name], at = float(words[at + 1]), at + 2
+        values = np.array(words[at:], dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{file.name} is no ASCII grid: {error!s:.200}") from error
+    columns, rows = (_count(header, name, file.name) for name in _SIZES)
     if len(values) != columns * rows:
         raise ValueError(f"{file.name} has {len(values)} values, but {columns} by {rows} are promised; copy it again")
     values[values == header.get("nodata_value", -9999.0)] = np.nan
@@ -52,18 +47,6 @@ def read_ascii_grid(path: str | os.PathLike[str]) -> tuple[Grid, NDArray[np.floa
         raise ValueError(f"{file.name} holds an infinity; mend it")
     x, y = (_axis(header, name, count, file.name) for name, count in (("x", columns), ("y", rows)))
     return ascending(x, y[::-1], values.reshape(rows, columns))
-
-
-def _header(stream: TextIOWrapper, source: str) -> tuple[dict[str, float], str]:
-    """Names and numbers of the header, and the line behind it."""
-    header: dict[str, float] = {}
-    for _ in range(_MOST_LINES):
-        line = stream.readline(_MOST_CHARACTERS)
-        words = line.split()
-        if len(words) != 2 or words[0].lower() not in _NAMES:
-            return header, line
-        header[words[0].lower()] = float(words[1])
-    return header, ""
 
 
 def _count(header: dict[str, float], name: str, source: str) -> int:

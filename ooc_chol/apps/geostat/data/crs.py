@@ -48,15 +48,17 @@ class Crs:
 
 
 def described(definition: str, source: str) -> Crs:
-    """Parse well-known text or the number of an authority; any other name is kept as it is."""
-    system = _system(definition)
-    if system is None and "[" not in definition:
+    """Parse well-known text, PROJ's JSON or the number of an authority; any other name is kept as it is."""
+    system, is_json = _system(definition), definition.startswith("{")
+    if system is None and not is_json and "[" not in definition:
         return Crs(definition, False)
     if system is None:
         # whether these are degrees nobody can tell
-        raise ValueError(f"{source} has a reference system that PROJ does not understand: {definition}; mend it, or write CSV")
+        raise ValueError(
+            f"{source} has a reference system that PROJ does not understand: {definition:.300}; mend it, or write CSV"
+        )
     number = system.to_json_dict().get("id")
-    name = f"{number['authority']}:{number['code']}" if number else definition
+    name = f"{number['authority']}:{number['code']}" if number else system.to_wkt() if is_json else definition
     if system.is_geographic:
         return Crs(name, True, "degrees")
     return Crs(name, False, system.axis_info[0].unit_name if system.axis_info else "")

@@ -17,8 +17,6 @@ LAYERS = (*TABLE, *NETCDF, *GEOPACKAGE, *PARQUET)
 GRIDS = (*LAYERS, *GEOTIFF, *ASCII_GRID)
 #: Endings of a fit's result.
 RESULT = (".json", "")
-#: Endings of a log of evaluations, a line of JSON for each.
-LOG = (".jsonl", ".json", ".log", ".txt", "")
 
 
 def check_ending(path: str | os.PathLike[str], endings: Sequence[str], what: str) -> None:

@@ -6,8 +6,8 @@ A view is a statement of SQL in the file: it may have rows without end, or count
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 #: Instructions of SQLite between two looks; those that any file may take, half a second, and those for each of its bytes.
@@ -16,43 +16,35 @@ _INSTRUCTIONS, _LEAST_INSTRUCTIONS, _PER_BYTE = 100_000, 10_000_000, 4
 _ROOM_BYTES = 1 << 20
 #: The longest value of SQLite.
 _LONGEST = 2**31 - 1
-
-
-class EndlessViewError(ValueError):
-    """A view of a GeoPackage takes too long, or its values are longer than the file; the text says which."""
+#: What SQLite calls a view that is of no use here.
+_PROBLEMS: dict[int | None, str] = {
+    sqlite3.SQLITE_INTERRUPT: "takes longer than tables do",
+    sqlite3.SQLITE_TOOBIG: "has values longer than the file",
+}
 
 
 def check_views(file: Path) -> None:
-    """Raise ``EndlessViewError`` for a file with a view, or a table with computed columns, that takes longer than tables do.
+    """Raise ``ValueError`` for a file with a view, or a table with computed columns, that takes longer than tables do.
 
     ``sqlite3.DatabaseError`` for a file that is no database.
     """
-    looks, most_looks = 0, (_LEAST_INSTRUCTIONS + _PER_BYTE * file.stat().st_size) // _INSTRUCTIONS
-
-    def stop() -> bool:
-        nonlocal looks
-        looks += 1
-        return looks > most_looks
-
+    looks, most_looks = count(1), (_LEAST_INSTRUCTIONS + _PER_BYTE * file.stat().st_size) // _INSTRUCTIONS
     with closing(read_only(file)) as database:
         database.text_factory = bytes  # names of columns only: what is in them need not be text
-        database.set_progress_handler(stop, _INSTRUCTIONS)
+        database.set_progress_handler(lambda: next(looks) > most_looks, _INSTRUCTIONS)
         for name in _computed(database):
             try:
-                columns = [row[1] for row in database.execute(f"PRAGMA table_xinfo({quoted(name)})")]
-                _try(database, name, [column.decode("utf-8", "replace") for column in columns])
-            except sqlite3.OperationalError as error:
-                if looks <= most_looks:
+                found = [row[1].decode("utf-8", "replace") for row in database.execute(f"PRAGMA table_xinfo({quoted(name)})")]
+                lengths = " + ".join(f"ifnull(length({quoted(column)}), 0)" for column in found) or "0"
+                database.execute(f"SELECT total({lengths}) FROM {quoted(name)}").fetchall()  # all rows, and lengths of values
+            except (sqlite3.OperationalError, sqlite3.DataError) as error:
+                problem = _PROBLEMS.get(getattr(error, "sqlite_errorcode", None))
+                if problem is None:
                     continue  # it is broken, which GDAL finds out where it is asked for
-                raise EndlessViewError(_problem(file, name, "takes longer than tables do")) from error
-            except sqlite3.DataError as error:
-                raise EndlessViewError(_problem(file, name, "has values longer than the file")) from error
-
-
-def _try(database: sqlite3.Connection, name: str, columns: Sequence[str]) -> None:
-    """Make all rows of a view, with the lengths of their values."""
-    lengths = " + ".join(f"ifnull(length({quoted(column)}), 0)" for column in columns) or "0"
-    database.execute(f"SELECT total({lengths}) FROM {quoted(name)}").fetchall()
+                raise ValueError(
+                    f"{file.name}: {name!r:.80} is a view, or has computed columns, and {problem}; write the layer into a "
+                    "GeoPackage of its own, as `ogr2ogr -limit ROWS out.gpkg in.gpkg LAYER` does"
+                ) from error
 
 
 def _computed(database: sqlite3.Connection) -> list[str]:
@@ -63,13 +55,6 @@ def _computed(database: sqlite3.Connection) -> list[str]:
         for name, kind, sql in found
         if isinstance(name, bytes) and (kind == b"view" or b" AS " in bytes(sql or b"").upper().replace(b"(", b" "))
     ]
-
-
-def _problem(file: Path, name: str, problem: str) -> str:
-    return (
-        f"{file.name}: {name!r:.80} is a view, or has computed columns, and {problem}; write the layer into a GeoPackage of its "
-        "own, as `ogr2ogr -limit ROWS out.gpkg in.gpkg LAYER` does"
-    )
 
 
 def read_only(file: Path) -> sqlite3.Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,6 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.crs import Crs, described
-from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.geometry_points import AXES, point_coordinates
 
 #: The reference system of a file that says nothing of it.
@@ -35,14 +35,7 @@ class PointColumn:
         """The reference system."""
         if self.system is None:
             return None
-        if isinstance(self.system, str):
-            return described(self.system, source)
-        pyproj = imported("pyproj", "reference systems are read")
-        try:
-            text = pyproj.CRS.from_json_dict(self.system).to_wkt()
-        except pyproj.exceptions.CRSError as error:
-            raise ValueError(f"{source} has a reference system that PROJ does not understand: {error!s:.200}; mend it") from error
-        return described(text, source)
+        return described(self.system if isinstance(self.system, str) else json.dumps(self.system), source)
 
 
 def point_column(schema: Any) -> PointColumn | None:

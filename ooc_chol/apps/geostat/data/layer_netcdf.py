@@ -1,15 +1,14 @@
-"""Layers as NetCDF by the CF conventions."""
+"""Layers as xarray datasets, and as NetCDF, by the CF conventions."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.layer import Layer
-from ooc_chol.apps.geostat.data.netcdf import NetcdfVariable, write_netcdf
 from ooc_chol.apps.geostat.data.spec import DataSpec
 
 #: Name of the variable that carries the reference system, and of the dimension of sites that are no grid.
@@ -18,40 +17,37 @@ _SITE_DIMENSION = "site"
 
 
 def write_layer_netcdf(path: str | os.PathLike[str], layer: Layer, replace: bool) -> None:
-    """Write a NetCDF file of version 3: a grid has two dimensions, other places one."""
-    attributes = {"Conventions": "CF-1.8", "title": layer.title}
-    write_netcdf(path, layer_variables(layer), attributes=attributes, replace=replace)
+    """Write a NetCDF file of version 3 (64-bit offset): a grid has two dimensions, other places one."""
+    dataset = layer_dataset(layer)
+    for name, variable in dataset.variables.items():
+        if "/" in str(name):
+            raise ValueError(f"a name in a NetCDF file cannot hold a slash, as {name!r} does; rename the column or write CSV")
+        variable.encoding["_FillValue"] = None  # gaps are NaN, which needs no number of its own
+    with tb.output_file(path, replace=replace) as part:
+        dataset.to_netcdf(part, format="NETCDF3_64BIT", engine="scipy")
 
 
-def layer_variables(layer: Layer) -> dict[str, NetcdfVariable]:
-    """Columns by the CF conventions: coordinates, columns, and a reference system if known."""
-    spec, is_grid = layer.spec, layer.grid is not None
-    dimensions = tuple(reversed(spec.coordinates)) if is_grid else (_SITE_DIMENSION,)
+def layer_dataset(layer: Layer) -> Any:
+    """An xarray dataset of coordinates, columns, and the reference system if known."""
+    xarray = imported("xarray", "datasets are made")
+    spec, grid = layer.spec, layer.grid
+    dimensions = tuple(reversed(spec.coordinates)) if grid else (_SITE_DIMENSION,)
+    axes = dict(zip(spec.axes, (*grid.axes, *layer.positions[0, 2:]) if grid else layer.positions.T, strict=True))
     mapping = {"grid_mapping": _CRS_VARIABLE} if layer.crs_attributes else {}
-    if not is_grid:
+    if grid is None:
         mapping["coordinates"] = " ".join(reversed(spec.axes))
     elif len(spec.axes) > 2:
         mapping["coordinates"] = spec.axes[2]
-    variables = {
-        name: NetcdfVariable(_axis_dimensions(layer, name), values, _axis_attributes(spec, k))
-        for k, (name, values) in enumerate(_axes(layer).items())
-    }
+    variables: dict[str, Any] = {}
     for name, column in layer.columns.items():
-        words = {"long_name": column.meaning, "units": column.unit}
-        attributes = {**{key: text for key, text in words.items() if text}, **mapping}
-        values = layer.spread(column.values) if is_grid else column.values
-        variables[name] = NetcdfVariable(dimensions, values, attributes)
+        words = {key: text for key, text in (("long_name", column.meaning), ("units", column.unit)) if text}
+        variables[name] = (dimensions, layer.spread(column.values) if grid else column.values, {**words, **mapping})
     if layer.crs_attributes:
-        variables[_CRS_VARIABLE] = NetcdfVariable((), np.array(0.0), layer.crs_attributes)
-    return variables
-
-
-def _axes(layer: Layer) -> dict[str, NDArray[np.float64]]:
-    """Coordinates: the two axes of a grid and the one time or variable that it is for, else one value per site."""
-    axes, positions = layer.spec.axes, layer.positions
-    if layer.grid is None:
-        return dict(zip(axes, positions.T, strict=True))
-    return dict(zip(axes, (*layer.grid.axes, *map(np.array, positions[0, 2:])), strict=True))
+        variables[_CRS_VARIABLE] = ((), 0.0, layer.crs_attributes)
+    places = {
+        name: (_axis_dimensions(layer, name), values, _axis_attributes(spec, k)) for k, (name, values) in enumerate(axes.items())
+    }
+    return xarray.Dataset(variables, coords=places, attrs={"Conventions": "CF-1.8", "title": layer.title})
 
 
 def _axis_dimensions(layer: Layer, name: str) -> tuple[str, ...]:

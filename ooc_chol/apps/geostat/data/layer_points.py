@@ -1,77 +1,49 @@
-"""Layers as points: GeoPackages by GDAL, through pyogrio, and GeoParquet by pyarrow."""
+"""Layers as points: GeoPandas frames, GeoPackages and GeoParquet."""
 
 from __future__ import annotations
 
 import io
-import json
 import os
 import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.layer import Layer
 
-#: Version of the GeoParquet specification that files follow (geoparquet.org/releases/v1.0.0).
-_GEOPARQUET = "1.0.0"
 #: Name of the column of points.
 _GEOMETRY = "geometry"
 
 
 def write_geopackage(path: str | os.PathLike[str], layer: Layer, replace: bool) -> None:
     """Write points with columns, and the reference system where it is known, into a GeoPackage of one layer."""
-    raw = imported("pyogrio.raw", "GeoPackages are written")
-    d = len(layer.spec.coordinates)
-    columns = {name: values for name, values in layer.table.items() if name not in layer.spec.coordinates}
+    frame = layer_frame(layer).drop(columns=list(layer.spec.coordinates))
     written = io.BytesIO()  # GDAL wants a name of this ending, which a file that is not complete has not
     with tb.output_file(path, replace=replace) as part, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "'crs' was not provided")  # where nobody knows it
-        raw.write(
-            written,
-            _points(layer),
-            list(columns.values()),
-            list(columns),
-            layer=Path(path).stem,
-            driver="GPKG",
-            geometry_type="Point" if d == 2 else "Point Z",
-            crs=layer.crs_name,
-            field_mask=[np.isnan(values) for values in columns.values()],
-        )
+        frame.to_file(written, driver="GPKG", engine="pyogrio", layer=Path(path).stem)
         part.write_bytes(written.getbuffer())
 
 
 def write_geoparquet(path: str | os.PathLike[str], layer: Layer, replace: bool) -> None:
     """Write columns with their units; of two or three coordinates also points with their reference system, as GeoParquet."""
-    pyarrow, parquet = (imported(module, "Parquet files are written") for module in ("pyarrow", "pyarrow.parquet"))
-    spec = layer.spec
-    units = {name: spec.units.get(name, "") for name in spec.axes} | {name: c.unit for name, c in layer.columns.items()}
-    arrays = {name: pyarrow.array(values, from_pandas=True) for name, values in layer.table.items()}
-    fields = [pyarrow.field(name, pyarrow.float64(), metadata={"units": unit} if unit else None) for name, unit in units.items()]
-    metadata = {"title": layer.title}
-    if len(spec.coordinates) > 1:
-        fields.append(pyarrow.field(_GEOMETRY, pyarrow.binary()))
-        arrays[_GEOMETRY] = pyarrow.array(_points(layer), type=pyarrow.binary())
-        metadata["geo"] = json.dumps(_geo(layer))
-    table = pyarrow.Table.from_arrays(list(arrays.values()), schema=pyarrow.schema(fields, metadata=metadata))
+    pandas, pyarrow, parquet = (imported(name, "Parquet files are written") for name in ("pandas", "pyarrow", "pyarrow.parquet"))
+    frame = layer_frame(layer) if len(layer.spec.coordinates) > 1 else pandas.DataFrame(layer.table)
+    units = {**layer.spec.units, **{name: column.unit for name, column in layer.columns.items()}}
+    written = io.BytesIO()
+    frame.to_parquet(written, index=False)
+    table = parquet.read_table(written)  # GeoPandas writes no units
+    fields = [one.with_metadata({"units": units[one.name]}) if units.get(one.name) else one for one in table.schema]
+    schema = pyarrow.schema(fields, metadata={**table.schema.metadata, "title": layer.title})
     with tb.output_file(path, replace=replace) as part:
-        parquet.write_table(table, part)
+        parquet.write_table(table.cast(schema), part)
 
 
-def _geo(layer: Layer) -> dict[str, Any]:
-    """GeoParquet's metadata of the column of points; a system that is not known is null, since none at all means degrees."""
-    pyproj = imported("pyproj", "reference systems are written")
-    system = None if layer.crs_name is None else pyproj.CRS(layer.crs_name).to_json_dict()
-    kind = "Point" if len(layer.spec.coordinates) == 2 else "Point Z"
-    told = {"encoding": "WKB", "geometry_types": [kind], "crs": system}
-    return {"version": _GEOPARQUET, "primary_column": _GEOMETRY, "columns": {_GEOMETRY: told}}
-
-
-def _points(layer: Layer) -> NDArray[Any]:
-    """The places as points in well-known binary."""
-    shapely = imported("shapely", "points are written")
-    binary = shapely.to_wkb(shapely.points(layer.positions[:, : len(layer.spec.coordinates)]))
-    return np.asarray(binary, dtype=object)
+def layer_frame(layer: Layer) -> Any:
+    """A GeoPandas frame of all columns and points, with the reference system where it is known."""
+    geopandas = imported("geopandas", "frames are made")
+    if _GEOMETRY in layer.table:
+        raise ValueError(f"a column is named {_GEOMETRY!r}, as that of the points is; rename it or write CSV")
+    points = geopandas.points_from_xy(*layer.positions[:, : len(layer.spec.coordinates)].T)
+    return geopandas.GeoDataFrame(layer.table, geometry=points, crs=layer.crs_name)

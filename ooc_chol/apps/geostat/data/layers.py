@@ -98,9 +98,9 @@ def _write_text(path: str | os.PathLike[str], layer: Layer, replace: bool) -> No
 
 _FORMATS: Mapping[tuple[str, ...], _Format] = {
     endings.TABLE: _Format(_write_text),
-    endings.NETCDF: _Format(write_layer_netcdf),
-    endings.GEOPACKAGE: _Format(write_geopackage, ("pyogrio", "shapely", "pyproj"), "GeoPackages", points=True),
-    endings.PARQUET: _Format(write_geoparquet, ("pyarrow", "shapely", "pyproj"), "Parquet files"),
+    endings.NETCDF: _Format(write_layer_netcdf, ("xarray",), "NetCDF files"),
+    endings.GEOPACKAGE: _Format(write_geopackage, ("geopandas", "pyogrio"), "GeoPackages", points=True),
+    endings.PARQUET: _Format(write_geoparquet, ("geopandas", "pyarrow"), "Parquet files"),
     endings.GEOTIFF: _Format(write_geotiff, ("rasterio",), "GeoTIFFs", "raster"),
     endings.ASCII_GRID: _Format(write_ascii_grids),
 }

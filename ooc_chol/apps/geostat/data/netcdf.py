@@ -1,11 +1,10 @@
-"""NetCDF: every version is read by netCDF4, which knows packing and gaps; version 3 is written by SciPy, without extras."""
+"""NetCDF of every version, read by netCDF4, which knows packing and gaps."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,6 @@ _MAGIC_4 = b"\x89HDF"
 _DAMAGED = (IndexError, KeyError, MemoryError, OverflowError, RuntimeError, TypeError, ValueError)
 
 
-@dataclass(frozen=True, eq=False)
-class NetcdfVariable:
-    """A variable to be written."""
-
-    dimensions: tuple[str, ...]  #: Names of its axes; none for a variable that only carries attributes
-    values: NDArray[np.float64]
-    attributes: Mapping[str, str] = field(default_factory=dict)
-
-
 def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional: Sequence[str] = ()) -> Table:
     """Read variables of a NetCDF file as columns: values along one dimension, or a grid with its axes."""
     file = Path(path)
@@ -48,34 +38,6 @@ def read_netcdf(path: str | os.PathLike[str], names: Sequence[str], *, optional:
         units = {name: attribute(variables[name], "units") for name in wanted}
         crs = system_of(file.name, variables, wanted)
     return complete_rows(file.name, columns, names, units=units, crs=crs)
-
-
-def write_netcdf(
-    path: str | os.PathLike[str],
-    variables: Mapping[str, NetcdfVariable],
-    *,
-    attributes: Mapping[str, str] | None = None,
-    replace: bool = False,
-) -> None:
-    """Write a NetCDF file of version 3 (64-bit offset), which every program that knows NetCDF reads."""
-    sizes: dict[str, int] = {}
-    for name, variable in variables.items():
-        for dimension, size in zip(variable.dimensions, variable.values.shape, strict=True):
-            if sizes.setdefault(dimension, size) != size:
-                raise ValueError(f"variable {name!r} has {size} values along {dimension!r}, but another has {sizes[dimension]}")
-    for name in (*variables, *sizes):
-        if "/" in name:
-            raise ValueError(f"a name in a NetCDF file cannot hold a slash, as {name!r} does; rename the column or write CSV")
-    with tb.output_file(path, replace=replace) as part, netcdf_file(part, "w", version=2) as content:
-        for name, text in (attributes or {}).items():
-            setattr(content, name, text.encode())
-        for dimension, size in sizes.items():
-            content.createDimension(dimension, size)
-        for name, variable in variables.items():
-            made = content.createVariable(name, "d", variable.dimensions)
-            made[...] = variable.values
-            for key, text in variable.attributes.items():
-                setattr(made, key, text.encode())
 
 
 def open_netcdf(file: Path) -> Any:

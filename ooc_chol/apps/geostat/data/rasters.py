@@ -179,21 +179,12 @@ def _place(axis: NDArray[np.float64], coordinate: NDArray[np.float64], step: flo
 
 def _bilinear(values: NDArray[np.float64], u: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
     """Between four centres, those without a value left out."""
-    rows, columns = values.shape
-    (i, s), (j, t) = _corner(v, rows), _corner(u, columns)
-    total, weights = np.zeros(len(u)), np.zeros(len(u))
-    for di, row_share in ((0, 1 - s), (1, s)):
-        for dj, share in ((0, 1 - t), (1, t)):
-            corner = values[np.minimum(i + di, rows - 1), np.minimum(j + dj, columns - 1)]
-            weight = np.where(np.isfinite(corner), row_share * share, 0.0)
-            total += weight * np.where(np.isfinite(corner), corner, 0.0)
-            weights += weight
+    with tb.guarded_imports():
+        from scipy.ndimage import map_coordinates
+
+    known, places = np.isfinite(values), np.nan_to_num([v, u])
+    total, weights = (
+        map_coordinates(one, places, order=1, mode="nearest") for one in (np.where(known, values, 0.0), known.astype(np.float64))
+    )
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(total / weights)
-
-
-def _corner(place: NDArray[np.float64], count: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """The centre before each position, and how far behind it the position is, from 0 to 1."""
-    clipped = np.clip(np.nan_to_num(place), 0, count - 1)
-    before = np.minimum(np.floor(clipped).astype(np.intp), max(count - 2, 0))
-    return before, clipped - before

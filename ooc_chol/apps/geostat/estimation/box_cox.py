@@ -88,7 +88,7 @@ def fit_box_cox(observations: Observations, *, powers: tuple[float, float] = POW
     powers : (float, float)
         Least and largest power.
     **how
-        Options of :func:`~ooc_chol.apps.geostat.fit`, but ``log`` and ``resume``, as each power has data of its own.
+        Options of :func:`~ooc_chol.apps.geostat.fit`, but ``checkpoint``, as each power has data of its own.
 
     Returns
     -------
@@ -98,7 +98,7 @@ def fit_box_cox(observations: Observations, *, powers: tuple[float, float] = POW
     Raises
     ------
     ValueError
-        As for ``fit``; or there are known errors, a nugget that is kept at a variance, or a log.
+        As for ``fit``; or there are known errors, a nugget that is kept at a variance, or a checkpoint.
     TransformError
         A value is not positive; or values to the estimated power vanish beside 1, and have to be divided by a number first.
 
@@ -146,8 +146,8 @@ def _check(observations: Observations, powers: tuple[float, float], how: dict[st
         raise ValueError("known error variances are those of transformed values, whose power is not known yet: give the power")
     if how.get("nugget", "free") not in ("free", "zero"):
         raise ValueError("a nugget kept at a variance is one of transformed values, whose power is not known yet: give the power")
-    if any(how.get(name) is not None for name in ("log", "resume")):
-        raise ValueError("each power has data of its own, which a log does not: leave it out, or give the power")
+    if how.get("checkpoint") is not None:
+        raise ValueError("each power has data of its own, which a checkpoint has not: leave it out, or give the power")
     box_cox(powers[0]).forward(observations.values)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.apps.geostat.covariances.covariance import covariance_source
 from ooc_chol.apps.geostat.errors import STEP_ERRORS
 from ooc_chol.apps.geostat.estimation.certified_loglik import most_off
 from ooc_chol.apps.geostat.estimation.objective import Known, Objective
@@ -46,9 +47,7 @@ class Stages:
         return self.objectives[-1]
 
 
-def in_stages(
-    search: _Search, settings: FactorSettings, start: NDArray[np.float64], *, n: int, progress: AbstractFitProgress
-) -> Stages:
+def in_stages(search: _Search, settings: FactorSettings, start: NDArray[np.float64], *, progress: AbstractFitProgress) -> Stages:
     """Search; with a threshold again with a smaller one, and in FP64 at last, until the value is certified closely enough."""
     objective, end = search(settings, start)
     if settings.precision_threshold is None:
@@ -58,7 +57,7 @@ def in_stages(
     while found.problem is None and _off(found.last) > WIDEST and (threshold := found.thresholds[-1]) is not None:
         smaller = threshold / _SMALLER if len(found.thresholds) == 1 and threshold > _SMALLER * _LEAST else None
         progress.remarked(f"{_known_text(found.last)}: the search goes on {_with(smaller)}")
-        found = _gone_on(search, settings.at_threshold(smaller), found, n)
+        found = _gone_on(search, settings.at_threshold(smaller), found)
     if found.problem is None and not _off(found.last) <= WIDEST:
         problem = f"{_known_text(found.last)}; the matrix is nearly singular: give the model a nugget (or a larger one)"
         found = replace(found, problem=problem)
@@ -71,10 +70,10 @@ def is_near_end(limits: SearchLimits, space: SearchSpace[Any], point: NDArray[np
     return step.gain <= max(_TOLERANCES * limits.tolerance, _NOISES * step.noise, 2.0 * WIDEST)
 
 
-def _gone_on(search: _Search, settings: FactorSettings, found: Stages, n: int) -> Stages:
+def _gone_on(search: _Search, settings: FactorSettings, found: Stages) -> Stages:
     """The searches with one more from the end of the last; where that fails these, and why."""
     try:
-        refusal = settings.refusal(n)
+        refusal = settings.refusal(covariance_source(found.last.space.template, found.last.observations.coordinates))
         if refusal is not None:
             raise refusal
         assert found.last.best_point is not None, "a search that has ended has a best point"

@@ -1,4 +1,4 @@
-"""The log of a fit: a line of JSON for each evaluation, flushed at once, from which an interrupted fit goes on."""
+"""The checkpoint of a fit: a line of JSON for each evaluation, flushed at once, from which the same fit goes on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TextIO, final
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model import exact_text
 from ooc_chol.apps.geostat.data.observations import Observations
@@ -24,8 +25,8 @@ _VERSION = 1
 #: Bytes of a line: an evaluation with a thousand coefficients of the mean takes two thirds of that.
 _MOST_BYTES = 32 << 20
 
-#: What a user may want with a log that is there already.
-LOG_ADVICE = "go on from it with resume"
+#: Files that a fit goes on from.
+LOGS = tb.FileKind("log of evaluations", f'{{"format": "{_FORMAT}"'.encode(), endings=(".jsonl", ".json", ".log", ".txt"))
 
 
 @final
@@ -36,30 +37,22 @@ class EvaluationLog(AbstractEvaluationMemory):
     ends the log but no fit: what was there stays, and :attr:`problem` says so.
     """
 
-    def __init__(self, identity: Mapping[str, Any], log: Path | None, resume: Path | None, *, replace: bool = False) -> None:
+    def __init__(self, identity: Mapping[str, Any], path: Path | None, *, replace: bool = False) -> None:
         self._header = {"format": _FORMAT, "version": _VERSION, **identity}
         self._lines: dict[str, dict[str, Any]] = {}
+        self._path = path
+        self._stream: TextIO | None = None
         #: Why evaluations from some point on are not in the file.
         self.problem: str | None = None
-        if goes_on(log, resume):
-            log = None
-        tb.check_outputs([tb.Output("log", log, advice=LOG_ADVICE)], replace=replace, ask="replace_log=True")
-        if resume is not None:
-            self._read(resume, mend=log is None)
-        self._path = path = resume if log is None else log
-        self._source = resume or log
-        self._stream: TextIO | None = None
-        if log is not None:
-            with tb.output_file(log, replace=replace):
-                pass  # an empty file that nobody else has
-        if path is not None:
-            self._stream = path.open("a", encoding="utf-8")
-        if resume is None or log is not None:
-            self._write(self._header)
-            for line in self._lines.values():
-                self._write(line)
-        if self.problem is not None:
-            raise OSError(f"{self.problem}; name another log, or leave it out")
+        if path is None:
+            return
+        tb.check_outputs([tb.Output("checkpoint", path, LOGS)], replace=replace)
+        if path.exists() and not replace:
+            self._read(path)
+        else:
+            with tb.output_file(path, replace=replace, option="checkpoint") as new:
+                new.write_text(_text(self._header), encoding="utf-8")
+        self._stream = path.open("a", encoding="utf-8")
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
         """Look up ``point`` in the log; None if it is not there."""
@@ -100,7 +93,7 @@ class EvaluationLog(AbstractEvaluationMemory):
     def _damaged(self, kind: str, line: Mapping[str, Any], error: Exception) -> ValueError:
         """Describe a line that does not say what one of its kind says."""
         why = f"it lacks {error}" if isinstance(error, KeyError) else f"{error!s:.200}"
-        return ValueError(f"{self._source}: the {kind} at {line['at']!s:.100} is damaged ({why}); remove its line")
+        return ValueError(f"{self._path}: the {kind} at {line['at']!s:.100} is damaged ({why}); remove its line")
 
     def keep_start(self, space: SearchSpace[Any], label: Any, start: NDArray[np.float64]) -> None:
         """Write where a search starts, so that going on asks for the same points even where roundings differ."""
@@ -121,10 +114,9 @@ class EvaluationLog(AbstractEvaluationMemory):
         self._write(line)
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        text = json.dumps(line, allow_nan=False) + "\n"
         if self._stream is not None:
             try:
-                self._stream.write(text)
+                self._stream.write(_text(line))
                 self._stream.flush()
             except OSError as error:
                 self._give_up(error)
@@ -134,26 +126,25 @@ class EvaluationLog(AbstractEvaluationMemory):
         """Remember the first failure of the file."""
         self.problem = self.problem or f"{self._path} could not be written ({error.strerror}): later evaluations are not in it"
 
-    def _read(self, path: Path, *, mend: bool) -> None:
-        """Take over the lines of an earlier log; cut off its end where a line is not complete."""
+    def _read(self, path: Path) -> None:
+        """Take over the lines of an earlier run; cut off the end where a line is not complete."""
         kept = list(tb.input_lines(path, _MOST_BYTES))
         cut_off = bool(kept) and not kept[-1].endswith(b"\n")
         complete = kept[: len(kept) - cut_off]
         lines = [_parsed(line, path, number) for number, line in enumerate(complete, start=1)]
         if not lines or lines[0].get("format") != _FORMAT or lines[0].get("version") != _VERSION:
             raise ValueError(f"{path} is not a log of evaluations of version {_VERSION}")
-        other = [key for key in self._header if lines[0].get(key) != self._header[key]]
+        first = lines[0]
+        other = {name: (str(first.get(name)), str(now)) for name, now in self._header.items() if first.get(name) != now}
         if other:
-            raise ValueError(
-                f"{path} is the log of another fit: {', '.join(other)} differ; go on with the data and options of that one"
-            )
+            raise oc.errors.CheckpointError(str(path), other, "replace=True", "fit")
         for number, line in enumerate(lines[1:], start=2):
             try:
                 place = json.dumps({"kind": line["kind"], **{key: line[key] for key in ("names", "template")}, "at": line["at"]})
             except KeyError as error:
                 raise ValueError(f"line {number} of {path} lacks {error}; remove it") from error
             self._lines[place] = line
-        if mend and cut_off:  # now it is known for a log of this fit
+        if cut_off:  # now it is known for a log of this fit
             with tb.output_file(path, replace=True) as part:
                 part.write_bytes(b"".join(complete))
 
@@ -174,11 +165,6 @@ class _Section(AbstractEvaluationMemory):
         self._log.kept(self._kind, space, point, known, seconds=seconds)
 
 
-def goes_on(log: Path | None, resume: Path | None) -> bool:
-    """Tell whether ``log`` is the log that the fit goes on from, so that it is added to and not written anew."""
-    return log is not None and resume is not None and log.exists() and resume.exists() and log.samefile(resume)
-
-
 def observations_digest(observations: Observations) -> str:
     """A digest of sites, values and design, so that a log is not resumed with other data."""
     digest = hashlib.sha256(json.dumps(observations.mean_columns).encode())
@@ -186,6 +172,11 @@ def observations_digest(observations: Observations) -> str:
     for array in (observations.coordinates, observations.values, observations.design, *errors):
         digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
+
+
+def _text(line: Mapping[str, Any]) -> str:
+    """A line of the file."""
+    return json.dumps(line, allow_nan=False) + "\n"
 
 
 def _place(space: SearchSpace[Any]) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from numbers import Real
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from ooc_chol.apps.geostat.estimation.search import Nugget, SearchSpace
 from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE, SearchLimits
 from ooc_chol.apps.geostat.estimation.smoothness_comparison import COMPARED_LIMIT
 from ooc_chol.apps.geostat.estimation.spaces import family_space, search_space
+from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit
 from ooc_chol.apps.geostat.estimation.vecchia_search import ExactCheck, Starts, VecchiaOptions
 from ooc_chol.apps.geostat.factorization import FactorSettings
 
@@ -99,15 +100,9 @@ class FitOptions:
         """The point of ``covariance``, shape ``(k,)``, which must lie in the space; None without."""
         return None if self.covariance is None else space.start(self.covariance)
 
-    def refusal(self, observations: Observations) -> oc.BudgetError | None:
-        """Why the exact check of an approximate estimate cannot run, if so; raises where the search itself cannot."""
-        is_approximate = self.search_method(observations) == "vecchia"
-        if not self.factors:
-            return None
-        refusal = self.settings.refusal(observations.n)
-        if refusal is not None and not is_approximate:
-            raise refusal
-        return refusal
+    def in_unit(self, unit: ValueUnit) -> FitOptions:
+        """The same of values in another unit."""
+        return self if isinstance(self.nugget, str) else replace(self, nugget=unit.variance(self.nugget))
 
     def likelihood(self, memory: oc.HostMemory) -> LikelihoodOptions:
         """How every likelihood is computed, in ``memory`` unless the settings have one, or factor on a cluster."""
@@ -126,6 +121,12 @@ class FitOptions:
         # an interval takes the place of FP64's value
         usual: ExactCheck = "value" if self.settings.precision_threshold is None else "skip"
         return VecchiaOptions(self.neighbours, self.starts, usual if self.exact_check is None else self.exact_check)
+
+
+def options_of(given: Mapping[str, Any]) -> FitOptions:
+    """The options of a fit among all that a call was given, by name."""
+    values = {field.name: given[field.name] for field in fields(FitOptions)}
+    return FitOptions(**{**values, "settings": values["settings"] or FactorSettings()})
 
 
 def checked_method(method: Method | None) -> Method:

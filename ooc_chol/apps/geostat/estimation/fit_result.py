@@ -9,9 +9,11 @@ from typing import Any, Generic
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.model_content import model_content
 from ooc_chol.apps.geostat.estimation.estimates import Row, as_read, estimates_drawing, estimates_text
+from ooc_chol.apps.geostat.estimation.fit_plan import FitReport
 from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import PrecisionCheck
 from ooc_chol.apps.geostat.estimation.progress import Evaluation
@@ -92,8 +94,8 @@ class FitResult(Generic[Model]):
         Every likelihood evaluated on all observations, in order; with ``method="vecchia"`` approximate ones, as in ``trials``.
     subset_evaluations : int
         Likelihoods evaluated to find the start: on a small subset, or approximate.
-    seconds : float
-        Wall-clock time of the whole fit.
+    report : FitReport
+        Seconds, bytes and memory of the fit, its plan, and the key of its bits.
     converged : bool
         Whether the search at the chosen smoothness converged.
     warnings : tuple of str
@@ -105,8 +107,6 @@ class FitResult(Generic[Model]):
         Whether the restricted likelihood was maximised; ``loglik`` is that one then.
     estimated : tuple of str
         The parameters of ``model`` that were estimated.
-    reused : int
-        Evaluations that came from the log of an earlier run.
     precision : PrecisionCheck or None
         What mixed precision may have changed; None for a fit in FP64.
     vecchia : VecchiaCheck or None
@@ -123,6 +123,8 @@ class FitResult(Generic[Model]):
         Why the search that found the estimate ended, as ``message`` of its trial.
     vecchia_start : VecchiaStart or None
         How far the estimate is from where Vecchia's approximation is largest, of an exact search with derivatives from there.
+    trace : Trace or None
+        Every operation of the last factorization of all observations, where it was asked for.
     """
 
     model: Model
@@ -134,13 +136,12 @@ class FitResult(Generic[Model]):
     trials: tuple[SmoothnessTrial, ...]
     evaluations: tuple[Evaluation, ...]
     subset_evaluations: int
-    seconds: float
+    report: FitReport
     converged: bool
     warnings: tuple[str, ...]
     method: Method = "fisher"
     reml: bool = False
     estimated: tuple[str, ...] = ()
-    reused: int = 0
     precision: PrecisionCheck | None = None
     vecchia: VecchiaCheck | None = None
     start: str = "subset"
@@ -148,6 +149,7 @@ class FitResult(Generic[Model]):
     stationary: StationarityTest | None = None
     end: str = ""
     vecchia_start: VecchiaStart | None = None
+    trace: oc.Trace | None = None
 
     def __repr__(self) -> str:
         facts = {"model": type(self.model).__name__, "loglik": self.loglik, "n": self.n, "converged": self.converged}
@@ -170,7 +172,7 @@ class FitResult(Generic[Model]):
     def _search(self) -> str:
         """How it was found."""
         end = "converged" if self.converged else "not converged"
-        return f"{self.method}, {end} after {len(self.evaluations)} evaluations in {self.seconds:.1f} s"
+        return f"{self.method}, {end} after {len(self.evaluations)} evaluations in {self.report.seconds.total:.1f} s"
 
     def _rows(self) -> list[Row]:
         """Parameters of the covariance function, which ``infer`` has intervals of, then the coefficients with theirs."""
@@ -233,7 +235,6 @@ class FitResult(Generic[Model]):
             "method": self.method,
             "reml": self.reml,
             "estimated": list(self.estimated),
-            "reused": self.reused,
             "precision": None if self.precision is None else self.precision.to_dict(),
             "vecchia": None if self.vecchia is None else self.vecchia.to_dict(),
             "start": self.start,
@@ -243,7 +244,7 @@ class FitResult(Generic[Model]):
             "converged": self.converged,
             "end": self.end,
             "warnings": list(self.warnings),
-            "seconds": self.seconds,
+            "report": self.report.to_dict(),
             "subset_evaluations": self.subset_evaluations,
             "trials": [vars(trial) for trial in self.trials],
             "evaluations": [evaluation.to_dict() for evaluation in self.evaluations],

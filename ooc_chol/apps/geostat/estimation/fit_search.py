@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.accounts import Account
 from ooc_chol.apps.geostat.data.extents import search_extent
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.estimation.certified_search import NEAR_RADIUS, Stages, in_stages, is_near_end
@@ -67,6 +68,7 @@ class Search:
     limits: SearchLimits
     memory: EvaluationLog  #: Evaluations and starts of an earlier run, and where these are kept
     vecchia: VecchiaOptions  #: What is done with Vecchia's approximation
+    account: Account  #: Where the seconds of starts and searches are counted
     evaluations: list[Evaluation] = field(default_factory=list)  #: All on all observations so far
     subset_evaluations: int = 0  #: Evaluations for starts, and from the log
     reused: int = 0
@@ -78,11 +80,17 @@ class Search:
 
     def maximise(self, space: SearchSpace[Model], given: NDArray[np.float64] | None) -> Outcome[Model]:
         """Find a start, then search with all observations."""
-        start = self._begin(space, given)
+        with self.account.part("starts"):
+            start = self._begin(space, given)
         return self.maximise_from(space, start, is_vecchia=self.vecchia.improve(self.observations) and self.start != "variogram")
 
     def maximise_from(self, space: SearchSpace[Model], start: NDArray[np.float64], *, is_vecchia: bool = False) -> Outcome[Model]:
         """Search with all observations from a point, which may be one where Vecchia's approximation is largest."""
+        with self.account.part("run"):
+            return self._maximised(space, start, is_vecchia)
+
+    def _maximised(self, space: SearchSpace[Model], start: NDArray[np.float64], is_vecchia: bool) -> Outcome[Model]:
+        """The end of a search, or of several in mixed precision."""
         if self.method in DERIVATIVE_FREE:
             start = space.raised(start)
         if self.method == "vecchia":
@@ -99,7 +107,7 @@ class Search:
             stages = Stages((found[0],), found[1])
         else:
             exactly = partial(self._exactly, space, self._information_graph(space, start))
-            stages = in_stages(exactly, self.options.settings, start, n=self.observations.n, progress=self.progress)
+            stages = in_stages(exactly, self.options.settings, start, progress=self.progress)
             self.options = stages.last.options
         evaluations = [evaluation for objective in stages.objectives for evaluation in objective.evaluations]
         self.evaluations += evaluations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -22,6 +21,8 @@ class FitUnit:
 
     def result(self, found: FitResult[Any]) -> FitResult[Any]:
         """The result in the unit of the values."""
+        if self.unit.is_plain:
+            return found
         return replace(
             found,
             model=self.unit.model_back(found.model),
@@ -41,10 +42,6 @@ class FitUnit:
         if VARIANCE in values:
             values[VARIANCE] = self.unit.variance_back(values[VARIANCE])
         return replace(found, values=values, loglik=self._loglik(found.loglik))
-
-    def told(self, on_estimate: Callable[[FitResult[Any]], None] | None) -> Callable[[FitResult[Any]], None] | None:
-        """A function that is called with results, called with them in the unit of the values."""
-        return None if on_estimate is None else lambda found: on_estimate(self.result(found))
 
     def _trial(self, found: SmoothnessTrial) -> SmoothnessTrial:
         """A trial in the unit of the values."""

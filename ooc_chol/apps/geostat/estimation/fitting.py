@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,11 +11,12 @@ from typing import Any, Literal
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.geostat.accounts import Account, check_plan
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
-from ooc_chol.apps.geostat.data.endings import LOG, check_ending
 from ooc_chol.apps.geostat.data.observations import Observations
-from ooc_chol.apps.geostat.estimation.evaluation_log import EvaluationLog, goes_on, observations_digest
-from ooc_chol.apps.geostat.estimation.fit_options import FitOptions
+from ooc_chol.apps.geostat.estimation.evaluation_log import LOGS, EvaluationLog, observations_digest
+from ooc_chol.apps.geostat.estimation.fit_options import FitOptions, options_of
+from ooc_chol.apps.geostat.estimation.fit_plan import FitPlan, FitReport, planned_fit, report_of_fit, searches
 from ooc_chol.apps.geostat.estimation.fit_result import FitResult as FitResult
 from ooc_chol.apps.geostat.estimation.fit_result import SmoothnessTrial as SmoothnessTrial
 from ooc_chol.apps.geostat.estimation.fit_search import Search
@@ -27,7 +27,7 @@ from ooc_chol.apps.geostat.estimation.mean import degrees_of_freedom
 from ooc_chol.apps.geostat.estimation.objective import LikelihoodOptions
 from ooc_chol.apps.geostat.estimation.optimizers import Method
 from ooc_chol.apps.geostat.estimation.precision import certified_check, checked_in_fp64
-from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, SilentProgress
+from ooc_chol.apps.geostat.estimation.progress import AbstractFitProgress, FitProgress, fit_progress
 from ooc_chol.apps.geostat.estimation.search import Model, Nugget
 from ooc_chol.apps.geostat.estimation.search_end import TOLERANCE
 from ooc_chol.apps.geostat.estimation.smoothness_choice import Chosen, choose_smoothness, overlap_text
@@ -47,6 +47,12 @@ _ROUNDING = ("moduli", "precision_rule", "half_products", "strict")
 _MIXED_ROUNDING = (*_ROUNDING, "fp64", "tile_size")
 
 
+@tb.documented(
+    checkpoint="It is a log, a line of JSON for each evaluation, which is there at once; evaluations and starts are counted.",
+    progress="It counts evaluations. Or an :class:`AbstractFitProgress`, which is told more of each.",
+    trace="It is that of the last factorization of all observations: each is planned as the one before.",
+    plan="See :func:`plan_fit`. In mixed precision each search plans by its first matrix all the same.",
+)
 def fit(
     observations: Observations,
     *,
@@ -63,11 +69,12 @@ def fit(
     starts: Starts = "auto",
     exact_check: ExactCheck | None = None,
     settings: FactorSettings | None = None,
-    progress: AbstractFitProgress | None = None,
-    log: str | os.PathLike[str] | None = None,
-    resume: str | os.PathLike[str] | None = None,
-    replace_log: bool = False,
     on_estimate: Callable[[FitResult[Any]], None] | None = None,
+    replace: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: FitProgress = None,
+    trace: bool = False,
+    plan: FitPlan | None = None,
 ) -> FitResult[Any]:
     """Fit a covariance function by maximum likelihood, mean and variance profiled out: Matérn, exactly, unless told otherwise.
 
@@ -118,15 +125,6 @@ def fit(
         with ``"vecchia"``, and none with a threshold, where the interval of the last evaluation says how far off it is.
     settings : FactorSettings, optional
         How every factorization runs: tile size, devices, budgets, store, precision.
-    progress : AbstractFitProgress, optional
-        Told of every evaluation.
-    log : path, optional
-        Write a line of JSON for every evaluation to this new file, at once.
-    resume : path, optional
-        Go on from such a file: evaluations that are in it are not computed again. New ones are added to it, unless there is
-        another ``log``.
-    replace_log : bool
-        Let ``log`` replace whatever file has its name.
     on_estimate : callable, optional
         Called with the result as the search found it, before anything else judges it: the place to keep an estimate that an
         interrupt, or a machine that fails, must not take away.
@@ -141,9 +139,13 @@ def fit(
     ValueError
         The smoothness, the nugget, the method or another option is no such choice, or two do not go together; the data cannot
         carry a fit (all at one place, all equal, duplicates without nugget); ``fixed`` or the start does not fit ``covariance``
-        or the sites; or ``resume`` is no log, or one of another fit.
-    FileExistsError, FileNotFoundError
-        ``log`` or the store exists already (without ``replace_log``), or ``resume`` or the store's folder does not.
+        or the sites; ``plan`` is of another fit; or a line of the checkpoint is damaged.
+    CheckpointError
+        The checkpoint is of another fit.
+    OutputError, MissingFolderError
+        The store exists already, or another file is where the checkpoint goes; or there is no folder for one of them.
+    StoppedError
+        ``progress`` returned True.
     BudgetError, TierError
         Memory or disk does not suffice for a factorization of the search; what the plan and what is free say is found out before
         the search. Where only a check of the estimate fails, or cannot run, the result says so.
@@ -175,93 +177,167 @@ def fit(
     >>> abs(result.model.angle - 0.5) < 0.1
     True
     """
-    unit = value_unit(observations)
-    if not unit.is_plain:
-        back = FitUnit(unit, degrees_of_freedom(observations, reml))
-        told = fit(
-            unit.observations(observations),
-            covariance=covariance,
-            fixed=fixed,
-            smoothness=smoothness,
-            nugget=nugget if isinstance(nugget, str) else unit.variance(nugget),
-            method=method,
-            reml=reml,
-            traces=traces,
-            tolerance=tolerance,
-            max_evaluations=max_evaluations,
-            neighbours=neighbours,
-            starts=starts,
-            exact_check=exact_check,
-            settings=settings,
-            progress=None if progress is None else ProgressInUnit(progress, back),
-            log=log,
-            resume=resume,
-            replace_log=replace_log,
-            on_estimate=back.told(on_estimate),
-        )
-        return back.result(told)
-    start = time.perf_counter()
-    options = FitOptions(
-        covariance=covariance,
-        fixed=fixed,
-        smoothness=smoothness,
-        nugget=nugget,
-        method=method,
-        reml=reml,
-        traces=traces,
-        tolerance=tolerance,
-        max_evaluations=max_evaluations,
-        neighbours=neighbours,
-        starts=starts,
-        exact_check=exact_check,
-        settings=settings or FactorSettings(),
-    )
-    options.check(observations)
-    spaces = options.spaces(observations)
-    given = options.start(spaces[0])
-    log_file, resumed = (None if path is None else Path(path) for path in (log, resume))
-    _check_files(options.settings, log_file, resumed)
-    if options.factors:
-        options.settings.check()
-    refusal = options.refusal(observations)
-    memory = oc.HostMemory(spare=True)
-    likelihood = options.likelihood(memory)
-    logged = closing(EvaluationLog(_identity(observations, likelihood), log_file, resumed, replace=replace_log))
-    with memory, logged as known:
-        search = Search(
-            observations,
-            likelihood,
-            progress or SilentProgress(),
-            options.search_method(observations),
-            options.limits,
-            known,
-            options.vecchia,
-        )
-        simpler = stationary_search(search, spaces[0], given)
-        given = given if simpler is None else simpler.start
-        outcomes = [search.maximise(space, given) for space in spaces]
+    call = _FitCall(observations, options_of(locals()), on_estimate, replace, checkpoint)
+    with fit_progress(progress, FitPlan.call, call.most) as told:
+        return call.run(told, plan, is_traced=tb.checked(trace=trace)["trace"])
+
+
+@tb.documented(like=fit)
+def plan_fit(
+    observations: Observations,
+    *,
+    covariance: AbstractCovariance | None = None,
+    fixed: Sequence[str] = (),
+    smoothness: float | Literal["auto", "best", "free"] = "auto",
+    nugget: Nugget = "free",
+    method: Method | None = None,
+    reml: bool = False,
+    traces: TraceSums = "auto",
+    tolerance: float = TOLERANCE,
+    max_evaluations: int = 200,
+    neighbours: int = NEIGHBOURS,
+    starts: Starts = "auto",
+    exact_check: ExactCheck | None = None,
+    settings: FactorSettings | None = None,
+    on_estimate: Callable[[FitResult[Any]], None] | None = None,
+    replace: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: FitProgress = None,
+    trace: bool = False,
+) -> FitPlan:
+    """Plan a fit without an evaluation: its searches, and what the factorization of each evaluation moves, needs and takes.
+
+    Returns
+    -------
+    FitPlan
+        To be printed, or given to :func:`fit` as ``plan``.
+
+    Raises
+    ------
+    ValueError, BudgetError, OutputError, MissingFolderError
+        As :func:`fit` raises them before it computes anything.
+
+    Notes
+    -----
+    Bytes and seconds are those of one evaluation. Passes over a factor for gradients and certificates are not in them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ooc_chol.apps.geostat import make_observations
+    >>> sites = np.random.default_rng(0).uniform(size=(150, 2))
+    >>> plan = plan_fit(make_observations(sites, sites[:, 0]), smoothness=1.5)
+    >>> plan.searched, plan.most_evaluations
+    ((('range', 'nugget_ratio'),), 200)
+    """
+    call = _FitCall(observations, options_of(locals()), on_estimate, replace, checkpoint)
+    with fit_progress(progress, FitPlan.call, call.most):
+        tb.checked(trace=trace)
+        return call.plan()
+
+
+class _FitCall:
+    """A call of ``fit``: what is asked for, checked, before anything is computed.
+
+    Values are fitted in a unit of their own, and results told in the one that they came in.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        options: FitOptions,
+        on_estimate: Callable[[FitResult[Any]], None] | None,
+        replace: bool,
+        checkpoint: str | os.PathLike[str] | None,
+    ) -> None:
+        self.account = Account(n=observations.n)
+        self.asked = options
+        unit = value_unit(observations)
+        self.back = FitUnit(unit, degrees_of_freedom(observations, options.reml))
+        self.on_estimate = on_estimate
+        self.replaces = tb.checked(replace=replace)["replace"]
+        path = tb.checked(checkpoint=checkpoint)["checkpoint"]
+        self.checkpoint = None if path is None else Path(path)
+        self.observations = observations if unit.is_plain else unit.observations(observations)
+        self.options = options.in_unit(unit)
+        self.options.check(self.observations)
+        self.spaces = self.options.spaces(self.observations)
+        self.given = self.options.start(self.spaces[0])
+        _check_files(options.settings, self.checkpoint)
+
+    @property
+    def most(self) -> int:
+        """Most evaluations, if no search goes on with another precision."""
+        searches = len(self.spaces) + self.options.estimates_smoothness_too(self.observations.n)
+        return self.options.max_evaluations * searches
+
+    def plan(self) -> FitPlan:
+        """The plan."""
+        return planned_fit(self.observations, self.options, self.spaces)
+
+    def run(self, progress: AbstractFitProgress, plan: FitPlan | None, *, is_traced: bool) -> FitResult[Any]:
+        """The fit, as planned."""
+        if plan is not None:
+            check_plan(plan, FitPlan, searches(self.observations, self.options, self.spaces))
+        account, settings = self.account, self.options.settings.planned_by(plan)
+        account.is_traced = is_traced
+        if plan is None:
+            with account.part("planning"):
+                plan = self.plan()
+            settings = settings.planned_by(plan)
+        self.options = replace(self.options, settings=replace(settings, account=account))
+        memory = oc.HostMemory(spare=True)
+        likelihood = self.options.likelihood(memory)
+        identity = _identity(self.observations, likelihood)
+        with memory, closing(EvaluationLog(identity, self.checkpoint, replace=self.replaces)) as known:
+            search = Search(
+                self.observations,
+                likelihood,
+                progress if self.back.unit.is_plain else ProgressInUnit(progress, self.back),
+                self.options.search_method(self.observations),
+                self.options.limits,
+                known,
+                self.options.vecchia,
+                account,
+            )
+            return self._searched(search, plan)
+
+    def _searched(self, search: Search, plan: FitPlan) -> FitResult[Any]:
+        """The estimate of the searches, and what judges it."""
+        simpler = stationary_search(search, self.spaces[0], self.given)
+        given = self.given if simpler is None else simpler.start
+        outcomes = [search.maximise(space, given) for space in self.spaces]
         found = Chosen(tuple(outcomes), max(outcomes, key=lambda outcome: outcome.likelihood.loglik))
-        if on_estimate is not None:
-            on_estimate(_result(observations, search, found, start))
-        chosen = choose_smoothness(search, options, found)
-        if covariance is not None and chosen.warning is None:
-            best = chosen.best.space, chosen.best.point
-            chosen = replace(chosen, warning=structure_warning(observations, best, likelihood, neighbours=neighbours))
-        result = _result(observations, search, chosen, start)
-        if on_estimate is not None and chosen.best is not found.best:
-            on_estimate(result)
-        judged = _judged(result, search, chosen, refusal)
-        return replace(
-            judged, stationary=None if simpler is None else simpler.test(chosen.best), seconds=time.perf_counter() - start
-        )
+        self._tell(search, found, plan)
+        chosen = choose_smoothness(search, self.options, found)
+        with self.account.part("checks"):
+            if self.options.covariance is not None and chosen.warning is None:
+                best, neighbours = (chosen.best.space, chosen.best.point), self.options.neighbours
+                warning = structure_warning(self.observations, best, search.options, neighbours=neighbours)
+                chosen = replace(chosen, warning=warning)
+            if chosen.best is not found.best:
+                self._tell(search, chosen, plan)
+            result = _judged(self._result(search, chosen, plan), search, chosen, plan.refusal)
+        tested = None if simpler is None else simpler.test(chosen.best)
+        return self.back.result(replace(result, stationary=tested, report=self._report(search, plan), trace=self.account.trace))
+
+    def _tell(self, search: Search, chosen: Chosen, plan: FitPlan) -> None:
+        """Hand the estimate over before anything else judges it."""
+        if self.on_estimate is not None:
+            self.on_estimate(self.back.result(self._result(search, chosen, plan)))
+
+    def _report(self, search: Search, plan: FitPlan) -> FitReport:
+        """The report until now."""
+        return report_of_fit(self.account, plan, self.asked, len(search.evaluations), search.reused)
+
+    def _result(self, search: Search, chosen: Chosen, plan: FitPlan) -> FitResult[Any]:
+        """The result as the searches found it."""
+        return _result(self.observations, search, chosen, self._report(search, plan))
 
 
-def _check_files(settings: FactorSettings, log: Path | None, resume: Path | None) -> None:
-    """Refuse a store that is the log or what is gone on from; each alone is looked at where it is made."""
-    if log is not None:
-        check_ending(log, LOG, "logs of evaluations")
-    outputs = [tb.Output("store", settings.store), tb.Output("log", None if goes_on(log, resume) else log)]
-    tb.check_outputs(outputs, [("resume", resume)], replace=True)
+def _check_files(settings: FactorSettings, checkpoint: Path | None) -> None:
+    """Refuse a store that is the checkpoint; each alone is looked at where it is made."""
+    tb.check_outputs([tb.Output("store", settings.store), tb.Output("checkpoint", checkpoint, LOGS)], replace=True)
 
 
 def _identity(observations: Observations, options: LikelihoodOptions) -> dict[str, Any]:
@@ -281,7 +357,7 @@ def _identity(observations: Observations, options: LikelihoodOptions) -> dict[st
     }
 
 
-def _result(observations: Observations, search: Search, chosen: Chosen, start: float) -> FitResult[Any]:
+def _result(observations: Observations, search: Search, chosen: Chosen, report: FitReport) -> FitResult[Any]:
     """The result as the searches found it, before anything else judges it."""
     best, outcomes = chosen.best, chosen.outcomes
     likelihood = best.likelihood
@@ -300,13 +376,12 @@ def _result(observations: Observations, search: Search, chosen: Chosen, start: f
         trials=trials,
         evaluations=tuple(search.evaluations),
         subset_evaluations=search.subset_evaluations,
-        seconds=time.perf_counter() - start,
+        report=report,
         converged=best.trial.converged,
         warnings=warnings,
         method=search.method,
         reml=search.options.reml,
         estimated=estimated,
-        reused=search.reused,
         start=search.start,
         comparison=chosen.comparison,
         end=best.trial.message,

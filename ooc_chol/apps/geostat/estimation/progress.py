@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import shutil
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, TextIO, TypeAlias, final
 
 from tqdm import tqdm
 
@@ -115,6 +117,10 @@ class AbstractFitProgress(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leave the terminal tidy; a second call does nothing."""
+
+
+#: What a fit tells of itself while it runs: ``progress(done, total, seconds)`` counts evaluations.
+FitProgress: TypeAlias = tb.Progress | AbstractFitProgress
 
 
 class SilentProgress(AbstractFitProgress):
@@ -249,6 +255,52 @@ class TerminalProgress(AbstractFitProgress):
     def close(self) -> None:
         """Clear the line."""
         self._bar.close()
+
+
+@final
+class CountedProgress(AbstractFitProgress):
+    """Counts evaluations for the caller's function; what it raises ends the fit, wherever in it that is."""
+
+    def __init__(self, tell: Callable[[int, int, float], None], most: int) -> None:
+        self._tell, self._most, self._done, self._start = tell, most, 0, time.perf_counter()
+        self._failure: Exception | None = None
+
+    def evaluation_started(self, correlation: AbstractCovariance) -> None:
+        """Begin no evaluation once the function has ended the fit."""
+        self.close()
+
+    def advanced(self, done: int, total: int, seconds: float) -> None:
+        """Say nothing: evaluations are counted."""
+
+    def evaluation_finished(self, evaluation: Evaluation) -> None:
+        """Call the function."""
+        self._done += 1
+        try:
+            self._tell(self._done, max(self._most, self._done), time.perf_counter() - self._start)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def close(self) -> None:
+        """Raise what the function raised, where a step that may fail has taken it for a failure of its own."""
+        if self._failure is not None:
+            raise self._failure
+
+
+@contextmanager
+def fit_progress(asked: FitProgress, call: str, most: int) -> Iterator[AbstractFitProgress]:
+    """The progress of a fit of so many evaluations at most: an object, a function that counts them, a line, or none."""
+    if isinstance(asked, AbstractFitProgress):
+        yield asked
+    elif callable(asked):
+        with tb.progress_reporter(asked, call, "evaluation") as tell:
+            assert tell is not None, "there is a function to be told"
+            with closing(CountedProgress(tell, most)) as counted:
+                yield counted
+    else:
+        is_shown = tb.checked(progress=asked)["progress"] is True
+        with closing(progress_for(sys.stderr) if is_shown else SilentProgress()) as progress:
+            yield progress
 
 
 def progress_for(stream: TextIO, unit: str = "") -> AbstractFitProgress:

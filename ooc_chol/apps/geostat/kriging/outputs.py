@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.dataset import DataSpec
-from ooc_chol.apps.geostat.data.extras import imported
 from ooc_chol.apps.geostat.data.grids import Grid
 from ooc_chol.apps.geostat.data.layer import Column, Layer
-from ooc_chol.apps.geostat.data.layer_netcdf import layer_variables
+from ooc_chol.apps.geostat.data.layer_netcdf import layer_dataset
+from ooc_chol.apps.geostat.data.layer_points import layer_frame
 from ooc_chol.apps.geostat.data.layers import write_layer
 from ooc_chol.apps.geostat.kriging.prediction import Prediction
 from ooc_chol.apps.geostat.kriging.transformed import BackTransformed
@@ -133,11 +133,7 @@ def to_xarray(predicted: Predicted) -> Any:
     """
     if predicted.grid is None:
         raise ValueError("these predictions are not on a grid; to_geodataframe takes any sites")
-    xarray = imported("xarray", "datasets are made")
-    variables = layer_variables(predicted.layer)
-    parts = {name: (v.dimensions, v.values, dict(v.attributes)) for name, v in variables.items()}
-    axes = {name: parts.pop(name) for name in predicted.spec.axes}
-    return xarray.Dataset(parts, coords=axes, attrs={"Conventions": "CF-1.8"})
+    return layer_dataset(predicted.layer)
 
 
 def to_geodataframe(predicted: Predicted) -> Any:
@@ -156,14 +152,10 @@ def to_geodataframe(predicted: Predicted) -> Any:
     Raises
     ------
     ValueError
-        The sites have one coordinate.
+        The sites have one coordinate, or a column is named ``geometry``.
     MissingExtraError
         GeoPandas is not installed.
     """
-    spec, d = predicted.spec, len(predicted.spec.coordinates)
-    if d < 2:
+    if len(predicted.spec.coordinates) < 2:
         raise ValueError("points need two coordinates or three")
-    geopandas = imported("geopandas", "frames are made")
-    values = {name: column for name, column in predicted.columns.items() if name not in spec.coordinates}
-    points = geopandas.points_from_xy(*predicted.positions[:, :d].T)
-    return geopandas.GeoDataFrame(values, geometry=points, crs=predicted.layer.crs_name)
+    return layer_frame(predicted.layer).drop(columns=list(predicted.spec.coordinates))

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
+import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.data.observations import as_error_variances
+from ooc_chol.apps.geostat.kriging.predict_plan import PredictReport
 
 #: What is predicted: a new observation (its own error included) or the smooth field underneath.
 Target = Literal["observation", "field"]
@@ -80,6 +82,11 @@ class Prediction:
         kriging needs; zero where the mean is known, None where it was not computed.
     half_width : HalfWidths or None
         How far mean and variance can be from those of exact arithmetic, where that was asked for.
+    report : PredictReport or None
+        Seconds, bytes and memory of a call of :func:`~ooc_chol.apps.geostat.predict`, its plan, and the key of its bits; None of
+        predictions by a factor that was there.
+    trace : Trace or None
+        Every operation of such a call, where it was asked for.
     """
 
     mean: NDArray[np.float64]
@@ -87,6 +94,8 @@ class Prediction:
     target: Target
     lagrange: NDArray[np.float64] | None = None
     half_width: HalfWidths | None = None
+    report: PredictReport | None = None
+    trace: oc.Trace | None = None
 
     __repr__ = tb.brief_repr
 

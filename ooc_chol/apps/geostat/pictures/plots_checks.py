@@ -13,14 +13,7 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, Mat
 from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.covariances.planar import is_directional
 from ooc_chol.apps.geostat.covariances.reach import reach
-from ooc_chol.apps.geostat.pictures.labels import (
-    BLUE,
-    GREY,
-    VERMILION,
-    FigureWords,
-    distance_label,
-    semivariance_label,
-)
+from ooc_chol.apps.geostat.pictures.labels import BLUE, GREY, VERMILION, FigureWords, distance_label, semivariance_label
 from ooc_chol.apps.geostat.pictures.plots import MapLabels, new_figure
 from ooc_chol.apps.geostat.pictures.variogram import Envelope, model_variogram
 from ooc_chol.apps.geostat.variography.empirical import Variogram

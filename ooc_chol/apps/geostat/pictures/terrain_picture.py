@@ -49,10 +49,7 @@ class TerrainPicture:
 
 
 def terrain_figure(data: TerrainPicture) -> Any:
-    """The picture as a Matplotlib figure of six panels.
-
-    Raises ``MissingExtraError``: Matplotlib is not installed.
-    """
+    """The picture as a Matplotlib figure of six panels. Raises ``MissingExtraError``: Matplotlib is not installed."""
     figure = new_figure((16, 10.6))
     panels = figure.subplots(2, 3)
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.12, wspace=0.03, hspace=0.04)

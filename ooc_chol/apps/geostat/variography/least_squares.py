@@ -47,11 +47,7 @@ class FittedVariogram:
 
 
 def fit_variogram(
-    variogram: Variogram,
-    *,
-    smoothness: float | Literal["best"] = 0.5,
-    nugget: Nugget = "free",
-    weights: Weights = "gstat",
+    variogram: Variogram, *, smoothness: float | Literal["best"] = 0.5, nugget: Nugget = "free", weights: Weights = "gstat"
 ) -> FittedVariogram:
     """Fit ``nugget + variance - C(h)`` to an empirical semivariogram.
 

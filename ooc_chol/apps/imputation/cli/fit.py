@@ -77,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
         validated = _validated(options, given, mask, graph, fourier, how)
         print(validated)
     progress = None if options.quiet else True
-    files = {"checkpoint": options.checkpoint, "work_folder": options.work_folder, "trace": options.trace is not None}
-    found = oc.impute(given.tensor, mask, fourier, progress=progress, **files, **how)
+    files = {"checkpoint": options.checkpoint, "replace": options.force, "work_folder": options.work_folder}
+    found = oc.impute(given.tensor, mask, fourier, progress=progress, trace=options.trace is not None, **files, **how)
     print(found.report)
     options.answer = _figures(options, found, validated)
     if options.output is not None:
@@ -94,15 +94,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _planned(options: argparse.Namespace, given: TensorFile, mask: NDArray[np.bool_]) -> int:
     """Print the plan."""
-    how = {name: value for name, value in impute_options(options).items() if name in ("svt", "devices", "memory_budget")}
-    plan = oc.plan_impute(
-        given.tensor.shape,
-        options.n_components,
-        precision=options.precision or ("FDF" if given.tensor.dtype == np.float32 else "DDD"),
-        mask="slices" if mask.ndim == 1 else "entries",
-        to_file=options.work_folder is not None,
-        **how,
-    )
+    how = impute_options(options)
+    plan = oc.plan_impute(given.tensor, mask, options.n_components, work_folder=options.work_folder, **how)
     options.answer = {"tensor": options.tensor, "plan": plan.to_dict()}
     print(plan)
     return 0

@@ -6,11 +6,14 @@ import argparse
 from typing import Any
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: How a user asks for files to be replaced.
 FORCE = "--force"
 #: Arguments of ``oc.impute`` that have an option of their name, and are passed on where that is given.
-_GIVEN = ("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage", "devices", "memory_budget")
+_GIVEN = ("n_lambdas", "decay", "max_inner", "tol", "svt", "precision", "momentum", "shrinkage")
+#: The same of common ones.
+_COMMON = ("devices", "memory_budget", "host_budget")
 
 
 def add_impute_options(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +34,7 @@ def add_impute_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--svt", choices=routes, help=route)
     precision = "types of the tensor, transforms and sums: D is float64, F float32 (default: FDF for float32, else DDD)"
     how.add_argument("--precision", choices=[each.value for each in oc.Precision], help=precision)
-    how.add_argument("--devices", help="device names with commas between, or a count (default: all GPUs, without one the host)")
-    how.add_argument("--memory-budget", help="most bytes on each device, such as '16 GiB' (default: what is free)")
+    tb.add_words(how, _COMMON)
 
 
 def add_force(parser: argparse.ArgumentParser) -> None:
@@ -44,5 +46,5 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 def impute_options(options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of ``oc.impute`` that the user gave."""
-    found = {name: getattr(options, name) for name in _GIVEN}
+    found = {name: getattr(options, name) for name in (*_GIVEN, *_COMMON)}
     return {name: value for name, value in found.items() if value is not None}

@@ -24,7 +24,8 @@ from ooc_chol.apps.geostat.data.dataset import Dataset, DataSpec, example_spec, 
 from ooc_chol.apps.geostat.data.io import json_files, text_file, write_json
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.terrain import Terrain, jacksboro
-from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit
+from ooc_chol.apps.geostat.estimation.fit_plan import FitPlan
+from ooc_chol.apps.geostat.estimation.fitting import FitResult, fit, plan_fit
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.checks import HeldOutScores, score
@@ -121,8 +122,9 @@ def run_demo(folder: Path, n: int, *, asked: FactorSettings, replace: bool = Fal
     fitted, terrain = split.fitted, jacksboro()
     settings = demo_settings(fitted.n, asked)
     print(f"{n} heights of the Jacksboro terrain (Matplotlib's elevation model): {fitted.n} to fit, {len(split.held)} held out")
-    print(_planned(fitted.n, settings), flush=True)
-    result = _fitted(dataset, fitted, settings, quiet=quiet)
+    plan = _planned(fitted, settings)
+    print(plan, flush=True)
+    result = _fitted(dataset, fitted, plan, quiet=quiet)
     print(fit_text(result, parameter_units(dataset, result.model)), flush=True)
     write_json(folder / _RESULT_FILE, _content(dataset.spec, result), kind=_RESULTS, replace=replace)  # what comes may fail
     with kriging(fitted, result.model, settings=settings, trace=True) as kriged:
@@ -143,26 +145,32 @@ def demo_settings(n: int, asked: FactorSettings) -> FactorSettings:
     return asked if asked.memory_budget is not None else replace(asked, memory_budget=budget)
 
 
-def _planned(n: int, settings: FactorSettings) -> oc.Plan:
+#: The fit of the demonstration.
+_FIT: dict[str, Any] = {"smoothness": "free", "starts": "vecchia"}
+
+
+def _planned(fitted: Observations, settings: FactorSettings) -> FitPlan:
     """The plan, with predicted seconds: rates of its tiles are measured where none are known, which takes seconds."""
-    plan = settings.plan(n)
-    if plan.seconds is not None or plan.grid.nt == 1:  # LAPACK or cuSOLVER takes the whole
+    plan = plan_fit(fitted, **_FIT, settings=settings)
+    each = plan.factorization
+    assert each is not None, "an exact fit that cannot factor is refused"
+    if each.seconds is not None or each.grid.nt == 1:  # LAPACK or cuSOLVER takes the whole
         return plan
-    what = f"{', '.join(plan.devices)} in tiles of {plan.grid.nb}"
+    what = f"{', '.join(each.devices)} in tiles of {each.grid.nb}"
     print(f"measuring the rates of {what}, once, so that plan, report and trace predict seconds", flush=True)
 
     def measure() -> None:
-        oc.rates.measure_rates(plan.grid.nb, plan.devices)
+        oc.rates.measure_rates(each.grid.nb, each.devices)
 
-    return settings.plan(n) if tried("predicted seconds", measure) else plan
+    return plan_fit(fitted, **_FIT, settings=settings) if tried("predicted seconds", measure) else plan
 
 
-def _fitted(dataset: Dataset, fitted: Observations, settings: FactorSettings, *, quiet: bool) -> FitResult[Matern]:
+def _fitted(dataset: Dataset, fitted: Observations, plan: FitPlan, *, quiet: bool) -> FitResult[Matern]:
     """All parameters by maximum likelihood, the smoothness too; Vecchia's approximation says where the search starts."""
     print("fitting range, smoothness, variance and nugget: a start by Vecchia's approximation, then exactly", flush=True)
     progress = SilentProgress() if quiet else progress_for(sys.stderr, dataset.spec.unit)
     try:
-        return fit(fitted, smoothness="free", starts="vecchia", settings=settings, progress=progress)
+        return fit(fitted, **_FIT, plan=plan, progress=progress)
     finally:
         progress.close()
 
@@ -187,7 +195,7 @@ def _predicted(kriged: Kriging, split: _Split, terrain: Terrain, *, quiet: bool)
         error[batch] = kriged.predict(coarse[batch], target="field").standard_error
     report, model, n = kriged.factor.report, kriged.model, len(split.kept)
     assert isinstance(model, Matern), "the demonstration fits no other"
-    predicted, seconds = report.plan.seconds, f"one factorization: {report.seconds:.2g} s"
+    predicted, seconds = report.plan.seconds, f"one factorization: {report.inside_seconds:.2g} s"
     picture = TerrainPicture(
         terrain=terrain,
         sites=split.dataset.positions[split.kept],
@@ -212,7 +220,7 @@ def _memory(report: tb.FactorReport, n: int) -> list[tuple[str, int]]:
     """Bytes stored, moved and used, by name."""
     return [
         ("covariance matrix A, made tile by tile, never stored", 8 * n * n),
-        ("tiles of L moved out of and into working memory", sum(report.executed_bytes.values())),
+        ("tiles of L moved out of and into working memory", sum(report.bytes.executed.values())),
         ("its Cholesky factor L", report.plan.stored_bytes),
         ("working memory used at most", sum(report.execution.peak_bytes)),
     ]

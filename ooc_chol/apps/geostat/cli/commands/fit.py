@@ -9,16 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.cli.areas import raster_files
 from ooc_chol.apps.geostat.cli.columns import add_data_options, fit_spec
 from ooc_chol.apps.geostat.cli.covariance import add_covariance_options, check_columns
 from ooc_chol.apps.geostat.cli.files import check_files
 from ooc_chol.apps.geostat.cli.maps import check_map, draw_prediction_map
-from ooc_chol.apps.geostat.cli.messages import note, say_beforehand, tried
+from ooc_chol.apps.geostat.cli.messages import note, say_data, say_plan, tried
 from ooc_chol.apps.geostat.cli.options import add_settings, factor_settings
-from ooc_chol.apps.geostat.cli.search import add_fit_options, search_text
+from ooc_chol.apps.geostat.cli.search import add_fit_options, planned
 from ooc_chol.apps.geostat.cli.summary import details_text, fit_text
 from ooc_chol.apps.geostat.cli.transform import (
     ESTIMATED,
@@ -30,9 +29,10 @@ from ooc_chol.apps.geostat.cli.transform import (
 )
 from ooc_chol.apps.geostat.cli.units import parameter_units
 from ooc_chol.apps.geostat.data.dataset import Dataset, load_dataset
-from ooc_chol.apps.geostat.data.endings import LOG, RESULT, check_output_path
+from ooc_chol.apps.geostat.data.endings import RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import write_json
-from ooc_chol.apps.geostat.estimation.evaluation_log import LOG_ADVICE, goes_on
+from ooc_chol.apps.geostat.estimation.evaluation_log import LOGS
+from ooc_chol.apps.geostat.estimation.fit_plan import FitPlan
 from ooc_chol.apps.geostat.estimation.fitting import FitResult
 from ooc_chol.apps.geostat.estimation.inference import Inference, infer
 from ooc_chol.apps.geostat.estimation.search import Nugget
@@ -49,9 +49,6 @@ EXAMPLES = (
     "ooc-chol geostat fit soil.csv --x lon --y lat --lonlat --value zinc --covariates depth --smoothness free --standard-errors",
     "ooc-chol geostat fit --example jacksboro:2000 --smoothness free --output terrain.json",
 )
-
-
-_UNCHECKED = "no exact check of the estimate can run"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -101,11 +98,9 @@ def run(options: argparse.Namespace) -> int:
         check_estimated(dataset, options)
     if options.plot is not None:
         _check_map(dataset)
-    plan = _say_plan(dataset, options, settings)
+    plan = _said_plan(dataset, options, settings)
     if options.dry_run:
-        search = search_text(dataset, options, settings)
-        options.answer = {"plan": None if plan is None else plan.to_dict(), "search": search}
-        print(search)
+        options.answer = {"plan": plan.to_dict()}
         return 0
 
     def keep(found: FitResult[Any]) -> None:
@@ -115,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
             tried("result file", lambda: write_json(options.output, content, kind=RESULTS, replace=options.force))
 
     with _keeping(settings, options.standard_errors or options.plot is not None) as settings:
-        dataset, result, power = transformed_fit(dataset, options, settings, keep)
+        dataset, result, power = transformed_fit(dataset, options, settings, plan, keep)
         print(fit_text(result, parameter_units(dataset, result.model)))
         print(details_text(result), flush=True)
         print(transform_lines(dataset, result, power), end="", flush=True)
@@ -134,19 +129,15 @@ def _keeping(settings: FactorSettings, is_needed: bool) -> Iterator[FactorSettin
         yield replace(settings, kept=kept)
 
 
-def _say_plan(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> oc.Plan | None:
-    """Print what was read and the plan of a factorization; a fit by the approximation goes on where there is none."""
-    try:
-        say_beforehand(dataset, settings, in_full=options.dry_run or options.verbose)
-    except oc.BudgetError as error:
-        if options.method != "vecchia":
-            raise
-        note(f"{_UNCHECKED}: {error}")
-        return None
-    is_checked = options.method == "vecchia" and options.exact_check != "skip" and not options.dry_run
-    if is_checked and (refusal := settings.refusal(dataset.observations.n)) is not None:
-        note(f"{_UNCHECKED}: {refusal}")
-    return settings.plan(dataset.observations.n) if options.dry_run else None
+def _said_plan(dataset: Dataset, options: argparse.Namespace, settings: FactorSettings) -> FitPlan:
+    """Print what was read, and the plan of the fit, which by the approximation goes on where no exact check of it can run."""
+    say_data(dataset)
+    plan = planned(dataset, options, settings)
+    in_full = options.dry_run or options.verbose
+    say_plan(plan, in_full=in_full)
+    if plan.refusal is not None and not in_full:
+        note(f"no exact check of the estimate can run: {plan.refusal}")
+    return plan
 
 
 def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Namespace, settings: FactorSettings) -> int:
@@ -181,18 +172,15 @@ def _after_fit(dataset: Dataset, result: FitResult[Any], options: argparse.Names
 
 def _check_fit_files(options: argparse.Namespace) -> None:
     """Find out before a long fit that its results could not be written, or would take the place of something."""
-    log = None if goes_on(options.log, options.resume) else options.log
     outputs = [
         tb.Output("--output", options.output, RESULTS),
         tb.Output("--plot", options.plot, PICTURES),
-        tb.Output("--log", log, advice=LOG_ADVICE),
+        tb.Output("--checkpoint", options.checkpoint, LOGS),
     ]
-    inputs = [("DATA.csv", options.data), ("--resume", options.resume), *raster_files(options)]
+    inputs = [("DATA.csv", options.data), *raster_files(options)]
     check_files(options, inputs, outputs)
     if options.output is not None:
         check_output_path(options.output, RESULT, "results")
-    if options.log is not None:
-        check_output_path(options.log, LOG, "logs of evaluations")
     if options.plot is not None:
         check_picture(options.plot)
 

@@ -19,8 +19,8 @@ from ooc_chol.apps.geostat.cli.areas import (
 )
 from ooc_chol.apps.geostat.cli.columns import errors_at, load_named_sites, saved_spec
 from ooc_chol.apps.geostat.cli.files import check_files, file_of, layer_outputs
-from ooc_chol.apps.geostat.cli.local import NewSites, add_method, check_method, predicted_as_asked
-from ooc_chol.apps.geostat.cli.messages import note, say_beforehand
+from ooc_chol.apps.geostat.cli.local import NewSites, add_method, check_method, predicted_as_asked, settings_said
+from ooc_chol.apps.geostat.cli.messages import note
 from ooc_chol.apps.geostat.cli.options import add_at, add_settings, factor_settings, numbers
 from ooc_chol.apps.geostat.cli.scale import (
     Scale,
@@ -137,14 +137,14 @@ def run(options: argparse.Namespace) -> int:
         note(f"the model was fitted to {saved.n} observations, and predicts from {dataset.observations.n} now")
     positions = sites.stack(spec.axes)
     if part is not None:
-        say_beforehand(dataset, settings, in_full=options.verbose)
+        settings = settings_said(dataset, saved.model, len(positions), settings, in_full=options.verbose)
         with kriging(dataset.observations, saved.model, settings=settings) as kriged:
             fitted, how = component_prediction(kriged, part, spec.cartesian(positions)), {"method": "exact"}
     elif options.block is None:
         new = NewSites(spec.cartesian(positions), spec.design(sites), options.target, errors_at(spec, sites, options.target))
         fitted, how = predicted_as_asked(dataset, saved, new, settings, options)
     else:
-        say_beforehand(dataset, settings, in_full=options.verbose)
+        settings = settings_said(dataset, saved.model, len(positions), settings, in_full=options.verbose)
         with kriging(dataset.observations, saved.model, settings=settings) as kriged:
             fitted, how = _block_means(kriged, spec, positions, options), {"method": "exact"}
     prediction, named = scale.of(fitted), dataset.spec if scale.transform is None else dataset.spec.as_observed

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.eigen.device_space import DeviceSpace
-from ooc_chol.eigen.jacobi import jacobi
-from ooc_chol.eigen.pairs import Eigenpairs
+import ooc_chol as oc
+from benchmarks.jacobi import jacobi
+from ooc_chol.eigen.device_space import open_space
 from ooc_chol.eigen.powers import check_magnitude
-from ooc_chol.eigen.problem import AbstractProblem
 from ooc_chol.eigen.returned import normalize
 from ooc_chol.eigen.space import AbstractSpace
 from ooc_chol.precision.triples import Precision
@@ -76,16 +75,6 @@ def check_reorthogonalization(reorthogonalize: object) -> None:
         raise ValueError(f"reorthogonalize is {reorthogonalize!r:.40}; give one of {', '.join(REORTHOGONALIZATIONS)}")
 
 
-def refuse_in_paper_mode(**options: object) -> None:
-    """Raise ``ValueError`` for options of restarts, which k steps for k pairs have no use for."""
-    allowed = {"which": "LM", "block": 1}
-    if given := [name for name, value in options.items() if value is not None and value != allowed.get(name)]:
-        raise ValueError(
-            f"mode='paper' makes k single steps for k pairs of both ends, and has no use for {' and '.join(given)}: "
-            "leave that out"
-        )
-
-
 def _steps(space: AbstractSpace, k: int, reorthogonalize: Reorthogonalization) -> None:
     """Enqueue: the Lanczos vectors as panels 0 to k - 1, alpha and beta under names."""
     space.orthonormalize(0, "start", range(0))
@@ -127,8 +116,8 @@ def _cosines(gram: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True)
-class PaperReport:
-    """Report of ``mode="paper"``, and what is wrong with it."""
+class KStepReport:
+    """Report of k steps for k pairs, and what is wrong with them."""
 
     k: int
     precision: str  #: Types of vectors, products and sums; the small problem is solved in the third
@@ -144,45 +133,39 @@ class PaperReport:
         """The figures as plain data."""
         return dict(vars(self))
 
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"{self.k} Lanczos steps for {self.k} pairs in {self.precision}, reorthogonalization {self.reorthogonalize}",
-                "  NOT CERTIFIED: Ritz pairs of so many steps need not be near eigenpairs, and may be copies: see residuals",
-                f"  orthogonal up to {self.deviation:.2g} (basis {self.basis_deviation:.2g}), mean angle "
-                f"{self.mean_angle_degrees:.4g} degrees",
-                f"  passes     {self.passes}, in {self.seconds:.3g} s",
-            ]
-        )
+
+class KStepPairs(NamedTuple):
+    """Pairs of k steps, which are not certified."""
+
+    eigenvalues: NDArray[np.float64]
+    eigenvectors: NDArray[Any]
+    residuals: NDArray[np.float64]  #: Relative to the largest magnitude of an eigenvalue
+    report: KStepReport
 
 
-def paper_eigenpairs(
-    problem: AbstractProblem,
+def k_step_pairs(
+    A: oc.BlockCSR | oc.Operator,
     k: int,
-    precision: Precision,
-    reorthogonalize: Reorthogonalization,
-    start: NDArray[np.float64] | None,
-    stack: ExitStack,
     *,
-    trace: bool = False,
-) -> Eigenpairs:
-    """Pairs of ``oc.eigsh(A, k, mode="paper")``, which are not certified.
-
-    Shapes: ``start`` (n, 1).
-    """
-    space = problem.space(1, k, precision, stack, trace=trace)
-    began = time.perf_counter()
-    if start is None:
+    precision: Precision | str = "DDD",
+    reorthogonalize: Reorthogonalization = "full",
+    devices: Any = None,
+    memory_budget: int | str | None = None,
+) -> KStepPairs:
+    """K Lanczos steps for K pairs of a packed matrix, on devices."""
+    precision = Precision(precision)
+    check_reorthogonalization(reorthogonalize)
+    where = {"devices": devices, "memory_budget": memory_budget}
+    with ExitStack() as stack:
+        space = stack.enter_context(open_space(A, block=1, capacity=k, precision=precision, **where))
+        began = time.perf_counter()
         space.fill(0)
-    else:
-        space.bring(start)
-    found = paper_pairs(space, k, reorthogonalize=reorthogonalize)
-    seconds = time.perf_counter() - began
-    vectors = space.take(range(k), dtype=precision.storage)
+        found = paper_pairs(space, k, reorthogonalize=reorthogonalize)
+        seconds = time.perf_counter() - began
+        vectors = space.take(range(k), dtype=precision.storage)
+        passes = space.passes
     normalize(vectors)
     scale = float(np.abs(found.values).max())
     deviations = found.basis_deviation, found.deviation, found.mean_angle_degrees
-    report = PaperReport(k, precision.value, reorthogonalize, space.passes, *deviations, seconds)
-    residuals = found.residuals / scale if scale else found.residuals
-    records = space.trace if isinstance(space, DeviceSpace) else None
-    return Eigenpairs(found.values, vectors, residuals, report, records)
+    report = KStepReport(k, precision.value, reorthogonalize, passes, *deviations, seconds)
+    return KStepPairs(found.values, vectors, found.residuals / scale if scale else found.residuals, report)

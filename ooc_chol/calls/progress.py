@@ -1,4 +1,4 @@
-"""A progress bar, or the caller's own function."""
+"""Progress of a call: a bar, or the caller's own function, which may end the call."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, TypeAlias, final
 
+from ooc_chol.errors import StoppedError
+
+#: The option ``progress`` of every call: ``progress(done, total, seconds)``, both in the unit of the call; True ends the call.
+Progress: TypeAlias = bool | Callable[[int, int, float], object] | None
 #: ``reporter(done, total, seconds)``, both in units of the work, such as flops or entries.
 ProgressReporter: TypeAlias = Callable[[int, int, float], None] | None
 
@@ -20,7 +24,7 @@ class Display:
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._is_gone = False
+        self.is_gone = False  #: Whether it refused something; it is not asked again then
 
     def write(self, text: str) -> None:
         """Write, as long as that works."""
@@ -38,22 +42,28 @@ class Display:
         return getattr(self._stream, name)
 
     def _attempt(self, step: Callable[[TextIO], object]) -> None:
-        if self._stream is not None and not self._is_gone:
+        if self._stream is not None and not self.is_gone:
             try:
                 step(self._stream)
             except OSError:
-                self._is_gone = True
+                self.is_gone = True
 
 
 @contextmanager
-def progress_reporter(
-    progress: bool | Callable[[int, int, float], None] | None, name: str = "cholesky", unit: str = "flop"
-) -> Iterator[ProgressReporter]:
-    """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end."""
+def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "flop") -> Iterator[ProgressReporter]:
+    """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end.
+
+    It raises :class:`~ooc_chol.errors.StoppedError` where the caller's returns True.
+    """
     if progress is None or progress is False:
         yield None
     elif callable(progress):
-        yield progress
+
+        def tell(done: int, total: int, seconds: float) -> None:
+            if progress(done, total, seconds) is True:
+                raise StoppedError(name, done, total, unit)
+
+        yield tell
     elif progress is True:
         with _bar_class()(file=Display(sys.stderr), desc=name, unit=unit, unit_scale=True, leave=False) as bar:
 
@@ -71,9 +81,7 @@ OpenReporter: TypeAlias = Callable[[int, str, float], None] | None
 
 
 @contextmanager
-def open_reporter(
-    progress: bool | Callable[[int, int, float], None] | None, most: int, name: str, unit: str
-) -> Iterator[OpenReporter]:
+def open_reporter(progress: Progress, most: int, name: str, unit: str) -> Iterator[OpenReporter]:
     """As :func:`progress_reporter`, where nobody knows how much there is to do: a bar without an end, and a note beside it.
 
     The caller's function gets ``most`` as its total: so much there is at most.

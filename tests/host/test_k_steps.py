@@ -9,7 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 import ooc_chol as oc
-from tests.inside.eigen import OperatorSpace, jacobi, paper_pairs
+from benchmarks.jacobi import jacobi
+from benchmarks.k_steps import k_step_pairs, paper_pairs
+from tests.inside.eigen import OperatorSpace
 
 pytestmark = pytest.mark.host
 
@@ -113,24 +115,14 @@ def test_jacobi_of_what_is_diagonal_repeated_or_not_finite():
 
 
 @pytest.mark.parametrize("how", ["full", "alternate", "none"])
-def test_eigsh_in_paper_mode(facebook, how):
-    w, v = pairs = oc.eigsh(facebook, K, mode="paper", reorthogonalize=how, precision="FDF", devices="host:0")
-    assert not pairs.certified
-    assert oc.eigsh(facebook, 3, devices="host:0").certified
+def test_k_steps_on_devices(facebook, how):
+    with oc.block_csr(facebook) as packed:
+        found = k_step_pairs(packed, K, reorthogonalize=how, precision="FDF", devices="host:0")
+    w, v = found.eigenvalues, found.eigenvectors
     np.testing.assert_allclose(np.linalg.norm(v.astype(np.float64), axis=0), 1, rtol=1e-6)
     exact = v.astype(np.float64)
     expected = np.linalg.norm(facebook @ exact - exact * w, axis=0) / np.abs(w).max()
-    np.testing.assert_allclose(pairs.residuals, expected, atol=2e-7)
+    np.testing.assert_allclose(found.residuals, expected, atol=2e-7)
     cosines = np.abs(exact.T @ exact - np.eye(K)).max()
-    assert pairs.report.deviation == pytest.approx(cosines, rel=1e-2, abs=1e-6)
-    assert "NOT CERTIFIED" in str(pairs.report)
-    assert pairs.report.to_dict()["certified"] is False
-    assert len(oc.eigsh(facebook, 4, mode="paper", return_eigenvectors=False, devices="host:0")) == 4
-
-
-@pytest.mark.parametrize("options", [{"block": 2}, {"ncv": 40}, {"tol": 1e-3}, {"which": "LA"}, {"max_passes": 9}])
-def test_options_of_restarts_are_refused(options):
-    with pytest.raises(ValueError, match=f"no use for {next(iter(options))}"):
-        oc.eigsh(sp.eye_array(9).tocsr(), 3, mode="paper", **options)
-    with pytest.raises(ValueError, match="give one of"):
-        oc.eigsh(sp.eye_array(9).tocsr(), 3, mode="paper", reorthogonalize="some")
+    assert found.report.deviation == pytest.approx(cosines, rel=1e-2, abs=1e-6)
+    assert found.report.to_dict()["certified"] is False

@@ -1,0 +1,30 @@
+"""Parts of arithmetic keys that products with packed matrices and eigensolvers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy
+
+from ooc_chol.files.positional_io import package_version
+from ooc_chol.kernels.registry import kernel_facts, kind_of
+from ooc_chol.sparse.plan import Diagonals
+from ooc_chol.tasks.row_blocks import RowBlocks
+
+
+def arithmetic_facts(devices: Sequence[str]) -> dict[str, str]:
+    """Devices, their library, and versions."""
+    facts = kernel_facts(devices[:1])
+    return {
+        "devices": f"{kind_of(devices[0]).name}: {facts.model}, {facts.library}",
+        "versions": f"ooc_chol {package_version()}, numpy {np.__version__}, scipy {scipy.__version__}",
+    }
+
+
+def blocks_key(blocks: RowBlocks, diagonals: Diagonals) -> dict[str, Any]:
+    """A packed matrix and the diagonals around it, without their contents."""
+    vectors = [name for name, is_vector in diagonals._asdict().items() if is_vector]
+    found: dict[str, Any] = {"shape": list(blocks.shape), "entries": blocks.n_entries, "chunk_rows": blocks.chunk_rows}
+    return found | ({"vectors": vectors} if vectors else {})

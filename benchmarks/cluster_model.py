@@ -124,6 +124,11 @@ NAME = "model"
 TAKES = {"draw": False, "picture": ROOT / "docs/pictures/cluster-model.png"}
 
 
+def files(options: Options) -> list[str]:
+    """None where points are only drawn."""
+    return [] if options.draw else [str(options.name)]
+
+
 def run(options: Options) -> None:
     """Compute or read the points, and draw them."""
     if not options.draw:

@@ -349,9 +349,14 @@ def options(parser: Parser) -> None:
 
 def one(case: str, name: str, output: str, repeats: int) -> dict[str, int]:
     """Measure a case in this process; how many things were measured."""
-    record = Record(Options(name=f"{name}-{case}", output=Path(output), devices=(CUDA,)), repeats)
+    record = Record(Options(name=f"{name}-{case}", output=Path(output), devices=(CUDA,), force=True), repeats)
     CASES[case](record)
     return {"measured": len(record.content["measured"])}
+
+
+def files(options: Options) -> list[str]:
+    """One for each case, which another process writes."""
+    return [f"{options.name}-{case}" for case in options.cases]
 
 
 def run(options: Options) -> None:

@@ -111,9 +111,14 @@ def tables(lines: list[dict[str, Any]]) -> dict[str, str]:
     return {"converged": markdown(*converged), "paper": markdown(*paper)}
 
 
+def files(options: Options) -> list[str]:
+    """The file of a name."""
+    return [f"precision-{options.name}"] if options.name else []
+
+
 def documented(options: Options) -> dict[str, str]:
     """The tables of a page by their marks, from the result file."""
-    lines = options.read(f"precision-{options.name}")["lines"]
+    lines = options.read(*files(options))["lines"]
     return {f"precision {name}": table for name, table in tables(lines).items()}
 
 
@@ -124,5 +129,5 @@ def run(options: Options) -> None:
     """Measure, and print the tables."""
     lines = measure(options)
     content = {"case": f"eigen-precision-{options.name}", "devices": ",".join(options.devices), "lines": lines}
-    options.write(content, f"precision-{options.name}" if options.name else None)
+    options.write(content, *files(options))
     print("\n".join(tables(lines).values()))

@@ -185,11 +185,15 @@ def documented(options: Options) -> dict[str, str]:
     return {"geostat fits": table(options.output, link_from(options.update, options.output))}
 
 
+def usual_name(options: Options) -> str | None:
+    """That of the data."""
+    return options.what
+
+
 def run(options: Options) -> dict[str, Any]:
     """Run one case."""
     if options.what is None:
         raise ValueError(f"which data? There are {', '.join(CASES)}; or give --update DOCUMENT")
-    options.name = options.name or options.what
     about = {name: getattr(options, name) for name in ("memory_budget", "method", "precision_threshold")}
     content = {"case": options.what, **about, **measured(options)}
     for name, each in content["inference"]["estimates"].items():

@@ -62,6 +62,11 @@ def options(parser: Parser) -> None:
     parser.add_argument("--limit", type=float, default=400.0, help="seconds after which no model is begun")
 
 
+def usual_name(options: Options) -> str:
+    """By what is fitted where."""
+    return f"modis-{'h200' if options.on_gpu else 'exact-host' if options.exact else 'vecchia-host'}"
+
+
 def run(options: Options) -> int:
     """Every model that is begun in time; the file is written after each."""
     models = (options.models or (",".join(TRIALS) if options.exact else HOST_MODELS)).split(",")
@@ -69,8 +74,6 @@ def run(options: Options) -> int:
         raise ValueError(f"there is no model {', '.join(sorted(unknown))}; there are {', '.join(TRIALS)}")
     data, about = _data(options)
     began = time.perf_counter()
-    how = "h200" if options.on_gpu else "exact-host" if options.exact else "vecchia-host"
-    options.name = options.name or f"modis-{how}"
     content: dict[str, Any] = {"case": "modis", **about, "memory_budget": options.memory_budget, "models": [], "skipped": []}
     for model in models:
         if time.perf_counter() - began > options.limit:

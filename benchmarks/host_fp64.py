@@ -97,6 +97,11 @@ def result_file(case: str, runs: list[dict[str, Any]], lapack: list[float]) -> d
     }
 
 
+def files(_: Options) -> tuple[str, str]:
+    """Those that are cited."""
+    return "host-fp64-memory", "host-fp64-file"
+
+
 def run(options: Options) -> None:
     """Measure and write the result files."""
     a = Line(IN_MEMORY_N, RANGE).rows()

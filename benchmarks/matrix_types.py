@@ -136,16 +136,23 @@ def options(parser: Parser) -> None:
     oc.FactorOptions.add_arguments(parser, without=("dtype", "fp64"))
 
 
+def files(options: Options) -> list[str]:
+    """One for each type, engine and place."""
+    kinds = itertools.product([options.name or "types"], options.types, options.engines, options.places)
+    return ["-".join(kind) for kind in kinds]
+
+
 def run(options: Options) -> None:
     """Measure every type, engine and place, a file each."""
     how = chosen(options)
     device = how["devices"] = (how.get("devices") or ["cuda:0"])[0]
     options.devices = (device,)
+    names = iter(files(options))
     for dtype in options.types:
         n = options.n or ORDERS[dtype]
         beside = peers(n, dtype, device, options.peer_repeats) if options.peer_repeats else []
         print(f"{dtype}, n = {n}: {beside}", flush=True)
         for engine, place in itertools.product(options.engines, options.places):
-            name = f"{options.name or 'types'}-{dtype}-{engine}-{place}"
+            name = next(names)
             content = measured(name, n, dtype, engine, place, repeats=options.repeats, options=dict(how))
             options.write(content | {"peers": beside}, name)

@@ -3,9 +3,11 @@
 A case is a module beside this one with a function ``run(options)``; the first line of its docstring is its line in the list. A
 module or package with functions ``run_this`` and ``run_that`` is two cases, ``module_this`` and ``module_that``, each with names
 of its own below that end so, or those of all. ``TAKES`` are options with their defaults, and ``options(parser)`` adds others. The
-result that ``run`` returns, or writes as it goes, lies in ``FOLDER`` under ``--name``, by default ``NAME``. Lines that ``run``
-yields are printed and written one after the other, under ``LINES``, beside ``options.about``. A case with
-``documented(options)``, tables by their marks, has ``--update`` as well.
+result that ``run`` returns, or writes as it goes, lies in ``FOLDER`` under ``--name``, by default ``NAME`` or what
+``usual_name(options)`` gives; a case whose files have other names says them in ``files(options)``. One that is there is only
+replaced with ``--force``, and otherwise refused before anything is measured. Lines that ``run`` yields are printed and written
+one after the other, under ``LINES``, beside ``options.about``. A case with ``documented(options)``, tables by their marks, has
+``--update`` as well.
 """
 
 from __future__ import annotations
@@ -97,7 +99,9 @@ class Options(argparse.Namespace):
     case: str
     name: str | None
     output: Path
+    force: bool = False
     about: Mapping[str, Any] = MappingProxyType({})
+    _claimed: frozenset[Path] = frozenset()
 
     @property
     def device(self) -> str:
@@ -113,7 +117,16 @@ class Options(argparse.Namespace):
     def write(self, content: Mapping[str, Any], name: str | None = None) -> None:
         """Write what was measured until now behind the head of all results, to the file of this name or of ``--name``."""
         if file := name or self.name:
-            write_json(head(file, self.on_gpu) | dict(content), self.output / f"{file}.json")
+            (path,) = self.claim(file)
+            write_json(head(file, self.on_gpu) | dict(content), path)
+
+    def claim(self, *names: str) -> list[Path]:
+        """The files of these names, from now on this run's; another's is refused unless it may be replaced."""
+        paths = [self.output / f"{name}.json" for name in names]
+        if others := [str(each) for each in paths if each not in self._claimed and each.exists() and not self.force]:
+            raise FileExistsError(f"{', '.join(others)} is there already; give another --name, or --force to replace it")
+        self._claimed |= frozenset(paths)
+        return paths
 
     def read(self, name: str | None = None) -> dict[str, Any]:
         """The content of the result file."""
@@ -173,12 +186,15 @@ def parsed(words: Sequence[str]) -> tuple[Case, Options]:
     if (folder := case.get("FOLDER")) is not None:
         parser.add_argument("--name", help="name of the result file; without one nothing is written")
         parser.add_argument("--output", type=Path, default=RESULTS / folder, help="folder of the result file")
+        parser.add_argument("--force", action="store_true", help="replace a result file that is there")
     if case.get("documented"):
         parser.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; make this document's tables anew")
     parser.takes(**case.get("TAKES", {}))
-    parser.set_defaults(name=case.get("NAME"))
     case.get("options", lambda parser: None)(parser)
-    return case, parser.parse_args(words[1:], Options(case=name))
+    options = parser.parse_args(words[1:], Options(case=name))
+    if folder is not None and options.name is None:
+        options.name = case.get("NAME") or case.get("usual_name", lambda options: None)(options)
+    return case, options
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -197,6 +213,8 @@ def main(words: Sequence[str] | None = None) -> int:
             is_new = updated(options.update, case.get("documented")(options))
             print(f"{options.update}: {'updated' if is_new else 'up to date'}")
             return 0
+        if case.get("FOLDER") is not None:
+            options.claim(*case.get("files", lambda options: filter(None, [options.name]))(options))
         found = case.get("run")(options)
         if isinstance(found, Iterator):
             gathered(found, options, case.get("LINES", "lines"))

@@ -73,9 +73,14 @@ def cases(graph: oc.testing.RandomGraph, given: Options) -> Iterator[dict[str, A
 TAKES = {"devices": "cuda:0", "scales": [22, 25], "stripes": [1, 8, 24, 512], "repeats": 5}
 
 
+def files(options: Options) -> list[str]:
+    """One for each scale."""
+    return [f"{options.name or 'order'}-{scale}" for scale in options.scales]
+
+
 def run(options: Options) -> None:
     """Measure every scale, a file each."""
-    for scale in options.scales:
+    for scale, name in zip(options.scales, files(options), strict=True):
         graph = oc.testing.rmat(scale, seed=1)
         content = {"matrix": graph.name, "devices": ",".join(options.devices), "cases": list(cases(graph, options))}
-        options.write(content, f"{options.name or 'order'}-{scale}")
+        options.write(content, name)

@@ -187,6 +187,11 @@ def with_rates(found: dict[str, dict[str, Any]], name: str, about: dict[str, Any
 TAKES = {"scale": 20, "threads": cores(), "repeats": 9}
 
 
+def usual_name(options: Options) -> str:
+    """By the graph."""
+    return f"host-products-{options.scale}"
+
+
 def run(options: Options) -> dict[str, Any]:
     """Measure every width."""
     print(f"R-MAT of scale {options.scale}, {options.threads} threads, best of {options.repeats}", flush=True)
@@ -197,7 +202,6 @@ def run(options: Options) -> dict[str, Any]:
         shares = [f"{line[key]:.2f} {key.replace('_', ' ')}" for key in line if key.startswith("share")]
         rate = line.get("million_entries_per_second")
         print(f"b = {line['columns']}  {line['name']:24} {line.get('error') or f'{rate:6.0f} M/s'}  {', '.join(shares)}")
-    options.name = options.name or f"host-products-{options.scale}"
     return {
         "peers": versions(*PEERS),
         "graph": f"rmat({options.scale})",

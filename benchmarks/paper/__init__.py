@@ -65,15 +65,24 @@ def _fraction(text: str) -> float:
     return float(Fraction(text))
 
 
+def _devices(options: Options) -> tuple[str, ...]:
+    """Those that are named, or the first one."""
+    devices = resolve_devices(options.devices)
+    return devices[:1] if options.devices is None else devices
+
+
+def usual_name(options: Options) -> str:
+    """By the kind of the devices, and the case."""
+    return f"{device_kind(_devices(options)[0]).name}-{options.case.replace('_', '-')}"
+
+
 def _sweep(name: str, options: Options) -> Sweep:
     """The sweep that the options and the device ask for."""
-    devices = resolve_devices(options.devices)
-    if options.devices is None:
-        devices = devices[:1]
+    devices = _devices(options)
     kind = device_kind(devices[0]).name
     usual = DEFAULTS[name][kind]
     sweep = Sweep(
-        case=options.name or f"{kind}-paper-{name}",
+        case=str(options.name),
         orders=tuple(options.n or usual.orders),
         devices=devices,
         budget=options.memory_budget or usual.budget,

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from benchmarks import synth
+from benchmarks import random_graphs, synth
 from benchmarks.paper import likelihoods
 from benchmarks.running import apart, cases, main, parsed, replaced, updated
 
@@ -37,6 +37,43 @@ def test_a_result_has_its_head_and_its_file_or_is_printed(tmp_path, capsys):
     capsys.readouterr()
     assert main([*words, "--output", str(tmp_path)]) == 0
     assert "counts" in capsys.readouterr().out and [each.name for each in tmp_path.iterdir()] == ["mine.json"]
+
+
+def test_a_result_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path, capsys, monkeypatch):
+    """Refused before anything is measured, also under a name of the case's own; lines of one run replace each other."""
+    words = ["random_graphs", "--scales", "5", "6", "--repeats", "1", "--name", "mine", "--output", str(tmp_path)]
+    assert main(words) == 0
+    before = (tmp_path / "mine.json").read_bytes()
+    assert len(json.loads(before)["lines"]) > 1
+    monkeypatch.setattr(random_graphs, "run", lambda options: pytest.fail("it was measured"))
+    assert main(words) == 2 and "mine.json is there already; give another --name, or --force" in capsys.readouterr().err
+    monkeypatch.setattr(random_graphs, "run", lambda options: {"lines": "new"})
+    assert (tmp_path / "mine.json").read_bytes() == before
+    assert main([*words, "--force"]) == 0 and json.loads((tmp_path / "mine.json").read_bytes())["lines"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        ("certified_families", "families"),
+        ("cluster_model", "model"),
+        ("eigen_precision --name host", "precision-host"),
+        ("geostat_coverage", "coverage"),
+        ("geostat_fits jacksboro", "jacksboro"),
+        ("geostat_modis --data .", "modis-vecchia-host"),
+        ("host_fp64", "host-fp64-file"),
+        ("matrix_types --types float32", "types-float32-native-host"),
+        ("paper_kl --devices host:0", "host-paper-kl"),
+        ("planning", "planning"),
+        ("sparse_order", "order-25"),
+        ("sparse_products", "host-products-20"),
+    ],
+)
+def test_names_of_cases_are_guarded(words, file, tmp_path, capsys):
+    (tmp_path / f"{file}.json").write_text("kept")
+    assert main([*words.split(), "--output", str(tmp_path)]) == 2
+    assert f"{file}.json is there already" in capsys.readouterr().err
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["kept"]
 
 
 def test_what_a_user_can_mend_is_one_line(capsys):

@@ -107,6 +107,11 @@ def dgemm_tflops(n: int = 8192, times: int = 5) -> float:
     return 2e-12 * n**3 / seconds
 
 
+def quick_rates() -> None:
+    """Measure rates for plans in a second or two."""
+    subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
+
+
 def warm(devices: Any) -> None:
     """Load the kernels of every number of moduli, which a process does once."""
     a = source(8192, *FAMILIES["ex 200"])
@@ -128,7 +133,7 @@ def run(options: Options) -> None:
     """Measure every family at every threshold; the file is written after each."""
     warm(options.devices)
     if not options.keep_rates:
-        subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
+        quick_rates()
     how = {"memory_budget": options.memory_budget or None, "devices": options.devices, "store": options.store}
     found: dict[str, Any] = {name: getattr(options, name) for name in ("n", "devices", "store", "calls", "rest")}
     found |= {"budget": options.memory_budget, "dgemm_tflops": dgemm_tflops(), "families": {}}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import doctest
 import json
+from itertools import count
 
 import pytest
 
-from benchmarks import random_graphs, synth
+from benchmarks import random_graphs, several_gpus, synth
 from benchmarks.paper import likelihoods
 from benchmarks.running import apart, cases, main, parsed, replaced, updated
 
@@ -90,6 +91,25 @@ def test_a_function_apart_gives_its_data_or_why_it_has_none():
     assert apart(json.loads, "{}", seconds=0.001) == {"failed": "not done in 0.001 s"}
     with pytest.raises(RuntimeError, match="loads ended with 1"):
         apart(json.loads, "x", must=True)
+
+
+def test_calls_on_several_devices_have_the_bits_of_one(tmp_path, capsys, monkeypatch):
+    """At one key; what differs in the key is said, and other bits of the same key end with status 1, all cases run."""
+    words = ["several_gpus", "--devices", "host:0,host:1", "--n", "96", "--tile-size", "32", "--output", str(tmp_path)]
+    assert main([*words, "--cases", "default", "eigsh", "--trace", "--name", "mine"]) == 0
+    lines = json.loads((tmp_path / "mine.json").read_text(encoding="utf-8"))["lines"]
+    assert [(each["measured"], each["count"]) for each in lines] == [(name, n) for name in ("default", "eigsh") for n in (1, 2)]
+    assert all(each["same_bits"] and not each["other_key"] and "whole run" in each["trace"] for each in lines[:2])
+    assert all(len(each["walls"]) == 2 and each["seconds"]["total"] <= each["walls"][1] for each in lines)
+    first, other = ({**lines[0], "bits": bits} for bits in "ab")
+    assert not several_gpus.beside(other, first)["is_right"]
+    told = several_gpus.beside({**other, "key": first["key"] | {"nb": 48}}, first)
+    assert told["other_key"] == {"nb": [32, 48]} and told["is_right"] and not told["same_bits"]
+    numbers = count()
+    monkeypatch.setattr(several_gpus, "digest", lambda *arrays: str(next(numbers)))
+    with pytest.raises(SystemExit, match=r"other bits of the same key: eigsh on 2"):
+        main([*words, "--cases", "eigsh"])
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("module", [synth, likelihoods])

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.read_results import read_result, result_named
+from benchmarks.read_results import duration, read_result, result_named
 
 #: What is measured, by case, in the order of the table.
 CASES = {
@@ -60,10 +60,10 @@ def call_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]
         ("what", what),
         ("n", lambda line: f"{line['n']:,}"),
         ("engine", lambda line: str(line["engine"])),
-        ("ours", lambda line: _time(line["medians"]["ours"])),
-        ("inside", lambda line: "" if line["inner_seconds"] is None else _time(median(line["inner_seconds"]))),
-        ("first call", lambda line: _time(line["first_call"])),
-        ("others", lambda line: "; ".join(f"{name}: {_time(seconds)}" for name, seconds in _others(line))),
+        ("ours", lambda line: duration(line["medians"]["ours"])),
+        ("inside", lambda line: "" if line["inner_seconds"] is None else duration(median(line["inner_seconds"]))),
+        ("first call", lambda line: duration(line["first_call"])),
+        ("others", lambda line: "; ".join(f"{name}: {duration(seconds)}" for name, seconds in _others(line))),
         ("over the fastest", _over_the_fastest),
     ]
 
@@ -78,8 +78,3 @@ def _over_the_fastest(line: Mapping[str, Any]) -> str:
     """Our median over that of the fastest other; nothing where there is none."""
     others = _others(line)
     return f"**{line['medians']['ours'] / others[0][1]:.2f}**" if others else ""
-
-
-def _time(seconds: float) -> str:
-    """Three digits, in the unit that suits them."""
-    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"

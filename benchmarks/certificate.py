@@ -7,14 +7,13 @@ a way.
 
 from __future__ import annotations
 
-import json
-import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, seconds_of
 from ooc_chol.bench.problem import CovarianceProblem
 from ooc_chol.dense import mixed
 from ooc_chol.dense.planner import problem as planning
@@ -49,10 +48,9 @@ def call(n: int, correlation: str, threshold: float, options: dict[str, Any]) ->
     """One whole call."""
     problem = CovarianceProblem(n, RANGES[correlation], 1e-4)
     a = oc.from_function(n, problem.host_tile, cuda=problem.cuda_tile())
-    start = time.perf_counter()
-    with oc.cholesky(a, precision_threshold=threshold, **options) as factor:
-        wall, report = time.perf_counter() - start, factor.report
-        bound = report.certified_bound
+    wall, factor = seconds_of(lambda: oc.cholesky(a, precision_threshold=threshold, **options))
+    with factor:
+        report, bound = factor.report, factor.report.certified_bound
         assert bound is not None
         return {
             "wall_seconds": wall, "seconds": report.inside_seconds, "run_seconds": report.execution.seconds,
@@ -62,35 +60,26 @@ def call(n: int, correlation: str, threshold: float, options: dict[str, Any]) ->
         }  # fmt: skip
 
 
-def measured(
-    n: int, correlation: str, threshold: float, options: dict[str, Any], repeats: int, rounds: int
-) -> list[dict[str, Any]]:
-    """A line for each way, printed too."""
-    calls: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-    for way in WAYS * rounds:
-        with Way(way):
-            calls[way] += [call(n, correlation, threshold, options) for _ in range(1 + repeats)][1:]
-    lines = []
-    for way, each in calls.items():
-        names = [name for name in each[0] if name.endswith("seconds")]
-        medians = {name: float(np.median([one[name] for one in each])) for name in names}
-        told = {"n": n, "correlation": correlation, "threshold": threshold, "certificate": way, "medians": medians}
-        print(json.dumps(told), flush=True)
-        lines.append({**told, "calls": each})
-    return lines
-
-
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", memory_budget="16 GiB", n=131072, repeats=2, rounds=2)
-    parser.takes(cases=["weak:1e-5", "strong:1e-5", "strong:1e-8"])
-
-
-def run(options: Options) -> None:
-    """Measure every case."""
+def measured(case: str, options: Options) -> Iterator[dict[str, Any]]:
+    """A line for each way."""
+    correlation, threshold = case.split(":")
     how = {"devices": options.devices, "memory_budget": options.memory_budget}
-    lines: list[dict[str, Any]] = []
+    calls: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
+    for way in WAYS * options.rounds:
+        with Way(way):
+            calls[way] += [call(options.n, correlation, float(threshold), how) for _ in range(1 + options.repeats)][1:]
+    for way, each in calls.items():
+        medians = {name: float(np.median([one[name] for one in each])) for name in each[0] if name.endswith("seconds")}
+        told = {"n": options.n, "correlation": correlation, "threshold": float(threshold), "certificate": way}
+        yield {**told, "medians": medians, "calls": each}
+
+
+TAKES = {"devices": "cuda:0", "memory_budget": "16 GiB", "n": 131072, "repeats": 2, "rounds": 2}
+TAKES |= {"cases": ["weak:1e-5", "strong:1e-5", "strong:1e-8"]}
+
+
+def run(options: Options) -> Iterator[dict[str, Any]]:
+    """Measure every case."""
+    options.about = {"memory_budget": options.memory_budget}
     for case in options.cases:
-        correlation, threshold = case.split(":")
-        lines += measured(options.n, correlation, float(threshold), how, options.repeats, options.rounds)
-        options.write({"memory_budget": options.memory_budget, "lines": lines})
+        yield from measured(case, options)

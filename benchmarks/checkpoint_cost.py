@@ -10,48 +10,31 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, both_seconds
+from benchmarks.matrices import Line
+from benchmarks.running import Options, both_seconds, in_turn
 
 FOLDER = "checkpoints"
+TAKES = {"n": 8000, "repeats": 3, "memory_budget": "256 MiB", "folder": Path}
 
 
-def write_matrix(path: Path, n: int) -> None:
-    """An exponential covariance of points on a line, by blocks of rows."""
-    target = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(n, n))
-    points = np.arange(n) / 50
-    for start in range(0, n, 512):
-        rows = slice(start, min(n, start + 512))
-        target[rows] = np.exp(-np.abs(points[rows, None] - points))
-        target[range(rows.start, rows.stop), range(rows.start, rows.stop)] += 1e-2
-    target.flush()
-
-
-def timed(matrix: Path, folder: Path, budget: str, is_kept: bool) -> dict[str, float]:
+def timed(matrix: Path, budget: str, is_kept: bool) -> dict[str, float]:
     """One factorization."""
-    path = folder / "L"
+    path = matrix.with_name("L")
     how = {"store": path, "checkpoint": is_kept, "memory_budget": budget, "devices": "host:0"}
     found, _ = both_seconds(lambda: oc.cholesky(matrix, **how, lower=True).close())
     path.unlink()
     return {"wall_seconds": found["seconds"], "processor_seconds": found["processor_seconds"]}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(n=8000, repeats=3, memory_budget="256 MiB", folder=Path)
-
-
 def run(options: Options) -> dict[str, Any]:
     """Measure."""
-    runs: dict[str, list[dict[str, float]]] = {"store": [], "checkpoint": []}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder = Path(name)
-        write_matrix(folder / "a.npy", options.n)
-        for _ in range(options.repeats):
-            for kind, each in runs.items():
-                each.append(timed(folder / "a.npy", folder, options.memory_budget, kind == "checkpoint"))
+        matrix = Line(options.n, 50.0).write(Path(name, "a.npy"))
+        kinds = {"store": False, "checkpoint": True}
+        runs = in_turn(
+            {kind: lambda kept=kept: timed(matrix, options.memory_budget, kept) for kind, kept in kinds.items()}, options.repeats
+        )
     least: dict[str, Any] = {kind: {what: min(run[what] for run in each) for what in each[0]} for kind, each in runs.items()}
     cost = {what: least["checkpoint"][what] / least["store"][what] - 1.0 for what in least["store"]}
     return {"n": options.n, "budget": options.memory_budget, "runs": runs, "least": least, "cost": cost}

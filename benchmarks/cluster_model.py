@@ -9,11 +9,13 @@ Takes minutes; ``--draw`` only draws what an earlier run wrote.
 from __future__ import annotations
 
 import json
+from itertools import product
 from math import isqrt
 from pathlib import Path
 from typing import Any
 
-from benchmarks.running import ROOT, Options, Parser
+from benchmarks.drawing import figure_of, save
+from benchmarks.running import ROOT, Options
 from ooc_chol.cluster.blocks import BlockGrid
 from ooc_chol.cluster.bounds import scheduler_seconds
 from ooc_chol.cluster.model import BlockCosts, ClusterRates, WorkerRates
@@ -76,12 +78,10 @@ def figures(n: int, n_gpus: int, seconds: float, peak_bytes: int, n_rows: int, n
 def compute() -> dict[str, Any]:
     """All points."""
     lines = []
-    for network in NETWORKS:
-        for name, n in ORDERS.items():
-            for n_gpus in GPUS:
-                for how, predict in (("plain", plain), ("parts", parts)):
-                    lines.append({"order": how, "network": network, "name": name} | predict(n, n_gpus, network))
-                    print(json.dumps(lines[-1]), flush=True)
+    for network, (name, n), n_gpus in product(NETWORKS, ORDERS.items(), GPUS):
+        for how, predict in (("plain", plain), ("parts", parts)):
+            lines.append({"order": how, "network": network, "name": name} | predict(n, n_gpus, network))
+            print(json.dumps(lines[-1]), flush=True)
     rates = {
         "flops": FLOPS,
         "panel_flops": PANEL_FLOPS,
@@ -95,57 +95,42 @@ def compute() -> dict[str, Any]:
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Efficiency against GPUs: a column for each network, a row for each order; points that memory does not hold are hollow."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(2, len(NETWORKS), figsize=(10.0, 5.6), sharex=True, sharey=True, layout="constrained")
+    figure, axes = figure_of(10.0, 5.6, 2, len(NETWORKS), sharey=True)
     colours = dict(zip(ORDERS, ("#8ab8e0", "#2f77b8", "#0b2f5b", "#ee8a2e"), strict=True))
-    for row, (how, words) in enumerate(
-        (("plain", "plain order (what runs)"), ("parts", "sums in parts, grid of owners (a proposal)"))
-    ):
-        for axis, network in zip(axes[row], NETWORKS, strict=True):
-            for name, colour in colours.items():
-                line = [
-                    each for each in result["lines"] if (each["order"], each["network"], each["name"]) == (how, network, name)
-                ]
-                axis.plot(
-                    [each["gpus"] for each in line],
-                    [each["efficiency"] for each in line],
-                    color=colour,
-                    label=f"n = ${name.replace('^', '^{')}}}$",
-                )
-                for each in line:
-                    face = colour if each["is_held"] else "white"
-                    axis.plot(each["gpus"], each["efficiency"], "o", color=colour, markerfacecolor=face, markersize=4)
-            axis.set_xscale("log")
-            axis.set_ylim(0, 1.05)
-            axis.set_title(
-                f"{words if axis is axes[row][0] else ''}\n{network / 1e9:.0f} GB/s into each worker", fontsize=8, loc="left"
-            )
-            axis.tick_params(labelsize=8)
-            axis.grid(alpha=0.3)
+    orders = {"plain": "plain order (what runs)", "parts": "sums in parts, grid of owners (a proposal)"}
+    for (row, how), (column, network) in product(enumerate(orders), enumerate(NETWORKS)):
+        axis = axes[row, column]
+        for name, colour in colours.items():
+            points = [each for each in result["lines"] if (each["order"], each["network"], each["name"]) == (how, network, name)]
+            x, y = ([each[what] for each in points] for what in ("gpus", "efficiency"))
+            axis.plot(x, y, color=colour, label=f"n = ${name.replace('^', '^{')}}}$")
+            faces = [colour if each["is_held"] else "white" for each in points]
+            axis.scatter(x, y, s=16, color=faces, edgecolors=colour, zorder=3)
+        axis.set(xscale="log", ylim=(0, 1.05))
+        title = f"{'' if column else orders[how]}\n{network / 1e9:.0f} GB/s into each worker"
+        axis.set_title(title, fontsize=8, loc="left")
+        axis.tick_params(labelsize=8)
+        axis.grid(alpha=0.3)
     for axis in axes[:, 0]:
         axis.set_ylabel("share of 100 TFLOP/s a GPU", fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("GPUs", fontsize=8)
     axes[0, 0].legend(fontsize=7, frameon=False)
     figure.suptitle("Predicted, not run. Hollow: more than 256 GiB of memory a worker", fontsize=9)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110, metadata={"Software": None})
-    pyplot.close(figure)
+    save(figure, path, dpi=110)
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.set_defaults(name="model")
-    parser.add_argument("--draw", action="store_true", help="draw the points of the file, and compute none")
-    parser.takes(picture=ROOT / "docs/pictures/cluster-model.png")
+NAME = "model"
+TAKES = {"draw": False, "picture": ROOT / "docs/pictures/cluster-model.png"}
+
+
+def files(options: Options) -> list[str]:
+    """None where points are only drawn."""
+    return [] if options.draw else [str(options.name)]
 
 
 def run(options: Options) -> None:
     """Compute or read the points, and draw them."""
     if not options.draw:
         options.write(compute())
-    draw(json.loads((options.output / f"{options.name}.json").read_text(encoding="utf-8")), options.picture)
+    draw(options.read(), options.picture)

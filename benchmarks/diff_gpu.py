@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from benchmarks.running import ROOT, Later, Options, Parser, apart
+from benchmarks.running import ROOT, Later, Options, Parser, apart, attempt, seconds_of
 from ooc_chol.diff import functions, primitives
 from ooc_chol.diff.ops import Contract, vjp
 from ooc_chol.diff.pattern import Pattern
@@ -59,10 +58,7 @@ class Record:
 
     def attempt(self, what: str, run: Callable[[], dict[str, Any]]) -> None:
         """What ``run`` finds, or the message with which it fails."""
-        try:
-            found = run()
-        except Exception as error:  # a peer may fail in any way; which one is the result
-            found = {"error": f"{type(error).__name__}: {error}"[:300]}
+        found = attempt(run)
         torch.cuda.empty_cache()
         cp.get_default_memory_pool().free_all_blocks()
         self.put(what, found)
@@ -86,10 +82,7 @@ def device_seconds(run: Callable[[], Any], repeats: int, at_once: int) -> list[f
 def clock_seconds(run: Callable[[], Any]) -> tuple[float, Any]:
     """Seconds of the clock until the device is done, and the result."""
     torch.cuda.synchronize()
-    began = time.perf_counter()
-    result = run()
-    torch.cuda.synchronize()
-    return time.perf_counter() - began, result
+    return seconds_of(lambda: (run(), torch.cuda.synchronize())[0])
 
 
 def poisson(side: int) -> tuple[Pattern, np.ndarray]:
@@ -108,16 +101,11 @@ def poisson(side: int) -> tuple[Pattern, np.ndarray]:
 
 def made(record: Record, side: int) -> tuple[Pattern, torch.Tensor]:
     """The matrix, its transpose made and copied, with the seconds of that on the host."""
-    began = time.perf_counter()
-    pattern, values = poisson(side)
-    checked = time.perf_counter()
+    making, (pattern, values) = seconds_of(lambda: poisson(side))
     v = torch.from_numpy(values).to(CUDA)
-    pattern.transposed.on(cp.empty(0)), pattern.on(cp.empty(0))
-    ready = time.perf_counter()
-    record.put(
-        "pattern",
-        {"made": checked - began, "transposed and copied": ready - checked, "rows": pattern.n_rows, "entries": pattern.nnz},
-    )
+    copying, _ = seconds_of(lambda: (pattern.transposed.on(cp.empty(0)), pattern.on(cp.empty(0))))
+    found = {"made": making, "transposed and copied": copying, "rows": pattern.n_rows, "entries": pattern.nnz}
+    record.put("pattern", found)
     return pattern, v
 
 
@@ -140,6 +128,19 @@ def copy_rate(record: Record) -> None:
     record.put("copy", {"bytes_per_second": 2 * COPY_BYTES / min(device_seconds(lambda: b.copy_(a), record.repeats, AT_ONCE))})
 
 
+def kernels(record: Record, pattern: Pattern, v: Any, x: Any, g: Any) -> None:
+    """The kernels by themselves, of a vector or of many columns."""
+    record.time("kernel A x", lambda: primitives.matmul(pattern, v, x))
+    record.time("kernel A x, FDF", lambda: primitives.matmul(pattern, v, x, precision="FDF"))
+    record.time("kernel sampled", lambda: primitives.sampled(pattern, g, x))
+    record.time("kernel A.T g", lambda: primitives.matmul_transposed(pattern, v, g))
+
+
+def difference(record: Record, ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """Record how far two results are apart."""
+    record.put("difference", {"to torch, relative": largest_difference(ours, theirs)})
+
+
 def products(record: Record, side: int = 4096) -> None:
     """Products with a vector."""
     copy_rate(record)
@@ -148,31 +149,19 @@ def products(record: Record, side: int = 4096) -> None:
     v = v * (1 + 0.1 * torch.rand(v.numel(), device=CUDA))
     x, g = torch.rand(n, device=CUDA), torch.rand(n, device=CUDA)
     on_v, on_x, on_g = (cp.from_dlpack(each) for each in (v, x, g))
-    record.time("kernel A x", lambda: primitives.matmul(pattern, on_v, on_x))
-    record.time("kernel A x, FDF", lambda: primitives.matmul(pattern, on_v, on_x, precision="FDF"))
-    record.time("kernel sampled", lambda: primitives.sampled(pattern, on_g, on_x))
-    record.time("kernel A.T g", lambda: primitives.matmul_transposed(pattern, on_v, on_g))
+    kernels(record, pattern, on_v, on_x, on_g)
     record.time("kernel row sums", lambda: primitives.row_sums(pattern, on_v))
     v.requires_grad_(), x.requires_grad_()
     record.time("forward", lambda: sparse.CSR(v.detach(), pattern) @ x.detach())
-
-    def both() -> Any:
-        return torch.autograd.grad(sparse.CSR(v, pattern) @ x, (v, x), g)
-
-    record.time("forward and backward", both)
+    record.time("forward and backward", lambda: torch.autograd.grad(sparse.CSR(v, pattern) @ x, (v, x), g))
     theirs = torch_matrix(pattern, v)
     with torch.no_grad():
-        found, wanted = sparse.CSR(v, pattern) @ x, theirs @ x
-        record.put("difference", {"to torch, relative": largest_difference(found, wanted)})
+        difference(record, sparse.CSR(v, pattern) @ x, theirs @ x)
         record.time("torch CSR forward", lambda: theirs @ x)
-        del found, wanted
     y = x.detach()[:, None].requires_grad_()
     leaf = torch_matrix(pattern, v, needs_gradient=True)
-    record.time(
-        "torch.sparse.mm forward and backward",
-        lambda: torch.autograd.grad(torch.sparse.mm(leaf, y), (leaf, y), g[:, None]),
-        at_once=1,
-    )
+    both = "torch.sparse.mm forward and backward"
+    record.time(both, lambda: torch.autograd.grad(torch.sparse.mm(leaf, y), (leaf, y), g[:, None]), at_once=1)
     record.time("torch CSR forward and backward", lambda: torch.autograd.grad(leaf @ x, (leaf, x), g), at_once=1)
     matrix = cupy_matrix(pattern, on_v)
     record.time("CuPy CSR forward (cuSPARSE)", lambda: matrix @ on_x)
@@ -195,17 +184,12 @@ def panels(record: Record, side: int = 4096, columns: int = 64) -> None:
     n = pattern.n_rows
     x, g = torch.rand(n, columns, device=CUDA), torch.rand(n, columns, device=CUDA)
     on_v, on_x, on_g = (cp.from_dlpack(each) for each in (v, x, g))
-    record.time("kernel A X", lambda: primitives.matmul(pattern, on_v, on_x))
-    record.time("kernel A X, FDF", lambda: primitives.matmul(pattern, on_v, on_x, precision="FDF"))
-    record.time("kernel sampled", lambda: primitives.sampled(pattern, on_g, on_x))
-    record.time("kernel A.T G", lambda: primitives.matmul_transposed(pattern, on_v, on_g))
+    kernels(record, pattern, on_v, on_x, on_g)
     v.requires_grad_(), x.requires_grad_()
     record.time("forward and backward", lambda: torch.autograd.grad(sparse.CSR(v, pattern) @ x, (v, x), g), at_once=2)
     theirs = torch_matrix(pattern, v)
     with torch.no_grad():
-        found, wanted = sparse.CSR(v, pattern) @ x, theirs @ x
-        record.put("difference", {"to torch, relative": largest_difference(found, wanted)})
-        del found, wanted
+        difference(record, sparse.CSR(v, pattern) @ x, theirs @ x)
         record.time("torch CSR forward (cuSPARSE, row-major)", lambda: theirs @ x, at_once=2)
     leaf = torch_matrix(pattern, v, needs_gradient=True)
     both = "torch.sparse.mm forward and backward"
@@ -217,15 +201,9 @@ def panels(record: Record, side: int = 4096, columns: int = 64) -> None:
 def spgemm(record: Record, side: int = 1024) -> None:
     """The square of a matrix."""
     pattern, v = made(record, side)
-    began = time.perf_counter()
-    triples = functions.structure_of(pattern, pattern)
-    with_product = time.perf_counter()
-    for face in (triples.by_a, triples.by_b):
-        face.ends.on(cp.empty(0))
-    record.put(
-        "structure",
-        {"product": with_product - began, "both gradients": time.perf_counter() - with_product, "triples": triples.count},
-    )
+    seconds, triples = seconds_of(lambda: functions.structure_of(pattern, pattern))
+    gradients, _ = seconds_of(lambda: [face.ends.on(cp.empty(0)) for face in (triples.by_a, triples.by_b)])
+    record.put("structure", {"product": seconds, "both gradients": gradients, "triples": triples.count})
     on_v, op = cp.from_dlpack(v), Contract(triples)
     on_g = cp.ones(triples.pattern.nnz, cp.float32)
     record.time("kernel forward", lambda: op.forward(on_v, on_v))
@@ -352,9 +330,9 @@ def domains(record: Record, n: int = 65_536) -> None:
     words = [sys.executable, str(script), "--n", str(n), "--epochs", "10", "--device", "cuda"]
 
     def example() -> dict[str, Any]:
-        began = time.perf_counter()
-        ran = subprocess.run(words, capture_output=True, text=True, check=False, timeout=LIMITS["domains"] - 8)
-        found = {"wall_seconds": time.perf_counter() - began, "printed": ran.stdout.splitlines()}
+        how = {"capture_output": True, "text": True, "timeout": LIMITS["domains"] - 8}
+        seconds, ran = seconds_of(lambda: subprocess.run(words, check=False, **how))
+        found = {"wall_seconds": seconds, "printed": ran.stdout.splitlines()}
         return found | ({"error": ran.stderr[-300:]} if ran.returncode else {})
 
     record.attempt("example", example)
@@ -371,9 +349,14 @@ def options(parser: Parser) -> None:
 
 def one(case: str, name: str, output: str, repeats: int) -> dict[str, int]:
     """Measure a case in this process; how many things were measured."""
-    record = Record(Options(name=f"{name}-{case}", output=Path(output), devices=(CUDA,)), repeats)
+    record = Record(Options(name=f"{name}-{case}", output=Path(output), devices=(CUDA,), force=True), repeats)
     CASES[case](record)
     return {"measured": len(record.content["measured"])}
+
+
+def files(options: Options) -> list[str]:
+    """One for each case, which another process writes."""
+    return [f"{options.name}-{case}" for case in options.cases]
 
 
 def run(options: Options) -> None:

@@ -11,7 +11,6 @@ what compiles, or makes a structure that is kept, does it there. Values change b
 from __future__ import annotations
 
 import resource
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, diags_array, eye_array, kron, tril
 from scipy.sparse.linalg import spsolve, spsolve_triangular
 
-from benchmarks.running import Options, Parser, apart, versions
+from benchmarks.running import Options, Parser, apart, seconds_of, versions
 
 FOLDER = "diff"
 OPERATIONS = ("spmv", "spmm", "spgemm", "add", "triangular", "solve")
@@ -273,16 +272,12 @@ def with_jax(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable
 
 def timed(function: Callable[..., Any], values: NDArray[Any], *x: NDArray[Any]) -> tuple[Any, dict[str, Any]]:
     """The first result, and seconds; values are scaled a little between calls, so that nothing is kept of a factor."""
-    since = time.perf_counter()
-    first = function(values, *x)
-    facts: dict[str, Any] = {"first": time.perf_counter() - since}
+    taken, first = seconds_of(lambda: function(values, *x))
     seconds: list[float] = []
     while len(seconds) < REPEATS and sum(seconds) < ENOUGH_SECONDS:
         other = values * (1 + 1e-9 * (len(seconds) + 1))
-        since = time.perf_counter()
-        function(other, *x)
-        seconds.append(time.perf_counter() - since)
-    return first, facts | {"seconds": [min(seconds), float(np.median(seconds)), max(seconds)], "calls": len(seconds)}
+        seconds.append(seconds_of(lambda other=other: function(other, *x))[0])
+    return first, {"first": taken, "seconds": [min(seconds), float(np.median(seconds)), max(seconds)], "calls": len(seconds)}
 
 
 def measure(peer: str, case: Case) -> dict[str, Any]:
@@ -292,18 +287,22 @@ def measure(peer: str, case: Case) -> dict[str, Any]:
     given = () if case.x is None else (case.x,)
     facts: dict[str, Any] = {}
     expected = case.expected(values)
-    try:
-        found, facts["forward"] = timed(forward, values, *given)
+
+    def of_result() -> dict[str, Any]:
+        found, told = timed(forward, values, *given)
         found = np.array([np.sum(found**2)]) if case.x is None else found
-        facts["forward"]["error"] = float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
-    except _FAILURES as error:
-        facts["forward"] = {"failed": message(error)}
-    try:
-        gradient, facts["forward_backward"] = timed(both, values, *given)
-        facts["forward_backward"]["gradient_bytes"] = int(nbytes(gradient))
-        facts["forward_backward"]["error"] = slope_error(case, values, entries(gradient, case.matrix))
-    except _FAILURES as error:
-        facts["forward_backward"] = {"failed": message(error)}
+        return told | {"error": float(np.linalg.norm(found - expected) / np.linalg.norm(expected))}
+
+    def of_gradient() -> dict[str, Any]:
+        gradient, told = timed(both, values, *given)
+        about = {"gradient_bytes": nbytes(gradient), "error": slope_error(case, values, entries(gradient, case.matrix))}
+        return told | about
+
+    for name, measured in (("forward", of_result), ("forward_backward", of_gradient)):
+        try:
+            facts[name] = measured()
+        except _FAILURES as error:
+            facts[name] = {"failed": message(error)}
     return facts
 
 

@@ -9,64 +9,38 @@ the plan predicts seconds. Factors are compared by the hash of all their checksu
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, apart, environment_apart, words_apart
+from benchmarks.matrices import Line
+from benchmarks.running import Options, Parser, apart, environment_apart, seconds_of, words_apart
 from ooc_chol.bench.meters import memory_of_process
+from ooc_chol.bench.results import run_figures
 from ooc_chol.dense.rates.folders import measure_folder
 from ooc_chol.dense.rates.measuring import measure_rates
 from ooc_chol.dense.stores.file import FileStore
 
 FOLDER = "disk"
-NUGGET, RANGE = 1e-2, 64.0
-#: Rows of A that are written at once.
-BAND = 512
-
-
-def make_matrix(path: Path, n: int) -> None:
-    """Write an exponential covariance of places on a line to ``path``, whose pages do not stay in the cache."""
-    if path.exists():
-        return
-    distances = np.abs(np.arange(-(n - 1), n, dtype=np.float64))
-    values = np.exp(-distances / RANGE).astype(np.float32)
-    values[n - 1] += NUGGET
-    rows = np.lib.stride_tricks.sliding_window_view(values, n)[::-1]  # row i begins at distance -i
-    with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (n, n)})
-        for start in range(0, n, BAND):
-            file.write(np.ascontiguousarray(rows[start : start + BAND]).data)
-            if start % (16 * BAND) == 0:
-                os.fdatasync(file.fileno())
-        file.flush()
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+RANGE = 64.0
+#: What is told of a call as its report has it.
+TOLD = ("seconds", "predicted_seconds", "engine", "tile_size", "bytes", "file_bytes", "exposed_copy_share")
 
 
 def one_call(options: dict[str, Any]) -> dict[str, Any]:
     """One call from file to file, and what it took."""
-    began = time.perf_counter()
-    with oc.cholesky(**options) as factor:
-        wall, report = time.perf_counter() - began, factor.report
+    wall, factor = seconds_of(lambda: oc.cholesky(**options))
+    with factor:
+        report, figures = factor.report, run_figures(factor.report)
         return {
             "wall_seconds": wall,
-            "seconds": report.inside_seconds,
-            "predicted_seconds": report.seconds.predicted,
-            "resumed_tiles": report.resumed,
-            "engine": report.plan.layout.engine,
-            "tile_size": report.plan.grid.nb,
+            **{name: figures[name] for name in TOLD},
             "budget_bytes": report.plan.budgets[0].budget_bytes,
-            "bytes": report.to_dict()["bytes"],
-            "file_bytes": report.to_dict()["file_bytes"],
+            "resumed_tiles": report.resumed,
             "host_bytes": report.plan.host_tile_bytes,
-            "exposed_copy_share": report.exposed_copy_share,
             "resident_maximum_bytes": memory_of_process("VmHWM"),
             "logdet": factor.logdet(),
             "page": str(report),
@@ -97,7 +71,7 @@ def in_child(options: dict[str, Any], kill_after: float | None = None) -> dict[s
 
 def measured(path: Path, options: Options) -> Iterator[dict[str, Any]]:
     """Files that are there after each run."""
-    common = {"a": str(path), "devices": options.device, "host_budget": options.host_budget}
+    common = {"A": str(path), "devices": options.device, "host_budget": options.host_budget}
     common |= {"memory_budget": options.memory_budget, "tile_size": options.tile_size}
     store, found = path.with_suffix(".ooc"), dict[str, Any]()
     last = 60.0
@@ -131,16 +105,15 @@ def run(options: Options) -> None:
         found = measure_folder(options.folder, options.tile_size or 4096, quick=True)
         disk = {name: getattr(found, name) for name in ("read", "write", "together")}
         print(found, f"{time.perf_counter() - began:.1f} s", flush=True)
-    path = options.folder / f"line-{options.n}.npy"
-    make_matrix(path, options.n)
+    line = Line(options.n, RANGE, dtype="float32")
+    path = line.write(options.folder / f"line-{options.n}.npy")
     print(f"A made, {time.perf_counter() - began:.1f} s", flush=True)
     about = {
         "devices": [options.device],
         "n": options.n,
         "source": "file",
-        "covariance": f"exponential on a line, range {RANGE:g}, nugget {NUGGET}, float32 widened",
-        "memory_budget": options.memory_budget,
-        "host_budget": options.host_budget,
+        "covariance": f"{line.name}, float32 widened",
+        **{name: getattr(options, name) for name in ("memory_budget", "host_budget")},
         "disk": disk,
     }
     for runs in measured(path, options):

@@ -9,15 +9,13 @@ from what was returned, relative to the largest magnitude. What fails leaves its
 
 from __future__ import annotations
 
-import importlib.metadata
-import os
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +23,14 @@ from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
 from benchmarks.k_steps import k_step_pairs
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, attempt, both_seconds, drop_pages, seconds_of, versions
 from ooc_chol.config import parse_bytes
 
 FOLDER = "eigen"
 TOL = 1e-6
 Line = dict[str, Any]
+#: Facts of a line, and what measures the rest.
+Measured = Iterator[tuple[Line, Callable[[], Line]]]
 
 
 def true_residuals(a: oc.BlockCSR, w: NDArray[Any], v: NDArray[Any], devices: Any) -> float:
@@ -44,246 +44,193 @@ def true_residuals(a: oc.BlockCSR, w: NDArray[Any], v: NDArray[Any], devices: An
     return worst / float(np.abs(w).max())
 
 
-def attempt(line: Line, run: Callable[[], Line]) -> Line:
-    """A line with its figures, or with the error that it ended in."""
-    try:
-        return line | run()
-    except Exception as error:  # recorded in the result: another library's failure is a finding
-        return line | {"error": f"{type(error).__name__}: {error!s:.300}"}
-
-
 def said(passes: int, most: int, seconds: float) -> None:
     """One line of progress, for runs of minutes."""
     print(f"  {passes} passes in {seconds:.1f} s", file=sys.stderr, flush=True)
 
 
-def ours(a: oc.BlockCSR, k: int, repeats: int = 1, **options: Any) -> Callable[[], Line]:
+def solved(a: oc.BlockCSR, solve: Callable[[], Any], repeats: int = 1, devices: Any = "host:0") -> tuple[Line, Any]:
+    """Seconds and the residual of pairs that were found so, and these."""
+    seconds: dict[str, list[float]] = {"seconds": [], "processor_seconds": []}
+    for _ in range(repeats):
+        taken, pairs = both_seconds(solve)
+        for name, each in taken.items():
+            seconds[name].append(each)
+    w, v = pairs
+    return {**seconds, "residual": true_residuals(a, w, v, devices), "values": sorted(map(float, w))}, pairs
+
+
+def ours(a: oc.BlockCSR, k: int, repeats: int = 1, **options: Any) -> Line:
     """Our pairs."""
-
-    def run() -> Line:
-        seconds, processor = [], []
-        for _ in range(repeats):
-            began, busy = time.perf_counter(), time.process_time()
-            pairs = oc.eigsh(a, k, **{"tol": TOL, "progress": said, **options})
-            seconds.append(time.perf_counter() - began)
-            processor.append(time.process_time() - busy)
-        report = pairs.report.to_dict()
-        residual = true_residuals(a, *pairs, options.get("devices"))
-        found = {"seconds": seconds, "processor_seconds": processor, "residual": residual, "values": list(pairs.eigenvalues)}
-        return found | {"report": report}
-
-    return run
+    solve = partial(oc.eigsh, a, k, **{"tol": TOL, "progress": said, **options})
+    line, pairs = solved(a, solve, repeats, options.get("devices"))
+    return line | {"report": pairs.report.to_dict()}
 
 
-def scipys(a: oc.BlockCSR, k: int, dtype: str) -> Callable[[], Line]:
+def scipys(a: oc.BlockCSR, k: int, dtype: str) -> Line:
     """SciPy's pairs, at the tolerance that gives the same residuals."""
+    from scipy.sparse.linalg import eigsh
 
-    def run() -> Line:
-        from scipy.sparse.linalg import eigsh
-
-        matrix = a.tocsr().astype(dtype)
-        began, busy = time.perf_counter(), time.process_time()
-        w, v = eigsh(matrix, k, which="LM", tol=TOL, v0=np.random.default_rng(0).standard_normal(matrix.shape[0]).astype(dtype))
-        found = {"seconds": [time.perf_counter() - began], "processor_seconds": [time.process_time() - busy]}
-        return found | {"residual": true_residuals(a, w, v, "host:0"), "values": sorted(map(float, w))}
-
-    return run
+    matrix = a.tocsr().astype(dtype)
+    start = np.random.default_rng(0).standard_normal(matrix.shape[0]).astype(dtype)
+    return solved(a, lambda: eigsh(matrix, k, which="LM", tol=TOL, v0=start))[0]
 
 
-def primmes(a: oc.BlockCSR, k: int, dtype: str, **options: Any) -> Callable[[], Line]:
+def primmes(a: oc.BlockCSR, k: int, dtype: str, **options: Any) -> Line:
     """PRIMME's pairs, at the same tolerance relative to the norm of the matrix."""
+    import primme
 
-    def run() -> Line:
-        import primme
+    matrix, count = a.tocsr().astype(dtype), 0
 
-        matrix, count = a.tocsr().astype(dtype), 0
+    def product(x: NDArray[Any]) -> NDArray[Any]:
+        nonlocal count
+        count += 1
+        return matrix @ x
 
-        def product(x: NDArray[Any]) -> NDArray[Any]:
-            nonlocal count
-            count += 1
-            return matrix @ x
-
-        operator = LinearOperator(matrix.shape, matvec=product, matmat=product, dtype=matrix.dtype)
-        began, busy = time.perf_counter(), time.process_time()
-        w, v = primme.eigsh(operator, k, which="LM", tol=TOL, **options)
-        found = {"seconds": [time.perf_counter() - began], "processor_seconds": [time.process_time() - busy]}
-        found |= {"version": importlib.metadata.version("primme"), "products": count}
-        return found | {"residual": true_residuals(a, w, v, "host:0"), "values": sorted(map(float, w))}
-
-    return run
+    operator = LinearOperator(matrix.shape, matvec=product, matmat=product, dtype=matrix.dtype)
+    line, _ = solved(a, lambda: primme.eigsh(operator, k, which="LM", tol=TOL, **options))
+    return line | {"version": versions("primme")["primme"], "products": count}
 
 
-def cupys(a: oc.BlockCSR, k: int, dtype: str, repeats: int = 2) -> Callable[[], Line]:
+def cupys(a: oc.BlockCSR, k: int, dtype: str, repeats: int = 2) -> Line:
     """CuPy's pairs on the first GPU."""
+    import cupy as cp
+    from cupyx.scipy.sparse import csr_matrix
+    from cupyx.scipy.sparse.linalg import eigsh
 
-    def run() -> Line:
-        import cupy as cp
-        from cupyx.scipy.sparse import csr_matrix
-        from cupyx.scipy.sparse.linalg import eigsh
+    host = a.tocsr()
+    matrix = csr_matrix(tuple(map(cp.asarray, (host.data.astype(dtype), host.indices, host.indptr))), shape=host.shape)
+    del host
 
-        host = a.tocsr()
-        matrix = csr_matrix(tuple(map(cp.asarray, (host.data.astype(dtype), host.indices, host.indptr))), shape=host.shape)
-        del host
-        seconds = []
-        for _ in range(repeats):
-            cp.cuda.Device().synchronize()
-            began = time.perf_counter()
-            w, v = eigsh(matrix, k, which="LM", tol=TOL)
-            cp.cuda.Device().synchronize()
-            seconds.append(time.perf_counter() - began)
-        began = time.perf_counter()
-        w, v = cp.asnumpy(w), cp.asnumpy(v)
-        returned = time.perf_counter() - began
-        del matrix
-        cp.get_default_memory_pool().free_all_blocks()
-        return {
-            "seconds": seconds,
-            "return_seconds": returned,
-            "residual": true_residuals(a, w, v, "cuda:0"),
-            "values": sorted(map(float, w)),
-        }
+    def solve() -> Any:
+        found = eigsh(matrix, k, which="LM", tol=TOL)
+        cp.cuda.Device().synchronize()
+        return found
 
-    return run
+    seconds = []
+    for _ in range(repeats):
+        taken, pairs = seconds_of(solve)
+        seconds.append(taken)
+    returned, (w, v) = seconds_of(lambda: tuple(map(cp.asnumpy, pairs)))
+    matrix = pairs = None  # the memory of residuals
+    cp.get_default_memory_pool().free_all_blocks()
+    residual = true_residuals(a, w, v, "cuda:0")
+    return {"seconds": seconds, "return_seconds": returned, "residual": residual, "values": sorted(map(float, w))}
+
+
+def paper(a: oc.BlockCSR, k: int, **where: Any) -> Line:
+    """K steps for K pairs."""
+    seconds, pairs = seconds_of(lambda: k_step_pairs(a, k, precision="FDF", **where))
+    return {"seconds": [seconds], "residuals": list(pairs.residuals), "report": pairs.report.to_dict()}
+
+
+def product_of(a: oc.BlockCSR, precision: str, columns: int, **where: Any) -> Line:
+    """The yardstick: a product of some columns, the best of 5 behind one that warms up."""
+    with oc.multiplier(a, columns, precision=precision, **where) as product:
+        product.apply(np.ones((a.shape[1], columns), oc.Precision(precision).storage), times=6)
+        report = product.report
+        return {"seconds": list(report.scan_seconds[1:]), "bytes": sum(report.bytes.executed.values()) // max(1, report.scans)}
 
 
 @contextmanager
-def graph(
-    kind: str,
-    scale: int,
-    devices: Any,
-    store: Path | None = None,
-    block_bytes: str | None = None,
-    order: Literal["degree"] | None = None,
-) -> Iterator[tuple[oc.BlockCSR, Line]]:
+def graph(kind: str, scale: int, devices: Any, order: Any = None, **pack: Any) -> Iterator[tuple[oc.BlockCSR, Line]]:
     """A packed graph, and what is said of it in every line."""
     made = oc.testing.urand(scale, devices=devices) if kind == "urand" else oc.testing.rmat(scale, devices=devices, order=order)
-    with oc.block_csr(made, store=store, block_bytes=block_bytes) as a:
+    with oc.block_csr(made, **pack) as a:
         yield a, {"graph": made.name, "n": a.shape[0], "entries": a.nnz, "bytes": a.nbytes}
 
 
 def disk_rate(path: Path) -> float:
     """Bytes per second of reading a file from the disk, past the cache of the system."""
-    with open(path, "rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        began, count = time.perf_counter(), 0
-        while chunk := file.read(1 << 24):
-            count += len(chunk)
-    return count / (time.perf_counter() - began)
+    drop_pages(path)
+
+    def read() -> None:
+        with path.open("rb") as file:
+            while file.read(1 << 24):
+                pass
+
+    return path.stat().st_size / seconds_of(read)[0]
 
 
-def product_line(a: oc.BlockCSR, facts: Line, precision: str, columns: int, **where: Any) -> Line:
-    """The yardstick: a product of some columns, the best of 5 behind one that warms up."""
-
-    def run() -> Line:
-        with oc.multiplier(a, columns, precision=precision, **where) as product:
-            product.apply(np.ones((a.shape[1], columns), oc.Precision(precision).storage), times=6)
-            report = product.report
-            moved = sum(report.bytes.executed.values())
-            return {"seconds": list(report.scan_seconds[1:]), "bytes": moved // max(1, report.scans)}
-
-    return attempt(facts | {"what": "product", "precision": precision, "columns": columns}, run)
-
-
-def host(options: Options) -> Iterator[Line]:
-    """R-MAT on the host, in memory and from a file."""
-    scale = options.scale or 18
-    with graph("rmat", scale, "host:0") as (a, facts):
+def host(options: Options) -> Measured:
+    """R-MAT on the host, in memory."""
+    with graph("rmat", options.scale or 18, "host:0") as (a, facts):
         for k in (8, 24):
             for precision, block in (("DDD", 2), ("DDD", 8), ("FDF", 2)):
-                line = facts | {"what": "ours", "k": k, "precision": precision, "block": block}
-                yield attempt(line, ours(a, k, precision=precision, block=block, devices="host:0"))
+                how = {"precision": precision, "block": block}
+                yield facts | {"what": "ours", "k": k} | how, partial(ours, a, k, **how, devices="host:0")
             for dtype in ("float64", "float32"):
-                yield attempt(facts | {"what": "scipy", "k": k, "precision": dtype}, scipys(a, k, dtype))
+                yield facts | {"what": "scipy", "k": k, "precision": dtype}, partial(scipys, a, k, dtype)
             for block in (1, 8):
                 line = facts | {"what": "primme", "k": k, "precision": "float64", "block": block}
-                yield attempt(line, primmes(a, k, "float64", maxBlockSize=block))
+                yield line, partial(primmes, a, k, "float64", maxBlockSize=block)
 
 
-def from_file(options: Options) -> Iterator[Line]:
+def from_file(options: Options) -> Measured:
     """R-MAT on the host from a file, seven eighths of which are read in every pass."""
-    scale, k = options.scale or 18, 8
+    k, how = 8, {"precision": "FDF", "block": 8}
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         path = Path(folder) / "graph.oocsr"
-        with graph("rmat", scale, "host:0", path, block_bytes="512 KiB") as (a, facts):
-            facts = facts | {
-                "what": "from a file",
-                "k": k,
-                "precision": "FDF",
-                "block": 8,
-                "disk_bytes_per_second": disk_rate(path),
-            }
-            plan = oc.plan_eigsh(a, k, precision="FDF", block=8, devices="host:0", memory_budget="1 TiB")
+        with graph("rmat", options.scale or 18, "host:0", store=path, block_bytes="512 KiB") as (a, facts):
+            facts = facts | {"what": "from a file", "k": k, **how, "disk_bytes_per_second": disk_rate(path)}
+            plan = oc.plan_eigsh(a, k, **how, devices="host:0", memory_budget="1 TiB")
             budget = plan.peak_bytes - 7 * a.nbytes // 8 + 4 * a.blocks.largest_bytes  # the ring in place of what was kept
-            yield attempt(
-                facts | {"budget": budget}, ours(a, k, precision="FDF", block=8, devices="host:0", memory_budget=budget)
-            )
+            yield facts | {"budget": budget}, partial(ours, a, k, **how, devices="host:0", memory_budget=budget)
 
 
-def in_core(options: Options) -> Iterator[Line]:
+def in_core(options: Options) -> Measured:
     """In one GPU's memory, beside CuPy."""
     for scale in options.scales or (22, 24, 25):
-        with graph("rmat", scale, options.devices, order=options.order) as (a, facts):
+        with graph("rmat", scale, options.devices, options.order) as (a, facts):
             for precision, columns in (("FDF", 1), ("FDF", 8), *((("DDD", 4),) if "DDD" in options.precisions else ())):
-                yield product_line(a, facts, precision, columns, devices=options.devices)
+                line = facts | {"what": "product", "precision": precision, "columns": columns}
+                yield line, partial(product_of, a, precision, columns, devices=options.devices)
             for k in options.k:
                 for precision in options.precisions:
                     line = facts | {"what": "ours", "k": k, "precision": precision}
-                    yield attempt(line, ours(a, k, 2, precision=precision, devices=options.devices))
+                    yield line, partial(ours, a, k, 2, precision=precision, devices=options.devices)
                 if options.scipy:
-                    yield attempt(facts | {"what": "scipy", "k": k, "precision": "float64"}, scipys(a, k, "float64"))
+                    yield facts | {"what": "scipy", "k": k, "precision": "float64"}, partial(scipys, a, k, "float64")
                 for dtype in ("float32", "float64") if options.peers else ():
-                    yield attempt(facts | {"what": "cupy", "k": k, "precision": dtype}, cupys(a, k, dtype))
+                    yield facts | {"what": "cupy", "k": k, "precision": dtype}, partial(cupys, a, k, dtype)
 
 
-def streamed(options: Options) -> Iterator[Line]:
+def streamed(options: Options) -> Measured:
     """Larger than the budget."""
     for kind in options.graphs:
-        with graph(kind, options.scale or 27, options.devices, order=options.order) as (a, facts):
+        with graph(kind, options.scale or 27, options.devices, options.order) as (a, facts):
             for budget in options.budgets:
                 where = {"devices": options.devices, "memory_budget": parse_bytes(budget, "--budgets")}
-                facts = facts | {"budget": budget}
-                yield product_line(a, facts, "FDF", 1, **where)
+                facts = facts | {"budget": budget, "precision": "FDF"}
+                yield facts | {"what": "product", "columns": 1}, partial(product_of, a, "FDF", 1, **where)
                 k, tol = (8, 1e-3) if kind == "urand" else (8 if where["memory_budget"] < 30 << 30 else 24, TOL)
-                line = facts | {"what": "ours", "k": k, "precision": "FDF", "tol": tol}
-                yield attempt(line, ours(a, k, precision="FDF", tol=tol, **where))
+                yield facts | {"what": "ours", "k": k, "tol": tol}, partial(ours, a, k, precision="FDF", tol=tol, **where)
                 if kind == "rmat":
-                    line = facts | {"what": "paper", "k": 24, "precision": "FDF"}
-                    yield attempt(line, paper(a, 24, **where))
+                    yield facts | {"what": "paper", "k": 24}, partial(paper, a, 24, **where)
 
 
-def paper(a: oc.BlockCSR, k: int, **where: Any) -> Callable[[], Line]:
-    """K steps for K pairs."""
-
-    def run() -> Line:
-        began = time.perf_counter()
-        pairs = k_step_pairs(a, k, precision="FDF", **where)
-        return {"seconds": [time.perf_counter() - began], "residuals": list(pairs.residuals), "report": pairs.report.to_dict()}
-
-    return run
-
-
-def two(options: Options) -> Iterator[Line]:
+def two(options: Options) -> Measured:
     """One GPU and two: in core, and streamed the paper's K steps, whose passes are those of a run that converges."""
     for scale in options.scales or (25, 27):
-        with graph("rmat", scale, "cuda", order=options.order) as (a, facts):
+        with graph("rmat", scale, "cuda", options.order) as (a, facts):
             for devices, budget in (("cuda:0", options.budgets[0]), (["cuda:0", "cuda:1"], options.budgets[-1])):
                 line = facts | {"k": 24, "precision": "FDF", "devices": devices}
                 if scale == 25:
                     whole = {"precision": "FDF", "devices": devices, "ncv": 120, "block": 8}
-                    yield attempt(line | {"what": "ours"}, ours(a, 24, 2, **whole))
+                    yield line | {"what": "ours"}, partial(ours, a, 24, 2, **whole)
                 where = {"devices": devices, "memory_budget": parse_bytes(budget, "--budgets")}
                 for _ in range(2):  # the first one compiles and page-locks
-                    yield attempt(line | {"what": "paper"} | where, paper(a, 24, **where))
+                    yield line | {"what": "paper"} | where, partial(paper, a, 24, **where)
 
 
 CASES = {"host": host, "file": from_file, "in-core": in_core, "streamed": streamed, "two": two}
+TAKES = {"scale": int, "graphs": ("rmat", "urand"), "devices": "cuda:0", "scipy": False, "folder": Path}
 
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
     parser.add_argument("what", choices=CASES)
-    parser.takes(scale=int, scales=[22, 24, 25], graphs=("rmat", "urand"), devices="cuda:0", scipy=False, folder=Path)
-    parser.set_defaults(scales=None)
+    parser.add_argument("--scales", type=int, nargs="+", help="base-2 logarithms of numbers of vertices")
     parser.add_argument("--k", type=int, nargs="+", default=[8, 24], help="pairs, in core")
     budgets = "of each GPU; of 'two' that of one, and that of each of two, which have half of the basis (default: 16 and 32 GiB)"
     parser.add_argument("--budgets", nargs="+", default=["16 GiB", "32 GiB"], help=budgets)
@@ -292,16 +239,10 @@ def options(parser: Parser) -> None:
     parser.add_argument("--no-peers", dest="peers", action="store_false")
 
 
-def run(options: Options) -> None:
-    """Measure, and write the result after every line."""
+def run(options: Options) -> Iterator[Line]:
+    """Measure line by line."""
     if options.what in ("host", "file"):
         options.devices = ("host:0",)
-    lines: list[Line] = []
-    for line in CASES[options.what](options):
-        lines.append(line)
-        told = {name: line.get(name) for name in ("graph", "what", "k", "precision", "block", "columns", "devices", "budget")}
-        told |= {name: line[name] for name in ("seconds", "processor_seconds", "residual", "error") if name in line}
-        print(
-            {name: value for name, value in told.items() if value is not None}, line.get("report", {}).get("passes"), flush=True
-        )
-        options.write({"case": f"eigen-{options.name}", "what": options.what, "tol": TOL, "lines": lines})
+    options.about = {"case": f"eigen-{options.name}", "what": options.what, "tol": TOL}
+    for facts, measure in CASES[options.what](options):
+        yield facts | attempt(measure)

@@ -2,13 +2,13 @@
 # Every run of the cases eigen and eigen_precision that needs H200s, each under its own time limit, from the root of the repository.
 #     benchmarks/eigen_gpu.sh one [22 24 25 27-16 27-32 urand precision]     one GPU; all parts, or those that are named
 #     benchmarks/eigen_gpu.sh two [25 27]                                    two GPUs of one machine
-# Results are written into $OUT, by default benchmarks/results/eigen.
+# Results are written into $OUT, by default benchmarks/results/eigen; FORCE=1 replaces those that are there.
 out=${OUT:-benchmarks/results/eigen}
 mkdir -p "$out"
 
 run() {
   echo "== $*"
-  timeout 230 python -m benchmarks "$@" --output "$out"
+  timeout 230 python -m benchmarks "$@" --output "$out" ${FORCE:+--force}
   echo "exit status $?"
 }
 

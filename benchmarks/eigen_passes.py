@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, brief, seconds_of
 
 FOLDER = "sparse"
 BLOCKS = (8, 4, 2, 1)
@@ -38,43 +38,36 @@ def measured(a: oc.BlockCSR, block: int, budget: str | None, options: Options) -
     seconds, scans = report.seconds.parts, report.moves.products
     chosen = plan.choice
     predicted = None if chosen is None or chosen.seconds is None else asdict(chosen.seconds) | {"total": chosen.seconds.total}
-    return {
+    parts = {"product": seconds["passes"] / scans, "orthogonalization": seconds["orthogonalization"] / report.passes}
+    found = {
         "block": block,
         "budget": budget,
         "ncv": plan.ncv,
         "passes": report.passes,
         "scans": scans,
         "predicted_seconds_a_pass": predicted,
-        "seconds_a_pass": {
-            "product": seconds["passes"] / scans,
-            "orthogonalization": seconds["orthogonalization"] / report.passes,
-            "total": seconds["run"] / scans,
-        },
+        "seconds_a_pass": parts | {"total": seconds["run"] / scans},
         "seconds": {"total": seconds["run"], **seconds},
         "bytes_planned": dict(report.bytes.planned),
         "bytes_executed": dict(report.bytes.executed),
         "worst_residual": report.worst,
     }
+    print(brief(found), f"a pass: {found['seconds_a_pass']}, predicted {predicted}", flush=True)
+    return found
 
 
 def resumed(a: oc.BlockCSR, options: Options) -> dict[str, Any]:
     """A run that is ended and gone on from, beside one that is not."""
-    common: dict[str, Any] = {
-        "precision": options.precision,
-        "block": 4,
-        "ncv": 56,
-        "devices": options.devices,
-        "tol": options.tol,
-    }
+    common: dict[str, Any] = {"block": 4, "ncv": 56} | {name: getattr(options, name) for name in ("precision", "devices", "tol")}
     whole = oc.eigsh(a, 8, **common)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "run.ooceig")
-        since = time.perf_counter()
-        try:
-            oc.eigsh(a, 8, max_passes=ENDED_AFTER, checkpoint=path, **common)
-        except oc.errors.NoConvergenceError as error:
-            print(f"  ended: {error}"[:120])
-        ended = time.perf_counter() - since
+
+        def begun() -> None:
+            with suppress(oc.errors.NoConvergenceError):
+                oc.eigsh(a, 8, max_passes=ENDED_AFTER, checkpoint=path, **common)
+
+        ended, _ = seconds_of(begun)
         later = oc.eigsh(a, 8, checkpoint=path, **common)
         size = path.stat().st_size
     if not all(np.array_equal(one, other) for one, other in zip(whole, later, strict=True)):
@@ -84,23 +77,7 @@ def resumed(a: oc.BlockCSR, options: Options) -> dict[str, Any]:
     return found | {"seconds": report.seconds.to_dict(), "whole_seconds": whole.report.seconds.total}
 
 
-def told(run: dict[str, Any]) -> str:
-    """A run in one line."""
-    if "error" in run:
-        return f"  b = {run['block']}: {run['error']}"
-    was = {name: 1e3 * seconds for name, seconds in run["seconds_a_pass"].items()}
-    text = f"  b = {run['block']}, ncv {run['ncv']}: {run['passes']} passes of {was['total']:.2f} ms"
-    text += f" (product {was['product']:.2f}, orthogonalization {was['orthogonalization']:.2f})"
-    if (predicted := run["predicted_seconds_a_pass"]) is not None and predicted["total"] is not None:
-        parts = f"link {1e3 * predicted['link']:.2f}, product {1e3 * predicted['product']:.2f}"
-        parts += f", orthogonalization {1e3 * predicted['orthogonalization']:.2f}"
-        text += f"; predicted {1e3 * predicted['total']:.2f} ({parts})"
-    return text
-
-
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=16, k=24, ncv=int, tol=1e-6, precision="FDF", budgets=["all"], devices="host:0")
+TAKES = {"scale": 16, "k": 24, "ncv": int, "tol": 1e-6, "precision": "FDF", "budgets": ["all"], "devices": "host:0"}
 
 
 def run(options: Options) -> dict[str, Any]:
@@ -108,16 +85,11 @@ def run(options: Options) -> dict[str, Any]:
     runs = []
     with oc.block_csr(oc.testing.rmat(options.scale)) as a:
         for budget in (None if each == "all" else each for each in options.budgets):
-            print(f"budget {budget or 'all'}")
-            for block in BLOCKS:
-                runs.append(measured(a, block, budget, options))
-                print(told(runs[-1]), flush=True)
-            plan = oc.plan_eigsh(
-                a, options.k, precision=options.precision, ncv=options.ncv, devices=options.devices, memory_budget=budget
-            )
-            there = [run for run in runs if run["budget"] == budget and "error" not in run]
-            fastest = min(there, key=lambda run: run["seconds"]["total"])["block"]
-            print(f"  the plan takes b = {plan.block}, the fastest was {fastest}")
-            runs.append({"budget": budget, "planned_block": plan.block, "fastest_block": fastest, "error": ""})
+            there = [measured(a, block, budget, options) for block in BLOCKS]
+            how = {name: getattr(options, name) for name in ("precision", "ncv", "devices")}
+            plan = oc.plan_eigsh(a, options.k, **how, memory_budget=budget)
+            fastest = min((run for run in there if "error" not in run), key=lambda run: run["seconds"]["total"])["block"]
+            print(f"budget {budget or 'all'}: the plan takes b = {plan.block}, the fastest was {fastest}")
+            runs += [*there, {"budget": budget, "planned_block": plan.block, "fastest_block": fastest, "error": ""}]
         facts = {"case": f"eigsh passes {options.name}", "scale": options.scale, "k": options.k, "precision": options.precision}
         return facts | {"entries": a.nnz, "runs": runs, "checkpoint": resumed(a, options)}

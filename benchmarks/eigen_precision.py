@@ -12,8 +12,6 @@ Errors are ``||A v - w v|| / ||v||``, in float64, relative to the largest magnit
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -23,9 +21,9 @@ import scipy.sparse as sp
 
 import ooc_chol as oc
 from benchmarks.k_steps import k_step_pairs
-from benchmarks.running import Options, Parser, markdown
+from benchmarks.running import Options, markdown, seconds_of
+from ooc_chol.eigen.device_space import open_space
 from ooc_chol.eigen.lanczos import Lanczos
-from ooc_chol.eigen.problem import problem_of
 from ooc_chol.eigen.wanted import Wanted
 
 FOLDER = "eigen"
@@ -53,21 +51,14 @@ def weighted_grid(side: int) -> sp.csr_array:
 
 def converged(operator: oc.Operator, which: str, precision: oc.Precision, devices: str, repeats: int) -> dict[str, Any]:
     """Where residuals end, and the seconds of a run up to ten times that."""
-    with ExitStack() as stack:
-        problem = problem_of(operator, devices, None, None, stack)
-        space = problem.space(BLOCK, NCV // BLOCK + 1, precision, stack)
+    with open_space(operator, block=BLOCK, capacity=NCV // BLOCK + 1, precision=precision, devices=devices) as space:
         found = Lanczos(space, Wanted(PAIRS, which, NO_TOL), max_passes=FLOOR_PASSES, check=False).run()
     errors = found.residuals / found.scale
     tol = max(10 * float(errors.max()), {"FFF": 1e-6, "FDF": 1e-7, "DDD": 1e-12}[precision.value])
-    seconds, passes = [], 0
-    for _ in range(repeats):
-        began = time.perf_counter()
-        pairs = oc.eigsh(
-            operator, PAIRS, which=which, precision=precision, tol=tol, ncv=NCV, block=BLOCK, devices=devices, check=False
-        )
-        seconds.append(time.perf_counter() - began)
-        passes = pairs.report.passes
-    return {"best": float(errors.min()), "worst": float(errors.max()), "tol": tol, "seconds": seconds, "passes": passes}
+    how = {"precision": precision, "tol": tol, "ncv": NCV, "block": BLOCK, "devices": devices, "check": False}
+    runs = [seconds_of(lambda: oc.eigsh(operator, PAIRS, which=which, **how)) for _ in range(repeats)]
+    found = {"best": float(errors.min()), "worst": float(errors.max()), "tol": tol}
+    return found | {"seconds": [seconds for seconds, _ in runs], "passes": runs[-1][1].report.passes}
 
 
 def paper(operator: oc.Operator, precision: oc.Precision, how: str, k: int, devices: str, repeats: int) -> dict[str, Any]:
@@ -120,20 +111,23 @@ def tables(lines: list[dict[str, Any]]) -> dict[str, str]:
     return {"converged": markdown(*converged), "paper": markdown(*paper)}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=16, side=60, devices="host:0", repeats=3)
+def files(options: Options) -> list[str]:
+    """The file of a name."""
+    return [f"precision-{options.name}"] if options.name else []
 
 
 def documented(options: Options) -> dict[str, str]:
     """The tables of a page by their marks, from the result file."""
-    lines = json.loads((options.output / f"precision-{options.name}.json").read_text(encoding="utf-8"))["lines"]
+    lines = options.read(*files(options))["lines"]
     return {f"precision {name}": table for name, table in tables(lines).items()}
+
+
+TAKES = {"scale": 16, "side": 60, "devices": "host:0", "repeats": 3}
 
 
 def run(options: Options) -> None:
     """Measure, and print the tables."""
     lines = measure(options)
     content = {"case": f"eigen-precision-{options.name}", "devices": ",".join(options.devices), "lines": lines}
-    options.write(content, f"precision-{options.name}" if options.name else None)
+    options.write(content, *files(options))
     print("\n".join(tables(lines).values()))

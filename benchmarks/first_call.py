@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # a process that is measured imports what it measures and no more
-    from benchmarks.running import Options, Parser
+    from benchmarks.running import Options
 
 FOLDER = "wall"
 
@@ -124,18 +124,14 @@ def caches_in(folder: Path) -> dict[str, str]:
     return {name: str(folder / name.lower()) for name in CACHES} | {"PYTHONDONTWRITEBYTECODE": ""}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(n=1000, devices=None, repeats=5)
+TAKES = {"n": 1000, "devices": None, "repeats": 5}
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Measure every case, each process after the other."""
-    lines = []
+    options.about = {"n": options.n}
     for case, needs_gpu in CASES.items():
         if not needs_gpu or options.devices:
             devices = options.device if needs_gpu else "host:0"
             for found in runs(case, options.n, devices, options.repeats):
-                lines.append({"case": case, "devices": devices, "n": options.n, **found})
-                print(json.dumps(lines[-1]), flush=True)
-    return {"n": options.n, "lines": lines}
+                yield {"case": case, "devices": devices, "n": options.n, **found}

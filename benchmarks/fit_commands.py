@@ -12,13 +12,13 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.running import ROOT, Options, Parser, environment_apart
+from benchmarks.running import ROOT, Options, Parser, environment_apart, seconds_of
 
-FOLDER = "geostat"
+FOLDER, LINES = "geostat", "fields"
 
 
 def options(parser: Parser) -> None:
@@ -28,11 +28,10 @@ def options(parser: Parser) -> None:
     parser.add_argument("--thresholds", type=float, nargs="*", default=[1e-5], help="precision thresholds besides FP64")
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """All commands of a field, one after the other, then those of the next one."""
+    options.about = {"n": options.n, "devices": options.devices}
     devices = [] if options.devices is None else ["--devices", ",".join(options.devices)]
-    fields: list[dict[str, Any]] = []
-    content = {"n": options.n, "devices": options.devices, "fields": fields}
     for reach in options.range:
         with tempfile.TemporaryDirectory() as folder:
             data = Path(folder, "field.csv")
@@ -42,9 +41,7 @@ def run(options: Options) -> dict[str, Any]:
             for threshold in (None, *options.thresholds):
                 asked = [] if threshold is None else ["--precision-threshold", f"{threshold:g}"]
                 rows[str(threshold)] = _fitted(data, Path(folder, "fit.json"), [*devices, *asked], options.repeats)
-        fields.append({"range": reach, "fits": rows})
-        options.write(content)
-    return content
+        yield {"range": reach, "fits": rows}
 
 
 def _fitted(data: Path, result: Path, words: list[str], repeats: int) -> dict[str, Any]:
@@ -65,10 +62,8 @@ def _fitted(data: Path, result: Path, words: list[str], repeats: int) -> dict[st
 
 def _seconds(*words: str) -> float:
     """Seconds of a command of this interpreter, which must end well."""
-    began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment_apart(), capture_output=True, text=True, check=False
-    )
+    how = {"cwd": ROOT, "env": environment_apart(), "capture_output": True, "text": True}
+    seconds, done = seconds_of(lambda: subprocess.run([sys.executable, *words], check=False, **how))
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return time.perf_counter() - began
+    return seconds

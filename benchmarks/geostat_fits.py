@@ -84,19 +84,13 @@ def measured(options: Options) -> dict[str, Any]:
     held, kept = np.split(rng.permutation(total), [round(options.held_out * total)])
     observations = case.observations.take(np.sort(kept))
     kept_factor = None if options.store else geostat.KeptFactor()
-    settings = geostat.FactorSettings(
-        devices=options.devices, memory_budget=options.memory_budget, store=options.store, kept=kept_factor
-    )
+    where = {name: getattr(options, name) for name in ("devices", "memory_budget", "store")}
+    settings = geostat.FactorSettings(**where, kept=kept_factor)
+    how = {"smoothness": options.smoothness, "nugget": case.nugget, "method": options.method}
+    how["settings"] = replace(settings, precision_threshold=options.precision_threshold)
     began = time.perf_counter()
     with closing(progress_for(sys.stdout, case.unit)) as progress:
-        result = geostat.fit(
-            observations,
-            smoothness=options.smoothness,
-            nugget=case.nugget,
-            method=options.method,
-            settings=replace(settings, precision_threshold=options.precision_threshold),
-            progress=progress,
-        )
+        result = geostat.fit(observations, **how, progress=progress)
     fitted = time.perf_counter()
     found = geostat.infer(observations, result.model, estimated=result.estimated, settings=settings)
     inferred = time.perf_counter()
@@ -150,10 +144,7 @@ def _row(content: dict[str, Any], name: str) -> tuple[str, ...]:
         _duration(content["seconds"]["fit"]),
         str(len(content["fit"]["evaluations"])),
         _duration(content["seconds"]["standard_errors"]),
-        *(
-            _estimate(estimates.get(each), unit if each == "range" else "")
-            for each in ("range", "smoothness", "variance", "nugget")
-        ),
+        *(_estimate(estimates.get(each), unit if each == "range" else "") for each in _PARAMETERS),
     )
 
 
@@ -194,11 +185,15 @@ def documented(options: Options) -> dict[str, str]:
     return {"geostat fits": table(options.output, link_from(options.update, options.output))}
 
 
+def usual_name(options: Options) -> str | None:
+    """That of the data."""
+    return options.what
+
+
 def run(options: Options) -> dict[str, Any]:
     """Run one case."""
     if options.what is None:
         raise ValueError(f"which data? There are {', '.join(CASES)}; or give --update DOCUMENT")
-    options.name = options.name or options.what
     about = {name: getattr(options, name) for name in ("memory_budget", "method", "precision_threshold")}
     content = {"case": options.what, **about, **measured(options)}
     for name, each in content["inference"]["estimates"].items():

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.apps import geostat
 from ooc_chol.apps.geostat.covariances.covariance import covariance_source, derivative_source
 from ooc_chol.apps.geostat.data.ordering import morton_order
@@ -107,9 +107,7 @@ def share(options: Options, rate: float) -> dict[str, Any]:
     }
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="host:0", n=100_000, memory_budget=None, repeats=5)
+TAKES = {"devices": "host:0", "n": 100_000, "memory_budget": None, "repeats": 5}
 
 
 def run(options: Options) -> dict[str, Any]:

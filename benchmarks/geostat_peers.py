@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,21 +47,17 @@ def meuse(folder: Path) -> tuple[Array, Array]:
     return table.stack(("x", "y")), np.log(table.columns["zinc"])
 
 
-def kaust(n: int) -> Callable[[Path], tuple[Array, Array]]:
+def kaust(folder: Path, n: int) -> tuple[Array, Array]:
     """The corner of the KAUST field with ``n`` values: at random, its correlation would be shorter than the distances."""
-
-    def load(folder: Path) -> tuple[Array, Array]:
-        table = geostat.read_table(folder / KAUST, ("x", "y", "Measure"))
-        sites = table.stack(("x", "y"))
-        corner = np.argsort(np.max(sites, axis=1), kind="stable")[:n]
-        return sites[corner], table.columns["Measure"][corner]
-
-    return load
+    table = geostat.read_table(folder / KAUST, ("x", "y", "Measure"))
+    sites = table.stack(("x", "y"))
+    corner = np.argsort(np.max(sites, axis=1), kind="stable")[:n]
+    return sites[corner], table.columns["Measure"][corner]
 
 
-def terrain(n: int) -> Callable[[Path], tuple[Array, Array]]:
+def terrain(folder: Path, n: int) -> tuple[Array, Array]:
     """``n`` heights of the built-in terrain."""
-    return lambda folder: geostat.jacksboro().sample(n)
+    return geostat.jacksboro().sample(n)
 
 
 @dataclass(frozen=True)
@@ -74,12 +71,12 @@ class Case:
 
 CASES: Mapping[str, Case] = {
     "meuse": Case("log zinc, Meuse", meuse, 1.5),
-    "kaust-1000": Case("KAUST field", kaust(1000), 1.5),
-    "kaust-2000": Case("KAUST field", kaust(2000), 1.5),
-    "terrain-2000": Case("terrain heights", terrain(2000), 1.5),
+    "kaust-1000": Case("KAUST field", partial(kaust, n=1000), 1.5),
+    "kaust-2000": Case("KAUST field", partial(kaust, n=2000), 1.5),
+    "terrain-2000": Case("terrain heights", partial(terrain, n=2000), 1.5),
     "meuse-free": Case("log zinc, Meuse", meuse, None),
-    "kaust-1000-free": Case("KAUST field", kaust(1000), None),
-    "terrain-4000": Case("terrain heights", terrain(4000), 1.5),
+    "kaust-1000-free": Case("KAUST field", partial(kaust, n=1000), None),
+    "terrain-4000": Case("terrain heights", partial(terrain, n=4000), 1.5),
 }
 
 
@@ -227,13 +224,8 @@ def about() -> dict[str, Any]:
     """Processor, its cores, versions."""
     told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*:\s*(.*)", told)
-    found = {name: version for name, version in versions(*PACKAGES).items() if version}
-    return {
-        "cpu": model[1] if model else platform.processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        **found,
-    }
+    found = {"cpu": model[1] if model else platform.processor(), "cores": os.cpu_count(), "python": platform.python_version()}
+    return found | {name: version for name, version in versions(*PACKAGES).items() if version}
 
 
 def table(content: Mapping[str, Any]) -> str:
@@ -275,7 +267,7 @@ def options(parser: Parser) -> None:
 
 def documented(options: Options) -> dict[str, str]:
     """The table of a page by its mark, from the result file."""
-    return {"geostat peers": table(json.loads((options.output / f"{options.name}.json").read_text(encoding="utf-8")))}
+    return {"geostat peers": table(options.read())}
 
 
 def run(options: Options) -> None:
@@ -285,10 +277,8 @@ def run(options: Options) -> None:
     peers, left_out = installed(options.peers or list(PEERS), must=options.peers is not None)
     content: dict[str, Any] = {
         "machine": about(),
-        "threads": options.threads,
-        "repeats": options.repeats,
+        **{name: getattr(options, name) for name in ("threads", "repeats", "note")},
         "left_out": left_out,
-        "note": options.note,
         "load_average": [os.getloadavg()],
         "runs": [],
     }

@@ -35,44 +35,18 @@ _LBFGS_STEPS = 200
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """What a fit found.
-
-    Parameters
-    ----------
-    estimates : mapping of str to float
-        ``variance``, ``range``, ``smoothness`` and ``nugget``, in our parametrization.
-    predict : callable
-        Sites to mean and variance.
-    evaluations : int or None
-        How often the likelihood (with ``iterations``: how many steps) was computed, where the package tells.
-    counted : str
-        ``"evaluations"`` or ``"iterations"``.
-    warnings : tuple of str
-        What the package said.
-    """
+    """What a fit found."""
 
     estimates: Mapping[str, float]
     predict: Predict
-    evaluations: int | None = None
+    evaluations: int | None = None  #: Of the likelihood, or iterations, as ``counted`` says
     counted: str = "evaluations"
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A package with its settings.
-
-    Parameters
-    ----------
-    package : str
-        Its name in the registry; ``None`` for this one.
-    settings : str
-        In words.
-    fit : callable
-        Sites, values, smoothness (None: estimated) and threads to :class:`Fitted`.
-    estimates_smoothness : bool
-        Whether it can.
-    """
+    """A package with its settings."""
 
     package: str | None
     settings: str

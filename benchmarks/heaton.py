@@ -16,10 +16,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from benchmarks.competition.data import LATTICE, make_twin, read_competition
-from benchmarks.competition.picture import competition_figure
 from benchmarks.competition.trial import TRIALS, HeldOut, Trial, run_trial
 from benchmarks.running import Options, Parser
 from ooc_chol.apps.geostat.cli.cluster import on_cluster
@@ -29,7 +31,10 @@ from ooc_chol.apps.geostat.data.endings import RESULT, check_output_path
 from ooc_chol.apps.geostat.data.io import json_files, write_json
 from ooc_chol.apps.geostat.estimation.progress import SilentProgress, progress_for
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
-from ooc_chol.apps.geostat.pictures.plots import PICTURES, check_picture, save_figure
+from ooc_chol.apps.geostat.pictures.plots import PICTURES, add_colour_bar, check_picture, new_figure, save_figure
+
+#: Share of the errors that the colours of the picture tell apart.
+_ERROR_SHARE = 0.995
 
 #: Of the files; those written by the command of old are replaced as well.
 _FORMAT = "ooc-chol bench heaton"
@@ -147,6 +152,43 @@ def _draw(options: Options, data: HeldOut, prediction: Prediction, trial: Trial)
     figure = competition_figure(known, held_out, prediction.mean, title=f"{data.name}: {trial.words}")
     save_figure(figure, options.picture, replace=options.force)
     print(f"picture in {options.picture}")
+
+
+def competition_figure(
+    known: tuple[NDArray[np.float64], NDArray[np.float64]],
+    held_out: tuple[NDArray[np.float64], NDArray[np.float64]],
+    mean: NDArray[np.float64],
+    *,
+    title: str,
+    unit: str = "degrees C",
+) -> Any:
+    """Pixels that were fitted, the same with predictions of the others, and the errors of these."""
+    places = np.concatenate([known[0], held_out[0]])
+    axes = [np.unique(places[:, k]) for k in (0, 1)]
+    observed, predicted, error = (np.full((len(axes[1]), len(axes[0])), np.nan) for _ in range(3))
+    for image, (where, values) in (
+        (observed, known),
+        (predicted, known),
+        (predicted, (held_out[0], mean)),
+        (error, (held_out[0], mean - held_out[1])),
+    ):
+        image[np.searchsorted(axes[1], where[:, 1]), np.searchsorted(axes[0], where[:, 0])] = values
+    figure = new_figure((15, 3.7))
+    panels = figure.subplots(1, 3, sharey=True)
+    low, high = np.nanmin(predicted), np.nanmax(predicted)
+    largest = float(np.quantile(np.abs(error[np.isfinite(error)]), _ERROR_SHARE))
+    colours = {"cmap": "viridis", "vmin": low, "vmax": high}, {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
+    rmse = float(np.sqrt(np.nanmean(error**2)))
+    words = (f"observed: {len(known[1]):,} pixels", f"predicted: {len(mean):,} pixels more", f"error: RMSE {rmse:.3f} {unit}")
+    for panel, image, how, text in zip(panels, (observed, predicted, error), (colours[0], *colours), words, strict=True):
+        shown = panel.pcolormesh(axes[0], axes[1], image, shading="nearest", rasterized=True, **how)
+        panel.set_title(text)
+        panel.set_aspect("equal")
+        panel.set_xlabel("longitude")
+        add_colour_bar(panel, shown, unit, extend="both" if how is colours[1] else "neither")
+    panels[0].set_ylabel("latitude")
+    figure.suptitle(title)
+    return figure
 
 
 def _shape(text: str) -> tuple[int, int]:

@@ -8,10 +8,10 @@ the page cache before each repeat.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import threading
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,159 +19,102 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, apart
+from benchmarks.matrices import Line
+from benchmarks.running import Options, apart, drop_pages, in_turn, seconds_of
 from ooc_chol.bench.meters import memory_of_process
 from ooc_chol.bench.results import run_figures
 from ooc_chol.kernels.host.blas import potrf
 
 FOLDER = ""
-IN_MEMORY_N = 8192
-FILE_N = 16384
-FILE_BUDGET = "256 MiB"
+TAKES = {"repeats": 5, "folder": Path}
+RANGE, IN_MEMORY_N, FILE_N, FILE_BUDGET = 50.0, 8192, 16384, "256 MiB"
 
 
-def covariance_rows(n: int, rows: range) -> NDArray[np.float64]:
-    """Rows of an exponential covariance of n points on a jittered line, nugget 1e-2: symmetric positive definite at any n."""
-    points = np.arange(n) + np.random.default_rng(0).uniform(-0.4, 0.4, n)
-    block = np.exp(-np.abs(points[rows.start : rows.stop, None] - points[None, :]) / 50)
-    block[np.arange(len(rows)), np.arange(rows.start, rows.stop)] += 1e-2
-    return block
+@contextmanager
+def anonymous_memory() -> Iterator[dict[str, int]]:
+    """Anonymous resident memory before the block, and the most inside it, of samples every 5 ms."""
+    before = memory_of_process("RssAnon")
+    found, ended = {"anonymous_before_bytes": before, "anonymous_peak_bytes": before}, threading.Event()
 
+    def look() -> None:
+        while not ended.wait(0.005):
+            found["anonymous_peak_bytes"] = max(found["anonymous_peak_bytes"], memory_of_process("RssAnon"))
 
-def write_matrix(path: Path, n: int) -> None:
-    """The matrix as a .npy file, written by blocks of rows."""
-    target = np.lib.format.open_memmap(path, mode="w+", dtype=np.float64, shape=(n, n))
-    for start in range(0, n, 512):
-        target[start : start + 512] = covariance_rows(n, range(start, min(n, start + 512)))
-    target.flush()
-
-
-def drop_pages(path: Path) -> None:
-    """Ask the system to forget the file's pages, once they are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    thread = threading.Thread(target=look)
+    thread.start()
     try:
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        yield found
     finally:
-        os.close(descriptor)
-
-
-class AnonymousPeak:
-    """Samples anonymous resident memory every 5 ms."""
-
-    def __init__(self) -> None:
-        self.before_bytes = memory_of_process("RssAnon")
-        self.peak_bytes = self.before_bytes
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> AnonymousPeak:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.wait(0.005):
-            self.peak_bytes = max(self.peak_bytes, memory_of_process("RssAnon"))
+        ended.set()
+        thread.join()
 
 
 def time_dpotrf(a: NDArray[np.float64]) -> float:
     """Seconds of one dpotrf on a warm copy, in place: LAPACK at its best."""
     work = a.copy()
-    began = time.perf_counter()
-    info = potrf(work)
-    seconds = time.perf_counter() - began
+    seconds, info = seconds_of(lambda: potrf(work))
     assert info == 0
     return seconds
 
 
-def run_in_memory(a: NDArray[np.float64]) -> dict[str, Any]:
-    """One factorization from an array to host memory."""
-    began = time.perf_counter()
-    with oc.cholesky(a) as factor:
-        return outcome(factor, time.perf_counter() - began)
+def factored(a: Any, **options: Any) -> dict[str, Any]:
+    """Figures of one whole call."""
+    wall, factor = seconds_of(lambda: oc.cholesky(a, **options))
+    with factor:
+        return run_figures(factor.report) | {"wall_seconds": wall, "logdet": factor.logdet()}
 
 
-def run_from_file(path: str, store: str) -> dict[str, Any]:
+def file_to_file(path: str, store: str) -> dict[str, Any]:
     """One factorization from a file to a file; in a child process."""
     oc.cholesky(np.eye(64)).close()  # BLAS allocates its buffers at the first call
     potrf(np.eye(1024))
     drop_pages(Path(path))
-    with AnonymousPeak() as memory:
-        began = time.perf_counter()
-        with oc.cholesky(path, store=store, memory_budget=FILE_BUDGET) as factor:
-            result = outcome(factor, time.perf_counter() - began)
-    return result | {"anonymous_before_bytes": memory.before_bytes, "anonymous_peak_bytes": memory.peak_bytes}
-
-
-def outcome(factor: oc.CholeskyFactor, wall: float) -> dict[str, Any]:
-    """Figures of one run."""
-    return run_figures(factor.report) | {"wall_seconds": wall, "logdet": factor.logdet()}
-
-
-def child(path: Path, store: Path) -> dict[str, Any]:
-    """Run the file case in a process of its own."""
-    return apart(run_from_file, str(path), str(store), must=True)
-
-
-def measure(repeats: int, folder: Path) -> tuple[list[float], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Repeats of dpotrf, of the case in memory and of the file case, in turn."""
-    a = covariance_rows(IN_MEMORY_N, range(IN_MEMORY_N))
-    write_matrix(folder / "a.npy", FILE_N)
-    lapack, memory, file = [], [], []
-    for repeat in range(repeats + 1):
-        lapack.append(time_dpotrf(a))
-        memory.append(run_in_memory(a))
-        file.append(child(folder / "a.npy", folder / "l.ooc"))
-        (folder / "l.ooc").unlink()
-        if repeat == 0:  # the first of each warms up
-            lapack, memory, file = [], [], []
-            continue
-        rates = (IN_MEMORY_N**3 / 3e9 / lapack[-1], memory[-1]["tflops"] * 1e3, file[-1]["tflops"] * 1e3)
-        print("dpotrf {:.1f}, in memory {:.1f}, file {:.1f} GFLOP/s".format(*rates), flush=True)
-    return lapack, memory, file
+    with anonymous_memory() as memory:
+        result = factored(path, store=store, memory_budget=FILE_BUDGET)
+    Path(store).unlink()
+    return result | memory
 
 
 def result_file(case: str, runs: list[dict[str, Any]], lapack: list[float]) -> dict[str, Any]:
     """The result as docs and README cite it; seconds are the wall clock around the whole call."""
-    n = runs[0]["n"]
+    first, n = runs[0], runs[0]["n"]
     seconds = [run["wall_seconds"] for run in runs]
     peer = IN_MEMORY_N**3 / 3e12 / float(np.median(lapack))
     tflops = n**3 / 3e12 / float(np.median(seconds))
     return {
-        "devices": runs[0]["devices"],
-        "n": n,
-        "tile_size": runs[0]["tile_size"],
+        **{name: first[name] for name in ("devices", "n", "tile_size", "budget_bytes", "bytes", "logdet")},
         "engine": "native",
         "precision_threshold": None,
-        "covariance": "exponential on a line, range 50 spacings, nugget 1e-2",
+        "covariance": Line(n, RANGE).name,
         "source": "file" if case.endswith("file") else "host-array",
-        "budget_bytes": runs[0]["budget_bytes"],
         "seconds": seconds,
         "factor_seconds": [run["seconds"] for run in runs],
         "tflops": tflops,
         "peers": [{"name": "LAPACK dpotrf", "n": IN_MEMORY_N, "tflops": peer, "seconds": lapack}],
         "ratio_to_dpotrf": tflops / peer,
-        "bytes": runs[0]["bytes"],
-        "logdet": runs[0]["logdet"],
         "exposed_copy_share": float(np.median([run["exposed_copy_share"] for run in runs])),
-        **{key: [run[key] for run in runs] for key in ("anonymous_before_bytes", "anonymous_peak_bytes") if key in runs[0]},
+        **{name: [run[name] for run in runs] for name in ("anonymous_before_bytes", "anonymous_peak_bytes") if name in first},
     }
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(repeats=5, folder=Path)
+def files(_: Options) -> tuple[str, str]:
+    """Those that are cited."""
+    return "host-fp64-memory", "host-fp64-file"
 
 
 def run(options: Options) -> None:
     """Measure and write the result files."""
+    a = Line(IN_MEMORY_N, RANGE).rows()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        lapack, memory, file = measure(options.repeats, Path(folder))
-    for case, runs in (("host-fp64-memory", memory), ("host-fp64-file", file)):
-        result = result_file(case, runs, lapack)
+        path = Line(FILE_N, RANGE).write(Path(folder, "a.npy"))
+        calls = {
+            "lapack": lambda: time_dpotrf(a),
+            "host-fp64-memory": lambda: factored(a),
+            "host-fp64-file": lambda: apart(file_to_file, str(path), str(path.with_name("l.ooc")), must=True),
+        }
+        runs = in_turn(calls, options.repeats)
+    lapack = runs.pop("lapack")
+    for case, each in runs.items():
+        result = result_file(case, each, lapack)
         options.write(result, case)
         print(f"{case}: {result['tflops'] * 1e3:.1f} GFLOP/s, {result['ratio_to_dpotrf']:.3f} of dpotrf at {IN_MEMORY_N}")

@@ -27,7 +27,7 @@ import numpy.ma  # as reading A imports it
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, apart
+from benchmarks.running import Options, apart
 
 FOLDER = "checkpoints"
 N, NB = 480, 48
@@ -113,15 +113,9 @@ def factored(case: Case, more: dict[str, Any], path: Path) -> dict[str, Any]:
             return {"sha256": f"minor {error.minor}"}
     with factor:
         digest = hashlib.sha256(np.ascontiguousarray(np.asarray(factor)).tobytes()).hexdigest()
-        report = factor.report
-        bound = None if report.certified_bound is None else report.certified_bound.total
-        return {
-            "sha256": digest,
-            "bytes": path.stat().st_size,
-            "resumed": report.resumed,
-            "escalations": len(report.escalations),
-            "bound": bound,
-        }
+        report, bound = factor.report, factor.report.certified_bound
+        found = {"sha256": digest, "bytes": path.stat().st_size, "resumed": report.resumed}
+        return found | {"escalations": len(report.escalations), "bound": None if bound is None else bound.total}
 
 
 def die_at(death: Death) -> Counter[str]:
@@ -223,11 +217,6 @@ def kill_all(kills: int, seed: int, folder: Path) -> dict[str, Any]:
     return {"cases": found, "ways": dict(ways)}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(kills=220, seed=0)
-
-
 def killed(kills: int, seed: int) -> dict[str, Any]:
     """Kill so often, from a process whose BLAS has one thread: one with threads is no good parent."""
     began = time.monotonic()
@@ -236,6 +225,9 @@ def killed(kills: int, seed: int) -> dict[str, Any]:
     counts = {"kills": sum(each["kills"] for each in found["cases"].values())}
     counts["wrong"] = sum(len(each["wrong"]) for each in found["cases"].values())
     return {**counts, "seconds": round(time.monotonic() - began, 1), **found}
+
+
+TAKES = {"kills": 220, "seed": 0}
 
 
 def run(options: Options) -> int:

@@ -8,12 +8,13 @@ what is brought while vectors are orthogonalized shows in the seconds of a pass.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, attempt
 from ooc_chol.eigen.device_space import DeviceSpace, open_space
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.pack import block_csr
@@ -89,23 +90,16 @@ def measured(a: BlockCSR, case: Case, args: Options) -> dict[str, Any]:
         share = space.plan.products.shares[0]
         moved = share.stored_bytes - share.kept_bytes if share.ring_slots else 0
         facts = {"kept_blocks": share.n_kept, "blocks": len(share.blocks), "bytes_a_pass": moved}
-        return case._asdict() | facts | space.plan.memory()[share.device] | found
+        return facts | space.plan.memory()[share.device] | found
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=22, devices="cuda:0", memory_budget="20 GiB", small="2800 MB", cycles=3)
+TAKES = {"scale": 22, "devices": "cuda:0", "memory_budget": "20 GiB", "small": "2800 MB", "cycles": 3}
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Measure every case."""
-    results = []
     with block_csr(oc.testing.rmat(options.scale)) as a:
-        for case in CASES:
-            try:
-                results.append(measured(a, case, options))
-            except oc.BudgetError as error:
-                results.append(case._asdict() | {"refused": str(error)})
-            print(results[-1], flush=True)
         about = {"case": f"krylov-space-{options.scale}", "graph": f"rmat({options.scale})", "entries": a.nnz}
-        return about | {"device": options.device, "lines": results}
+        options.about = about | {"device": options.device}
+        for case in CASES:
+            yield case._asdict() | attempt(lambda case=case: measured(a, case, options))

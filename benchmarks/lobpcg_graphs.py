@@ -9,7 +9,6 @@ eigenvalue.
 from __future__ import annotations
 
 import importlib.util
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from scipy.sparse import csr_array, diags_array, eye_array
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, spilu, splu
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, both_seconds
 
 FOLDER = "sparse"
 #: What is added to the diagonal, so that there is an inverse.
@@ -55,9 +54,8 @@ def preconditioners(a: csr_array) -> dict[str, Callable[[], Any]]:
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     """What it returns, and processor seconds."""
-    since = time.process_time()
-    found = work()
-    return found, time.process_time() - since
+    seconds, found = both_seconds(work)
+    return found, seconds["processor_seconds"]
 
 
 def ours(a: csr_array, make: Callable[[], Any], k: int, tol: float, device: str) -> dict[str, Any]:

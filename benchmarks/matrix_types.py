@@ -10,14 +10,13 @@ type's flops are those of real numbers: n**3 / 3, and four times as many of comp
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
-import ooc_chol.toolbox as tb
-from benchmarks.running import Options, Parser
+from benchmarks.matrices import Line
+from benchmarks.running import Options, Parser, chosen, seconds_of
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.results import run_figures
 from ooc_chol.formats import TYPES
@@ -27,51 +26,9 @@ FOLDER = "types"
 ORDERS = {"complex128": 65536, "float32": 131072, "complex64": 92672, "float64": 92672}
 #: Where L goes, by the word of the command line.
 PLACES = {"host": None, "device": "device"}
-#: Range of the correlation in columns, nugget, and phase from one column to the next.
-RANGE, NUGGET, PHASE = 64.0, 1e-2, 0.3
+RANGE = 64.0
 #: Order and K of the products that are the yardstick, and seconds of each.
 TILE, INNER, YARDSTICK_SECONDS = 2048, 16384, 3.0
-_ENTRY = {
-    "float32": ("float", "value"),
-    "float64": ("double", "value"),
-    "complex64": ("float2", "make_float2(value * cos(phase), value * sin(phase))"),
-    "complex128": ("double2", "make_double2(value * cos(phase), value * sin(phase))"),
-}
-_CODE = r"""
-extern "C" __global__ void line(TYPE* out, int rows, int cols, long long row0, long long col0, double range, double nugget,
-                                double step)
-{
-    const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
-    if (r < rows && c < cols) {
-        const double apart = (double)(row0 + r - col0 - c), phase = step * apart;
-        const double value = exp(-fabs(apart) / range) + (apart == 0.0 ? nugget : 0.0);
-        out[(long long)r * cols + c] = ENTRY;
-    }
-}
-"""
-
-
-def block(dtype: str, rows: slice, cols: slice) -> Any:
-    """Rows and columns of the matrix, on the host."""
-    apart = np.subtract.outer(np.arange(rows.start, rows.stop), np.arange(cols.start, cols.stop)).astype(float)
-    value = np.exp(-np.abs(apart) / RANGE) + NUGGET * (apart == 0.0)
-    return (value * np.exp(1j * PHASE * apart) if dtype.startswith("complex") else value).astype(dtype)
-
-
-def on_device(dtype: str) -> Any:
-    """The tile function in CUDA C."""
-    kind, entry = _ENTRY[dtype]
-    code = _CODE.replace("TYPE", kind).replace("ENTRY", entry)
-    return tb.cuda_source(code, "line", RANGE, NUGGET, PHASE)
-
-
-def source(n: int, dtype: str) -> Any:
-    """The matrix as tile functions of host and device."""
-
-    def fill(rows: range, cols: range, out: Any, stream: Any) -> None:
-        out[...] = block(dtype, slice(rows.start, rows.stop), slice(cols.start, cols.stop))
-
-    return oc.from_function(n, fill, cuda=on_device(dtype), dtype=dtype)
 
 
 def dgemm(device: str) -> float:
@@ -81,9 +38,7 @@ def dgemm(device: str) -> float:
         from ooc_chol.bench.cuda.product_rates import dgemm_tflops
 
         return dgemm_tflops(left, right, YARDSTICK_SECONDS, [device])[0]
-    began = time.perf_counter()
-    left @ right.T
-    return 2e-12 * TILE**3 / (time.perf_counter() - began)
+    return 2e-12 * TILE**3 / seconds_of(lambda: left @ right.T)[0]
 
 
 def products(device: str, planes: int, flops_factor: int) -> float | None:
@@ -104,7 +59,7 @@ def peers(n: int, dtype: str, device: str, repeats: int) -> list[dict[str, Any]]
 
     found: dict[str, Any] = {"name": "cuSOLVER Xpotrf in place", "n": n, "devices": [device]}
     try:
-        seconds = with_device(device, lambda: xpotrf_seconds(n, on_device(dtype), repeats, dtype))
+        seconds = with_device(device, lambda: xpotrf_seconds(n, Line(n, RANGE, dtype=dtype).on_device(), repeats, dtype))
     except (RuntimeError, MemoryError, oc.OocCholError) as error:  # too little memory for the whole matrix
         return [found | {"error": f"{type(error).__name__}: {error}"}]
     return [found | {"seconds": seconds, "tflops": TYPES[dtype].flops_factor * n**3 / 3e12 / min(seconds)}]
@@ -113,15 +68,14 @@ def peers(n: int, dtype: str, device: str, repeats: int) -> list[dict[str, Any]]
 def one_call(a: Any, device: str, options: dict[str, Any]) -> tuple[oc.CholeskyFactor, dict[str, Any]]:
     """A factor, and the figures of its call."""
     with meter_for([device]) as meter:
-        began = time.perf_counter()
-        factor = oc.cholesky(a, devices=device, progress=meter.sample, **options)
-        wall = time.perf_counter() - began
+        wall, factor = seconds_of(lambda: oc.cholesky(a, devices=device, progress=meter.sample, **options))
     return factor, run_figures(factor.report) | meter.figures() | {"wall_seconds": wall}
 
 
 def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
     """The content of one result file but for its peers."""
-    device, a, fmt = options.pop("devices"), source(n, dtype), TYPES[dtype]
+    device, line, fmt = options.pop("devices"), Line(n, RANGE, dtype=dtype), TYPES[dtype]
+    a = line.source()
     options = {"dtype": dtype, "fp64": engine, "store": PLACES[place], **options}
     rates = {"before": dgemm(device)}
     one_call(a, device, options)[0].close()
@@ -130,15 +84,13 @@ def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats:
         factor, run = one_call(a, device, options)
         runs.append(run)
         rate = fmt.flops_factor * n**3 / 3e12 / run["seconds"]
-        print(
-            f"{name}: {run['wall_seconds']:.4g} s for the whole call, {run['seconds']:.4g} inside ({rate:.4g} TFLOP/s)",
-            flush=True,
-        )
+        inside = f"{run['seconds']:.4g} inside ({rate:.4g} TFLOP/s)"
+        print(f"{name}: {run['wall_seconds']:.4g} s for the whole call, {inside}", flush=True)
         if repeat < repeats - 1:
             factor.close()
     rates["after"] = dgemm(device)
     with factor:
-        plan, sample = factor.report.plan, factor.residual(lambda rows, cols: block(dtype, rows, cols), blocks=200)
+        plan, sample = factor.report.plan, factor.residual(line.block, blocks=200)
         logdet, planes = factor.logdet(), getattr(plan.layout, "planes", None)
     seconds, last = [run["seconds"] for run in runs], runs[-1]
     metered = [each for each in ("joules", "device_bytes", "clock_mhz") if each in last]
@@ -152,7 +104,7 @@ def measured(name: str, n: int, dtype: str, engine: str, place: str, *, repeats:
         "planes": planes,
         "precision_threshold": None,
         "policy": plan.policy.name,
-        "covariance": f"exponential of places on a line, range {RANGE:g}, nugget {NUGGET:g}",
+        "covariance": line.name,
         "source": "device-function",
         "keeps_on_device": place == "device",
         "budget_bytes": int(last["budget_bytes"]),
@@ -184,17 +136,23 @@ def options(parser: Parser) -> None:
     oc.FactorOptions.add_arguments(parser, without=("dtype", "fp64"))
 
 
+def files(options: Options) -> list[str]:
+    """One for each type, engine and place."""
+    kinds = itertools.product([options.name or "types"], options.types, options.engines, options.places)
+    return ["-".join(kind) for kind in kinds]
+
+
 def run(options: Options) -> None:
     """Measure every type, engine and place, a file each."""
-    asked, defaults = oc.FactorOptions.from_arguments(options).keywords(), oc.FactorOptions().keywords()
-    chosen = {name: value for name, value in asked.items() if value != defaults[name]}
-    device = chosen["devices"] = (chosen.get("devices") or ["cuda:0"])[0]
+    how = chosen(options)
+    device = how["devices"] = (how.get("devices") or ["cuda:0"])[0]
     options.devices = (device,)
+    names = iter(files(options))
     for dtype in options.types:
         n = options.n or ORDERS[dtype]
         beside = peers(n, dtype, device, options.peer_repeats) if options.peer_repeats else []
         print(f"{dtype}, n = {n}: {beside}", flush=True)
         for engine, place in itertools.product(options.engines, options.places):
-            name = f"{options.name or 'types'}-{dtype}-{engine}-{place}"
-            content = measured(name, n, dtype, engine, place, repeats=options.repeats, options=dict(chosen))
+            name = next(names)
+            content = measured(name, n, dtype, engine, place, repeats=options.repeats, options=dict(how))
             options.write(content | {"peers": beside}, name)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, event_seconds, seconds_of
 
 FOLDER = "mixed_families"
 FAMILIES = {
@@ -73,9 +73,9 @@ def measured(a: Any, threshold: float | None, calls: int, options: dict[str, Any
     walls, inner = [], []
     time.sleep(rest)
     for _ in range(calls):
-        began = time.perf_counter()
-        with oc.cholesky(a, threshold, **options) as factor:
-            walls.append(time.perf_counter() - began)
+        wall, factor = seconds_of(lambda: oc.cholesky(a, threshold, **options))
+        walls.append(wall)
+        with factor:
             report, formats, key = factor.report, dict(factor.formats), factor.arithmetic_key
         inner.append(report.inside_seconds)
     bound = report.certified_bound
@@ -101,16 +101,15 @@ def dgemm_tflops(n: int = 8192, times: int = 5) -> float:
 
     with cp.cuda.Device(0):
         a, out = cp.random.random((n, n)), cp.empty((n, n))
-        cp.matmul(a, a, out=out)
-        cp.cuda.Device(0).synchronize()
-        began = time.perf_counter()
-        for _ in range(times):
-            cp.matmul(a, a, out=out)
-        cp.cuda.Device(0).synchronize()
-        seconds = (time.perf_counter() - began) / times
-        del a, out
+        (seconds,) = event_seconds(lambda: cp.matmul(a, a, out=out), 1, times)
+        a = out = None
         cp.get_default_memory_pool().free_all_blocks()
     return 2e-12 * n**3 / seconds
+
+
+def quick_rates() -> None:
+    """Measure rates for plans in a second or two."""
+    subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
 
 
 def warm(devices: Any) -> None:
@@ -134,7 +133,7 @@ def run(options: Options) -> None:
     """Measure every family at every threshold; the file is written after each."""
     warm(options.devices)
     if not options.keep_rates:
-        subprocess.run([sys.executable, "-m", "ooc_chol", "bench", "rates", "--quick"], stdout=subprocess.DEVNULL, check=False)
+        quick_rates()
     how = {"memory_budget": options.memory_budget or None, "devices": options.devices, "store": options.store}
     found: dict[str, Any] = {name: getattr(options, name) for name in ("n", "devices", "store", "calls", "rest")}
     found |= {"budget": options.memory_budget, "dgemm_tflops": dgemm_tflops(), "families": {}}

@@ -1,28 +1,27 @@
 """A matrix many times larger than memory, from a file to a file, beside one in memory on the same machine.
 
-FOLDER is on the disk that is measured and has room for A and L. A is an exponential covariance of random places, written to
-``FOLDER/a-N.npy`` band by band and left there for the next time. The factorization runs in a process of its own that may take
-``--memory`` in all: the resident maximum of the process is measured, and where a memory control group (version 1) can be made,
-its limit holds, pages of the system's cache included. The reference is the least time of three calls in memory, in a process of
-its own, once before and once after.
+FOLDER is on the disk that is measured and has room for A and L. A is an exponential covariance of places on a line, written to
+``FOLDER/line-N-float64.npy`` band by band and left there for the next time. The factorization runs in a process of its own that
+may take ``--memory`` in all: the resident maximum of the process is measured, and where a memory control group (version 1) can
+be made, its limit holds, pages of the system's cache included. The reference is the least time of three calls in memory, in a
+process of its own, once before and once after.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, apart
+from benchmarks.matrices import Line
+from benchmarks.running import Options, Parser, apart, both_seconds, seconds_of
 from ooc_chol.bench.meters import memory_of_process
+from ooc_chol.bench.results import run_figures
 from ooc_chol.config import parse_bytes
 
 FOLDER = "disk"
@@ -31,42 +30,9 @@ GROUPS = Path("/sys/fs/cgroup/memory")
 BESIDE = 128 << 20
 #: Bytes of host memory for L beside the arena: on the host the arena is the better place.
 HOST_BUDGET = 1 << 20
-#: Rows of A that are made at once.
-BAND = 256
-NUGGET, RANGE = 1e-2, 0.1
-
-
-def entries(places: np.ndarray, rows: slice) -> np.ndarray:
-    """Rows of the covariance matrix of ``places``."""
-    dx = places[rows, None, 0] - places[None, :, 0]
-    dy = places[rows, None, 1] - places[None, :, 1]
-    band = np.sqrt(dx * dx + dy * dy)
-    band *= -1.0 / RANGE
-    np.exp(band, out=band)
-    count = len(band)
-    band[np.arange(count), np.arange(rows.start, rows.start + count)] = 1.0 + NUGGET
-    return band
-
-
-def places_of(n: int) -> np.ndarray:
-    """Random places in the unit square, in rows of a coarse grid."""
-    places = np.random.default_rng(0).uniform(size=(n, 2))
-    return places[np.lexsort((places[:, 0], np.floor(16 * places[:, 1])))]
-
-
-def make_matrix(path: Path, n: int) -> None:
-    """Write A to ``path``, whose pages do not stay in the cache; nothing where it is there already."""
-    if path.exists():
-        return
-    places, beside = places_of(n), path.with_suffix(".unfinished")
-    with beside.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (n, n)})
-        for start in range(0, n, BAND):
-            file.write(entries(places, slice(start, min(start + BAND, n))).data)
-        file.flush()
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    beside.rename(path)
+RANGE = 1000.0
+#: What is told of a call as its report has it.
+TOLD = ("seconds", "tile_size", "bytes", "file_bytes", "exposed_copy_share")
 
 
 @contextmanager
@@ -87,15 +53,10 @@ def control_group(limit: int) -> Iterator[Path | None]:
 
 def reference(n: int) -> dict[str, Any]:
     """Seconds of whole calls in memory, of matrices that are there."""
-    a = entries(places_of(n), slice(0, n))
-    seconds, processor = [], []
-    for _ in range(4):
-        began, used = time.perf_counter(), time.process_time()
-        oc.cholesky(a, devices="host").close()
-        seconds.append(time.perf_counter() - began)
-        processor.append(time.process_time() - used)
-    best = min(seconds[1:])
-    return {"n": n, "wall_seconds": seconds[1:], "cpu_seconds": processor[1:], "tflops": n**3 / 3e12 / best}
+    a = Line(n, RANGE).rows()
+    calls = [both_seconds(lambda: oc.cholesky(a, devices="host").close())[0] for _ in range(4)][1:]
+    walls, processor = ([call[name] for call in calls] for name in ("seconds", "processor_seconds"))
+    return {"n": n, "wall_seconds": walls, "cpu_seconds": processor, "tflops": n**3 / 3e12 / min(walls)}
 
 
 def out_of_memory(options: dict[str, Any]) -> dict[str, Any]:
@@ -105,30 +66,18 @@ def out_of_memory(options: dict[str, Any]) -> dict[str, Any]:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     n, path = options["n"], Path(options["a"])
     store = path.with_suffix(".ooc")
-    began = time.perf_counter()
-    factor = oc.cholesky(
-        path,
-        store=store,
-        devices="host",
-        memory_budget=options["memory"] - BESIDE,
-        host_budget=HOST_BUDGET,
-        tile_size=options["tile_size"],
-    )
-    wall = time.perf_counter() - began
+    how = {"memory_budget": options["memory"] - BESIDE, "host_budget": HOST_BUDGET, "tile_size": options["tile_size"]}
+    wall, factor = seconds_of(lambda: oc.cholesky(path, store=store, devices="host", **how))
     used, report = resource.getrusage(resource.RUSAGE_SELF), factor.report
     found = {
         "wall_seconds": wall,
-        "seconds": report.inside_seconds,
+        **{name: run_figures(report)[name] for name in TOLD},
         "tflops": n**3 / 3e12 / wall,
         "cpu_seconds": used.ru_utime + used.ru_stime,
         "resident_maximum_bytes": memory_of_process("VmHWM"),
         "group": None if group is None else figures_of(Path(group)),
         "disk": io_of_process(),
         "budget_bytes": report.plan.budgets[0].budget_bytes,
-        "tile_size": report.plan.grid.nb,
-        "bytes": report.to_dict()["bytes"],
-        "file_bytes": report.to_dict()["file_bytes"],
-        "exposed_copy_share": report.exposed_copy_share,
         "logdet": factor.logdet(),
         "residual": asdict(factor.residual(path, blocks=options["blocks"])),
     }
@@ -159,8 +108,8 @@ def options(parser: Parser) -> None:
 
 def run(options: Options) -> dict[str, Any]:
     """The reference, the run, and the reference again."""
-    path, memory = options.folder / f"a-{options.n}.npy", parse_bytes(options.memory, "memory")
-    make_matrix(path, options.n)
+    memory, line = parse_bytes(options.memory, "memory"), Line(options.n, RANGE)
+    path = line.write(options.folder / f"line-{options.n}-float64.npy")
     before = apart(reference, options.reference_n, must=True)
     with control_group(memory) as group:
         how = {"n": options.n, "a": str(path), "memory": memory, "group": None if group is None else str(group)}
@@ -172,7 +121,7 @@ def run(options: Options) -> dict[str, Any]:
         "n": options.n,
         "engine": "native",
         "source": "file",
-        "covariance": f"exponential, range {RANGE}, nugget {NUGGET}",
+        "covariance": line.name,
         "memory_bytes": memory,
         **found,
         "reference": {"before": before, "after": after, "tflops": best},

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.places import Place, place_of
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.kernels.registry import panel_kernels
 from ooc_chol.precision.triples import Precision
 
@@ -109,9 +109,7 @@ def cases(of: Place, given: Options) -> Iterator[dict[str, Any]]:
         kernels.close()
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", threads=1, scales=[22, 25], columns=[24, 56, 120, 144], repeats=5)
+TAKES = {"devices": "cuda:0", "threads": 1, "scales": [22, 25], "columns": [24, 56, 120, 144], "repeats": 5}
 
 
 def run(options: Options) -> dict[str, Any]:

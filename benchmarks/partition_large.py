@@ -8,49 +8,32 @@ out unless it is asked for. The file has the report, the cut beside that of rand
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, brief, seconds_of
 from ooc_chol.apps import spectral
 
 FOLDER = "spectral"
-
-
-def measured(options: Options) -> dict[str, Any]:
-    """One bisection."""
-    began = time.perf_counter()
-    with oc.block_csr(oc.testing.rmat(options.scale, devices=options.device)) as a:
-        packed = time.perf_counter() - began
-        whole = oc.plan_eigsh(oc.laplacian(a), 4, which="SA", precision="FDF", devices=options.device, memory_budget="1 TiB")
-        budget = int(whole.peak_bytes - (1 - options.share) * a.nbytes)
-        began = time.perf_counter()
-        found = spectral.bisect(
-            a,
-            search=options.search,
-            refine=options.refine,
-            devices=options.device,
-            memory_budget=budget,
-            precision="FDF",
-        )
-        seconds = time.perf_counter() - began
-        facts = {"n": a.shape[0], "entries": a.nnz, "nbytes": a.nbytes, "memory_budget": budget, "pack_seconds": packed}
-    facts |= {"seconds": seconds, "cut": found.cut, "sizes": np.asarray(found.sizes).tolist(), "cut_of_random_halves": a.nnz / 4}
-    facts["report"] = json.loads(json.dumps(found.report.to_dict(), default=str))
-    print(found.report, flush=True)
-    print({key: value for key, value in facts.items() if key != "report"}, flush=True)
-    return facts
+TAKES = {"scale": 24, "devices": "cuda:0", "search": 0, "refine": False}
 
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.takes(scale=24, devices="cuda:0", search=0, refine=False)
     parser.add_argument("--share", type=float, default=0.5, help="of A's bytes that the budget holds (default: 0.5)")
 
 
 def run(options: Options) -> dict[str, Any]:
     """One bisection."""
-    return {"scale": options.scale} | measured(options)
+    packed, a = seconds_of(lambda: oc.block_csr(oc.testing.rmat(options.scale, devices=options.device)))
+    with a:
+        whole = oc.plan_eigsh(oc.laplacian(a), 4, which="SA", precision="FDF", devices=options.device, memory_budget="1 TiB")
+        budget = int(whole.peak_bytes - (1 - options.share) * a.nbytes)
+        how = {"search": options.search, "refine": options.refine, "devices": options.device, "precision": "FDF"}
+        seconds, found = seconds_of(lambda: spectral.bisect(a, **how, memory_budget=budget))
+        facts = {"n": a.shape[0], "entries": a.nnz, "nbytes": a.nbytes, "memory_budget": budget, "pack_seconds": packed}
+    facts |= {"seconds": seconds, "cut": found.cut, "sizes": np.asarray(found.sizes).tolist(), "cut_of_random_halves": a.nnz / 4}
+    print(found.report, brief(facts), flush=True)
+    return {"scale": options.scale, **facts, "report": json.loads(json.dumps(found.report.to_dict(), default=str))}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.read_results import read_result, result_named
+from benchmarks.read_results import duration, read_result, result_named
 from ooc_chol.config import format_bytes
 
 NOTE = """\
@@ -41,7 +41,7 @@ def pass_columns(link: str) -> list[tuple[str, Callable[[dict[str, Any]], str]]]
         ("devices", lambda line: ", ".join(line["devices"])),
         ("budget of each", _budget),
         ("columns", lambda line: f"{line['columns']}, {line['precision']}"),
-        ("pass", lambda line: _time(line["pass_seconds"])),
+        ("pass", lambda line: duration(line["pass_seconds"])),
         ("entries/s", lambda line: f"{line['entries'] * line['columns'] / line['pass_seconds']:.3g}"),
         ("streamed", lambda line: format_bytes(line["bytes_a_pass"]) + ("" if _is_planned(line) else " (not as planned)")),
         ("beside", _beside),
@@ -78,8 +78,3 @@ def _beside(line: dict[str, Any]) -> str:
         if peer.get("dtype", "float64") == compute
     }  # the fastest of each name last
     return ", ".join(f"**{each * line['columns'] / line['pass_seconds']:.2f}** x {name}" for name, each in a_vector.items())
-
-
-def _time(seconds: float) -> str:
-    """Three digits, in the unit that suits them."""
-    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import table, timelines
-from benchmarks.running import RESULTS, ROOT, Options, Parser
+from benchmarks.drawing import figure_of, save
+from benchmarks.running import RESULTS, ROOT, Options
 
 PICTURES = ROOT / "docs/pictures"
 #: Trace and device of each picture of streams in the documents.
@@ -89,7 +90,7 @@ def label_of(result: dict[str, Any]) -> str:
 
 def draw_rates(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw a group of bars for each result."""
-    figure, axis = _figure(max(5.0, 1.7 * len(results) + 1.5), 3.8)
+    figure, axis = figure_of(max(5.0, 1.7 * len(results) + 1.5), 3.8)
     drawn: set[str] = set()
     for place, result in enumerate(results):
         bars = bars_of(result)
@@ -102,13 +103,13 @@ def draw_rates(results: Sequence[dict[str, Any]], path: Path) -> None:
     axis.set_xticks(range(len(results)), [label_of(result) for result in results], fontsize=7)
     axis.set_ylabel("TFLOP/s")
     axis.legend(frameon=False, fontsize=7, ncols=len(COLOURS), loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_predictions(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw predicted over measured seconds, a line for each case; the band is 15 %."""
     known = [result for result in results if result.get("predicted_seconds") is not None]
-    figure, axis = _figure(6.4, 0.26 * len(known) + 0.9)
+    figure, axis = figure_of(6.4, 0.26 * len(known) + 0.9)
     for place, result in enumerate(reversed(known)):
         ratio = result["predicted_seconds"] / median(result["seconds"])
         colour = {"native": "#2f77b8", "residue": "#ee8a2e", "mixed": "#76b041"}[result["engine"]]
@@ -119,12 +120,12 @@ def draw_predictions(results: Sequence[dict[str, Any]], path: Path) -> None:
     names = [f"{result['case']}, {median(result['seconds']):.3g} s" for result in reversed(known)]
     axis.set_yticks(range(len(known)), names, fontsize=7)
     axis.set_xlabel("predicted / measured seconds; the band is 15 %")
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_mixed(found: dict[str, Any], path: Path) -> None:
     """Seconds of second calls over the threshold, a line a family, and FP64 in the same run as a dashed one."""
-    figure, axes = _figure(7.2, 3.6)
+    figure, axes = figure_of(7.2, 3.6)
     for number, (family, rows) in enumerate(found["families"].items()):
         colour = f"C{number}"
         thresholds = [name for name in rows if name != "fp64"]
@@ -136,12 +137,12 @@ def draw_mixed(found: dict[str, Any], path: Path) -> None:
     axes.invert_xaxis()
     axes.legend(fontsize="small", ncols=2)
     axes.set_title(f"order {found['n']:,}, {found['budget']} of an H100", fontsize="medium")
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_certified(found: dict[str, Any], path: Path) -> None:
     """Errors of log-determinants as they are, and half-widths of their intervals, by family."""
-    figure, axes = _figure(7.2, 4.4)
+    figure, axes = figure_of(7.2, 4.4)
     (threshold, *_) = next(iter(found["families"].values()))
     names = list(found["families"])
     rows = [found["families"][name][threshold] for name in names]
@@ -158,14 +159,14 @@ def draw_certified(found: dict[str, Any], path: Path) -> None:
     axes.invert_yaxis()
     axes.legend(fontsize="small", loc="upper right")
     axes.set_title(f"order {found['n']}, precision_threshold={threshold}, fewest bytes", fontsize="medium")
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_streams(run: timelines.Run, path: Path) -> None:
     """Draw how much of each bin of time every stream worked, by kind."""
     kinds = list(dict.fromkeys(entry.kind for entry in run.measured))
     streams = list(dict.fromkeys(entry.stream for entry in sorted(run.measured, key=lambda entry: _rank(entry.stream))))
-    figure, axes = _figure(9.0, 0.9 * len(streams) + 1.2, rows=len(streams))
+    figure, axes = figure_of(9.0, 0.9 * len(streams) + 1.2, len(streams))
     seconds = max(entry.end for entry in run.measured)
     edges = np.linspace(0.0, seconds, BINS + 1)
     for axis, stream in zip(np.atleast_1d(axes), streams, strict=True):
@@ -185,7 +186,7 @@ def draw_streams(run: timelines.Run, path: Path) -> None:
     columns = min(LEGEND_COLUMNS, len(handles))
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=columns, frameon=False, fontsize=7)
     np.atleast_1d(axes)[-1].set_xlabel("seconds; height: share of each bin in which the stream worked")
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_overview(run: timelines.Run, result: dict[str, Any], path: Path) -> None:
@@ -196,7 +197,7 @@ def draw_overview(run: timelines.Run, result: dict[str, Any], path: Path) -> Non
         "GB/s\nfrom the GPU": ("write", "nbytes", 1e9),
     }
     colours = ("#ee8a2e", "#2f77b8", "#3f9d57")
-    figure, axes = _figure(9.0, 4.2, rows=len(lanes))
+    figure, axes = figure_of(9.0, 4.2, len(lanes))
     measured, predicted = (max(entry.end for entry in entries) for entries in (run.measured, run.predicted))
     edges = np.linspace(0.0, max(measured, predicted), BINS // 2 + 1)
     for axis, colour, (label, (kind, amount, unit)) in zip(axes, colours, lanes.items(), strict=True):
@@ -219,7 +220,7 @@ def draw_overview(run: timelines.Run, result: dict[str, Any], path: Path) -> Non
         fontsize=10,
     )
     axes[-1].set_xlabel("seconds", fontsize=8)
-    _save(figure, path)
+    save(figure, path)
 
 
 def _rate(operations: Sequence[timelines.Operation], amount: str, edges: np.ndarray) -> np.ndarray:
@@ -240,32 +241,7 @@ def _colour(kind: str) -> str:
     return RESIDUE_COLOURS.get(kind) or timelines.COLOURS.get(kind, "#000000")
 
 
-def _figure(width: float, height: float, rows: int = 1) -> tuple[Any, Any]:
-    """A figure whose file depends on the data alone."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams.update(
-        {"svg.fonttype": "none", "svg.hashsalt": "ooc_chol", "axes.spines.top": False, "axes.spines.right": False}
-    )
-    from matplotlib import pyplot
-
-    return pyplot.subplots(rows, figsize=(width, height), sharex=True, layout="constrained")
-
-
-def _save(figure: Any, path: Path) -> None:
-    """Write a picture, and close it."""
-    from matplotlib import pyplot
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date" if path.suffix == ".svg" else "Software": None})
-    pyplot.close(figure)
-    print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
-
-
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(results=RESULTS, trace=Path, devices=timelines.DEVICE, output=PICTURES)
+TAKES = {"results": RESULTS, "trace": Path, "devices": timelines.DEVICE, "output": PICTURES}
 
 
 def run(options: Options) -> None:

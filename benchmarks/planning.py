@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, both_seconds
 from ooc_chol.dense import planner
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
@@ -104,29 +103,27 @@ def decaying(grid: TileGrid) -> PrecisionMap:
     return choose_formats(norms, THRESHOLD).without_float32()
 
 
-def timed(call: Callable[[], Plan]) -> tuple[Plan, float, float]:
-    """The plan, and its seconds on the clock and of the processor."""
+def timed(call: Callable[[], Plan]) -> tuple[dict[str, float], Plan]:
+    """Seconds on the clock and of the processor, and the plan."""
     gc.collect()
-    wall, processor = time.perf_counter(), time.process_time()
-    plan = call()
-    return plan, time.perf_counter() - wall, time.process_time() - processor
+    return both_seconds(call)
 
 
 def measure(case: Case, repeats: int) -> dict[str, Any]:
     """Every repeat of one case, and of taking the plan again."""
-    problem, walls, processors = case.problem(), [], []
+    problem, seconds = case.problem(), []
     plan: Plan | None = None
     for _ in range(repeats):
         plan = None  # what letting go of millions of objects takes is not the next plan's
-        plan, wall, processor = timed(lambda: case.plan(FRESH, problem))
-        walls.append(wall)
-        processors.append(processor)
+        each, plan = timed(lambda: case.plan(FRESH, problem))
+        seconds.append(each)
     assert plan is not None
     again: list[float] | None = None
     if FRESH is not make_plan:
         case.plan(make_plan, problem)
         # In mixed precision another map of formats each time, as a fit has it.
-        again = [timed(lambda: case.plan(make_plan, case.problem() if case.is_mixed else problem))[1] for _ in range(repeats)]
+        taken = [timed(lambda: case.plan(make_plan, case.problem() if case.is_mixed else problem))[0] for _ in range(repeats)]
+        again = [each["seconds"] for each in taken]
     return {
         "engine": plan.engine,
         "n": plan.grid.n,
@@ -136,16 +133,14 @@ def measure(case: Case, repeats: int) -> dict[str, Any]:
         "budget_bytes": plan.budgets[0].budget_bytes,
         "steps": sum(len(program.steps) for program in plan.programs),
         "predicted_seconds": plan.seconds,
-        "wall_seconds": walls,
-        "processor_seconds": processors,
+        "wall_seconds": [each["seconds"] for each in seconds],
+        "processor_seconds": [each["processor_seconds"] for each in seconds],
         "kept_wall_seconds": again,
     }
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.set_defaults(name="planning")
-    parser.takes(repeats=3, before=Path)
+NAME = "planning"
+TAKES = {"repeats": 3, "before": Path}
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -7,24 +7,18 @@ the process until then, so that scales are best given in ascending order.
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, both_seconds
+from benchmarks.running import Options, both_seconds, in_turn
 
 FOLDER = "sparse"
 MAKERS = {"rmat": oc.testing.rmat, "urand": oc.testing.urand}
-
-
-def timed(step: Callable[[], Any]) -> tuple[dict[str, float], Any]:
-    """Seconds of a step by the clock and of the processor, and what it gives."""
-    found, result = both_seconds(step)
-    return {"seconds": found["seconds"], "cpu_seconds": found["processor_seconds"]}, result
 
 
 def made(source: oc.testing.RandomGraph) -> tuple[int, int]:
@@ -43,13 +37,9 @@ def packed(source: oc.testing.RandomGraph) -> dict[str, Any]:
 def measured(name: str, scale: int, options: Options) -> dict[str, Any]:
     """The line about one graph."""
     source = MAKERS[name](scale, seed=1, devices=options.devices, memory_budget=options.memory_budget)
-    first, (runs, entries) = timed(lambda: made(source))
-    making, packing, blocks = [], [], {}
-    for _ in range(options.repeats):
-        making.append(timed(lambda: made(source))[0])
-        seconds, blocks = timed(lambda: packed(source))
-        packing.append(seconds)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    first, (runs, entries) = both_seconds(lambda: made(source))
+    steps = {"making": lambda: both_seconds(lambda: made(source)), "packing": lambda: both_seconds(lambda: packed(source))}
+    found = in_turn(steps, options.repeats)
     return {
         "graph": source.name,
         "devices": source.devices,
@@ -58,24 +48,16 @@ def measured(name: str, scale: int, options: Options) -> dict[str, Any]:
         "entries": entries,
         "counts": asdict(source.counts),
         "first": first,
-        "making": making,
-        "packing": packing,
-        **blocks,
-        "peak_bytes": peak,
+        **{step: [seconds for seconds, _ in each] for step, each in found.items()},
+        **found["packing"][-1][1],
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
     }
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.add_argument("--graphs", choices=MAKERS, nargs="+", default=list(MAKERS), help="kinds (default: both)")
-    parser.takes(scales=[20], devices="host:0", memory_budget=None, repeats=5)
+TAKES = {"scales": [20], "graphs": tuple(MAKERS), "devices": "host:0", "memory_budget": None, "repeats": 5}
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Measure every graph, one after the other."""
-    lines = []
-    for scale in options.scales:
-        for name in options.graphs:
-            lines.append(measured(name, scale, options))
-            print(json.dumps(lines[-1]), flush=True)
-    return {"lines": lines}
+    for scale, name in product(options.scales, options.graphs):
+        yield measured(name, scale, options)

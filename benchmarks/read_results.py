@@ -33,3 +33,8 @@ def result_named(path: Path) -> Iterator[None]:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"has something else than a result: {error!s:.200}"
         raise ValueError(f"{path} {what}; measure it again") from error
+
+
+def duration(seconds: float) -> str:
+    """Three digits, in the unit that suits them."""
+    return f"{seconds:.3g} s" if seconds >= 0.9995 else f"{1e3 * seconds:.3g} ms"

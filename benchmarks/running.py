@@ -1,8 +1,13 @@
 """The frame of all benchmarks: which cases there are, the options that they share, the head of a result, and its file.
 
-A case is a module beside this one with a function ``run(options)``, and if it takes options of its own ``options(parser)``. The
-first line of its docstring is its line in the list; the result that ``run`` returns, or writes as it goes, lies in ``FOLDER``. A
-case with ``documented(options)``, tables by their marks, has ``--update`` as well.
+A case is a module beside this one with a function ``run(options)``; the first line of its docstring is its line in the list. A
+module or package with functions ``run_this`` and ``run_that`` is two cases, ``module_this`` and ``module_that``, each with names
+of its own below that end so, or those of all. ``TAKES`` are options with their defaults, and ``options(parser)`` adds others. The
+result that ``run`` returns, or writes as it goes, lies in ``FOLDER`` under ``--name``, by default ``NAME`` or what
+``usual_name(options)`` gives; a case whose files have other names says them in ``files(options)``. One that is there is only
+replaced with ``--force``, and otherwise refused before anything is measured. Lines that ``run`` yields are printed and written
+one after the other, under ``LINES``, beside ``options.about``. A case with ``documented(options)``, tables by their marks, has
+``--update`` as well.
 """
 
 from __future__ import annotations
@@ -17,10 +22,11 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import ooc_chol as oc
@@ -93,6 +99,9 @@ class Options(argparse.Namespace):
     case: str
     name: str | None
     output: Path
+    force: bool = False
+    about: Mapping[str, Any] = MappingProxyType({})
+    _claimed: frozenset[Path] = frozenset()
 
     @property
     def device(self) -> str:
@@ -108,7 +117,21 @@ class Options(argparse.Namespace):
     def write(self, content: Mapping[str, Any], name: str | None = None) -> None:
         """Write what was measured until now behind the head of all results, to the file of this name or of ``--name``."""
         if file := name or self.name:
-            write_json(head(file, self.on_gpu) | dict(content), self.output / f"{file}.json")
+            (path,) = self.claim(file)
+            write_json(head(file, self.on_gpu) | dict(content), path)
+
+    def claim(self, *names: str) -> list[Path]:
+        """The files of these names, from now on this run's; another's is refused unless it may be replaced."""
+        paths = [self.output / f"{name}.json" for name in names]
+        if others := [str(each) for each in paths if each not in self._claimed and each.exists() and not self.force]:
+            raise FileExistsError(f"{', '.join(others)} is there already; give another --name, or --force to replace it")
+        self._claimed |= frozenset(paths)
+        return paths
+
+    def read(self, name: str | None = None) -> dict[str, Any]:
+        """The content of the result file."""
+        content: dict[str, Any] = json.loads((self.output / f"{name or self.name}.json").read_text(encoding="utf-8"))
+        return content
 
 
 @cache
@@ -124,55 +147,78 @@ def head(case: str, on_gpu: bool = False) -> dict[str, Any]:
 
 def cases() -> dict[str, str]:
     """The line of each case, by its name."""
-    found = {}
-    for path in sorted(HERE.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        if any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
-            found[path.stem] = (ast.get_docstring(tree) or "").splitlines()[0]
-    return found
+    return {name: (ast.get_docstring(node) or "").splitlines()[0] for name, (_, node) in _cases().items()}
 
 
-def parsed(words: Sequence[str]) -> tuple[Any, Options]:
-    """The module of a case and its options, from its name and the words behind it."""
+@cache
+def _cases() -> dict[str, tuple[str, ast.Module | ast.FunctionDef]]:
+    """The module of each case, and what its docstring belongs to."""
+    found: dict[str, tuple[str, ast.Module | ast.FunctionDef]] = {}
+    for path in sorted((*HERE.glob("*.py"), *HERE.glob("*/__init__.py"))):
+        tree, name = ast.parse(path.read_text(encoding="utf-8")), path.parent.name if path.stem == "__init__" else path.stem
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and re.fullmatch("run(_.*)?", node.name):
+                found[f"{name}{node.name[3:]}"] = name, tree if node.name == "run" else node
+    return dict(sorted(found.items()))
+
+
+class Case:
+    """The functions and constants of a case."""
+
+    def __init__(self, name: str) -> None:
+        module, node = _cases()[name]
+        self._module, self._end = importlib.import_module(f"benchmarks.{module}"), name.removeprefix(module)
+        self.description = ast.get_docstring(node)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """That of the case alone, or of all cases of its module."""
+        return getattr(self._module, f"{name}{self._end}", getattr(self._module, name, default))
+
+
+def parsed(words: Sequence[str]) -> tuple[Case, Options]:
+    """A case and its options, from its name and the words behind it."""
     name = words[0].replace("-", "_")
     if name not in cases():
         raise ValueError(f"there is no case {words[0]!r}; `python -m benchmarks` lists them")
-    module = importlib.import_module(f"benchmarks.{name}")
-    shown = argparse.RawDescriptionHelpFormatter
-    parser = getattr(module, "PARSER", Parser)(
-        f"python -m benchmarks {words[0]}", description=module.__doc__, formatter_class=shown
-    )
-    if hasattr(module, "FOLDER"):
+    case, shown = Case(name), argparse.RawDescriptionHelpFormatter
+    kind = case.get("PARSER", Parser)
+    parser = kind(f"python -m benchmarks {words[0]}", description=case.description, formatter_class=shown)
+    if (folder := case.get("FOLDER")) is not None:
         parser.add_argument("--name", help="name of the result file; without one nothing is written")
-        parser.add_argument("--output", type=Path, default=RESULTS / module.FOLDER, help="folder of the result file")
-    if hasattr(module, "documented"):
+        parser.add_argument("--output", type=Path, default=RESULTS / folder, help="folder of the result file")
+        parser.add_argument("--force", action="store_true", help="replace a result file that is there")
+    if case.get("documented"):
         parser.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; make this document's tables anew")
-    if hasattr(module, "options"):
-        module.options(parser)
-    return module, parser.parse_args(words[1:], Options(case=name))
+    parser.takes(**case.get("TAKES", {}))
+    case.get("options", lambda parser: None)(parser)
+    options = parser.parse_args(words[1:], Options(case=name))
+    if folder is not None and options.name is None:
+        options.name = case.get("NAME") or case.get("usual_name", lambda options: None)(options)
+    return case, options
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a case, or list them all; the exit status."""
     words = sys.argv[1:] if words is None else words
     if not words or words[0] in ("-h", "--help"):
-        listed = cases()
-        width = max(map(len, listed))
-        print(
-            "usage: python -m benchmarks CASE [options]\n",
-            *(f"{each:{width}}  {line}" for each, line in listed.items()),
-            sep="\n",
-        )
+        width = max(map(len, cases()))
+        lines = [f"{each:{width}}  {line}" for each, line in cases().items()]
+        print("usage: python -m benchmarks CASE [options]\n", *lines, sep="\n")
         return 0
     names: Collection[str] = ()
     try:
-        module, options = parsed(words)
+        case, options = parsed(words)
         names = vars(options)
-        if hasattr(module, "documented") and options.update is not None:
-            is_new = updated(options.update, module.documented(options))
+        if case.get("documented") and options.update is not None:
+            is_new = updated(options.update, case.get("documented")(options))
             print(f"{options.update}: {'updated' if is_new else 'up to date'}")
             return 0
-        found = module.run(options)
+        if case.get("FOLDER") is not None:
+            options.claim(*case.get("files", lambda options: filter(None, [options.name]))(options))
+        found = case.get("run")(options)
+        if isinstance(found, Iterator):
+            gathered(found, options, case.get("LINES", "lines"))
+            return 0
     except EXPECTED as error:
         print(f"benchmarks: {tb.shell_words(str(error), names)}", file=sys.stderr)
         return 2
@@ -181,6 +227,55 @@ def main(words: Sequence[str] | None = None) -> int:
         print(options.output / f"{options.name}.json" if options.name else json.dumps(found, indent=1))
         return 0
     return found or 0
+
+
+def gathered(lines: Iterable[Mapping[str, Any]], options: Options, key: str) -> None:
+    """Print the lines of a result as they come, and write what is there after each."""
+    found = []
+    for line in lines:
+        found.append(line)
+        print(json.dumps(brief(line) if options.name else line), flush=True)
+        options.write({**options.about, key: found})
+
+
+def brief(line: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a line fits the screen."""
+    return {name: value for name, value in line.items() if len(str(value)) < 200}
+
+
+def attempt(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What a call finds, or the error that it ends in: another library may fail in any way, and which one is the result."""
+    try:
+        return run()
+    except Exception as error:  # recorded in the result
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+def in_turn(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[Any]]:
+    """What each call gives in each repeat, one after the other, behind one that does not count: drift treats all alike."""
+    found: dict[str, list[Any]] = {name: [] for name in calls}
+    for repeat in range(repeats + 1):
+        for name, call in calls.items():
+            given = call()
+            if repeat:
+                found[name].append(given)
+    return found
+
+
+def chosen(options: Options) -> dict[str, Any]:
+    """Options of factorizations that are not the defaults."""
+    given, defaults = oc.FactorOptions.from_arguments(options).keywords(), oc.FactorOptions().keywords()
+    return {name: value for name, value in given.items() if value != defaults[name]}
+
+
+def drop_pages(path: Path) -> None:
+    """Ask the system to forget the pages of a file, once they are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
 
 
 def replaced(text: str, mark: str, table: str) -> str:

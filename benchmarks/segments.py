@@ -11,7 +11,6 @@ processor.
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -26,7 +25,7 @@ from ooc_chol.apps import spectral
 from ooc_chol.apps.spectral.images.affinity import check_scales, pixel_affinity
 from ooc_chol.apps.spectral.images.features import features_of
 
-FOLDER = "spectral"
+FOLDER, NAME = "spectral", "host-segments"
 SIGMA_I, RADIUS, TOL, VECTORS = 20.0, 5, 1e-6, 4
 SOLVERS = ("first", "whole", "scipy", "sklearn-amg", "sklearn-arpack")
 
@@ -54,14 +53,10 @@ def scipys(image: NDArray[np.float64]) -> dict[str, Any]:
     """Eigenvectors alone, once the affinity is there."""
     from scipy.sparse.linalg import eigsh
 
-    since = time.perf_counter()
-    w = affinity_of(image)
-    made = time.perf_counter() - since
+    made, w = seconds_of(lambda: affinity_of(image))
     left = 1 / np.sqrt(np.asarray(w.sum(axis=1)).ravel())
     a = csr_array(diags_array(left) @ w @ diags_array(left))
-    since = time.perf_counter()
-    values, vectors = eigsh(a, VECTORS + 1, which="LA", tol=TOL)
-    seconds = time.perf_counter() - since
+    seconds, (values, vectors) = seconds_of(lambda: eigsh(a, VECTORS + 1, which="LA", tol=TOL))
     residuals = np.linalg.norm(a @ vectors - vectors * values, axis=0)
     facts = {"affinity_seconds": made, "solve_seconds": seconds, "residual": float(residuals.max())}
     return {**facts, "eigenvalues": (1 - values).tolist(), "n_entries": int(a.nnz)}
@@ -73,9 +68,8 @@ def sklearns(image: NDArray[np.float64], solver: str) -> dict[str, Any]:
 
     w = affinity_of(image)
     w.indices, w.indptr = w.indices.astype(np.int32), w.indptr.astype(np.int32)
-    since = time.perf_counter()
-    labels = spectral_clustering(w, n_clusters=2, eigen_solver=solver, random_state=0)
-    return {"solve_seconds": time.perf_counter() - since, "sizes": np.bincount(labels).tolist()}
+    seconds, labels = seconds_of(lambda: spectral_clustering(w, n_clusters=2, eigen_solver=solver, random_state=0))
+    return {"solve_seconds": seconds, "sizes": np.bincount(labels).tolist()}
 
 
 def affinity_of(image: NDArray[np.float64]) -> csr_array:
@@ -138,7 +132,6 @@ def _cell(run: Mapping[str, Any]) -> str:
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
-    parser.set_defaults(name="host-segments")
     parser.add_argument("--sizes", nargs="*", default=["100x80", "240x160", "480x320", "600x450", "1920x1080"])
     parser.add_argument("--images", nargs="*", default=["camera", "coins", "coffee"])
     parser.add_argument("--solvers", nargs="*", choices=SOLVERS, default=list(SOLVERS))
@@ -152,7 +145,7 @@ def options(parser: Parser) -> None:
 
 def documented(options: Options) -> dict[str, str]:
     """The table of a page by its mark, from the result file."""
-    return {"segments": table(json.loads((options.output / f"{options.name}.json").read_text(encoding="utf-8"))["images"])}
+    return {"segments": table(options.read()["images"])}
 
 
 def run(options: Options) -> None:

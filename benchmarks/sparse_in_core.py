@@ -142,9 +142,14 @@ def options(parser: Parser) -> None:
     parser.add_argument("--block-bytes", help="bytes of a block (default: those of block_csr)")
 
 
+def files(options: Options) -> list[str]:
+    """One for each scale."""
+    return [f"{options.name or 'in-core'}-{scale}" for scale in options.scales]
+
+
 def run(options: Options) -> None:
     """Measure every scale, a file each."""
-    for scale in options.scales:
+    for scale, name in zip(options.scales, files(options), strict=True):
         with block_csr(oc.testing.rmat(scale, seed=1), block_bytes=options.block_bytes) as a:
             blocks = [Held(block, cp.asarray(a.tier.stored((number, 0)))) for number, block in enumerate(a.blocks.blocks)]
             n, nnz = a.shape[0], a.nnz
@@ -157,4 +162,4 @@ def run(options: Options) -> None:
             **yardsticks(n, options.repeats),
             "cases": list(cases(blocks, n, options.repeats)),
         }
-        options.write(content, f"{options.name or 'in-core'}-{scale}")
+        options.write(content, name)

@@ -8,14 +8,13 @@ the largest of the shares of 2 to 8 devices, times their number. Each scale is a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, both_seconds
+from benchmarks.running import Options, both_seconds, in_turn
 from ooc_chol.sparse.order import by_degree, count_into, inverse
 
 FOLDER = "sparse"
@@ -23,28 +22,16 @@ FOLDER = "sparse"
 CASES = [("FDF", 1), ("FDF", 8), ("DDD", 1), ("DDD", 4)]
 
 
-def packed(make: Callable[[], oc.BlockCSR]) -> tuple[oc.BlockCSR, float, float]:
-    """A matrix, and the seconds of packing it, of the clock and of the processor."""
-    seconds, matrix = both_seconds(make)
-    return matrix, seconds["seconds"], seconds["processor_seconds"]
-
-
 def products(matrix: oc.BlockCSR, devices: Any, repeats: int) -> Iterator[dict[str, Any]]:
     """Least seconds of products and of whole calls; of the processor, what three more products take in one call."""
     for precision, columns in CASES:
         x = np.random.default_rng(1).random((matrix.shape[1], columns))
-        clock: dict[int, list[float]] = {1: [], 4: []}
-        used: dict[int, list[float]] = {1: [], 4: []}
         with oc.multiplier(matrix, columns, precision=precision, devices=devices) as m:
-            m(x)
-            for _ in range(repeats):
-                for times in clock:
-                    began, worked = time.perf_counter(), time.process_time()
-                    m.apply(x, times=times)
-                    clock[times].append(time.perf_counter() - began)
-                    used[times].append(time.process_time() - worked)
-            found = {"seconds": min(m.report.scan_seconds[1:]), "call_seconds": min(clock[1])}
-            found["processor_seconds"] = (min(used[4]) - min(used[1])) / 3
+            calls = {times: lambda times=times, m=m, x=x: both_seconds(lambda: m.apply(x, times=times))[0] for times in (1, 4)}
+            taken = in_turn(calls, repeats)
+            used = {times: min(each["processor_seconds"] for each in runs) for times, runs in taken.items()}
+            found = {"seconds": min(m.report.scan_seconds[1:]), "call_seconds": min(each["seconds"] for each in taken[1])}
+            found["processor_seconds"] = (used[4] - used[1]) / 3
         told = ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in found.items())
         print(f"  {precision} b = {columns}: {told}", flush=True)
         yield {"precision": precision, "columns": columns, **found}
@@ -76,21 +63,24 @@ def numbered(graph: oc.testing.RandomGraph, stripes: Sequence[int]) -> Iterator[
 def cases(graph: oc.testing.RandomGraph, given: Options) -> Iterator[dict[str, Any]]:
     """All numberings of a graph."""
     for name, make in numbered(graph, given.stripes):
-        matrix, seconds, used = packed(make)
-        print(f"{name}: packed in {seconds:.2f} s, {used:.2f} of the processor, {len(matrix.blocks.blocks)} blocks", flush=True)
+        seconds, matrix = both_seconds(make)
+        print(f"{name}: packed, {seconds}, {len(matrix.blocks.blocks)} blocks", flush=True)
         with matrix:
-            about = {"packing_seconds": seconds, "packing_processor_seconds": used, "shares": shares(matrix)}
+            about = {**{f"packing_{what}": each for what, each in seconds.items()}, "shares": shares(matrix)}
             yield {"numbering": name, **about, "products": list(products(matrix, given.devices, given.repeats))}
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", scales=[22, 25], stripes=[1, 8, 24, 512], repeats=5)
+TAKES = {"devices": "cuda:0", "scales": [22, 25], "stripes": [1, 8, 24, 512], "repeats": 5}
+
+
+def files(options: Options) -> list[str]:
+    """One for each scale."""
+    return [f"{options.name or 'order'}-{scale}" for scale in options.scales]
 
 
 def run(options: Options) -> None:
     """Measure every scale, a file each."""
-    for scale in options.scales:
+    for scale, name in zip(options.scales, files(options), strict=True):
         graph = oc.testing.rmat(scale, seed=1)
         content = {"matrix": graph.name, "devices": ",".join(options.devices), "cases": list(cases(graph, options))}
-        options.write(content, f"{options.name or 'order'}-{scale}")
+        options.write(content, name)

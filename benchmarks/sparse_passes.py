@@ -11,11 +11,11 @@ its pages dropped from the system's cache before every pass and once with them t
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, final
@@ -25,7 +25,7 @@ import xxhash
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, event_seconds, seconds_of
+from benchmarks.running import Options, Parser, attempt, drop_pages, event_seconds, seconds_of
 from ooc_chol.config import format_bytes
 from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.sparse.rows import AbstractRows, Rows
@@ -141,26 +141,13 @@ def link_rate(names: Sequence[str]) -> dict[str, float]:
     return {str(len(each["devices"])): 1e9 * each["total_gigabytes_per_second"] for each in found if names[0] in each["devices"]}
 
 
-def scipy_rates(matrix: oc.BlockCSR, columns: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+def scipy_rates(matrix: oc.BlockCSR, columns: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
     """SciPy's product on one thread, in float64: the best of some."""
     a = matrix.tocsr().astype(np.float64)
-    found = []
     for b in columns:
-        x = columns_of(vectors(a.shape[1], b, np.dtype(np.float64)))
-        seconds = [seconds_of(partial(a.__matmul__, x))[0] for _ in range(repeats + 1)][1:]
-        found.append({"peer": "SciPy on one thread", "columns": b, "seconds": seconds})
-        print(f"  SciPy, {b} columns: {min(seconds):.3g} s", flush=True)
-    return found
-
-
-def drop_pages(path: Path) -> None:
-    """Ask the system to forget the pages of a file that it holds."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fdatasync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
+        multiply = partial(a.__matmul__, columns_of(vectors(a.shape[1], b, np.dtype(np.float64))))
+        seconds = [seconds_of(multiply)[0] for _ in range(repeats + 1)][1:]
+        yield {"peer": "SciPy on one thread", "columns": b, "seconds": seconds}
 
 
 def read_file(path: Path) -> None:
@@ -210,27 +197,16 @@ def gpu_peers(matrix: oc.BlockCSR, repeats: int) -> Iterator[dict[str, Any]]:
     from benchmarks.sparse_in_core import AT_ONCE, Held, cusparse_matrix, with_values
     from ooc_chol.tasks.row_blocks import ValueKind
 
-    def held() -> list[Any]:
-        blocks = matrix.blocks.blocks
-        return [
-            with_values(Held(block, cp.asarray(matrix.tier.stored((at, 0)))), ValueKind.FP64) for at, block in enumerate(blocks)
-        ]
+    def seconds(dtype: Any, columns: int) -> dict[str, Any]:
+        blocks = [Held(block, cp.asarray(matrix.tier.stored((at, 0)))) for at, block in enumerate(matrix.blocks.blocks)]
+        a = cusparse_matrix([with_values(held, ValueKind.FP64) for held in blocks], matrix.shape).astype(dtype, copy=False)
+        x = cp.asarray(vectors(matrix.shape[1], columns, np.dtype(dtype)), order="F")
+        return {"seconds": event_seconds(partial(a.__matmul__, columns_of(x)), repeats, AT_ONCE)}
 
-    for dtype in (np.float64, np.float32):
-        for columns in (1, 8):
-            about = {"peer": "cuSPARSE", "dtype": np.dtype(dtype).name, "columns": columns}
-            try:
-                a = cusparse_matrix(held(), matrix.shape).astype(dtype, copy=False)
-                x = cp.asarray(vectors(matrix.shape[1], columns, np.dtype(dtype)), order="F")
-                found = event_seconds(partial(a.__matmul__, columns_of(x)), repeats, AT_ONCE)
-                print(f"  cuSPARSE {about['dtype']}, {columns} columns: {1e3 * min(found):.4g} ms", flush=True)
-                yield about | {"seconds": found}
-                del a, x
-            except Exception as error:  # whatever it says is the result
-                print(f"  cuSPARSE {about['dtype']}, {columns} columns: {error!r:.200}", flush=True)
-                yield about | {"error": f"{type(error).__name__}: {error}"[:300]}
-            finally:
-                cp.get_default_memory_pool().free_all_blocks()
+    for dtype, columns in product((np.float64, np.float32), (1, 8)):
+        about = {"peer": "cuSPARSE", "dtype": np.dtype(dtype).name, "columns": columns}
+        yield about | attempt(partial(seconds, dtype, columns))
+        cp.get_default_memory_pool().free_all_blocks()
 
 
 def beyond_int32(matrix: oc.BlockCSR) -> Iterator[dict[str, Any]]:
@@ -242,9 +218,8 @@ def beyond_int32(matrix: oc.BlockCSR) -> Iterator[dict[str, Any]]:
     indptr = cp.asarray(np.linspace(0, nnz, n + 1).astype(np.int64))
 
     def by_cupy() -> Any:
-        return sparse.csr_matrix((cp.ones(nnz, cp.float32), cp.zeros(nnz, cp.int32), indptr), shape=(n, n)) @ cp.ones(
-            n, cp.float32
-        )
+        a = sparse.csr_matrix((cp.ones(nnz, cp.float32), cp.zeros(nnz, cp.int32), indptr), shape=(n, n))
+        return a @ cp.ones(n, cp.float32)
 
     def by_torch() -> Any:
         import torch
@@ -252,15 +227,12 @@ def beyond_int32(matrix: oc.BlockCSR) -> Iterator[dict[str, Any]]:
         parts = torch.from_dlpack(indptr), torch.zeros(nnz, dtype=torch.int64, device="cuda"), torch.ones(nnz, device="cuda")
         return cp.from_dlpack(torch.sparse_csr_tensor(*parts, size=(n, n)) @ torch.ones(n, device="cuda"))
 
-    for name, product in {"CuPy": by_cupy, "PyTorch": by_torch}.items():
-        about = {"peer": name, "dtype": "float32", "columns": 1, "entries": nnz}
-        try:
-            wrong = int((abs(product() - cp.diff(indptr)) > 0.5).sum())
-            about["error"] = f"{wrong} of {n} rows are wrong, without a message" if wrong else "none: right, not timed"
-        except Exception as error:  # whatever it says is the result
-            about["error"] = f"{type(error).__name__}: {error}"[:300]
-        print(f"  {name}, {nnz} entries: {about['error']}", flush=True)
-        yield about
+    def judged(multiply: Callable[[], Any]) -> dict[str, Any]:
+        wrong = int((abs(multiply() - cp.diff(indptr)) > 0.5).sum())
+        return {"error": f"{wrong} of {n} rows are wrong, without a message" if wrong else "none: right, not timed"}
+
+    for name, multiply in {"CuPy": by_cupy, "PyTorch": by_torch}.items():
+        yield {"peer": name, "dtype": "float32", "columns": 1, "entries": nnz} | attempt(partial(judged, multiply))
         cp.get_default_memory_pool().free_all_blocks()
 
 
@@ -277,26 +249,27 @@ def measured(given: Options, names: Sequence[str], matrix: oc.BlockCSR, content:
     """Everything that was asked for, written as it comes."""
     on_gpus = not device_kind(names[0]).is_in_host_memory
     passes: list[dict[str, Any]] = content["passes"]
+
+    def add(found: dict[str, Any]) -> None:
+        passes.append(found)
+        add_shares(found, content)
+        write(content, given)
+
     for case in given.passes:
         trace = None if given.trace is None else Path(f"{given.trace}-{case.n_devices}.pftrace.gz")
         trace = None if any(len(each["devices"]) == case.n_devices for each in passes) else trace  # one of so many devices
-        passes.append(measure_pass(matrix, case, names, given.times, trace))
-        add_shares(passes[-1], content)
-        write(content, given)
+        add(measure_pass(matrix, case, names, given.times, trace))
     if given.peers:
-        widths = sorted({case.columns for case in given.passes})
-        if not on_gpus:
-            content["peers"] = scipy_rates(matrix, widths, given.repeats)
-        else:
-            is_larger = matrix.nnz > np.iinfo(np.int32).max
-            content["peers"] = list(beyond_int32(matrix) if is_larger else gpu_peers(matrix, given.repeats))
-        write(content, given)
-    for case in (case for case in given.passes if given.file is not None and case.n_devices == 1):
-        for found in from_file(matrix, given.file, case, names, given.repeats):
-            passes.append(found)
-            add_shares(found, content)
+        widths, is_larger = sorted({case.columns for case in given.passes}), matrix.nnz > np.iinfo(np.int32).max
+        on_these = beyond_int32(matrix) if is_larger else gpu_peers(matrix, given.repeats)
+        for line in on_these if on_gpus else scipy_rates(matrix, widths, given.repeats):
+            content["peers"].append(line)
+            print(f"  {line}", flush=True)
             write(content, given)
     if given.file is not None:
+        for case in (case for case in given.passes if case.n_devices == 1):
+            for found in from_file(matrix, given.file, case, names, given.repeats):
+                add(found)
         given.file.unlink(missing_ok=True)
 
 

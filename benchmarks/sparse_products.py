@@ -19,7 +19,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser, both_seconds, versions
+from benchmarks.running import Options, both_seconds, in_turn, versions
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.scipy_modules import sparse_tools
@@ -127,14 +127,9 @@ PEERS = {"numba": numba_product, "torch": torch_product}
 
 def best_of(cases: dict[str, Case], repeats: int) -> dict[str, dict[str, Any]]:
     """Wall and processor seconds of every repeat of every case, in turn."""
-    found: dict[str, dict[str, Any]] = {name: {"seconds": [], "processor_seconds": []} for name in cases}
-    for repeat in range(repeats + 1):
-        for name, run in cases.items():
-            seconds, _ = both_seconds(run)
-            if repeat:  # the first warms up
-                for each, taken in seconds.items():
-                    found[name][each].append(taken)
-    return found
+    found = in_turn({name: lambda run=run: both_seconds(run)[0] for name, run in cases.items()}, repeats)
+    names = ("seconds", "processor_seconds")
+    return {case: {name: [each[name] for each in runs] for name in names} for case, runs in found.items()}
 
 
 def measure(graph: scipy.sparse.csr_array, b: int, threads: int, repeats: int) -> list[dict[str, Any]]:
@@ -189,9 +184,12 @@ def with_rates(found: dict[str, dict[str, Any]], name: str, about: dict[str, Any
     return line
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(scale=20, threads=cores(), repeats=9)
+TAKES = {"scale": 20, "threads": cores(), "repeats": 9}
+
+
+def usual_name(options: Options) -> str:
+    """By the graph."""
+    return f"host-products-{options.scale}"
 
 
 def run(options: Options) -> dict[str, Any]:
@@ -204,7 +202,6 @@ def run(options: Options) -> dict[str, Any]:
         shares = [f"{line[key]:.2f} {key.replace('_', ' ')}" for key in line if key.startswith("share")]
         rate = line.get("million_entries_per_second")
         print(f"b = {line['columns']}  {line['name']:24} {line.get('error') or f'{rate:6.0f} M/s'}  {', '.join(shares)}")
-    options.name = options.name or f"host-products-{options.scale}"
     return {
         "peers": versions(*PEERS),
         "graph": f"rmat({options.scale})",

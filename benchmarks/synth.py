@@ -28,7 +28,7 @@ from ooc_chol.apps.geostat.data.observations import Mean, Observations, make_obs
 from ooc_chol.apps.geostat.data.spec import DataSpec
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 
-#: Largest seed: LAPACK's ``iseed`` has 12 bits a word.
+#: Largest seed: LAPACK's ``iseed`` has 12 bits a word. Seeds 0 and 1 have the same sites, as ``srand(0)`` is ``srand(1)``.
 LARGEST_SEED = 4095
 
 #: Each site is moved from the middle of its cell by less than this share of the cell's width.
@@ -46,19 +46,7 @@ _DLARUV_MULTIPLIER, _DLARUV_BITS = 33952834046453, 48
 
 @dataclass(frozen=True, eq=False)
 class Synthetic:
-    """A sample of a Gaussian field, made by :func:`synthesize`.
-
-    Parameters
-    ----------
-    coordinates : (n, d) array
-        Sites in the unit square or cube.
-    values : (n,) array
-        ``L @ e``: mean zero, covariance of ``model``.
-    model : Matern
-        Matérn covariance with its parameters.
-    seed : int
-        Seed of sites and values, 0 to 4095.
-    """
+    """A sample of a Gaussian field, made by :func:`synthesize`."""
 
     coordinates: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -68,18 +56,7 @@ class Synthetic:
     __repr__ = tb.brief_repr
 
     def observations(self, mean: Mean = "zero") -> Observations:
-        """The sample as observations, for likelihoods and fits.
-
-        Parameters
-        ----------
-        mean : {"zero", "constant"}
-            Whether the mean is known to be zero, as in ExaGeoStat, or has an unknown intercept.
-
-        Returns
-        -------
-        Observations
-            ``n`` observations in the order of the sample.
-        """
+        """The sample as observations, for likelihoods and fits."""
         return make_observations(self.coordinates, self.values, mean=mean)
 
 
@@ -93,33 +70,6 @@ def synthesize(
     progress: FactorProgress | None = None,
 ) -> Synthetic:
     """Generate ``z = L e`` at the sites and with the normals that ExaGeoStat takes for this seed.
-
-    Parameters
-    ----------
-    model : Matern
-        The covariance function; ``theta = (variance, range, smoothness[, nugget])`` there.
-    n : int
-        Number of observations.
-    seed : int
-        0 to 4095. Seeds 0 and 1 give one set of sites (``srand(0)`` is ``srand(1)``) with different values.
-    dimension : {2, 3}
-        Sites in the unit square or the unit cube.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
-
-    Returns
-    -------
-    Synthetic
-        Sites and values, in ExaGeoStat's order.
-
-    Raises
-    ------
-    ValueError
-        ``n``, ``seed`` or ``dimension`` is out of range.
-    NotPositiveDefiniteError
-        The covariance matrix is not positive definite in floating point.
 
     Notes
     -----
@@ -141,25 +91,6 @@ def synthesize(
 
 def synthetic_sites(n: int, *, seed: int = 0, dimension: int = 2) -> NDArray[np.float64]:
     """Sites of ExaGeoStat's generator: a grid, each point moved at random in its cell, along a Morton curve.
-
-    Parameters
-    ----------
-    n : int
-        Number of sites.
-    seed : int
-        0 to 4095.
-    dimension : {2, 3}
-        Unit square or unit cube.
-
-    Returns
-    -------
-    (n, dimension) array
-        Multiples of 1/65535, because the curve's keys are what is decoded to coordinates at the end.
-
-    Raises
-    ------
-    ValueError
-        ``n``, ``seed`` or ``dimension`` is out of range.
 
     Notes
     -----

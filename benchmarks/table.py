@@ -117,13 +117,7 @@ def tables(results: Sequence[Result], link: str, calls: Sequence[Result] = (), p
 
 
 def updated(text: str, made: dict[str, str]) -> str:
-    """``text`` with the tables ``made`` between its marks; names without a table stay empty.
-
-    Raises
-    ------
-    ValueError
-        There are no marks, or they name a table that does not exist.
-    """
+    """``text`` with the tables ``made`` between its marks; names without a table stay empty."""
 
     def place(match: re.Match[str]) -> str:
         names = match[1].split() or TABLES

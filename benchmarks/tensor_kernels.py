@@ -11,14 +11,14 @@ other get at most as many numbers as 2,100 slices of 64 x 64 have, and their siz
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from benchmarks.places import Place, place_of
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options
 from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, TensorShape
 from ooc_chol.kernels.registry import tensor_kernels
 from ooc_chol.precision.triples import Precision
@@ -126,20 +126,11 @@ def torch_peers(of: Place, given: Options, gram: Any, few: Any) -> Iterator[dict
     import torch
 
     a, x = torch.from_dlpack(gram), torch.from_dlpack(few)
-
-    def waited(call: Callable[[], Any]) -> Callable[[], None]:
-        def run() -> None:
-            call()
-            torch.cuda.synchronize()
-
-        return run
-
-    count, order, _ = gram.shape
-    yield told(
-        {"peer": "torch eigh", "size": f"{count}x{order}"}, of.seconds(waited(lambda: torch.linalg.eigh(a)), given.repeats)
-    )
-    found = of.seconds(waited(lambda: torch.linalg.svd(x, full_matrices=False)), given.repeats)
-    yield told({"peer": "torch svd", "size": "x".join(map(str, few.shape))}, found)
+    calls = {"eigh": lambda: torch.linalg.eigh(a), "svd": lambda: torch.linalg.svd(x, full_matrices=False)}
+    sizes = {"eigh": gram.shape[:2], "svd": few.shape}
+    for name, call in calls.items():
+        found = of.seconds(lambda call=call: (call(), torch.cuda.synchronize()), given.repeats)
+        yield told({"peer": f"torch {name}", "size": "x".join(map(str, sizes[name]))}, found)
 
 
 def transforms(of: Place, given: Options, count: int, m: int, n: int) -> Iterator[dict[str, Any]]:
@@ -166,9 +157,7 @@ def transforms(of: Place, given: Options, count: int, m: int, n: int) -> Iterato
         del workspace
 
 
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(devices="cuda:0", sizes=list(SIZES), repeats=5, threads=1)
+TAKES = {"devices": "cuda:0", "sizes": list(SIZES), "repeats": 5, "threads": 1}
 
 
 def run(options: Options) -> dict[str, Any]:

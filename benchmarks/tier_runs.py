@@ -39,9 +39,19 @@ def options(parser: Parser) -> None:
     parser.add_argument("--words", nargs="+", default=[], help="files of tests, in place of all")
 
 
+def usual_name(options: Options) -> str:
+    """By the tests."""
+    return f"tests-{options.tier}"
+
+
+def files(options: Options) -> list[str]:
+    """None that is begun, where it is gone on with."""
+    return [] if options.append else [str(options.name)]
+
+
 def run(options: Options) -> None:
     """Run, and write the file after each run."""
-    options.name = options.name or f"tests-{options.tier}"
+    options.force = options.force or options.append
     file = options.output / f"{options.name}.json"
     runs = json.loads(file.read_text(encoding="utf-8"))["runs"] if options.append and file.exists() else []
     for _ in range(options.runs):

@@ -17,15 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol as oc
-from benchmarks.running import ROOT, Options, Parser, markdown, updated
+from benchmarks.drawing import figure_of, save
+from benchmarks.running import ROOT, Options, markdown, updated
 from ooc_chol.tracing import TraceRecord
 
 #: Result file and trace of each policy, in the order of the tables and pictures.
 RUNS = {
-    "async": ("h200-fp64-65536-8g-async", "h200-fp64-65536-8g-async"),
-    "v1": ("h200-fp64-65536-8g-v1", "h200-fp64-65536-8g-v1"),
-    "v2": ("h200-fp64-65536-8g-v2", "h200-fp64-65536-8g-v2"),
-    "v3": ("h200-fp64-65536-8g-v3", "h200-fp64-65536-8g-v3"),
+    **{policy: (f"h200-fp64-65536-8g-{policy}",) * 2 for policy in ("async", "v1", "v2", "v3")},
     "planned": ("h200-fp64-65536-8g", "h200-fp64-65536-8g-planned"),
 }
 DEVICE = "cuda:0"
@@ -64,15 +62,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One device in one trace.
-
-    Parameters
-    ----------
-    about : dict
-        What the run was: ``n``, ``tile_size``, ``policy``, ``seconds`` and so on.
-    measured, predicted : list of Operation
-        By time within each stream; waits are left out.
-    """
+    """One device in one trace."""
 
     about: dict[str, Any]
     measured: list[Operation]
@@ -160,20 +150,7 @@ def streams_table(runs: Mapping[str, Run]) -> str:
 
 
 def kernels_table(run: Run, cool: Run, dgemm_tflops: float) -> str:
-    """Where the time of ``run`` went.
-
-    Parameters
-    ----------
-    run, cool : Run
-        The run in question, and one in which the GPU mostly waited for copies.
-    dgemm_tflops : float
-        DGEMM in the minute of ``run``: the seconds that the flops would have taken at this rate are no loss.
-
-    Returns
-    -------
-    str
-        Flops are those counted, not those executed.
-    """
+    """Where the time of ``run`` went."""
     seconds = run.about["seconds"]
     rows = []
     for kinds in (*((kind,) for kind in KERNELS), KERNELS):
@@ -219,7 +196,7 @@ def draw_runs(runs: Mapping[str, Run], path: Path) -> None:
         axis.set_title(f"$\\bf{{{policy}}}$   {facts}", loc="left", fontsize=9, pad=3)
     axes[-1].set_xlim(0.0, max(run.about["seconds"] for run in runs.values()))
     axes[-1].set_xlabel(f"seconds; height: share of each {BIN_SECONDS * 1e3:.0f} ms in which the stream worked")
-    _save(figure, path)
+    save(figure, path, dpi=130)
 
 
 def draw_column(runs: Mapping[str, Run], path: Path) -> None:
@@ -235,7 +212,7 @@ def draw_column(runs: Mapping[str, Run], path: Path) -> None:
                     axis.barh(low + 0.425, width, 0.85, left=start, color=COLOURS[entry.kind], edgecolor="white", linewidth=0.4)
         axis.set_title(f"$\\bf{{{policy}}}$   from {began:.3f} s", loc="left", fontsize=9, pad=3)
     axes[-1].set(xlim=(0.0, WINDOW_SECONDS * 1e3), xlabel=f"milliseconds from the first update of tile ({COLUMN}, {COLUMN})")
-    _save(figure, path)
+    save(figure, path, dpi=130)
 
 
 def shares(operations: Sequence[Operation], edges: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -257,31 +234,15 @@ def _lanes(axis: Any) -> Iterator[tuple[str, int]]:
 
 def _figure(count: int, height: float) -> tuple[Any, Any]:
     """One row for each policy, one scale of time, one legend."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    figure, axes = figure_of(10.0, height, count)
     from matplotlib.patches import Patch
 
-    figure, axes = pyplot.subplots(count, sharex=True, figsize=(10.0, height), layout="constrained")
     patches = [Patch(color=colour, label=kind) for kind, colour in COLOURS.items()]
     figure.legend(handles=patches, loc="outside upper center", ncols=len(patches), frameon=False, fontsize=8, handlelength=1.2)
     return figure, axes
 
 
-def _save(figure: Any, path: Path) -> None:
-    """Write a picture, and close it."""
-    from matplotlib import pyplot
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, metadata={"Software": None})
-    pyplot.close(figure)
-    print(f"{path.name}: {path.stat().st_size / 1e3:.0f} kB")
-
-
-def options(parser: Parser) -> None:
-    """Add what the case takes."""
-    parser.takes(update=False)
+TAKES = {"update": False}
 
 
 def run(options: Options) -> None:

@@ -9,15 +9,14 @@ case prints a JSON line a size.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 import ooc_chol as oc
-from benchmarks.running import Options, Parser
+from benchmarks.running import Options, Parser, chosen
 from ooc_chol.bench.problem import CovarianceProblem
 
 FOLDER = "wall"
@@ -91,23 +90,13 @@ def measured(case: str, n: int, calls: dict[str, Callable[[], Any]], repeats: in
     medians = {name: float(np.median(values)) for name, values in seconds.items()}
     others = [value for name, value in medians.items() if name != "ours"]
     ratio = medians["ours"] / min(others) if others else None
-    line = {
-        "measured": case, "n": n, "engine": engine, "tile_size": tile, "first_call": first, "wall_seconds": seconds,
-        "inner_seconds": inner[1:] if n > 1024 else None, "medians": medians, "ours_over_fastest": ratio,
-        "wall_over_inner": medians["ours"] / float(np.median(inner[1:])) if n > 1024 else None,
-    }  # fmt: skip
-    shown = {name: float(f"{value:.4g}") for name, value in medians.items()}
-    inside = None if n <= 1024 else round(float(np.median(inner[1:])), 4)
-    told = {
-        "case": case,
-        "n": n,
-        "engine": engine,
-        "first": round(first, 4),
-        **shown,
-        "ratio": round(line["ours_over_fastest"], 3),
+    inside = inner[1:] if n > 1024 else None
+    return {
+        "measured": case,
+        **{"n": n, "engine": engine, "tile_size": tile, "first_call": first, "wall_seconds": seconds, "inner_seconds": inside},
+        **{"medians": medians, "ours_over_fastest": ratio},
+        "wall_over_inner": medians["ours"] / float(np.median(inside)) if inside else None,
     }
-    print(json.dumps({**told, "inner": inside}), flush=True)
-    return line
 
 
 def cupy_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
@@ -121,11 +110,12 @@ def cupy_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
         calls["cupy.linalg.cholesky"] = lambda: cp.linalg.cholesky(a)
     else:
         calls["cuSOLVER, 64 bits, on a copy"] = lambda: copied_and_factored(a)
-    line = measured("cupy", n, calls, repeats, cp.cuda.Device().synchronize)
-    calls.clear()
-    a = None
-    cp.get_default_memory_pool().free_all_blocks()
-    return line
+    try:
+        return measured("cupy", n, calls, repeats, cp.cuda.Device().synchronize)
+    finally:
+        calls.clear()
+        a = None
+        cp.get_default_memory_pool().free_all_blocks()
 
 
 def copied_and_factored(a: Any) -> Any:
@@ -187,15 +177,10 @@ def function_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, An
 
     calls: dict[str, Callable[[], Any]] = {"ours": lambda: oc.cholesky(made(), **options)}
     if n <= 122_880:
-        calls["made whole, cuSOLVER in place"] = lambda: made_and_factored(n)
+        from ooc_chol.bench.cuda.libraries import xpotrf_seconds
+
+        calls["made whole, cuSOLVER in place"] = lambda: xpotrf_seconds(n, covariance(n).cuda_tile(), 1)
     return measured("function", n, calls, repeats, cp.cuda.Device().synchronize)
-
-
-def made_and_factored(n: int) -> None:
-    """The same matrix, made whole and factored by cuSOLVER in place."""
-    from ooc_chol.bench.cuda.libraries import xpotrf_seconds
-
-    xpotrf_seconds(n, covariance(n).cuda_tile(), 1)
 
 
 CASES = {"cupy": cupy_case, "numpy": numpy_case, "host": host_case, "function": function_case}
@@ -209,10 +194,11 @@ def options(parser: Parser) -> None:
     oc.FactorOptions.add_arguments(parser)
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Measure the cases that are named."""
-    given, defaults = oc.FactorOptions.from_arguments(options).keywords(), oc.FactorOptions().keywords()
-    how = {name: value for name, value in given.items() if value != defaults[name]}
-    lines = [CASES[case](n, options.repeats, how) for case in options.cases for n in options.sizes or SIZES[case]]
+    how = chosen(options)
     options.devices = ("host:0",) if options.cases == ["host"] else ("cuda:0",)
-    return {"options": {k: str(v) for k, v in how.items()}, "lines": lines}
+    options.about = {"options": {name: str(value) for name, value in how.items()}}
+    for case in options.cases:
+        for n in options.sizes or SIZES[case]:
+            yield CASES[case](n, options.repeats, how)

@@ -8,18 +8,18 @@ machine was with other work.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import statistics
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.running import Options, Parser, seconds_of
+from benchmarks.running import Options, Parser, in_turn, seconds_of
 from ooc_chol.dense.stores.choice import create_kept, open_kept
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -75,50 +75,41 @@ def plain(place: Path, grid: TileGrid, tile: Tile, out: Tile) -> Iterator[float]
     yield seconds_of(read)[0]
 
 
-def line(nb: int, way: str, nbytes: int, seconds: list[tuple[float, float]]) -> dict[str, Any]:
-    """The figures of one way."""
-    figures: dict[str, Any] = {"nb": nb, "way": way, "nbytes": nbytes}
-    for name, taken in zip(("write", "read"), zip(*seconds, strict=True), strict=True):
-        rates = [nbytes / each for each in taken]
-        figures[f"{name}_bytes_per_second"] = {"best": max(rates), "median": statistics.median(rates), "all": rates}
-    return figures
-
-
-def measured(n: int, nb: int, repeats: int, folder: Path) -> list[dict[str, Any]]:
+def measured(n: int, nb: int, repeats: int, folder: Path) -> Iterator[dict[str, Any]]:
     """All ways with tiles of one order."""
     grid = TileGrid(n, nb)
     tile, out = np.random.default_rng(0).standard_normal((nb, nb)), np.zeros((nb, nb))
-    seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
-    for repeat in range(repeats + 1):
-        for way, name in WAYS.items():
-            place = folder / name
-            taken = tuple((plain if way == "zarr" else ours)(place, grid, tile, out))
-            assert np.array_equal(out, tile)
-            if repeat:  # the first imports and starts threads
-                seconds[way].append((taken[0], taken[1]))
-            shutil.rmtree(place) if place.is_dir() else place.unlink()
-    return [line(nb, way, grid.n_tiles * tile.nbytes, seconds[way]) for way in WAYS]
+
+    def both(way: str) -> tuple[float, ...]:
+        place = folder / WAYS[way]
+        seconds = tuple((plain if way == "zarr" else ours)(place, grid, tile, out))
+        assert np.array_equal(out, tile)
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        return seconds
+
+    for way, seconds in in_turn({way: partial(both, way) for way in WAYS}, repeats).items():
+        figures: dict[str, Any] = {"nb": nb, "way": way, "nbytes": (nbytes := grid.n_tiles * tile.nbytes)}
+        for name, taken in zip(("write", "read"), zip(*seconds, strict=True), strict=True):
+            rates = [nbytes / each for each in taken]
+            figures[f"{name}_bytes_per_second"] = {"best": max(rates), "median": statistics.median(rates), "all": rates}
+        yield figures
+
+
+TAKES = {"tile_sizes": [512, 2048], "repeats": 7, "folder": Path}
 
 
 def options(parser: Parser) -> None:
     """Add what the case takes."""
     parser.add_argument("--n", type=int, default=8192, help="a multiple of all orders of tiles")
-    parser.takes(tile_sizes=[512, 2048], repeats=7, folder=Path)
 
 
-def run(options: Options) -> dict[str, Any]:
+def run(options: Options) -> Iterator[dict[str, Any]]:
     """Run all."""
-    load, lines = os.getloadavg()[0], []
+    # load: processes that wanted a core; above 0 the machine was busy with other work
+    what = "tiles from and to the system's cache, one thread"
+    options.about = {"what": what, "load_before": os.getloadavg()[0], "n": options.n}
     for nb in options.tile_sizes:
         if options.n % nb:
             raise ValueError(f"--n {options.n} is no multiple of {nb}: all tiles are to be of one shape")
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-            lines += measured(options.n, nb, options.repeats, Path(folder))
-        for each in lines[-len(WAYS) :]:
-            print(json.dumps(each), flush=True)
-    return {
-        "what": "tiles from and to the system's cache, one thread",
-        "load_before": load,  # processes that wanted a core: above 0 the machine was busy with other work
-        "n": options.n,
-        "lines": lines,
-    }
+            yield from measured(options.n, nb, options.repeats, Path(folder))

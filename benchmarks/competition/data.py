@@ -37,27 +37,9 @@ _Array = NDArray[np.float64]
 
 
 def read_competition(path: str | os.PathLike[str]) -> HeldOut:
-    """Read temperatures to fit and to predict from a file of the user's.
+    """Read temperatures to fit and to predict: those masked, and those with a true one alone, of a CSV file or ``modis.npz``.
 
-    Parameters
-    ----------
-    path : path
-        A CSV file with the columns ``Lon``, ``Lat``, ``MaskTemp`` and ``TrueTemp`` of the authors' ``all.sat.temps``
-        (``write.csv(all.sat.temps, "temperatures.csv", row.names = FALSE)`` in R; github.com/finnlindgren/heatoncomparison), or a
-        ``.npz`` file as :func:`~benchmarks.competition.trial.read_modis` takes it.
-
-    Returns
-    -------
-    HeldOut
-        Pixels with a masked temperature to fit, and those with a true one alone to predict; degrees Celsius, and degrees as plane
-        coordinates, as in the comparison.
-
-    Raises
-    ------
-    ValueError
-        A column is missing, or no pixel is left to predict.
-    OSError
-        The file cannot be read.
+    The CSV is ``write.csv(all.sat.temps, "temperatures.csv", row.names = FALSE)`` in R, of the authors' repository.
     """
     if Path(path).suffix.lower() == ".npz":
         return read_modis(path)
@@ -72,26 +54,7 @@ def read_competition(path: str | os.PathLike[str]) -> HeldOut:
 
 
 def make_twin(shape: tuple[int, int] = LATTICE, *, seed: int = 0) -> HeldOut:
-    """Simulate temperatures on the comparison's lattice, or a smaller one of the same step, and hold out what clouds cover.
-
-    Parameters
-    ----------
-    shape : (int, int)
-        Pixels along longitude and latitude.
-    seed : int
-        Of the field; the clouds have the next one.
-
-    Returns
-    -------
-    HeldOut
-        Values of an exponential covariance (variance 16, range 0.3 degrees, no nugget) around 30: 71 % of the pixels to fit, and
-        those under the clouds, where a second field is largest, to predict.
-
-    Raises
-    ------
-    ValueError
-        A side has fewer than 10 pixels.
-    """
+    """Simulate temperatures on the comparison's lattice, or a smaller one of the same step, and hold out what clouds cover."""
     if min(shape) < 10:
         raise ValueError(f"the lattice of {shape[0]} by {shape[1]} pixels is too small: take 10 and more along each side")
     grid = grid_over(_CORNER, _CORNER + _STEP * (np.array(shape) - 1), shape)

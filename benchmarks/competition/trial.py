@@ -40,17 +40,7 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Values to fit, and values to predict.
-
-    Parameters
-    ----------
-    name : str
-        What they are.
-    sites, test_sites : (n, d) and (m, d) arrays
-        Coordinates.
-    values, test_values : (n,) and (m,) arrays
-        Observed values.
-    """
+    """Values to fit, and values to predict."""
 
     name: str
     sites: _Array
@@ -61,20 +51,7 @@ class HeldOut:
     __repr__ = tb.brief_repr
 
     def thinned(self, n: int | None, m: int | None, *, seed: int = 0) -> HeldOut:
-        """So many of either, at random.
-
-        Parameters
-        ----------
-        n, m : int or None
-            Values to fit and to predict; all when None.
-        seed : int
-            Of the random choice.
-
-        Returns
-        -------
-        HeldOut
-            A copy.
-        """
+        """So many of either, at random."""
         rng = np.random.default_rng(seed)
         a, b = (
             np.sort(rng.permutation(len(all_of))[: len(all_of) if count is None else count])
@@ -96,29 +73,14 @@ TRIALS = ("half-constant", "nested-constant", "free-constant", "half-linear", "f
 
 @dataclass(frozen=True)
 class Trial:
-    """What is fitted, and how it is predicted.
+    """What is fitted, and how it is predicted."""
 
-    Parameters
-    ----------
-    smoothness : float, "free" or "nested"
-        Of the Matérn covariance; or the sum of a Matérn covariance, its smoothness estimated, and an exponential one.
-    mean : {"constant", "linear"}
-        An unknown constant, or one with the coordinates as covariates.
-    method : {"exact", "vecchia"}
-        Both the fit and the prediction.
-    neighbours : int
-        Of Vecchia's likelihood.
-    shared : int
-        Data from which a group of sites is predicted with ``method="vecchia"``.
-    settings : FactorSettings
-        Of the factorizations.
-    """
-
+    #: Of the Matérn covariance; or the sum of a Matérn covariance, its smoothness estimated, and an exponential one
     smoothness: float | Literal["free", "nested"] = 0.5
     mean: Literal["constant", "linear"] = "constant"
     method: Literal["exact", "vecchia"] = "exact"
-    neighbours: int = 30
-    shared: int = 400
+    neighbours: int = 30  #: Of Vecchia's likelihood
+    shared: int = 400  #: Data from which a group of sites is predicted with ``method="vecchia"``
     settings: FactorSettings = field(default_factory=FactorSettings)
 
     @classmethod
@@ -146,26 +108,10 @@ class Trial:
 
 
 def read_modis(path: str | os.PathLike[str]) -> HeldOut:
-    """Read MODIS land-surface temperatures of Heaton et al. (2019), as ``modis.npz`` has them.
+    """Read MODIS land-surface temperatures of Heaton et al. (2019), as ``modis.npz`` has them; degrees are plane coordinates.
 
-    Parameters
-    ----------
-    path : path
-        Axes ``lon_axis`` and ``lat_axis`` in degrees, and of ``train`` and ``test`` the places ``_ix`` and ``_iy`` on these, and
-        the digital numbers ``_dn``.
-
-    Returns
-    -------
-    HeldOut
-        105,569 temperatures in degrees Celsius to fit and 42,740 to predict; longitude and latitude count as plane coordinates,
-        in degrees, as in the comparison.
-
-    Raises
-    ------
-    ValueError
-        The file lacks an array.
-    OSError
-        It holds other objects than arrays of numbers, or cannot be read.
+    The file has axes ``lon_axis`` and ``lat_axis`` in degrees, and of ``train`` and ``test`` the places ``_ix`` and ``_iy`` on
+    these, and the digital numbers ``_dn``: 105,569 to fit and 42,740 to predict.
     """
     parts = ("train", "test")
     names = {"lon_axis", "lat_axis", *(f"{part}_{name}" for part in parts for name in ("ix", "iy", "dn"))}
@@ -191,30 +137,7 @@ def run_trial(
     progress: AbstractFitProgress | None = None,
     predicted: Callable[[Prediction], None] | None = None,
 ) -> dict[str, Any]:
-    """Fit from automatic starts, predict all held-out sites, and score them.
-
-    Parameters
-    ----------
-    data : HeldOut
-        Values to fit and to predict.
-    trial : Trial
-        What is fitted, and how.
-    progress : AbstractFitProgress, optional
-        Told of the fit.
-    predicted : callable, optional
-        Called with the predictions of the held-out values.
-
-    Returns
-    -------
-    dict
-        For JSON: ``fit``, ``scores``, ``coverage`` by level, ``by_distance`` to the nearest datum, wall and processor
-        ``seconds`` of each part, and ``check`` of predictions from neighbours or ``factorization``.
-
-    Raises
-    ------
-    OocCholError
-        What fit and kriging raise.
-    """
+    """Fit from automatic starts, predict all held-out sites, and score them."""
     centre = data.sites.mean(axis=0)
     is_linear = trial.mean == "linear"
     observations = make_observations(data.sites, data.values, covariates=data.sites - centre if is_linear else None)

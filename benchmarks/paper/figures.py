@@ -29,7 +29,7 @@ POLICIES = ("sync", "async", "v1", "v2", "v3", "planned")
 DENSE_ORDER = 16384
 
 
-def run_ablation(sweep: Sweep, policies: Sequence[str] = POLICIES) -> dict[str, Any]:
+def ablation(sweep: Sweep, policies: Sequence[str] = POLICIES) -> dict[str, Any]:
     """Figures 6 and 8: FP64 under each policy, on one device."""
     if len(sweep.devices) > 1:
         raise ValueError(f"the paper compares policies on one device, but there are {', '.join(sweep.devices)}")
@@ -64,7 +64,7 @@ def total_bytes(run: dict[str, Any]) -> int:
     return sum(run["bytes"]["executed"].values())
 
 
-def run_kl(sweep: Sweep) -> dict[str, Any]:
+def kl(sweep: Sweep) -> dict[str, Any]:
     """Figure 10: what the formats do to the likelihood, beside an FP64 factor of the same matrix."""
     file = ResultFile(sweep, "10", {"dense_order": DENSE_ORDER})
     for problem in sweep.problems():
@@ -94,7 +94,7 @@ def _reference(run: Run, sweep: Sweep, a: Any) -> tuple[KlReference, dict[str, A
         return reference, record | reference.compare(factor)
 
 
-def run_mxp(sweep: Sweep, traces: Path | None = None) -> dict[str, Any]:
+def mxp(sweep: Sweep, traces: Path | None = None) -> dict[str, Any]:
     """Figures 11, 12 and 13: speed, bytes and traces of mixed precision, beside FP64."""
     file = ResultFile(sweep, "11, 12 and 13", {"paper": PRINTED})
     for problem in sweep.problems():

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,11 +12,12 @@ from typing import Any, final
 
 import numpy as np
 
+from benchmarks.running import head, seconds_of
 from ooc_chol.api.cholesky import cholesky
 from ooc_chol.bench import ceilings
 from ooc_chol.bench.meters import meter_for
 from ooc_chol.bench.problem import CovarianceProblem
-from ooc_chol.bench.results import RESULT_FILES, commit, machine, run_figures, write_json
+from ooc_chol.bench.results import RESULT_FILES, run_figures, write_json
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.errors import OocCholError
 from ooc_chol.files.outputs import Output, check_outputs, output_folder
@@ -106,16 +105,9 @@ class Run:
     @property
     def about(self) -> dict[str, Any]:
         """What identifies the configuration in a file."""
-        problem = self.problem
-        return {
-            "n": problem.n,
-            "covariance": problem.name,
-            "correlation": correlation_name(problem.correlation_range),
-            "range": problem.correlation_range,
-            "nu": problem.smoothness,
-            "precision_threshold": self.threshold,
-            "policy": self.policy,
-        }
+        problem, reach = self.problem, self.problem.correlation_range
+        of_matrix = {"n": problem.n, "covariance": problem.name, "correlation": correlation_name(reach), "range": reach}
+        return of_matrix | {"nu": problem.smoothness, "precision_threshold": self.threshold, "policy": self.policy}
 
     @property
     def name(self) -> str:
@@ -142,9 +134,7 @@ def once(run: Run, sweep: Sweep, a: Any = None, *, trace: bool = False) -> tuple
     """Factor A once with the options of the configuration, and meter it."""
     _warm(run, sweep)
     with meter_for(sweep.devices) as meter:
-        began = time.perf_counter()
-        factor = _factor(run, sweep, a, trace=trace, progress=meter.sample)
-        wall = time.perf_counter() - began
+        wall, factor = seconds_of(lambda: _factor(run, sweep, a, trace=trace, progress=meter.sample))
     inside = f"{factor.report.inside_seconds:.4g} inside ({factor.report.tflops:.4g} TFLOP/s)"
     print(f"{run.name}: {wall:.4g} s for the whole call, {inside}", flush=True)
     return run_figures(factor.report) | meter.figures() | {"wall_seconds": wall}, factor
@@ -287,18 +277,9 @@ class ResultFile:
     def __init__(self, sweep: Sweep, figures: str, beside: Mapping[str, Any]) -> None:
         self._path = output_folder(sweep.output, option="--output") / f"{sweep.case}.json"
         check_outputs([Output("--case", self._path, RESULT_FILES)], ask="")
+        about = {"figures": figures, "devices": list(sweep.devices), "warm_up": sweep.warm_up}
         #: What the file holds; ``runs`` has one entry for each configuration.
-        self.content: dict[str, Any] = {
-            "case": sweep.case,
-            "figures": figures,
-            "commit": commit(),
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(sweep.on_gpu),
-            "devices": list(sweep.devices),
-            "warm_up": sweep.warm_up,
-            **beside,
-            "runs": [],
-        }
+        self.content: dict[str, Any] = head(sweep.case, sweep.on_gpu) | about | {**beside, "runs": []}
 
     def add(self, *records: dict[str, Any]) -> None:
         """Append configurations and write the file."""

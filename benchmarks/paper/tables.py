@@ -1,4 +1,4 @@
-"""Tables of the paper's figures, as text."""
+"""Tables of the paper's figures: on the screen, and for documents."""
 
 from __future__ import annotations
 
@@ -6,26 +6,131 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from benchmarks.read_results import read_result, result_named
 from benchmarks.running import markdown, replaced
 from ooc_chol.formats import FORMATS
 
+Run: TypeAlias = Mapping[str, Any]
 #: Tiles of a format are shown by the bytes of an entry.
 _TILES = f"tiles of {' '.join(str(fmt.itemsize) for fmt in FORMATS.values())} bytes"
 #: What is said of the order of volumes.
 _VOLUMES_TOLD = {True: "so here", False: "NOT so here", None: "nothing to compare here"}
 
 
+def _short(value: float | None) -> str:
+    """Two digits; exponents without zeros."""
+    return "" if value is None else f"{value:.1e}".replace("e-0", "e-").replace("e+00", "")
+
+
+def _seconds(run: Run) -> str:
+    seconds = run["seconds"]
+    spread = f" ({min(seconds):.4g}-{max(seconds):.4g})" if len(seconds) > 1 else ""
+    return f"{median(seconds):.4g}{spread}"
+
+
+def _error(run: Run) -> str:
+    """What the error is certified to be at most; of runs from before there was that, an estimate, as "~2e-5"."""
+    if run["certified_bound"] is not None or run.get("estimated_error") is None:
+        return _short(run["certified_bound"])
+    return f"~{_short(run['estimated_error'])}"
+
+
+def _divergence(run: Run) -> str:
+    """The true one, and its standard error where it is sampled."""
+    error = run["kl_standard_error"]
+    return _short(run["kl_true"]) + ("" if error is None else f" +- {error:.0e}")
+
+
+def _moved(*links: str) -> Callable[[Run], str]:
+    """GB over some links."""
+    return lambda run: f"{sum(run['bytes']['executed'][link] for link in links) / 1e9:.4g}"
+
+
+def _in_and_out(run: Run) -> str:
+    return " + ".join(f"{run['bytes']['executed'][link] / 1e9:.0f}" for link in ("fetch", "write"))
+
+
+#: Cells by their headings; what stands behind a bar tells columns of one heading apart.
+_CELLS: dict[str, Callable[[Run], str]] = {
+    "n": lambda run: f"{run['n']:,}",
+    "nu": lambda run: str(Fraction(run["nu"]).limit_denominator(1000)),
+    "correlation": lambda run: run["correlation"],
+    "threshold": lambda run: (
+        "FP64" if run["precision_threshold"] is None else f"{run['precision_threshold']:g}".replace("e-0", "e-")
+    ),
+    "policy": lambda run: run["policy"],
+    "tile": lambda run: str(run.get("tile_size", "")),
+    "seconds": _seconds,
+    "TFLOP/s": lambda run: f"{run['tflops']:.4g}",
+    "TFLOP/s|in a document": lambda run: f"**{run['tflops']:.1f}**",
+    "GFLOP/s": lambda run: f"{1e3 * run['tflops']:.1f}",
+    "of FP64": lambda run: "" if run["fp64_tflops"] is None else f"{run['tflops'] / run['fp64_tflops']:.2f}",
+    "DGEMM": lambda run: f"{run['dgemm_tflops']['after']:.1f}",
+    "GB of A": _moved("source"),
+    "GB in": _moved("fetch"),
+    "GB in|with A": _moved("source", "fetch"),
+    "GB out": _moved("write"),
+    "GB in all": lambda run: f"{sum(run['bytes']['executed'].values()) / 1e9:.4g}",
+    "GB in + out": _in_and_out,
+    "MB out": lambda run: f"{run['bytes']['executed']['write'] / 1e6:.0f}",
+    "exposed": lambda run: f"{100 * run['exposed_copy_share']:.1f} %",
+    _TILES: lambda run: " ".join(str(run["formats"].get(name, 0)) for name in FORMATS),
+    "moduli": lambda run: "" if run["moduli"] is None else str(run["moduli"]),
+    "in FP16": lambda run: f"{100 * run['half_share']:.0f} %",
+    "KL, paper": lambda run: _short(run["kl_paper"]),
+    "KL, true": _divergence,
+    "log-likelihood": lambda run: _short(run["log_likelihood_error"]),
+    "certified": _error,
+    "measured": lambda run: _short(run["measured_error"]),
+    "logdet error": lambda run: _short(run.get("logdet_error")),
+    "again": lambda run: str(len(run["escalations"]) or ""),
+}
+_MATRIX = ("n", "nu", "correlation")
+_ABLATION = ("n", "tile", "policy", "seconds", "TFLOP/s", "GB of A", "GB in", "GB out", "GB in all", "exposed")
+_KL = (*_MATRIX, "threshold", _TILES, "KL, paper", "KL, true", "log-likelihood", "certified", "measured", "again")
+_MXP = (
+    *(*_MATRIX, "threshold", "seconds", "TFLOP/s", "of FP64", "GB in|with A", "GB out", _TILES),
+    *("moduli", "certified", "logdet error", "again"),
+)
+_MXP_HOST = ("n", "correlation", "threshold", "seconds", "GFLOP/s", "MB out", _TILES, "certified", "logdet error")
+_MXP_GPU = (
+    *("n", "correlation", "threshold", "seconds", "TFLOP/s|in a document", "of FP64", "DGEMM", "GB in + out", _TILES),
+    *("moduli", "in FP16", "certified", "logdet error"),
+)
+
+
+def _matrix(run: Run) -> tuple[str, ...]:
+    """Cells that name a matrix."""
+    return tuple(_CELLS[name](run) for name in _MATRIX)
+
+
+def _headings(columns: Sequence[str]) -> list[str]:
+    return [name.split("|")[0] for name in columns]
+
+
+def _rows(runs: Iterable[Run], columns: Sequence[str], about: str = "threshold") -> list[list[str]]:
+    """A row for each run; one without a result has its error behind the cell that tells what it is about."""
+    fp64: dict[tuple[str, ...], float] = {}
+    rows = []
+    for run in runs:
+        if "error" in run:
+            rows.append([*(_CELLS[name](run) for name in columns[: columns.index(about) + 1]), run["error"]])
+            continue
+        if run["precision_threshold"] is None:
+            fp64[_matrix(run)] = run["tflops"]
+        rows.append([_CELLS[name]({**run, "fp64_tflops": fp64.get(_matrix(run))}) for name in columns])
+    return rows
+
+
 def ablation_table(content: Mapping[str, Any]) -> str:
     """Figures 6 and 8: a line for each order and policy, then what the paper prints."""
-    heading = ("n", "tile", "policy", "seconds", "TFLOP/s", "GB of A", "GB in", "GB out", "GB in all", "exposed")
     printed = content["paper"]
     order = " <= ".join(policy.upper() if policy != "async" else policy for policy in printed["volume_order"])
     return "\n".join(
         [
-            _aligned(heading, [_ablation_row(run) for run in content["runs"]]),
+            _aligned(_ABLATION, _rows(content["runs"], _ABLATION, "policy")),
             "",
             _budget_line(content["runs"]),
             f"the paper, V3 in FP64 on one GPU: {_listed(printed['fp64_tflops'], 'TFLOP/s')}",
@@ -35,31 +140,11 @@ def ablation_table(content: Mapping[str, Any]) -> str:
     )
 
 
-def _ablation_row(run: Mapping[str, Any]) -> tuple[str, ...]:
-    if "error" in run:
-        return f"{run['n']:,}", "", run["policy"], run["error"]
-    moved = run["bytes"]["executed"]
-    return (
-        f"{run['n']:,}",
-        str(run["tile_size"]),
-        run["policy"],
-        _seconds(run),
-        f"{run['tflops']:.4g}",
-        *(f"{moved[link] / 1e9:.4g}" for link in ("source", "fetch", "write")),
-        f"{sum(moved.values()) / 1e9:.4g}",
-        f"{100 * run['exposed_copy_share']:.1f} %",
-    )
-
-
 def kl_table(content: Mapping[str, Any]) -> str:
     """Figure 10: a line for each matrix and threshold."""
-    heading = (
-        "n", "nu", "correlation", "threshold", _TILES, "KL, paper", "KL, true", "log-likelihood", "certified",
-        "measured", "again",
-    )  # fmt: skip
     return "\n".join(
         [
-            _aligned(heading, [_kl_row(run) for run in content["runs"]]),
+            _aligned(_KL, _rows(content["runs"], _KL)),
             "",
             "KL, paper: half of logdet(L L^T) - logdet(A), signed. KL, true: of N(0, L L^T) from N(0, A), +- its standard error",
             "where sampled. The true one of FP64 is the floor. log-likelihood: its error for simulated observations.",
@@ -68,81 +153,36 @@ def kl_table(content: Mapping[str, Any]) -> str:
     )
 
 
-def _kl_row(run: Mapping[str, Any]) -> tuple[str, ...]:
-    if "error" in run:
-        return (*_matrix(run), _threshold(run), run["error"])
-    return (
-        *_matrix(run),
-        _threshold(run),
-        _tiles(run),
-        f"{run['kl_paper']:.2e}",
-        _with_error(run["kl_true"], run["kl_standard_error"]),
-        f"{run['log_likelihood_error']:.2e}",
-        _error(run),
-        _or_nothing(run["measured_error"]),
-        _again(run),
-    )
+def mxp_table(content: Mapping[str, Any]) -> str:
+    """Figures 11 and 12: a line for each matrix and threshold, then what the paper prints."""
+    printed = content["paper"]
+    told = f"the paper: {_listed(printed['mixed_tflops'], 'TFLOP/s')}; FP64 {_listed(printed['fp64_tflops'], 'TFLOP/s')}"
+    table = _aligned(_headings(_MXP), _rows(content["runs"], _MXP))
+    return "\n".join([table, "", _budget_line(content["runs"]), told])
 
 
-def kl_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
-    """For documents: the true divergence, and the paper's measure in brackets, by matrix and threshold."""
+def kl_markdown(runs: Iterable[Run]) -> str:
+    """The true divergence, and the paper's measure in brackets, by matrix and threshold."""
     return _by_threshold(runs, lambda run: f"{_short(run['kl_true'])} ({_short(run['kl_paper'])})")
 
 
-def log_likelihood_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
-    """For documents: the error of a log-likelihood, by matrix and threshold; FP64's own value beside."""
-    return _by_threshold(
-        runs, lambda run: _short(run["log_likelihood_error"]), ("FP64", lambda run: f"{run['log_likelihood']:.2f}")
-    )
+def log_likelihood_markdown(runs: Iterable[Run]) -> str:
+    """The error of a log-likelihood, by matrix and threshold; FP64's own value beside."""
+    return _by_threshold(runs, _CELLS["log-likelihood"], ("FP64", lambda run: f"{run['log_likelihood']:.2f}"))
 
 
-def mxp_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
-    """For documents: speed and bytes by matrix and threshold."""
-    heading = (
-        "n",
-        "correlation",
-        "threshold",
-        "seconds",
-        "GFLOP/s",
-        "MB out",
-        _TILES,
-        "certified",
-        "logdet error",
-    )
-    rows = [
-        (
-            f"{run['n']:,}", run["correlation"], _threshold(run), _seconds(run), f"{1e3 * run['tflops']:.1f}",
-            f"{run['bytes']['executed']['write'] / 1e6:.0f}", _tiles(run), _error(run),
-            _short(run.get("logdet_error")),
-        )
-        for run in runs
-    ]  # fmt: skip
-    return markdown(heading, *rows)
+def mxp_markdown(runs: Iterable[Run]) -> str:
+    """Speed and bytes by matrix and threshold."""
+    return markdown(_headings(_MXP_HOST), *_rows(runs, _MXP_HOST))
 
 
-def mxp_gpu_markdown(runs: Iterable[Mapping[str, Any]]) -> str:
-    """For documents: speed and bytes on GPUs, beside the FP64 run of the same matrix and DGEMM just after."""
-    heading = (
-        "n", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "DGEMM", "GB in + out", _TILES, "moduli",
-        "in FP16", "certified", "logdet error",
-    )  # fmt: skip
-    fp64: dict[tuple[str, str, str], float] = {}
-    rows = []
-    for run in runs:
-        moved = run["bytes"]["executed"]
-        if run["precision_threshold"] is None:
-            fp64[_matrix(run)] = run["tflops"]
-        reference = fp64.get(_matrix(run))
-        compared = "" if reference is None else f"{run['tflops'] / reference:.2f}"
-        row = [f"{run['n']:,}", run["correlation"], _threshold(run), _seconds(run), f"**{run['tflops']:.1f}**", compared]
-        row += [f"{run['dgemm_tflops']['after']:.1f}", f"{moved['fetch'] / 1e9:.0f} + {moved['write'] / 1e9:.0f}", _tiles(run)]
-        row += [str(run["moduli"]), f"{100 * run['half_share']:.0f} %"]
-        rows.append([*row, _error(run), _short(run.get("logdet_error"))])
-    return markdown(heading, *rows)
+def mxp_gpu_markdown(runs: Iterable[Run]) -> str:
+    """Speed and bytes on GPUs, beside the FP64 run of the same matrix and DGEMM just after."""
+    return markdown(_headings(_MXP_GPU), *_rows(runs, _MXP_GPU))
 
 
 #: Tables for documents by the name of their place there: how each is made, and of which result files.
-DOCUMENTED: dict[str, tuple[Callable[[Iterable[Mapping[str, Any]]], str], tuple[str, ...]]] = {
+DOCUMENTED: dict[str, tuple[Callable[[Iterable[Run]], str], tuple[str, ...]]] = {
     "kl": (kl_markdown, ("host-kl-4096", "host-kl-8192")),
     "log-likelihood": (log_likelihood_markdown, ("host-kl-4096", "host-kl-8192")),
     "mxp": (mxp_markdown, ("host-mixed-8192",)),
@@ -169,110 +209,25 @@ def with_paper_tables(text: str, folder: Path) -> str:
 
 
 def _by_threshold(
-    runs: Iterable[Mapping[str, Any]],
-    cell: Callable[[Mapping[str, Any]], str],
-    reference: tuple[str, Callable[[Mapping[str, Any]], str]] | None = None,
+    runs: Iterable[Run], cell: Callable[[Run], str], reference: tuple[str, Callable[[Run], str]] | None = None
 ) -> str:
     """A row for each matrix and a column for each threshold; ``reference`` heads and fills a column of FP64 runs."""
-    found: dict[tuple[str, str, str], dict[str, Mapping[str, Any]]] = {}
+    found: dict[tuple[str, ...], dict[str, Run]] = {}
     for run in runs:
-        found.setdefault(_matrix(run), {})[_threshold(run)] = run
+        found.setdefault(_matrix(run), {})[_CELLS["threshold"](run)] = run
     columns = sorted({name for row in found.values() for name in row} - {"FP64"}, key=float, reverse=True)
     rows = []
     for matrix, row in found.items():
         beside = [reference[1](row["FP64"])] if reference else []
         rows.append([*matrix, *beside, *(cell(row[name]) if name in row else "" for name in columns)])
-    return markdown(["n", "nu", "correlation", *([reference[0]] if reference else []), *columns], *rows)
-
-
-def _short(value: float | None) -> str:
-    """Two digits; exponents without zeros."""
-    return "" if value is None else f"{value:.1e}".replace("e-0", "e-").replace("e+00", "")
-
-
-def mxp_table(content: Mapping[str, Any]) -> str:
-    """Figures 11 and 12: a line for each matrix and threshold, then what the paper prints."""
-    heading = (
-        "n", "nu", "correlation", "threshold", "seconds", "TFLOP/s", "of FP64", "GB in", "GB out", _TILES,
-        "moduli", "certified", "logdet error", "again",
-    )  # fmt: skip
-    fp64 = {_matrix(run): run["tflops"] for run in content["runs"] if run["precision_threshold"] is None and "error" not in run}
-    printed = content["paper"]
-    return "\n".join(
-        [
-            _aligned(heading, [_mxp_row(run, fp64.get(_matrix(run))) for run in content["runs"]]),
-            "",
-            _budget_line(content["runs"]),
-            f"the paper: {_listed(printed['mixed_tflops'], 'TFLOP/s')}; FP64 {_listed(printed['fp64_tflops'], 'TFLOP/s')}",
-        ]
-    )
-
-
-def _mxp_row(run: Mapping[str, Any], fp64: float | None) -> tuple[str, ...]:
-    if "error" in run:
-        return (*_matrix(run), _threshold(run), run["error"])
-    moved = run["bytes"]["executed"]
-    return (
-        *_matrix(run),
-        _threshold(run),
-        _seconds(run),
-        f"{run['tflops']:.4g}",
-        "" if fp64 is None else f"{run['tflops'] / fp64:.2f}",
-        f"{(moved['source'] + moved['fetch']) / 1e9:.4g}",
-        f"{moved['write'] / 1e9:.4g}",
-        _tiles(run),
-        "" if run["moduli"] is None else str(run["moduli"]),
-        _error(run),
-        _or_nothing(run.get("logdet_error")),
-        _again(run),
-    )
-
-
-def _matrix(run: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Cells that name a matrix: order, nu and correlation."""
-    return f"{run['n']:,}", str(Fraction(run["nu"]).limit_denominator(1000)), run["correlation"]
-
-
-def _threshold(run: Mapping[str, Any]) -> str:
-    threshold = run["precision_threshold"]
-    return "FP64" if threshold is None else f"{threshold:g}".replace("e-0", "e-")
-
-
-def _tiles(run: Mapping[str, Any]) -> str:
-    """Number of tiles in each format, the widest first."""
-    return " ".join(str(run["formats"].get(name, 0)) for name in FORMATS)
-
-
-def _error(run: Mapping[str, Any]) -> str:
-    """What the error is certified to be at most; of runs from before there was that, an estimate, as "~2e-5"."""
-    if run["certified_bound"] is not None or run.get("estimated_error") is None:
-        return _short(run["certified_bound"])
-    return f"~{_short(run['estimated_error'])}"
-
-
-def _again(run: Mapping[str, Any]) -> str:
-    return str(len(run["escalations"]) or "")
-
-
-def _seconds(run: Mapping[str, Any]) -> str:
-    seconds = run["seconds"]
-    spread = f" ({min(seconds):.4g}-{max(seconds):.4g})" if len(seconds) > 1 else ""
-    return f"{median(seconds):.4g}{spread}"
-
-
-def _with_error(value: float | None, error: float | None) -> str:
-    return _or_nothing(value) + ("" if error is None else f" +- {error:.0e}")
-
-
-def _or_nothing(value: float | None) -> str:
-    return "" if value is None else f"{value:.2e}"
+    return markdown([*_MATRIX, *([reference[0]] if reference else []), *columns], *rows)
 
 
 def _listed(figures: Mapping[str, float], unit: str) -> str:
     return ", ".join(f"{name} {figure:g}" for name, figure in figures.items()) + f" {unit}"
 
 
-def _budget_line(runs: Sequence[Mapping[str, Any]]) -> str:
+def _budget_line(runs: Sequence[Run]) -> str:
     """Memory per device at each order, as a share of L's bytes in FP64."""
     budgets = {run["n"]: run for run in runs if "error" not in run}
     parts = [

@@ -31,6 +31,40 @@ def host_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
 
+@pytest.fixture(scope="module")
+def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let Zarr start the threads that it keeps until the process ends."""
+    from tests.zarr_threads import start_zarr_threads
+
+    start_zarr_threads(tmp_path_factory.mktemp("zarr"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, and nothing in the memory of fsspec."""
+    import fsspec
+
+    monkeypatch.chdir(tmp_path)
+    fsspec.filesystem("memory").store.clear()
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """PyTorch, for the files that ask for its package."""
+    import torch
+
+    return torch
+
+
+@pytest.fixture(scope="module")
+def sparse() -> Any:
+    """Differentiable operations for PyTorch."""
+    import ooc_chol.diff.torch as sparse
+
+    return sparse
+
+
 @pytest.fixture
 def no_hang(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that hangs: waiting in Python is interrupted by a signal. A thorough test, of a thousand runs, has longer."""

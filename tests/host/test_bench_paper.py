@@ -35,7 +35,7 @@ TABLE_ERROR = 5e-14
 
 def bench(tmp_path, what, *words) -> tuple[int, dict]:
     """Exit status of a command and what it wrote."""
-    status = main([what, "--devices", "host:0", "--name", "small", "--output", str(tmp_path), "--no-warm-up", *words])
+    status = main([what, "--devices", "host:0", "--name", "small", "--output", str(tmp_path), "--force", "--no-warm-up", *words])
     return status, json.loads((tmp_path / "small.json").read_text(encoding="utf-8"))
 
 

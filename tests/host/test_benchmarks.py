@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import doctest
 import json
+from itertools import count
 
 import pytest
 
-from benchmarks import synth
+from benchmarks import random_graphs, several_gpus, synth
 from benchmarks.paper import likelihoods
 from benchmarks.running import apart, cases, main, parsed, replaced, updated
 
@@ -39,6 +40,43 @@ def test_a_result_has_its_head_and_its_file_or_is_printed(tmp_path, capsys):
     assert "counts" in capsys.readouterr().out and [each.name for each in tmp_path.iterdir()] == ["mine.json"]
 
 
+def test_a_result_that_is_there_is_replaced_only_where_that_is_asked_for(tmp_path, capsys, monkeypatch):
+    """Refused before anything is measured, also under a name of the case's own; lines of one run replace each other."""
+    words = ["random_graphs", "--scales", "5", "6", "--repeats", "1", "--name", "mine", "--output", str(tmp_path)]
+    assert main(words) == 0
+    before = (tmp_path / "mine.json").read_bytes()
+    assert len(json.loads(before)["lines"]) > 1
+    monkeypatch.setattr(random_graphs, "run", lambda options: pytest.fail("it was measured"))
+    assert main(words) == 2 and "mine.json is there already; give another --name, or --force" in capsys.readouterr().err
+    monkeypatch.setattr(random_graphs, "run", lambda options: {"lines": "new"})
+    assert (tmp_path / "mine.json").read_bytes() == before
+    assert main([*words, "--force"]) == 0 and json.loads((tmp_path / "mine.json").read_bytes())["lines"] == "new"
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        ("certified_families", "families"),
+        ("cluster_model", "model"),
+        ("eigen_precision --name host", "precision-host"),
+        ("geostat_coverage", "coverage"),
+        ("geostat_fits jacksboro", "jacksboro"),
+        ("geostat_modis --data .", "modis-vecchia-host"),
+        ("host_fp64", "host-fp64-file"),
+        ("matrix_types --types float32", "types-float32-native-host"),
+        ("paper_kl --devices host:0", "host-paper-kl"),
+        ("planning", "planning"),
+        ("sparse_order", "order-25"),
+        ("sparse_products", "host-products-20"),
+    ],
+)
+def test_names_of_cases_are_guarded(words, file, tmp_path, capsys):
+    (tmp_path / f"{file}.json").write_text("kept")
+    assert main([*words.split(), "--output", str(tmp_path)]) == 2
+    assert f"{file}.json is there already" in capsys.readouterr().err
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["kept"]
+
+
 def test_what_a_user_can_mend_is_one_line(capsys):
     assert main(["no-such-case"]) == 2
     assert "there is no case 'no-such-case'" in capsys.readouterr().err
@@ -53,6 +91,25 @@ def test_a_function_apart_gives_its_data_or_why_it_has_none():
     assert apart(json.loads, "{}", seconds=0.001) == {"failed": "not done in 0.001 s"}
     with pytest.raises(RuntimeError, match="loads ended with 1"):
         apart(json.loads, "x", must=True)
+
+
+def test_calls_on_several_devices_have_the_bits_of_one(tmp_path, capsys, monkeypatch):
+    """At one key; what differs in the key is said, and other bits of the same key end with status 1, all cases run."""
+    words = ["several_gpus", "--devices", "host:0,host:1", "--n", "96", "--tile-size", "32", "--output", str(tmp_path)]
+    assert main([*words, "--cases", "default", "eigsh", "--trace", "--name", "mine"]) == 0
+    lines = json.loads((tmp_path / "mine.json").read_text(encoding="utf-8"))["lines"]
+    assert [(each["measured"], each["count"]) for each in lines] == [(name, n) for name in ("default", "eigsh") for n in (1, 2)]
+    assert all(each["same_bits"] and not each["other_key"] and "whole run" in each["trace"] for each in lines[:2])
+    assert all(len(each["walls"]) == 2 and each["seconds"]["total"] <= each["walls"][1] for each in lines)
+    first, other = ({**lines[0], "bits": bits} for bits in "ab")
+    assert not several_gpus.beside(other, first)["is_right"]
+    told = several_gpus.beside({**other, "key": first["key"] | {"nb": 48}}, first)
+    assert told["other_key"] == {"nb": [32, 48]} and told["is_right"] and not told["same_bits"]
+    numbers = count()
+    monkeypatch.setattr(several_gpus, "digest", lambda *arrays: str(next(numbers)))
+    with pytest.raises(SystemExit, match=r"other bits of the same key: eigsh on 2"):
+        main([*words, "--cases", "eigsh"])
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize("module", [synth, likelihoods])

@@ -25,20 +25,6 @@ pytestmark = [
 KINDS = tuple(SHAPES)
 
 
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
-def sparse():
-    import ooc_chol.diff.torch as sparse
-
-    return sparse
-
-
 def dense(matrix):
     """A matrix as NumPy's."""
     return matrix.to_dense().detach().numpy()

@@ -31,20 +31,6 @@ def no_monitor():
         yield
 
 
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
-def sparse():
-    import ooc_chol.diff.torch as sparse
-
-    return sparse
-
-
 def path(n=6):
     """A tridiagonal matrix of SciPy's."""
     return diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(n, n)).tocsr()

@@ -19,20 +19,6 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
-def sparse():
-    import ooc_chol.diff.torch as sparse
-
-    return sparse
-
-
-@pytest.fixture(scope="module")
 def half(sparse):
     """An upper triangle with a diagonal far apart: with its transpose, a symmetric matrix of simple eigenvalues."""
     full = np.triu(np.random.default_rng(2).standard_normal((6, 6)) * 0.3) + np.diag([-9.0, -4.0, 1.0, 3.0, 7.0, 8.0])

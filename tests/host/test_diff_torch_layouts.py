@@ -17,20 +17,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
-def sparse():
-    import ooc_chol.diff.torch as sparse
-
-    return sparse
-
-
 def square(n):
     """A dense matrix that is well solved with, and so are its triangles."""
     return np.random.default_rng(n).standard_normal((n, n)) + 4 * np.eye(n)

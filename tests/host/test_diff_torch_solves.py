@@ -22,20 +22,6 @@ pytestmark = [
 COLUMNS = [None, 1, 3]
 
 
-@pytest.fixture(scope="module")
-def torch():
-    import torch
-
-    return torch
-
-
-@pytest.fixture(scope="module")
-def sparse():
-    import ooc_chol.diff.torch as sparse
-
-    return sparse
-
-
 def square(n, seed=0):
     """The pattern of a square matrix with a full diagonal, and values that are far from singular; neither is symmetric."""
     rng = np.random.default_rng(seed)

@@ -17,7 +17,8 @@ from tests.documents import ROOT, blocks, is_shown, pages, parse, read, run_comm
 from tests.inside.cli import main
 from tests.inside.kernels import blas
 from tests.public import public_names as names_of_the_package
-from tests.zarr_threads import start_zarr_threads
+
+pytestmark = pytest.mark.usefixtures("zarr_threads")
 
 DOCS = ROOT / "docs"
 #: Pages whose blocks other tests run, or that have none.
@@ -52,12 +53,6 @@ PAGES = [
 ]
 #: Pages that need packages.
 MORE = {"differentiable": ("jax", "torch")}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zarr_threads(tmp_path_factory):
-    """Let Zarr start the threads that it keeps until the process ends."""
-    start_zarr_threads(tmp_path_factory.mktemp("zarr"))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 import warnings
 from pathlib import Path
 
-import fsspec
 import h5py
 import numpy as np
 import obstore
@@ -16,9 +15,8 @@ import zarr
 import ooc_chol as oc
 from tests.host.golden import cauchy
 from tests.inside.memory import as_source, find_asymmetry
-from tests.zarr_threads import start_zarr_threads
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "zarr_threads", "folder")]
 
 N = 150
 A = cauchy(N, 0.05, 2, 1e-3)
@@ -26,20 +24,6 @@ COMPLEX = A * np.outer(phases := np.exp(0.3j * np.arange(N)), phases.conj())
 PLAIN = {"tile_size": 32, "devices": "host:0"}
 #: Chunks that divide the diagonal evenly, and such that do not.
 SHAPES = ((32, 32), (50, 31), (31, 50), (150, 10), (7, 150))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let Zarr start the threads that it keeps until the process ends."""
-    start_zarr_threads(tmp_path_factory.mktemp("zarr"))
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, and nothing in the memory of fsspec."""
-    monkeypatch.chdir(tmp_path)
-    fsspec.filesystem("memory").store.clear()
-    return tmp_path
 
 
 def without(a: np.ndarray, shape: tuple[int, int], lost: list[tuple[int, int]]):

@@ -14,19 +14,12 @@ import zarr
 import ooc_chol as oc
 from tests.host.golden import cauchy
 from tests.inside.memory import as_source
-from tests.zarr_threads import start_zarr_threads
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "zarr_threads")]
 
 N = 100
 A = cauchy(N, 0.05, 2, 1e-3)
 PLAIN = {"tile_size": 32, "devices": "host:0", "memory_budget": "200 KiB"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let Zarr start the threads that it keeps until the process ends."""
-    start_zarr_threads(tmp_path_factory.mktemp("zarr"))
 
 
 @pytest.fixture(autouse=True)

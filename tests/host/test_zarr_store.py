@@ -26,9 +26,8 @@ from tests.inside.files import FsspecFolder, LocalFolder, ObstoreFolder
 from tests.inside.ground import format_bytes
 from tests.inside.precision import COMPLEX64, COMPLEX128, FORMATS, FP8, FP16, FP32, FP64
 from tests.inside.tasks import TileGrid, Window
-from tests.zarr_threads import start_zarr_threads
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "zarr_threads", "folder")]
 
 N, NB = 150, 32
 A = cauchy(N, 0.05, 2, 1e-3)
@@ -36,20 +35,6 @@ PLAIN = {"tile_size": NB, "devices": "host:0", "memory_budget": "200 KiB"}
 GRID = TileGrid(N, NB)
 #: Formats of tiles as mixed precision gives them: FP64 on the diagonal, and each of the others below.
 MIXED = tuple(FP64 if i == j else (FP64, FP32, FP16, FP8)[(i + j) % 4] for i, j in GRID.tiles())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let Zarr start the threads that it keeps until the process ends."""
-    start_zarr_threads(tmp_path_factory.mktemp("zarr"))
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, and nothing in the memory of fsspec."""
-    monkeypatch.chdir(tmp_path)
-    fsspec.filesystem("memory").store.clear()
-    return tmp_path
 
 
 def tile(index: tuple[int, int], fmt=FP64):

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
-import fsspec
 import numpy as np
 import pytest
 
@@ -21,9 +20,8 @@ from tests.host.golden import cauchy
 from tests.inside.dense import Claim, ZarrStore, verify
 from tests.inside.files import LOCK
 from tests.inside.tasks import TileGrid, Window
-from tests.zarr_threads import start_zarr_threads
 
-pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang")]
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("no_hang", "zarr_threads", "folder")]
 
 N, NB = 150, 32
 FIRST, SECOND = cauchy(N, 0.05, 2, 1e-3), cauchy(N, 0.1, 3, 1e-2)
@@ -40,20 +38,6 @@ WAYS = {
     "save": (lambda a, place: oc.cholesky(a, **PLAIN).save(place, replace=True), True),
     "update": (lambda a, place: oc.cholesky(a, **PLAIN).update(ONES, store=place), False),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def zarr_threads(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let Zarr start the threads that it keeps until the process ends."""
-    start_zarr_threads(tmp_path_factory.mktemp("zarr"))
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, and nothing in the memory of fsspec."""
-    monkeypatch.chdir(tmp_path)
-    fsspec.filesystem("memory").store.clear()
-    return tmp_path
 
 
 def l_of(call: Callable, a, folder: str) -> bytes:

@@ -55,7 +55,7 @@ def test_every_part_is_timed_and_scored(folder, words):
 
 
 def test_models_that_are_none_are_refused(folder, capsys):
-    assert main(["geostat_modis", "--data", str(folder), "--models", "half-cubic"]) == 2
+    assert main(["geostat_modis", "--data", str(folder), "--models", "half-cubic", "--name", "new"]) == 2
     assert "there is no model half-cubic" in capsys.readouterr().err
 
 

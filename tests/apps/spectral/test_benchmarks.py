@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import partition_peers, partitions, segments
+from benchmarks import partitions, segments
 from benchmarks.running import RESULTS, main, replaced
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,11 +27,11 @@ def ladder(tmp_path):
 
 
 def test_every_partitioner_is_installed_where_tests_are_run_with_them():
-    assert {"ooc_chol", "scikit-learn arpack"} <= set(partition_peers.installed()) <= set(partition_peers.PARTITIONERS)
+    assert {"ooc_chol", "scikit-learn arpack"} <= set(partitions.installed()) <= set(partitions.PARTITIONERS)
 
 
 @pytest.mark.usefixtures("foreign")
-@pytest.mark.parametrize("name", partition_peers.installed())
+@pytest.mark.parametrize("name", partitions.installed())
 def test_a_partitioner_cuts_a_ladder(ladder, name):
     found = partitions.one(str(ladder), name, 1, 1, 0.0)
     assert (found["n"], found["edges"]) == (60, 88) and sum(found["sizes"]) == 60

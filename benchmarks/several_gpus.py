@@ -1,0 +1,137 @@
+"""Whole calls on one GPU and on several: seconds of the first and second call and of their parts, equal bits, ratio to one.
+
+    python -m benchmarks several_gpus --name h100x2 --devices cuda:0,cuda:1
+
+Factorizations of covariances of ``mixed_families``, eigenpairs of an R-MAT graph and an imputation, each on the first of the
+devices, the first two, and so on, or so many as ``--counts`` says. The report is the second call's. ``--trace`` adds a call with
+a trace, whose summary stands beside. ``--n`` makes everything small: the order of matrices, vertices of the graph, and eight
+times the slices of the tensor. Rates are measured first, quickly. The status is 1 where several devices gave other bits than the
+first ones at the same key, or a call failed: all cases are run before. The planner's choice of a tile is part of the key, and
+may be another one for several devices; ``--tile-size`` is for all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from xxhash import xxh3_64_hexdigest
+
+import ooc_chol as oc
+from benchmarks.mixed_families import FAMILIES, quick_rates, source
+from benchmarks.running import Options, Parser, attempt, seconds_of
+from ooc_chol.apps.imputation import neighbour_graph
+from ooc_chol.hardware.registry import resolve_devices
+
+FOLDER = "several_gpus"
+
+
+class Problem(NamedTuple):
+    """A call that is made on several numbers of devices."""
+
+    size: str
+    call: Callable[..., Any]  #: Takes ``devices`` and ``trace``
+    bits: Callable[[Any], str]  #: What is compared of its result
+
+
+@contextmanager
+def factored(family: str, order: int, options: Options, **how: Any) -> Iterator[Problem]:
+    """A factorization, compared by its log-determinant, which every tile of L takes part in."""
+    order = options.n or order
+    call = partial(oc.cholesky, source(order, *FAMILIES[family]), tile_size=options.tile_size, **how)
+    yield Problem(str(order), call, lambda factor: factor.logdet().hex())
+
+
+@contextmanager
+def eigenpairs(options: Options) -> Iterator[Problem]:
+    """Eigenpairs of an R-MAT graph, compared by all their digits."""
+    graph = oc.testing.rmat(options.n.bit_length() - 1 if options.n else 25, devices=options.devices)
+    with oc.block_csr(graph) as a:
+        yield Problem(graph.name, partial(oc.eigsh, a, k=8, tol=1e-6, precision="FDF"), lambda pairs: digest(*pairs))
+
+
+@contextmanager
+def imputed(options: Options) -> Iterator[Problem]:
+    """A tensor of rank 3 in the Fourier domain of random places, a fifth of whose slices is missing."""
+    places, size = (max(16, options.n // 8), 24) if options.n else (1300, 512)
+    graph = neighbour_graph(np.random.default_rng(2).random((places, 2)), 8)
+    fourier, rng = oc.GraphFourier(graph, devices=options.device), np.random.default_rng(0)
+    left, right = (rng.standard_normal((places, size, 3)).astype(np.float32) for _ in range(2))
+    x = np.tensordot(np.asarray(fourier.basis, np.float32), left @ right.transpose(0, 2, 1), 1)
+    call = partial(oc.impute, x, oc.testing.random_mask(x.shape, 0.8), fourier, precision="FFF")
+    yield Problem(" x ".join(map(str, x.shape)), call, lambda found: digest(found.tensor))
+
+
+def digest(*arrays: Any) -> str:
+    """The hash of arrays."""
+    return " ".join(xxh3_64_hexdigest(np.ascontiguousarray(each).view(np.uint8)) for each in arrays)
+
+
+CASES: dict[str, Callable[[Options], AbstractContextManager[Problem]]] = {
+    "residue": partial(factored, "rq 30", 131072, fp64="residue"),
+    "native": partial(factored, "rq 30", 131072, fp64="native"),
+    "weak 1e-5": partial(factored, "ex 200", 131072, precision_threshold=1e-5),
+    "strong 1e-5": partial(factored, "ex 10", 131072, precision_threshold=1e-5),
+    "default": partial(factored, "rq 30", 65536),
+    "eigsh": eigenpairs,
+    "impute": imputed,
+}
+
+
+def measured(problem: Problem, devices: tuple[str, ...], is_traced: bool) -> dict[str, Any]:
+    """Two calls on these devices, and one more with a trace."""
+    found: dict[str, Any] = {"walls": []}
+    for trace in (False, False, True)[: 2 + is_traced]:
+        wall, result = seconds_of(lambda trace=trace: problem.call(devices=list(devices), trace=trace))
+        if trace:
+            found |= {"traced_wall": wall, "trace": result.trace.summary()}
+        else:
+            found["walls"].append(wall)
+            report, bits = result.report, problem.bits(result)
+            found |= {"seconds": report.seconds.to_dict(), "key": dict(report.key), "bits": bits, "page": str(report)}
+        if isinstance(result, oc.CholeskyFactor):
+            result.close()
+        del result
+    return found
+
+
+def beside(found: dict[str, Any], first: dict[str, Any]) -> dict[str, Any]:
+    """The ratio to the first number of devices, what else its bits depend on, and whether they are as promised: of one key."""
+    if "error" in found or "error" in first:
+        return {"is_right": False}
+    key, other = found["key"], first["key"]
+    differs = {name: [other.get(name), key.get(name)] for name in {**other, **key} if other.get(name) != key.get(name)}
+    same = found["bits"] == first["bits"]
+    over = first["walls"][1] / found["walls"][1]
+    return {"first_over_this": over, "same_bits": same, "other_key": differs, "is_right": same or bool(differs)}
+
+
+TAKES = {"devices": "cuda", "cases": tuple(CASES), "trace": False, "keep_rates": False, "n": int, "tile_size": int}
+
+
+def options(parser: Parser) -> None:
+    """Add what the case takes."""
+    parser.add_argument("--counts", type=int, nargs="+", help="numbers of devices (default: 1, 2, ... all)")
+
+
+def run(options: Options) -> Iterator[dict[str, Any]]:
+    """Every case on every number of devices."""
+    options.devices, wrong = resolve_devices(options.devices), list[str]()
+    if options.on_gpu and not options.keep_rates:
+        quick_rates()
+    options.about = {"devices": list(options.devices)}
+    for name in options.cases:
+        with CASES[name](options) as problem:
+            first: dict[str, Any] = {}
+            for count in options.counts or range(1, len(options.devices) + 1):
+                found = attempt(partial(measured, problem, options.devices[:count], options.trace))
+                first = first or found
+                found |= beside(found, first)
+                wrong += [] if found["is_right"] else [f"{name} on {count}"]
+                yield {"measured": name, "size": problem.size, "count": count, **found}
+    if wrong:
+        sys.exit(f"failed, or other bits of the same key: {', '.join(wrong)}")

@@ -37,13 +37,13 @@ def cauchy(n: int, correlation_range: float, power: int, nugget: float) -> NDArr
 
 def cases() -> dict[str, dict[str, Any]]:
     """What is factored, and with which options, by name."""
-    plain = {"a": cauchy(N, 0.05, 2, 1e-3), "tile_size": NB, "devices": "host:0", "memory_budget": "200 KiB"}
+    plain = {"A": cauchy(N, 0.05, 2, 1e-3), "tile_size": NB, "devices": "host:0", "memory_budget": "200 KiB"}
     residue = {**plain, "fp64": "residue", "memory_budget": "4 MiB"}
     mixed = {**plain, "precision_threshold": 1e-4}
-    narrow = {**residue, "a": cauchy(2 * N, 0.05, 2, 1e-3), "precision_threshold": 1e-3, "moduli": 8}
+    narrow = {**residue, "A": cauchy(2 * N, 0.05, 2, 1e-3), "precision_threshold": 1e-3, "moduli": 8}
     twins = (35, 90), (20, 50)
-    hard = {**mixed, "precision_threshold": 1e-3, "a": with_twins(plain["a"], twins[:1], 1e-8)}
-    harder = {**hard, "a": with_twins(plain["a"], twins, 1e-8)}
+    hard = {**mixed, "precision_threshold": 1e-3, "A": with_twins(plain["A"], twins[:1], 1e-8)}
+    harder = {**hard, "A": with_twins(plain["A"], twins, 1e-8)}
     return {
         "native": plain,
         "native, file": {**plain, "store": "native.ooc"},

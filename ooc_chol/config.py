@@ -8,7 +8,7 @@ import os
 import pwd
 import re
 from pathlib import Path
-from typing import SupportsIndex
+from typing import SupportsFloat, SupportsIndex
 
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{prefix}{byte}": 1000**power for power, prefix in enumerate("KMGTP", start=1) for byte in ("B", "")}
@@ -20,7 +20,7 @@ _MOST_DIGITS = 20
 _GIVE_BYTES = "give bytes as an int, or text such as '16 GiB' or '80 GB'"
 
 
-def whole_number(value: object, what: str, advice: str = "give an int") -> int:
+def whole_number(value: object, what: str, advice: str = "give an int", *, least: int | None = None) -> int:
     """``value`` as an int: one of Python's or NumPy's, or anything else with ``__index__``, but no bool.
 
     Parameters
@@ -31,6 +31,8 @@ def whole_number(value: object, what: str, advice: str = "give an int") -> int:
         What it is called in the message.
     advice : str
         The end of the message.
+    least : int, optional
+        Smallest number that makes sense.
 
     Returns
     -------
@@ -41,6 +43,8 @@ def whole_number(value: object, what: str, advice: str = "give an int") -> int:
     ------
     TypeError
         It is no whole number.
+    ValueError
+        It is less than ``least``.
 
     Examples
     --------
@@ -50,10 +54,47 @@ def whole_number(value: object, what: str, advice: str = "give an int") -> int:
     """
     if type(value).__name__ != "bool" and isinstance(value, SupportsIndex):  # NumPy's, too, which older ones take as an index
         try:
-            return operator.index(value)
+            number = operator.index(value)
         except TypeError:  # an array has the method whatever it holds
             pass
+        else:
+            if least is not None and number < least:
+                raise ValueError(f"{what} is {number}; give {least} or more")
+            return number
     raise TypeError(f"{what} is a {type(value).__name__}; {advice}")
+
+
+def real_number(value: object, what: str) -> float:
+    """``value`` as a float, which may be NaN or infinite: one of Python's or NumPy's numbers, but no bool and no text.
+
+    Parameters
+    ----------
+    value : object
+        What a caller gave.
+    what : str
+        What it is called in the message.
+
+    Returns
+    -------
+    float
+        The same number.
+
+    Raises
+    ------
+    TypeError
+        It is no real number.
+
+    Examples
+    --------
+    >>> real_number(3, "tol")
+    3.0
+    """
+    if type(value).__name__ not in ("bool", "bool_") and not isinstance(value, str | bytes) and isinstance(value, SupportsFloat):
+        try:
+            return float(value)
+        except TypeError:  # an array has the method whatever it holds
+            pass
+    raise TypeError(f"{what} is a {type(value).__name__}; give a number")
 
 
 def parse_count(text: str) -> int:

@@ -11,6 +11,7 @@ imports ``ooc_chol`` and this module alone, by custom as ``oc`` and ``tb``:
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ooc_chol.calls.machine import Machine as Machine
     from ooc_chol.calls.options import Option as Option
     from ooc_chol.calls.options import add_words as add_words
     from ooc_chol.calls.options import checked as checked
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ooc_chol.calls.page import link_lines as link_lines
     from ooc_chol.calls.plan import AbstractPlan as AbstractPlan
     from ooc_chol.calls.progress import Progress as Progress
+    from ooc_chol.calls.progress import open_reporter as open_reporter
     from ooc_chol.calls.progress import progress_reporter as progress_reporter
     from ooc_chol.calls.report import AbstractReport as AbstractReport
     from ooc_chol.calls.report import CallBytes as CallBytes
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from ooc_chol.cluster.report import ClusterReport as ClusterReport
     from ooc_chol.config import format_bytes as format_bytes
     from ooc_chol.config import parse_bytes as parse_bytes
+    from ooc_chol.config import real_number as real_number
     from ooc_chol.config import whole_number as whole_number
     from ooc_chol.dense.batch_factor import BatchReport as BatchReport
     from ooc_chol.dense.factor import HalfSolveSums as HalfSolveSums
@@ -80,14 +83,15 @@ if TYPE_CHECKING:
 
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
+    "calls.machine": ("Machine",),
     "calls.options": ("Option", "add_words", "checked", "documented"),
     "calls.page": ("AbstractPage", "link_lines"),
     "calls.plan": ("AbstractPlan",),
-    "calls.progress": ("Progress", "progress_reporter"),
+    "calls.progress": ("Progress", "open_reporter", "progress_reporter"),
     "calls.report": ("AbstractReport", "CallBytes", "CallSeconds"),
     "cluster.plan": ("ClusterPlan",),
     "cluster.report": ("ClusterReport",),
-    "config": ("format_bytes", "parse_bytes", "whole_number"),
+    "config": ("format_bytes", "parse_bytes", "real_number", "whole_number"),
     "dense.batch_factor": ("BatchReport",),
     "dense.factor": ("HalfSolveSums", "InverseTraces", "SignAndLogdet", "TransposedFactor"),
     "dense.report": ("FactorReport",),

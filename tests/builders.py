@@ -39,7 +39,7 @@ from tests.inside.interfaces import AbstractTier
 from tests.inside.kernels import HostFlags, HostKernels, HostResidueKernels, TileDevice, open_tile_device
 from tests.inside.memory import as_source
 from tests.inside.precision import FP64, MatrixNorms, PrecisionFormat, PrecisionMap
-from tests.inside.tasks import TileGrid, fp64_bytes
+from tests.inside.tasks import TileGrid, tile_bytes_of
 
 #: What factors that no run made say of their arithmetic.
 KEY = {"n": "as the grid", "engine": "test", "formats": ["fp64"], "threads": 1}
@@ -150,7 +150,7 @@ def tile_program(
     grid: TileGrid, slots: int, source_itemsize: int | None = 8, *, slot_bytes: int | None = None, **options: Any
 ) -> TileProgram:
     """A program of FP64 tiles in the making, in slots of a tile's bytes unless others are given."""
-    held, layout = fp64_bytes(grid), TileSlots(slots, slot_bytes or 8 * grid.size(0) ** 2)
+    held, layout = tile_bytes_of(grid), TileSlots(slots, slot_bytes or 8 * grid.size(0) ** 2)
     return TileProgram(grid, layout, source_itemsize=source_itemsize, stored_bytes=held, held_bytes=held, **options)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Never, cast
 import numpy as np
 from numpy.typing import DTypeLike
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.options import checked, documented
 from ooc_chol.calls.progress import Progress
 from ooc_chol.cluster.connection import current_client
@@ -188,7 +189,9 @@ def cholesky(
             f"plan is a {type(plan).__name__}; give a Plan of one machine, as oc.plan(A) and L.report.plan are, or leave it out"
         )
         raise TypeError(text)
-    if (excess := excess_of_budget(options)) is not None:
+    is_pattern = plan is not None and precision_threshold is not None and plan.asked is not None
+    machine = Machine(devices if plan is None or is_pattern else plan.devices, memory_budget)
+    if (excess := excess_of_budget(options, machine)) is not None:
         warnings.warn(excess, BudgetWarning, stacklevel=2)
     if is_batch(A):
         of_one = {
@@ -211,11 +214,11 @@ def cholesky(
         entries_named(source),
     ):
         blas_buffers.ensure(numpys=True)  # planning in mixed precision factors a sample
-        is_pattern = precision_threshold is not None and plan is not None and plan.asked is not None
         request = Request(
             A.T if overwrite and lower is False and isinstance(A, np.ndarray) else A,
             source,
             options=options,
+            machine=machine,
             store=place,
             checkpoint=is_kept,
             replaces=replace,

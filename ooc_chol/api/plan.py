@@ -19,6 +19,7 @@ from ooc_chol.dense.mixed import plan_mixed
 from ooc_chol.dense.options import FactorOptions, Fp64, HalfProducts, Objective, Policy, PrecisionRule
 from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
+from ooc_chol.dense.planner.problem import machine_of
 from ooc_chol.dense.request import (
     Place,
     Request,
@@ -128,18 +129,19 @@ def plan(
 
 def _plan(A: Any, options: FactorOptions, store: Place, lower: bool | None, *, overwrite: bool, checkpoint: bool) -> Plan:
     """Plan for an order alone, or for a matrix that is opened as long as it is looked at."""
+    machine = machine_of(options)
     if isinstance(A, int | np.integer) and not isinstance(A, bool):
         if options.precision_threshold is not None:
             raise ValueError(f"formats follow from the norms of A's tiles: give the matrix instead of its order {A}")
         _check_order(int(A))
         problem = problem_of_order(int(A), options, store, overwrite=overwrite)
-        return make_plan(problem, options, partial(rates_of_request, options, store, None))
+        return make_plan(problem, options, partial(rates_of_request, options, machine, store, None), machine)
     with closing(triangle_source(A, lower)) as source, entries_named(source):
         _check_order(source.n)
-        request = Request(A, source, options, store=store, checkpoint=checkpoint, overwrite=overwrite)
+        request = Request(A, source, options, machine, store=store, checkpoint=checkpoint, overwrite=overwrite)
         if options.precision_threshold is not None:
             return plan_mixed(request)
-        return make_plan(request.problem, options, request.rates_at)
+        return make_plan(request.problem, options, request.rates_at, machine)
 
 
 def _check_order(n: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -239,15 +239,11 @@ def _fp64(options: argparse.Namespace) -> None:
     result = options.answer = run_case(case, Session(options.output, measures_rates=options.rates), options.trace)
     dgemm = result["dgemm_tflops"]
     print(f"{case.name}: {result['tflops']:.4g} TFLOP/s; DGEMM {dgemm['before']:.4g} before, {dgemm['after']:.4g} after")
-    print(f"  {_residual_text(result['residual'])}; exposed copies {100 * result['exposed_copy_share']:.1f} %")
+    found = result["residual"]
+    largest = f"residual {found['max_scaled_over_sqrt_n']:.3g} sqrt(n) u sqrt(A_ii A_jj) at most in {found['blocks']} blocks"
+    print(f"  {largest} (floor {found['floor']:.1g} u); exposed copies {100 * result['exposed_copy_share']:.1f} %")
     moved = ", ".join(f"{name} {format_bytes(count)}" for name, count in result["bytes"]["executed"].items() if count)
     print(f"  moved: {moved}")
-
-
-def _residual_text(found: Mapping[str, Any]) -> str:
-    """The sampled residual in words."""
-    scaled, floor = found["max_scaled_over_sqrt_n"], found["floor"]
-    return f"residual {scaled:.3g} sqrt(n) u sqrt(A_ii A_jj) at most in {found['blocks']} blocks (floor {floor:.1g} u)"
 
 
 def _suite(options: argparse.Namespace) -> int:

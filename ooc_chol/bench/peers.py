@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,10 +83,6 @@ def _torch(problem: CovarianceProblem, devices: Sequence[str], library: str = "d
     return {"seconds": on_device(devices[0], lambda: libraries.torch_seconds(problem.n, function, REPEATS, library))}
 
 
-def _magma(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
-    return _torch(problem, devices, "magma")
-
-
 def _scipy(problem: CovarianceProblem, devices: Sequence[str]) -> dict[str, Any]:
     """LAPACK's dpotrf as SciPy calls it, in place, with the threads that its BLAS takes."""
     a = problem.block(slice(0, problem.n), slice(0, problem.n))
@@ -106,6 +103,6 @@ _MEASURES: dict[str, Callable[[CovarianceProblem, Sequence[str]], dict[str, Any]
     "cusolver": _cusolver,
     "cusolvermg": _cusolver_mg,
     "torch": _torch,
-    "magma": _magma,
+    "magma": partial(_torch, library="magma"),
     "scipy": _scipy,
 }

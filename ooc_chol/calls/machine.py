@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import final
 
 from ooc_chol.config import parse_bytes
+from ooc_chol.display.prints import one_line
 from ooc_chol.hardware.host import free_host_bytes
 from ooc_chol.hardware.kinds import AbstractDeviceKind
-from ooc_chol.hardware.rates_file import Everything, usable_rates
-from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
-from ooc_chol.kernels.identity import machine_identity
+from ooc_chol.hardware.rates_file import Everything, Figures, usable_rates
+from ooc_chol.hardware.registry import default_budget, device_kind, is_here, resolve_devices
+from ooc_chol.kernels import identity
 
 
 @final
@@ -25,9 +26,14 @@ class Machine:
         *,
         must_exist: bool = True,
     ) -> None:
-        self.names = resolve_devices(devices, must_exist=must_exist)
+        self._devices, self._must_exist = devices, must_exist
         self.has_default_devices = devices is None
         self._budget = None if memory_budget is None else parse_bytes(memory_budget, "memory_budget")
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the devices; ``ValueError`` or ``TypeError`` where there are none such."""
+        return resolve_devices(self._devices, must_exist=self._must_exist)
 
     @cached_property
     def kind(self) -> AbstractDeviceKind:
@@ -45,6 +51,15 @@ class Machine:
         return default_budget(self.names) if self._budget is None else self._budget
 
     @cached_property
+    def steady_budget_bytes(self) -> int:
+        """As :attr:`budget_bytes`, where nobody says how many less at most a 64th.
+
+        What is free changes from call to call by a little: rounded down it seldom does, and a plan that was made can be taken
+        again.
+        """
+        return rounded_down(self.budget_bytes) if self._budget is None else self._budget
+
+    @cached_property
     def free_host_bytes(self) -> int:
         """Bytes of host memory that this process can take."""
         return free_host_bytes()
@@ -52,9 +67,25 @@ class Machine:
     @cached_property
     def identity(self) -> str:
         """Identity that measured rates belong to."""
-        return machine_identity(self.names)
+        return identity.machine_identity(self.names)
+
+    def __repr__(self) -> str:
+        return one_line(self, {"devices": self.names})
 
     @cached_property
     def rates(self) -> Everything:
         """All measured rates of this user's machines."""
         return usable_rates()
+
+    @cached_property
+    def measured(self) -> tuple[dict[str, Figures], ...]:
+        """Rates by tile order, of all devices together, then of the first alone; none where one of them is elsewhere."""
+        if not all(map(is_here, self.names)):
+            return ()
+        of_all = self.rates.get(self.identity, {})
+        return (of_all, self.rates.get(identity.machine_identity(self.names[:1]), {})) if len(self.names) > 1 else (of_all,)
+
+
+def rounded_down(free: int) -> int:
+    """Bytes that are free, less at most a 64th."""
+    return free // (step := 1 << max(0, free.bit_length() - 7)) * step

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from ooc_chol.calls.machine import rounded_down
 from ooc_chol.cluster.asking import asked_of_all, asked_of_one, machine_of
 from ooc_chol.cluster.blocks import BlockGrid
 from ooc_chol.cluster.choosing import settled
@@ -17,7 +18,7 @@ from ooc_chol.cluster.placing import GPU_RESOURCE
 from ooc_chol.cluster.plan import ClusterPlan, least_bytes, settled_of
 from ooc_chol.config import format_bytes
 from ooc_chol.dense.options import FactorOptions
-from ooc_chol.dense.planner.problem import budget_of, rounded_down
+from ooc_chol.dense.planner.problem import budget_of
 from ooc_chol.errors import ClusterError, OocCholError
 from ooc_chol.files.positional_io import package_version
 from ooc_chol.formats import PrecisionFormat

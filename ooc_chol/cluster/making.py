@@ -19,7 +19,7 @@ from ooc_chol.cluster.window_source import WindowSource
 from ooc_chol.cluster.window_store import WindowStore
 from ooc_chol.cluster.worker_state import TaskRoom, task_room, worker_address, worker_threads
 from ooc_chol.dense.execution.executor import Execution
-from ooc_chol.dense.execution.run import run as run_plan
+from ooc_chol.dense.execution.executor import run as run_plan
 from ooc_chol.dense.key import arithmetic_key, machine_part
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan

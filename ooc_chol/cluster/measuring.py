@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace
 from ooc_chol.cluster.jobs import ClusterRun
 from ooc_chol.cluster.pieces import ArrayPiece, Piece, SourcePiece, TierPiece
-from ooc_chol.dense.execution.run import opened_for_a_pass
+from ooc_chol.dense.execution.executor import opened_for_a_pass
 from ooc_chol.dense.matrix_norms import STREAMS, MeasuredTiles, measure_tiles, norms_of
 from ooc_chol.dense.probing import ProbedSums, probe_arrays
 from ooc_chol.dense.programs.layouts import slot_bytes_of

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from ooc_chol.calls.progress import progress_reporter
+from ooc_chol.dense.execution.executor import run
 from ooc_chol.dense.execution.records import predicted_records
-from ooc_chol.dense.execution.run import run
 from ooc_chol.dense.factor import CholeskyFactor
 from ooc_chol.dense.factor.solvers import solver_of
 from ooc_chol.dense.in_core import factor_whole, whole_device_of
 from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.mixed import doubts, factor_mixed, fp64_at_once
-from ooc_chol.dense.mixed_local import LocalGround
+from ooc_chol.dense.mixed_local import LocalGround, LocalPrices
 from ooc_chol.dense.report import FactorReport
 from ooc_chol.dense.request import Request
 from ooc_chol.dense.resuming import own_plan_and_store
@@ -77,10 +77,11 @@ def _factor_whole(request: Request, device: str, began: float, bound: CertifiedB
 
 def factor_in_mixed(request: Request, began: float) -> CholeskyFactor:
     """Measure, plan, run and certify with a precision threshold; FP64 where that is as good and as fast."""
-    if (bound := fp64_at_once(request)) is not None:
+    prices = LocalPrices(request)
+    if (bound := fp64_at_once(request, prices)) is not None:
         return factor_in_fp64(request.in_fp64(), began, bound)
     with ExitStack() as owned:
-        ground = LocalGround(request, owned)
+        ground = LocalGround(request, prices, owned)
         result = factor_mixed(ground)
         plan, execution, store = result.plan, result.execution, ground.store
         key = result.key or arithmetic_key(plan).to_dict()

@@ -76,7 +76,7 @@ def whole_device_of(request: Request) -> str | None:
     """The device of a matrix that is one tile; None where it is to be cut."""
     plan = request.plan
     if plan is None:
-        return whole_device(request.problem, request.options, must_exist=True)
+        return whole_device(request.problem, request.options, request.machine)
     is_whole = plan.grid.nt == 1 and request.problem.may_be_whole and plan.policy.name == "planned" and plan.moduli is None
     return plan.devices[0] if is_whole or plan.engine == "library" else None
 

@@ -29,7 +29,6 @@ from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.request import Request
 from ooc_chol.errors import BudgetError, NonFiniteError, NotPositiveDefiniteError, PrecisionError
 from ooc_chol.formats import FP64
-from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.precision.accounting import doubtful_pivot, estimated_error
 from ooc_chol.precision.certified import (
@@ -54,7 +53,7 @@ WORTHWHILE = 0.97
 _LEAST_MODELLED = 2.0**-600
 
 
-def fp64_at_once(request: Request) -> CertifiedBound | None:
+def fp64_at_once(request: Request, prices: LocalPrices) -> CertifiedBound | None:
     """The bound of FP64 where it is within the threshold and predicted to be as fast as anything; None where A must be measured.
 
     No more than an entry is read of A: in mixed precision as many moduli are assumed as any matrix of its order needs. A
@@ -63,7 +62,7 @@ def fp64_at_once(request: Request) -> CertifiedBound | None:
     options = request.options
     if not request.leaves_precision_open:
         return None
-    grid, mixed = mixed_engine(request.problem, options)
+    grid, mixed = mixed_engine(request.problem, options, request.machine)
     threshold = options.precision_threshold
     assert threshold is not None
     bound = _fp64_bound_as_planned(request, grid, mixed, threshold)
@@ -71,7 +70,6 @@ def fp64_at_once(request: Request) -> CertifiedBound | None:
         return None
     if starts_in_fp64(request.like) or least_bound_of_order(grid, PROBES) > MOST_ROUNDING * threshold:
         return bound
-    prices = LocalPrices(request)
     moduli = most_moduli_needed(grid.n, threshold) if mixed.fp64 == "residue" else None
     seconds, plain = prices.mixed(replace(mixed, moduli=moduli), None), prices.fp64
     if seconds is None or plain is None or seconds + prices.pass_over(grid) < WORTHWHILE * plain:
@@ -106,7 +104,7 @@ def _fp64_bound_as_planned(request: Request, grid: TileGrid, mixed: FactorOption
         return bound
     plain = request.in_fp64()
     try:
-        plan = make_plan(plain.problem, plain.options, plain.rates_at)
+        plan = make_plan(plain.problem, plain.options, plain.rates_at, plain.machine)
     except BudgetError:
         return bound
     return fp64_bound(plan.grid.n, plan.grid.nb, plan.moduli)
@@ -114,14 +112,15 @@ def _fp64_bound_as_planned(request: Request, grid: TileGrid, mixed: FactorOption
 
 def plan_mixed(request: Request) -> Plan:
     """The plan of a factorization in mixed precision on this machine."""
-    names, threshold = resolve_devices(request.options.devices), request.options.precision_threshold
+    threshold = request.options.precision_threshold
     assert threshold is not None
-    if (bound := fp64_at_once(request)) is not None:
+    prices = LocalPrices(request)
+    if (bound := fp64_at_once(request, prices)) is not None:
         return _plan_in_fp64(request, bound)
-    grid, options = mixed_engine(request.problem, request.options)
-    norms = norms_here(request, names, grid, probes=None)
+    grid, options = mixed_engine(request.problem, request.options, request.machine)
+    norms = norms_here(request, grid, probes=None)
     precision = formats_beside(None, norms, options, _left_for_errors(norms, threshold))
-    prices, bound = LocalPrices(request), _fp64_bound(grid, options)
+    bound = _fp64_bound(grid, options)
     if prices.prefers_fp64(options, precision, bound):
         return _plan_in_fp64(request, bound)
     return plan_here(request, options, precision).asked_for(request.threshold_asked, prices.candidates(options, precision, bound))
@@ -130,7 +129,7 @@ def plan_mixed(request: Request) -> Plan:
 def _plan_in_fp64(request: Request, bound: CertifiedBound) -> Plan:
     """The plan in FP64 of a call with a threshold."""
     plain = request.in_fp64()
-    plan = make_plan(plain.problem, plain.options, plain.rates_at)
+    plan = make_plan(plain.problem, plain.options, plain.rates_at, plain.machine)
     return plan.asked_for(request.threshold_asked, (Candidate.in_fp64(plan.grid, plan.seconds, float(bound)),))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -11,10 +10,10 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.progress import progress_reporter
 from ooc_chol.dense.checkpoint import CheckpointRecord, Progress
-from ooc_chol.dense.execution.executor import Execution, Salvage
-from ooc_chol.dense.execution.run import opened_for_a_pass, run
+from ooc_chol.dense.execution.executor import Execution, Salvage, opened_for_a_pass, run
 from ooc_chol.dense.factor.products import gram_of_transpose
 from ooc_chol.dense.matrix_norms import measure_matrix, stacked_tiles
 from ooc_chol.dense.mixed_ground import AbstractGround, MixedResult, computed_by, formats_beside, starts_in_fp64
@@ -31,7 +30,6 @@ from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.errors import BudgetError
-from ooc_chol.hardware.registry import device_kind, resolve_devices
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.memory.sources.base import unchanged
 from ooc_chol.precision.certified import CertifiedBound
@@ -47,24 +45,23 @@ class LocalGround(AbstractGround[Plan]):
 
     store: AbstractStore
 
-    def __init__(self, request: Request, owned: ExitStack) -> None:
-        self._request, self._owned = request, owned
+    def __init__(self, request: Request, prices: LocalPrices, owned: ExitStack) -> None:
+        self._request, self._prices, self._owned = request, prices, owned
         self._found = resumed(request, owned)
-        self._names: Sequence[str] = resolve_devices(request.options.devices)
         self.options = request.options if self._found is None else self._found.options
         self.like = request.like
 
     def engine(self) -> tuple[TileGrid, FactorOptions]:
         """The tiles of the factorization, and the options with its engine and tile order."""
-        return mixed_engine(self._request.problem, self.options)
+        return mixed_engine(self._request.problem, self.options, self._request.machine)
 
     def norms(self, grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
         """One pass over A."""
-        return norms_here(self._request, self._names, grid, probes=probes)
+        return norms_here(self._request, grid, probes=probes)
 
     def prefers_fp64(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> bool:
         """By the rates of the devices; what is asked for by name is done."""
-        return LocalPrices(self._request).prefers_fp64(options, precision, bound)
+        return self._prices.prefers_fp64(options, precision, bound)
 
     def gone_on(
         self, options: FactorOptions, norms: MatrixNorms, within: float
@@ -155,9 +152,9 @@ class LocalGround(AbstractGround[Plan]):
     def _fp64(self, options: FactorOptions, given: frozenset[tuple[int, int]]) -> Plan:
         problem = replace(self._request.problem, given=given)
         try:
-            return make_plan(problem, options, self._request.rates_at)
+            return make_plan(problem, options, self._request.rates_at, self._request.machine)
         except BudgetError:
-            return make_plan(problem, replace(options, fp64="native", moduli=None), self._request.rates_at)
+            return make_plan(problem, replace(options, fp64="native", moduli=None), self._request.rates_at, self._request.machine)
 
 
 @final
@@ -170,16 +167,16 @@ class LocalPrices:
     @cached_property
     def fp64(self) -> float | None:
         """Predicted seconds in FP64; None where no rates are known."""
-        return fp64_seconds(self._request.problem, self._request.options, self._request.rates_at)
+        return fp64_seconds(self._request.problem, self._request.options, self._request.rates_at, self._request.machine)
 
     def mixed(self, options: FactorOptions, precision: PrecisionMap | None) -> float | None:
         """Predicted seconds of a map, or of tiles in FP64 with the moduli of ``options``; None where no rates are known."""
         problem = replace(self._request.problem, precision=precision)
-        return mixed_seconds(problem, options, self._request.rates_at)
+        return mixed_seconds(problem, options, self._request.rates_at, self._request.machine)
 
     def pass_over(self, grid: TileGrid) -> float:
         """Predicted seconds of measuring A."""
-        return pass_seconds(self._request.problem, self._request.options, grid, self._request.rates_at)
+        return pass_seconds(self._request.problem, grid, self._request.rates_at, self._request.machine)
 
     def prefers_fp64(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> bool:
         """Tell that FP64 is within the threshold and takes no longer, by rates; what is asked for by name is done."""
@@ -187,33 +184,34 @@ class LocalPrices:
         assert asked.precision_threshold is not None
         if not self._request.leaves_precision_open or not bound.holds(asked.precision_threshold) or self.fp64 is None:
             return False
-        options, precision = computed_here(options, precision)
+        options, precision = computed_here(options, precision, self._request.machine)
         seconds = self.mixed(options, precision)
         return seconds is not None and seconds >= self.fp64
 
     def candidates(self, options: FactorOptions, precision: PrecisionMap, bound: CertifiedBound) -> tuple[Candidate, ...]:
         """FP64, within ``bound``, and the map."""
-        options, precision = computed_here(options, precision)
+        options, precision = computed_here(options, precision, self._request.machine)
         fp64 = Candidate.in_fp64(precision.grid, self.fp64 or None, float(bound))  # of one tile no seconds are predicted
         return fp64, Candidate.of(precision, options.moduli, self.mixed(options, precision))
 
 
-def norms_here(request: Request, names: Sequence[str], grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
+def norms_here(request: Request, grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
     """The norms of A's tiles, what a sample tells of L, and A's products with ``probes``."""
     tier = SourceTier(request.source, grid)
-    stacked = 1 if device_kind(names[0]).is_in_host_memory else stacked_tiles(grid, budget_of(request.options, tuple(names)))
+    machine = request.machine
+    stacked = 1 if machine.kind.is_in_host_memory else stacked_tiles(grid, budget_of(request.options, machine.names))
     columns = 0 if probes is None else probes.vectors.shape[1]
     with (
         request.passes.running("norms of A", columns) as one,
         unchanged(request.source),
-        opened_for_a_pass(names, grid) as devices,
+        opened_for_a_pass(machine.names, grid) as devices,
     ):
         return measure_matrix(grid, devices, tier, probes=probes, run=one, stacked=stacked)
 
 
-def computed_here(options: FactorOptions, precision: PrecisionMap) -> tuple[FactorOptions, PrecisionMap]:
+def computed_here(options: FactorOptions, precision: PrecisionMap, machine: Machine) -> tuple[FactorOptions, PrecisionMap]:
     """Options and map as the devices compute by them."""
-    kind = kind_of(resolve_devices(options.devices, must_exist=False)[0])
+    kind = kind_of(machine.names[0])
     return computed_by(options, precision, computes_float32=kind.computes_float32)
 
 
@@ -225,6 +223,6 @@ def plan_here(
     host_tiles: frozenset[tuple[int, int]] | None = None,
 ) -> Plan:
     """The plan for a map of formats, on the engine that ``options`` name already; ``host_tiles`` are kept from an earlier run."""
-    options, precision = computed_here(options, precision)
+    options, precision = computed_here(options, precision, request.machine)
     problem = replace(request.problem, precision=precision, given=given, host_tiles=host_tiles)
-    return make_plan(problem, options, request.rates_at)
+    return make_plan(problem, options, request.rates_at, request.machine)

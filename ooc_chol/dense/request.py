@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.progress import Progress
 from ooc_chol.config import parse_bytes
 from ooc_chol.dense.fingerprint import Fingerprint, fingerprint_of
@@ -14,13 +15,13 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import Problem, make_plan
 from ooc_chol.dense.planner.file_tier import stays_out_of_cache, without_file_tier
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import SURELY_FREE, budget_of, format_asked, kept_bytes, precision_asked
+from ooc_chol.dense.planner.problem import SURELY_FREE, format_asked, kept_bytes, precision_asked
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.rates.folders import disk_rates_of
 from ooc_chol.dense.rates.lookup import known_rates, rates_for
 from ooc_chol.files.zarr_names import is_url, is_zarr, local_path
 from ooc_chol.formats import FP64, PrecisionFormat
-from ooc_chol.hardware.registry import device_kind, resolve_devices
+from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.memory.host_memory import HostMemory
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.file import NpySource
@@ -50,6 +51,7 @@ class Request:
     a: Any  #: A as it was given
     source: AbstractSource  #: A as it is read
     options: FactorOptions
+    machine: Machine  #: The devices of the options, or of the plan
     store: Place = None
     checkpoint: bool = False  #: Whether the unfinished file at ``store`` is kept, and gone on from
     replaces: bool = False  #: Whether whatever file is at ``store`` goes
@@ -91,14 +93,13 @@ class Request:
     def _whole(self, plan: Plan) -> Plan:
         """``plan`` for a store that is empty, whatever its own run went on from."""
         if plan.given:
-            return make_plan(self.problem, options_of_plan(plan, self.options), self.rates_at)
+            return make_plan(self.problem, options_of_plan(plan, self.options), self.rates_at, self.machine)
         return without_file_tier(plan, in_file=self.problem.in_file)
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Fingerprint of A."""
-        names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices)
-        return fingerprint_of(self.source, self.problem.fmt, names)
+        return fingerprint_of(self.source, self.problem.fmt, self.machine.names)
 
     @cached_property
     def passes(self) -> Passes:
@@ -124,20 +125,28 @@ class Request:
         is_made_there = self.source.is_made_on_cuda
         if problem.home is None and not is_made_there:
             return False
-        names = self.plan.devices if self.plan is not None else resolve_devices(self.options.devices, must_exist=False)
-        if device_kind(names[0]).is_in_host_memory:
+        if self.machine.kind.is_in_host_memory:
             return False
         if is_made_there and self.plan is not None:
             return self.plan.kept_bytes > 0
-        kept, free = kept_bytes(problem.n, len(names), problem.fmt), budget_of(self.options, names)
+        kept = kept_bytes(problem.n, len(self.machine.names), problem.fmt)
         if self.options.memory_budget is None and kept <= SURELY_FREE:
             return True
-        return kept <= _KEPT_SHARE * (free - _WORKSPACE)
+        return kept <= _KEPT_SHARE * (self.machine.steady_budget_bytes - _WORKSPACE)
+
+    @cached_property
+    def _rates(self) -> dict[TileGrid, Rates | None]:
+        """Those that were asked for."""
+        return {}
 
     def rates_at(self, grid: TileGrid) -> Rates | None:
         """Rates for tiles of ``grid``, on the devices and for the store that are asked for."""
-        rates = rates_of_request(self.options, self.store, self.source, grid)
-        return replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE) if rates and self.problem.keeps_on_device else rates
+        if grid not in self._rates:
+            rates = rates_of_request(self.options, self.machine, self.store, self.source, grid)
+            if rates is not None and self.problem.keeps_on_device:
+                rates = replace(rates, fetch=_DEVICE_RATE, write=_DEVICE_RATE)
+            self._rates[grid] = rates
+        return self._rates[grid]
 
 
 def check_lower(lower: object) -> None:
@@ -223,17 +232,18 @@ def _place_name(place: str | os.PathLike[str]) -> str:
     return os.fspath(place).rstrip("/") if path is None else path
 
 
-def rates_of_request(options: FactorOptions, store: Place, source: AbstractSource | None, grid: TileGrid) -> Rates | None:
+def rates_of_request(
+    options: FactorOptions, machine: Machine, store: Place, source: AbstractSource | None, grid: TileGrid
+) -> Rates | None:
     """Measured or nominal rates for tiles of ``grid``, of arrays where there is no ``source``.
 
     None for several host devices, which share the cores that were measured for one.
     """
-    names = resolve_devices(options.devices, must_exist=False)
-    if len(names) > 1 and device_kind(names[0]).shares_processor:
+    if len(machine.names) > 1 and machine.kind.shares_processor:
         return None
     kind = "memory" if is_memory(store) else "file"  # L over A moves as in memory
     fmt = format_asked(options, FP64.dtype if source is None else source.dtype)
-    rates = known_rates(grid, "array", kind, names, fmt) if source is None else rates_for(source, grid, kind, names, fmt)
+    rates = known_rates(grid, "array", kind, machine, fmt) if source is None else rates_for(source, grid, kind, machine, fmt)
     if rates is None or is_memory(store):
         return rates
     assert isinstance(store, str | os.PathLike)

@@ -18,7 +18,6 @@ from ooc_chol.dense.key import arithmetic_key
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner import make_plan
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import budget_of
 from ooc_chol.dense.request import Request, options_of_plan
 from ooc_chol.dense.store_opening import own_store
 from ooc_chol.dense.stores.base import AbstractStore
@@ -27,7 +26,6 @@ from ooc_chol.dense.stores.kept import AbstractKeptStore
 from ooc_chol.dense.stores.tiered import TieredStore, file_of
 from ooc_chol.errors import CheckpointError, DamagedFileError
 from ooc_chol.formats import FP64
-from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import NORM_COLUMNS
 from ooc_chol.precision.tile_formats import PrecisionMap
@@ -117,9 +115,9 @@ def own_plan_and_store(request: Request, owned: ExitStack) -> tuple[Plan, Abstra
     """The plan in FP64 and its store, which ``owned`` discards or keeps, and how many tiles of a checkpoint it goes on from."""
     found = resumed(request, owned)
     if found is None:
-        plan = request.plan or make_plan(request.problem, request.options, request.rates_at)
+        plan = request.plan or make_plan(request.problem, request.options, request.rates_at, request.machine)
         return plan, own_store(request, plan, owned), 0
-    plan = make_plan(replace(request.problem, given=found.good), found.options, request.rates_at)
+    plan = make_plan(replace(request.problem, given=found.good), found.options, request.rates_at, request.machine)
     found.check_key(plan)
     return plan, found.store_for(plan, request, owned), len(found.good)
 
@@ -174,8 +172,7 @@ def _options(request: Request, store: AbstractKeptStore, record: CheckpointRecor
     if asked.memory_budget is not None or asked.precision_threshold is None:
         return pinned
     # What is computed again where a pivot fails in narrow formats depends on panels, and these on the budget.
-    free = budget_of(asked, resolve_devices(asked.devices))
-    return replace(pinned, memory_budget=min(record.budget_bytes, free))
+    return replace(pinned, memory_budget=min(record.budget_bytes, request.machine.steady_budget_bytes))
 
 
 def _good_tiles(store: AbstractKeptStore) -> frozenset[tuple[int, int]]:

@@ -124,7 +124,7 @@ def _create_store(request: Request, plan: Plan, record: CheckpointRecord | None,
                 owned.callback(file.discard)
         return over_file(file, plan, request.source, request.options)
     assert place is None or isinstance(place, HostMemory)
-    _make_room(TileLayout(plan.grid, formats=formats, fmt=fmt).end, place, request.options, arenas=_host_arena_bytes(plan))
+    _make_room(plan.host_bytes, place, request.options, arenas=_host_arena_bytes(plan))
     store = MemoryStore(plan.grid, formats, place, fmt=fmt)
     lock_store(plan, store)
     return store
@@ -134,8 +134,7 @@ def check_host_budget(plan: Plan, place: Place, options: FactorOptions, *, overw
     """Raise ``BudgetError`` where the L of ``plan`` stays in host memory and is more than ``options`` allow."""
     if overwrite or plan.kept_bytes or not is_memory(place) or place == ON_DEVICE:
         return
-    formats = None if plan.precision is None else plan.precision.formats
-    _check_bytes(TileLayout(plan.grid, formats=formats, fmt=plan.fmt).end, options, arenas=_host_arena_bytes(plan))
+    _check_bytes(plan.host_bytes, options, arenas=_host_arena_bytes(plan))
 
 
 def _make_room(needed: int, place: HostMemory | None, options: FactorOptions, *, arenas: int = 0, asks_from: int = 0) -> None:
@@ -159,11 +158,11 @@ def _check_bytes(needed: int, options: FactorOptions, *, arenas: int = 0, free: 
     budget = None if options.host_budget is None else parse_bytes(options.host_budget, "host_budget")
     allowed = min((most for most in (free, budget) if most is not None), default=needed)
     if needed > allowed:
-        more = f"lower memory_budget ({format_bytes(arenas)} in use)" if arenas else "free some"
+        what, more = "host memory for L", f"lower memory_budget ({format_bytes(arenas)} in use)" if arenas else "free some"
         if allowed == budget:
-            more = "give a larger host_budget"
+            what, more = "host_budget for L", "give a larger host_budget"
         advice = f"keep L in a file (store=) or over A (overwrite=True), or {more}"
-        raise BudgetError("host memory for L", needed, max(0, allowed), advice)
+        raise BudgetError(what, needed, max(0, allowed), advice)
 
 
 def _host_arena_bytes(plan: Plan) -> int:

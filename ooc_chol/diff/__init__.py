@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ooc_chol.diff.eigenvalues import eigsh as eigsh
+    from ooc_chol.diff.factor_cache import factorize as factorize
     from ooc_chol.diff.factor_cache import forget_factors as forget_factors
-    from ooc_chol.diff.factors import factorize as factorize
     from ooc_chol.diff.factors import solve as solve
     from ooc_chol.diff.factors import triangular_solve as triangular_solve
     from ooc_chol.diff.functions import add as add
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 #: Public names by the module that is imported when one of them is first asked for.
 _NAMES = {
     "eigenvalues": ("eigsh",),
-    "factor_cache": ("forget_factors",),
-    "factors": ("factorize", "solve", "triangular_solve"),
+    "factor_cache": ("factorize", "forget_factors"),
+    "factors": ("solve", "triangular_solve"),
     "functions": ("add", "diagonal", "row_sums", "scale", "spgemm", "transpose", "tril", "triu"),
     "ops": ("vjp",),
     "pattern": ("Pattern",),

@@ -38,11 +38,7 @@ class Canonical:
         return 0 if self.merging is None else self.merging.nnz - self.pattern.nnz
 
     def values(self, given: Any, *, apply: Apply = run) -> Any:
-        """The values of the pattern: those given, in its order; those of the same place are added in the order they came in.
-
-        Shapes: ``given`` (given,). Returns (nnz,): values of ``pattern``. Raises ``ValueError``: they are not as many as the
-        entries were.
-        """
+        """The values of the pattern: those given, in its order; those of the same place are added in the order they came in."""
         count = self.pattern.nnz + self.merged
         if tuple(given.shape) != (count,):
             raise ValueError(

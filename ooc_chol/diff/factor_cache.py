@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from importlib import import_module
-from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.primitives import matmul, matmul_transposed
 from ooc_chol.diff.solve_checks import check_matrix, check_right_hand_sides
 from ooc_chol.errors import OocCholError
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.process.fork_safety import new_lock, new_rlock
 
 Assume: TypeAlias = Literal["symmetric", "spd"] | None
@@ -45,11 +45,8 @@ class UnsolvedError(OocCholError, ArithmeticError):
 
 
 @final
-class Factor:
-    """A factored sparse matrix: solves with it and with its transpose, with as many right-hand sides as there are.
-
-    Made by :func:`factorize`. Shapes: ``values`` (nnz,).
-    """
+class Factor(AbstractClosing):
+    """A factored sparse matrix: solves with it and with its transpose, with as many right-hand sides as there are."""
 
     def __init__(self, pattern: Pattern, values: Array, assume: Assume, solver: _Solver | None, copies: int = 0) -> None:
         self.pattern = pattern
@@ -96,12 +93,6 @@ class Factor:
             solver, self._solver = self._solver, None
             if solver is not None and self.method == "cudss":
                 solver.close()  # type: ignore[attr-defined]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         words = "closed" if self._closed else "no rows" if self._solver is None else self._solver.words

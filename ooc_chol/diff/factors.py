@@ -6,25 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from ooc_chol.diff.factor_cache import CACHE, Assume, Factor, FactorCache, Method, factorize
+from ooc_chol.diff.factor_cache import CACHE, Assume, Factor, Method
 from ooc_chol.diff.memory import Array, device_of
 from ooc_chol.diff.ops import AbstractOp, Apply, Gather, Sampled, Scatter, run
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.solve_checks import check_right_hand_sides
 from ooc_chol.process.fork_safety import new_lock
-
-__all__ = [
-    "CACHE",
-    "Assume",
-    "Factor",
-    "FactorCache",
-    "Method",
-    "Solve",
-    "TriangularSolve",
-    "factorize",
-    "solve",
-    "triangular_solve",
-]
 
 
 @final

@@ -6,13 +6,44 @@ call with its framework.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from ooc_chol.diff.memory import IndexArray
+import numpy as np
+
+from ooc_chol.calls.options import documented
+from ooc_chol.diff.canonical import made_canonical
+from ooc_chol.diff.memory import IndexArray, index_type
 from ooc_chol.diff.ops import Apply, Contract, Gather, RowSums, Scatter, Spread, Times, Transpose, run
-from ooc_chol.diff.pattern import Pattern
+from ooc_chol.diff.pattern import Pattern, trusted
 from ooc_chol.diff.triples import Triples, product_structure
-from ooc_chol.diff.union import Union, union
+
+
+class Union(NamedTuple):
+    """The entries of two patterns together."""
+
+    pattern: Pattern
+    from_p: IndexArray  #: Place in the union of each entry of p
+    from_q: IndexArray  #: Place in the union of each entry of q
+
+
+def union(p: Pattern, q: Pattern) -> Union:
+    """The pattern of ``A + B``. Raises ``ValueError``: the shapes differ."""
+    if p.shape != q.shape:
+        raise ValueError(f"{p!r} and {q!r} cannot be added: give patterns of one shape")
+    if p == q:
+        same = IndexArray(np.arange(p.nnz, dtype=index_type(p.nnz)))
+        return Union(p, same, same)
+    starts = p.indptr.astype(np.int64) + q.indptr
+    at_p = np.arange(p.nnz, dtype=np.int64) + q.indptr[p.rows]  # all entries of p of a row, then all of q
+    at_q = np.arange(q.nnz, dtype=np.int64) + p.indptr[1:][q.rows]
+    columns = np.empty(p.nnz + q.nnz, np.int32)
+    columns[at_p], columns[at_q] = p.indices, q.indices
+    merged = made_canonical(starts, columns, p.shape, f"{p.name} + {q.name}", trusted)
+    kind = index_type(columns.size)
+    of_entry = np.arange(columns.size, dtype=kind) if merged.merging is None else merged.merging.rows
+    place = np.empty(columns.size, kind)
+    place[slice(None) if merged.order is None else merged.order.host] = of_entry
+    return Union(merged.pattern, IndexArray(place[at_p]), IndexArray(place[at_q]))
 
 
 def union_of(p: Pattern, q: Pattern) -> Union:
@@ -159,19 +190,14 @@ def transpose(p: Pattern, a: Any, *, apply: Apply = run) -> tuple[Pattern, Any]:
     return p.transposed, apply(Transpose(p), a)
 
 
+@documented(like=transpose)
 def tril(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern, Any]:
     """The entries of A with ``column <= row + k``.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     k : int
         How many diagonals above the main one are taken; below it where k is negative.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -184,19 +210,14 @@ def tril(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern
     return part.pattern, apply(Gather(part.places, p.nnz), a)
 
 
+@documented(like=transpose)
 def triu(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern, Any]:
     """The entries of A with ``column >= row + k``.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     k : int
         From which diagonal on: above the main one where k is positive.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -209,17 +230,9 @@ def triu(p: Pattern, a: Any, k: int = 0, *, apply: Apply = run) -> tuple[Pattern
     return part.pattern, apply(Gather(part.places, p.nnz), a)
 
 
+@documented(like=transpose)
 def diagonal(p: Pattern, a: Any, *, apply: Apply = run) -> Any:
     """The diagonal of A.
-
-    Parameters
-    ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -229,19 +242,14 @@ def diagonal(p: Pattern, a: Any, *, apply: Apply = run) -> Any:
     return apply(Gather(p.diagonal, p.nnz), a)
 
 
+@documented(like=transpose)
 def row_sums(p: Pattern, a: Any, *, precision: str | None = None, apply: Apply = run) -> Any:
     """The sums of rows, ``A @ ones``.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     precision : {"FDF"}, optional
         Add float32 numbers in float64.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------
@@ -251,23 +259,18 @@ def row_sums(p: Pattern, a: Any, *, precision: str | None = None, apply: Apply =
     return apply(RowSums(p, precision), a)
 
 
+@documented(like=transpose)
 def scale(p: Pattern, a: Any, *, rows: Any = None, columns: Any = None, precision: str | None = None, apply: Apply = run) -> Any:
     """Values of ``diag(rows) A diag(columns)``, on the pattern of A.
 
     Parameters
     ----------
-    p : Pattern
-        Of A.
-    a : (nnz,) array
-        Its values.
     rows : (n_rows,) array, optional
         What each row is multiplied by.
     columns : (n_columns,) array, optional
         What each column is multiplied by.
     precision : {"FDF"}, optional
         Add float32 numbers in float64, in gradients of the two vectors.
-    apply : callable
-        As for :func:`add`.
 
     Returns
     -------

@@ -7,7 +7,6 @@ sums in a fixed order, compiled by XLA, without scatters; solves and eigenvalues
 from __future__ import annotations
 
 import operator
-from functools import partial
 from typing import Any, Literal
 
 from ooc_chol.extras import install_hint
@@ -18,6 +17,8 @@ try:
 except ImportError as failure:
     raise ImportError(f"ooc_chol.diff.jax needs JAX, which is not installed: {install_hint('jax')}") from failure
 
+from ooc_chol.calls.options import documented
+from ooc_chol.diff import eigenvalues, factors
 from ooc_chol.diff import jax_eigenvalues as spectra
 from ooc_chol.diff import jax_primitives as primitives
 from ooc_chol.diff import jax_solves as solves
@@ -171,6 +172,7 @@ def solve(
     return _solved(A, b, solver, trans, is_wide(precision, A.dtype))
 
 
+@documented(like=factors.triangular_solve)
 def triangular_solve(
     A: CSR, b: Any, *, lower: bool = True, trans: bool = False, unit_diagonal: bool = False, precision: str | None = None
 ) -> Array:
@@ -182,12 +184,6 @@ def triangular_solve(
         T, (n, n), without entries in the other triangle, such as ``A.tril()``.
     b : (n,) or (n, k) array
         Of A's type.
-    lower : bool
-        Whether T is a lower triangle.
-    trans : bool
-        Whether to solve with the transpose of T.
-    unit_diagonal : bool
-        Whether the diagonal counts as ones; what is stored there is not read, and has derivatives of 0.
     precision : {"FDF"}, optional
         As for :func:`solve`.
 
@@ -214,6 +210,7 @@ def triangular_solve(
     return _solved(part, b, solver, trans, is_wide(precision, A.dtype))
 
 
+@documented(like=eigenvalues.eigsh)
 def eigsh(
     A: CSR, k: int = 6, *, which: Which = "LM", tol: float | None = None, gap: float = GAP, devices: Devices = None
 ) -> Array:
@@ -223,16 +220,6 @@ def eigsh(
     ----------
     A : CSR
         (n, n), symmetric, with the entries of both triangles.
-    k : int
-        Eigenvalues, 1 to n.
-    which : {"LM", "LA", "SA"}
-        Those of largest magnitude, the largest, or the smallest.
-    tol : float, optional
-        As for :func:`ooc_chol.eigsh`, in float64.
-    gap : float
-        How far apart eigenvalues must be to be differentiated, relative to the largest magnitude among them.
-    devices : optional
-        As for :func:`ooc_chol.eigsh`, which computes the pairs.
 
     Returns
     -------
@@ -257,14 +244,9 @@ def eigsh(
         raise ValueError(f"k is {k}, but A has {n} eigenvalues: give 1 to {n}")
     if which not in ("LM", "LA", "SA"):
         raise ValueError(f"which is {which!r:.40}: give 'LM', 'LA' or 'SA'")
-    make = partial(_spectrum, k=k, which=which, tol=tol, gap=gap, devices=devices)
     asked = ("spectrum", k, which, tol, gap, repr(devices))
-    return spectra.eigenvalues(A.values, Structure.of(A.pattern).kept(asked, make))
-
-
-def _spectrum(structure: Structure, **asked: Any) -> Spectrum:
-    """Spectrum of a pattern by these arguments; it keeps the pairs that were found last."""
-    return Spectrum(structure.pattern, **asked)
+    spectrum = Structure.of(A.pattern).kept(asked, lambda kept: Spectrum(kept.pattern, k, which, tol, gap, devices))
+    return spectra.eigenvalues(A.values, spectrum)
 
 
 def _solved(A: CSR, b: Any, solver: solves.Solver, trans: bool, wide: bool) -> Array:

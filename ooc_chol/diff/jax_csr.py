@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from ooc_chol.calls.options import documented
 from ooc_chol.diff import jax_primitives as primitives
 from ooc_chol.diff.jax_checks import array_of, check_one_type, is_wide, panel_of
 from ooc_chol.diff.jax_primitives import Structure, place
@@ -309,13 +310,9 @@ def triu(A: CSR, k: int = 0) -> CSR:
     return part_of(A, "triu", k)
 
 
+@documented(like=transpose)
 def diagonal(A: CSR) -> Array:
     """The diagonal of A.
-
-    Parameters
-    ----------
-    A : CSR
-        (m, n).
 
     Returns
     -------

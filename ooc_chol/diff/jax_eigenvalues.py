@@ -35,11 +35,7 @@ class Bordered:
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def eigenvalues(v: Array, spectrum: Spectrum) -> Array:
     """(k,) eigenvalues of values (nnz,)."""
-
-    def host(values: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-        return (spectrum.pairs(values)[0],)
-
-    return _on_the_host(host, [(spectrum.k,)], v)[0]
+    return _on_the_host(lambda values: (spectrum.pairs(values)[0],), [(spectrum.k,)], v)[0]
 
 
 @eigenvalues.defjvp

@@ -181,23 +181,6 @@ def sampled(g: Array, x: Array, structure: Structure, *, wide: bool = False) -> 
     return bound(sampled_p, g, x, structure=structure, wide=wide)
 
 
-def _matmul_of_v(ct: Array, v: Any, x: Array, *, structure: Structure, transposed: bool, wide: bool) -> Array:
-    g, y = (x, ct) if transposed else (ct, x)
-    return sampled(g, y, structure, wide=wide)
-
-
-def _matmul_of_x(ct: Array, v: Array, x: Any, *, structure: Structure, transposed: bool, wide: bool) -> Array:
-    return matmul(v, ct, structure, transposed=not transposed, wide=wide)
-
-
-def _sampled_of_g(ct: Array, g: Any, x: Array, *, structure: Structure, wide: bool) -> Array:
-    return matmul(ct, x, structure, wide=wide)
-
-
-def _sampled_of_x(ct: Array, g: Array, x: Any, *, structure: Structure, wide: bool) -> Array:
-    return matmul(ct, g, structure, transposed=True, wide=wide)
-
-
 # ------------------------------------------------------------------------------------------------------------ bilinear sums
 
 
@@ -236,15 +219,6 @@ def _place(v: Array, *, places: Places) -> Array:
 def place(v: Array, places: Places) -> Array:
     """``v[places]`` along the last axis, with 0 where a place is -1."""
     return bound(place_p, v, places=places)
-
-
-def _place_transposed(ct: Any, v: Any, *, places: Places) -> tuple[Any]:
-    return (ad.Zero(v.aval) if isinstance(ct, ad.Zero) else place(ct, places.back),)
-
-
-def _place_batched(operands: Any, axes: Any, *, places: Places) -> tuple[Array, int]:
-    (v,), (axis,) = operands, axes
-    return place(jnp.moveaxis(v, axis, 0), places), 0
 
 
 # ------------------------------------------------------------------------------------------------ batches, and registration
@@ -324,23 +298,38 @@ def _bilinear_primitive(
     return primitive
 
 
-def _matmul_shape(v: Any, x: Any, *, structure: Structure, transposed: bool, wide: bool) -> tuple[int, ...]:
-    return (*x[:-2], structure.pattern.shape[1 if transposed else 0], x[-1])
-
-
-def _sampled_shape(g: Any, x: Any, *, structure: Structure, wide: bool) -> tuple[int, ...]:
-    return (*g[:-2], structure.pattern.nnz)
-
-
-def _bilinear_shape(a: Any, b: Any, *, products: Products, face: str, wide: bool) -> tuple[int, ...]:
-    return (*a[:-1], products.sizes[face])
-
-
-matmul_p = _bilinear_primitive("matmul", _product, _matmul_shape, (_matmul_of_v, _matmul_of_x), (1, 2))
-sampled_p = _bilinear_primitive("sampled", _sampled, _sampled_shape, (_sampled_of_g, _sampled_of_x), (2, 2))
-bilinear_p = _bilinear_primitive("bilinear", _bilinear, _bilinear_shape, (_bilinear_of_first, _bilinear_of_second), (1, 1))
+matmul_p = _bilinear_primitive(
+    "matmul",
+    _product,
+    lambda v, x, *, structure, transposed, wide: (*x[:-2], structure.pattern.shape[1 if transposed else 0], x[-1]),
+    (
+        lambda ct, v, x, *, structure, transposed, wide: sampled(*((x, ct) if transposed else (ct, x)), structure, wide=wide),
+        lambda ct, v, x, *, structure, transposed, wide: matmul(v, ct, structure, transposed=not transposed, wide=wide),
+    ),
+    (1, 2),
+)
+sampled_p = _bilinear_primitive(
+    "sampled",
+    _sampled,
+    lambda g, x, *, structure, wide: (*g[:-2], structure.pattern.nnz),
+    (
+        lambda ct, g, x, *, structure, wide: matmul(ct, x, structure, wide=wide),
+        lambda ct, g, x, *, structure, wide: matmul(ct, g, structure, transposed=True, wide=wide),
+    ),
+    (2, 2),
+)
+bilinear_p = _bilinear_primitive(
+    "bilinear",
+    _bilinear,
+    lambda first, second, *, products, face, wide: (*first[:-1], products.sizes[face]),
+    (_bilinear_of_first, _bilinear_of_second),
+    (1, 1),
+)
 
 place_p = Primitive("ooc_chol_place")
 register(place_p, _place, lambda v, *, places: (*v[:-1], places.places.size), "places")
-ad.deflinear2(place_p, _place_transposed)
-batching.primitive_batchers[place_p] = _place_batched
+ad.deflinear2(place_p, lambda ct, v, *, places: (ad.Zero(v.aval) if isinstance(ct, ad.Zero) else place(ct, places.back),))
+batching.primitive_batchers[place_p] = lambda operands, axes, *, places: (
+    place(jnp.moveaxis(operands[0], axes[0], 0), places),
+    0,
+)

@@ -14,7 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from numpy.typing import NDArray
 
-from ooc_chol.diff.factors import CACHE, Assume
+from ooc_chol.diff.factor_cache import CACHE, Assume
 from ooc_chol.diff.jax_primitives import Static, Structure, as_columns, batching_rule, bound, matmul
 from ooc_chol.diff.triangular import solved
 

@@ -9,6 +9,7 @@ try:
 except ImportError as failure:
     raise ImportError(f"ooc_chol.diff.torch needs PyTorch, which is not installed: {install_hint('torch')}") from failure
 
+from ooc_chol.calls.options import documented
 from ooc_chol.diff.ops import Sampled
 from ooc_chol.diff.pattern import Pattern
 from ooc_chol.diff.torch_arrays import uncompiled
@@ -232,13 +233,9 @@ def triu(A: CSR, k: int = 0) -> CSR:
     return checked_matrix(A).triu(k)
 
 
+@documented(like=transpose)
 def diagonal(A: CSR) -> Tensor:
     """The diagonal, 0 where it has no entry.
-
-    Parameters
-    ----------
-    A : CSR
-        (m, n).
 
     Returns
     -------

@@ -52,12 +52,13 @@ class SparseOperation(torch.autograd.Function):
         return None, *ctx.op.pull(apply, given, cotangents[0], ctx.needs_input_grad[1:])
 
     @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> Tensor:
-        given = [None] * ctx.count if isinstance(ctx.op, AbstractLinearOp) else ctx.saved_tensors
+    def jvp(ctx: Any, _: None, *tangents: Any) -> Tensor:
+        given: Any = [None] * ctx.count if isinstance(ctx.op, AbstractLinearOp) else ctx.saved_tensors
         if isinstance(ctx.op, Solve | TriangularSolve):
             return _solved_change(ctx.op, *given, *tangents)
         if isinstance(ctx.op, Eigenvalues):
-            return _eigenvalues_change(ctx.op, *given, *tangents)
+            x = apply(Eigenvectors(ctx.op.spectrum), given[0])
+            return (x * apply(MatMul(ctx.op.spectrum.pattern), tangents[0], x)).sum(0)  # dw = x.T dA x
         if not isinstance(ctx.op, AbstractLinearOp | AbstractBilinearOp):
             raise NotImplementedError(
                 f"{type(ctx.op).__name__.lower()} are differentiated backward only: take torch.func.jacrev or vjp in place of "
@@ -71,7 +72,10 @@ class SparseOperation(torch.autograd.Function):
         """One operation for right-hand sides of one matrix; else one after the other."""
         dims = in_dims[1:]
         if isinstance(op, _OF_PANELS) and dims[0] is None:
-            return _in_columns(op, given[0], given[1].movedim(_dim(dims[1]), -1)), 0
+            assert dims[1] is not None
+            x = given[1].movedim(dims[1], -1)
+            result = apply(op, given[0], x.flatten(1))
+            return result.reshape(len(result), *x.shape[1:]).movedim(-1, 0), 0
         found = [
             apply(op, *(one if dim is None else one.select(dim, i) for one, dim in zip(given, dims, strict=True)))
             for i in range(info.batch_size)
@@ -123,20 +127,3 @@ def _solved_change(op: Solve | TriangularSolve, v: Tensor, b: Tensor, dv: Tensor
         pattern, dv = pattern.transposed, apply(Transpose(pattern), dv)
     change = apply(MatMul(pattern, op.precision), dv, apply(op, v, b))
     return apply(again, v, -change if db is None else db - change)
-
-
-def _eigenvalues_change(op: Eigenvalues, v: Tensor, dv: Tensor) -> Tensor:
-    """``dw = x.T dA x`` for each eigenvector x."""
-    x = apply(Eigenvectors(op.spectrum), v)
-    return (x * apply(MatMul(op.spectrum.pattern), dv, x)).sum(0)
-
-
-def _in_columns(op: AbstractOp, v: Tensor, x: Tensor) -> Tensor:
-    """An operation whose second argument has one more dimension, its last; in the result that is the first."""
-    result = apply(op, v, x.flatten(1))
-    return result.reshape(len(result), *x.shape[1:]).movedim(-1, 0)
-
-
-def _dim(dim: int | None) -> int:
-    assert dim is not None
-    return dim

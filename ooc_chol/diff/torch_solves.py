@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, final
 
 from torch import Tensor
 
-from ooc_chol.diff import factors
-from ooc_chol.diff.eigenvalues import GAP
-from ooc_chol.diff.eigenvalues import eigsh as _eigsh
-from ooc_chol.diff.factors import Assume, Factor, Method
+from ooc_chol.calls.options import documented
+from ooc_chol.diff import eigenvalues, factor_cache, factors
+from ooc_chol.diff.factor_cache import Assume, Factor, Method
 from ooc_chol.diff.torch_arrays import applied, uncompiled, uncompiled_methods
 from ooc_chol.diff.torch_csr import CSR, checked_matrix
 from ooc_chol.diff.torch_function import apply
 from ooc_chol.diff.torch_sources import check_together, checked_tensor
 from ooc_chol.eigen.wanted import Which
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.sparse.planning import Devices
 
 
 @final
 @uncompiled_methods
-class Factorization:
+class Factorization(AbstractClosing):
     """A factored sparse matrix that solves for tensors, differentiably; made by :func:`ooc_chol.diff.torch.factorize`.
 
     Parameters
@@ -73,12 +72,6 @@ class Factorization:
         """Free the factor."""
         self.factor.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return f"Factorization({self.matrix!r}, {self.factor!r})"
 
@@ -114,7 +107,7 @@ def factorize(A: CSR, *, assume: Assume = None, method: Method = "auto") -> Fact
     tensor([1., 1.])
     """
     matrix = checked_matrix(A)
-    factor = applied(lambda values: factors.factorize(matrix.pattern, values, assume=assume, method=method), matrix.values)
+    factor = applied(lambda values: factor_cache.factorize(matrix.pattern, values, assume=assume, method=method), matrix.values)
     return Factorization(matrix, factor)
 
 
@@ -198,6 +191,7 @@ def solve(
     return x
 
 
+@documented(like=factors.triangular_solve)
 @uncompiled
 def triangular_solve(
     A: CSR, b: Tensor, *, lower: bool = True, trans: bool = False, unit_diagonal: bool = False, precision: str | None = None
@@ -210,12 +204,6 @@ def triangular_solve(
         T, (n, n), without entries in the other triangle, such as ``A.tril()``.
     b : (n,) or (n, k) tensor
         Right-hand sides, of the type and on the device of A.
-    lower : bool
-        Whether T is a lower triangle.
-    trans : bool
-        Whether to solve with the transpose of T.
-    unit_diagonal : bool
-        Whether the diagonal counts as ones; what is stored there has a gradient of 0.
     precision : {"FDF"}, optional
         As for :func:`solve`.
 
@@ -247,9 +235,10 @@ def triangular_solve(
     return x
 
 
+@documented(like=eigenvalues.eigsh)
 @uncompiled
 def eigsh(
-    A: CSR, k: int = 6, *, which: Which = "LM", tol: float | None = None, gap: float = GAP, devices: Devices = None
+    A: CSR, k: int = 6, *, which: Which = "LM", tol: float | None = None, gap: float = eigenvalues.GAP, devices: Devices = None
 ) -> Tensor:
     """Some eigenvalues of a symmetric matrix by :func:`ooc_chol.eigsh`, differentiable in its values where they are simple.
 
@@ -257,16 +246,6 @@ def eigsh(
     ----------
     A : CSR
         (n, n), symmetric, with the entries of both triangles.
-    k : int
-        Eigenvalues, 1 to n.
-    which : {"LM", "LA", "SA"}
-        Those of largest magnitude, the largest, or the smallest.
-    tol : float, optional
-        As for :func:`ooc_chol.eigsh`, in float64.
-    gap : float
-        How far apart eigenvalues must be to be differentiated, relative to the largest magnitude among them.
-    devices : optional
-        As for :func:`ooc_chol.eigsh`, which computes the pairs.
 
     Returns
     -------
@@ -300,7 +279,7 @@ def eigsh(
             [0.5000, 0.5000]]))
     """
     matrix = checked_matrix(A)
-    w: Tensor = _eigsh(matrix.pattern, matrix.values, k, which=which, tol=tol, gap=gap, devices=devices, apply=apply)
+    w: Tensor = eigenvalues.eigsh(matrix.pattern, matrix.values, k, which=which, tol=tol, gap=gap, devices=devices, apply=apply)
     return w
 
 

@@ -47,12 +47,12 @@ def checked_tensor(given: Any, what: str) -> Tensor:
     return given
 
 
-def checked_values(pattern: Pattern, values: Any, what: str = "values") -> Tensor:
+def checked_values(pattern: Pattern, values: Any) -> Tensor:
     """A tensor of one value for each entry of a pattern."""
-    tensor = checked_tensor(values, what)
+    tensor = checked_tensor(values, "values")
     if tensor.shape != (pattern.nnz,):
         raise ValueError(
-            f"{what} has shape {tuple(tensor.shape)}, but {pattern!r} has {counted(pattern.nnz, 'entry', 'entries')}: "
+            f"values has shape {tuple(tensor.shape)}, but {pattern!r} has {counted(pattern.nnz, 'entry', 'entries')}: "
             f"give a tensor of shape ({pattern.nnz},), one value for each, in the order of indices"
         )
     return tensor
@@ -75,7 +75,7 @@ def entries_of(a: Any) -> Entries:
     if scipy.sparse.issparse(a):
         return _of_scipy(a)
     if isinstance(a, np.ndarray):
-        return _of_tensor(_copied(plain_array("the matrix", a), "the matrix"))
+        return _of_tensor(_copied(plain_array("the matrix", a)))
     raise TypeError(f"the matrix is a {type(a).__name__}: give a tensor of torch, a sparse matrix of SciPy or an array of NumPy")
 
 
@@ -138,16 +138,16 @@ def _of_scipy(a: Any) -> Entries:
         raise ValueError(f"the matrix has shape {a.shape}: give one of two dimensions")
     if a.format != "coo":
         rows = a.tocsr()
-        return canonical_entries(rows.indptr, rows.indices, _copied(rows.data, "the matrix"), rows.shape)
+        return canonical_entries(rows.indptr, rows.indices, _copied(rows.data), rows.shape)
     order = np.argsort(a.row, kind="stable")
-    values = _copied(a.data, "the matrix")[torch.from_numpy(order)]
+    values = _copied(a.data)[torch.from_numpy(order)]
     return canonical_entries(_starts(a.row, a.shape[0]), a.col[order], values, a.shape)
 
 
-def _copied(array: NDArray[Any], what: str) -> Tensor:
+def _copied(array: NDArray[Any]) -> Tensor:
     """A tensor of the numbers of an array of NumPy, in this machine's order of bytes."""
     copy = array.astype(array.dtype.newbyteorder("="), order="C")
-    check_floats(copy, what)
+    check_floats(copy, "the matrix")
     return torch.from_numpy(np.asarray(copy))
 
 

@@ -28,10 +28,7 @@ class Face(NamedTuple):
 
 @final
 class Triples:
-    """Entry c of ``A @ B`` is the sum of ``a[of_a[t]] * b[of_b[t]]`` over t from ``ends[c]`` to ``ends[c + 1]``.
-
-    Shapes: ``ends`` (nnz + 1,), ``of_a``, ``of_b`` (triples,).
-    """
+    """Entry c of ``A @ B`` is the sum of ``a[of_a[t]] * b[of_b[t]]`` over t from ``ends[c]`` to ``ends[c + 1]``."""
 
     def __init__(
         self, pattern: Pattern, p: Pattern, q: Pattern, ends: NDArray[Any], of_a: NDArray[Any], of_b: NDArray[Any]

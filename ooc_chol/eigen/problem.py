@@ -22,6 +22,7 @@ from ooc_chol.eigen.planning import Posed, exact_products
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.report import EigshMoves
 from ooc_chol.eigen.space import AbstractSpace
+from ooc_chol.eigen.traced import ProductTrace
 from ooc_chol.errors import NonFiniteError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.files.outputs import AnyPath
@@ -101,11 +102,14 @@ class AbstractProblem(ABC):
 class GivenProblem(AbstractProblem):
     """A ``LinearOperator`` or an array, which multiplies on the host by itself."""
 
-    def __init__(self, product: Product, posed: Posed, array: NDArray[Any] | None = None) -> None:
-        self._product, self.posed, self._array = product, posed, array
+    def __init__(
+        self, product: Product, posed: Posed, array: NDArray[Any] | None = None, *, records: ProductTrace | None = None
+    ) -> None:
+        self._product = product if records is None else records.watched(product)
+        self.posed, self._array, self._records = posed, array, records
 
     def space(self, plan: EigshPlan, stack: ExitStack, *, trace: bool = False) -> AbstractSpace:
-        """NumPy's arrays, of which there is no trace."""
+        """NumPy's arrays; a trace is of products alone."""
         what = f"a basis of {plan.capacity * plan.block} vectors of {self.n} numbers"
         check_room(plan.peak_bytes, what, "give a smaller ncv, or fewer eigenpairs")
         precision = plan.problem.precision
@@ -125,14 +129,19 @@ class GivenProblem(AbstractProblem):
         """Another array, or the same products between two powers of two."""
         if self._array is None:
             found = GivenProblem(scaled_product(self._product, power), self.posed)
+            found._records = self._records
         else:
-            found = _of_array(np.ldexp(self._array, power), self.posed.machine)
+            found = _of_array(np.ldexp(self._array, power), self.posed.machine, self._records)
         found.power = power
         return found
 
     def key(self) -> dict[str, Any]:
         """By what it makes of random vectors."""
         return product_key(self._product, self.n, self.posed.dtype)
+
+    def trace(self) -> Trace | None:
+        """Products of the caller's operator."""
+        return None if self._records is None else self._records.trace(rows=self.n, devices="host:0")
 
     def bare_key(self) -> dict[str, Any]:
         """Shape and type."""
@@ -253,10 +262,11 @@ def posed_of(A: Any, where: Where) -> Posed:
 
 def _given_problem(A: Any, where: Where) -> GivenProblem | None:
     """The problem of what multiplies by itself; None of what is packed."""
+    records = ProductTrace() if where.trace else None
     if isinstance(A, LinearOperator):
-        return _of_operator(A, _host_of(where, "a LinearOperator"))
+        return _of_operator(A, _host_of(where, "a LinearOperator"), records)
     if isinstance(A, np.ndarray | list | tuple) or _is_dense(A):
-        return _of_array(A, _host_of(where, "an array"))
+        return _of_array(A, _host_of(where, "an array"), records)
     if callable(A) and not isinstance(A, BlockCSR | Operator):
         raise TypeError(
             f"A is a {type(A).__name__}, whose size is not known: give scipy.sparse.linalg.LinearOperator((n, n), matvec=A)"
@@ -281,7 +291,7 @@ def _host_of(where: Where, what: str) -> Machine:
     return Machine("host:0", where.memory_budget)
 
 
-def _of_operator(a: LinearOperator, machine: Machine) -> GivenProblem:
+def _of_operator(a: LinearOperator, machine: Machine, records: ProductTrace | None) -> GivenProblem:
     _check_shape(a.shape)
     _check_real(a.dtype)
 
@@ -291,10 +301,11 @@ def _of_operator(a: LinearOperator, machine: Machine) -> GivenProblem:
             _check_real(found.dtype)
         return found
 
-    return GivenProblem(product, Posed(a.shape[0], np.dtype(np.float32 if a.dtype == np.float32 else np.float64), machine))
+    dtype = np.dtype(np.float32 if a.dtype == np.float32 else np.float64)
+    return GivenProblem(product, Posed(a.shape[0], dtype, machine), records=records)
 
 
-def _of_array(given: Any, machine: Machine) -> GivenProblem:
+def _of_array(given: Any, machine: Machine, records: ProductTrace | None) -> GivenProblem:
     a = plain_array("A", given)
     if a.ndim != 2:
         raise TypeError(f"A is a {type(given).__name__} of {a.ndim} dimensions: {_ADVICE}")
@@ -310,7 +321,7 @@ def _of_array(given: Any, machine: Machine) -> GivenProblem:
     def product(x: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(kept.astype(x.dtype, copy=False) @ x)
 
-    return GivenProblem(product, Posed(len(kept), dtype, machine), kept)
+    return GivenProblem(product, Posed(len(kept), dtype, machine), kept, records=records)
 
 
 def _check_shape(shape: tuple[int, ...]) -> None:

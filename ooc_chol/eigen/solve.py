@@ -148,6 +148,7 @@ def planned_call(call: EigshCall) -> EigshPlan:
     passes_of(call.max_passes)
     posed = posed_of(call.A, call.where)
     plan = plan_of(posed, _problem(call, posed).request)
+    start_of(call.v0, posed.n, _width(plan))
     check_host_budget(plan.host_bytes, call.host_budget, "eigenpairs and what devices do not keep")
     return plan
 

@@ -233,6 +233,7 @@ def planned_triplets(call: SvdsCall) -> SvdsPlan:
         shape, known = _known_sides(call)
         machine = Machine(call.devices, call.memory_budget, must_exist=False)
         plan = plan_triplets(shape, asked.k, asked.precision, machine, known, ncv=call.ncv, block=call.block)
+    start_of(call.v0, min(plan.shape), plan.block)
     check_host_budget(plan.host_bytes, call.host_budget, "the basis and the triplets")
     return plan
 
@@ -254,7 +255,7 @@ def triplets(call: SvdsCall) -> SingularTriplets:
         ended["plan"] = time.perf_counter()
         start = start_of(call.v0, min(plan.shape), plan.block)
         if both is None:
-            sides: AbstractTwoSided = OperatorTwoSided(call.A)
+            sides: AbstractTwoSided = OperatorTwoSided(call.A, trace=call.trace)
         else:
             b, bt = (both.a, both.at) if plan.shape[0] >= plan.shape[1] else (both.at, both.a)
             sides = stack.enter_context(PackedTwoSided(b, bt, plan, trace=call.trace))
@@ -435,7 +436,7 @@ def _given_back(
         checkpoints=0 if checkpoint is None else checkpoint.written,
     )
     vectors = (np.ascontiguousarray(u), np.ascontiguousarray(v.T)) if with_vectors else (None, None)
-    return SingularTriplets(vectors[0], s.copy(), vectors[1], left, right, report, packed.trace() if packed else None)
+    return SingularTriplets(vectors[0], s.copy(), vectors[1], left, right, report, sides.trace())
 
 
 def _floor(s: NDArray[np.float64], precision: Precision, is_whole: bool) -> float:

@@ -11,6 +11,7 @@ from ooc_chol.calls.machine import Machine
 from ooc_chol.calls.page import Line
 from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.config import format_bytes
+from ooc_chol.display.prints import brief_repr
 from ooc_chol.eigen.asked import Sizes, sizes_of
 from ooc_chol.errors import BudgetError
 from ooc_chol.precision.triples import Precision
@@ -24,6 +25,8 @@ class SidePlans:
 
     forward: MultiplyPlan
     adjoint: MultiplyPlan
+
+    __repr__ = brief_repr
 
     @property
     def peak_bytes(self) -> int:

@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator
 from ooc_chol.calls.report import CallBytes
 from ooc_chol.eigen.powers import scaled_product
 from ooc_chol.eigen.svds_plan import SvdsPlan
+from ooc_chol.eigen.traced import ProductTrace
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.block_csr import BlockCSR
@@ -60,6 +61,10 @@ class AbstractTwoSided(ABC):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    @abstractmethod
+    def trace(self) -> Trace | None:
+        """Trace of all products; None where that was not requested."""
 
     @abstractmethod
     def close(self) -> None:
@@ -147,13 +152,16 @@ class PackedTwoSided(AbstractTwoSided):
 class OperatorTwoSided(AbstractTwoSided):
     """A ``LinearOperator`` with products of both sides, or the adjoint of one."""
 
-    def __init__(self, operator: LinearOperator) -> None:
+    def __init__(self, operator: LinearOperator, *, trace: bool = False) -> None:
         rows, columns = operator.shape
         self.m, self.n = max(rows, columns), min(rows, columns)
         self.passes = 0
         self._times, self._adjoint = (
             (operator.matmat, operator.rmatmat) if rows >= columns else (operator.rmatmat, operator.matmat)
         )
+        self._records = ProductTrace() if trace else None
+        if self._records is not None:
+            self._times, self._adjoint = self._records.watched(self._times), self._records.watched(self._adjoint, "A.T")
 
     def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
         """``B x``, as exact as the operator makes it."""
@@ -164,6 +172,10 @@ class OperatorTwoSided(AbstractTwoSided):
         """``B.T y``, as exact as the operator makes it."""
         self.passes += 1
         return self._times_power(lambda each: _real(self._adjoint(each)), y)
+
+    def trace(self) -> Trace | None:
+        """Products of the caller's operator."""
+        return None if self._records is None else self._records.trace(rows=self.m, columns=self.n, devices="host:0")
 
     def close(self) -> None:
         """The operator is the caller's."""

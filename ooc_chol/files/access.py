@@ -12,6 +12,7 @@ import mmap
 import os
 import queue
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import final
 
@@ -139,7 +140,7 @@ class DirectAccess(AbstractAccess):
         done, is_again = 0, False
         while done < needed:
             try:
-                count = os.preadv(self._descriptor, _behind(parts, done), offset + done)
+                count = os.preadv(self._descriptor, behind(parts, done), offset + done)
             except OSError as error:
                 raise TierError(
                     f"{path}: cannot read {needed} bytes at offset {offset}: {error.strerror}; check the disk"
@@ -158,7 +159,7 @@ class DirectAccess(AbstractAccess):
         done, is_again, size = 0, False, sum(map(len, parts))
         while done < size:
             try:
-                count = os.pwritev(self._descriptor, _behind(parts, done), offset + done)
+                count = os.pwritev(self._descriptor, behind(parts, done), offset + done)
             except OSError as error:
                 raise write_error(path, f"{size} bytes at offset {offset}", error) from error
             if count == 0 or (is_again and count < PAGE_BYTES):
@@ -250,7 +251,7 @@ def _padded(bounce: memoryview, data: memoryview) -> memoryview:
     return bounce[:end]
 
 
-def _behind(parts: list[memoryview], done: int) -> list[memoryview]:
+def behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:
     """Rest of ``parts`` behind the first ``done`` bytes."""
     left = []
     for part in parts:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 
 from ooc_chol.errors import MissingPackageError, OocCholError, TierError
 from ooc_chol.extras import install_hint
-from ooc_chol.files.access import drop_pages
+from ooc_chol.files.access import behind, drop_pages
 from ooc_chol.files.outputs import write_error
 from ooc_chol.files.positional_io import file_errors_typed, read_up_to
 from ooc_chol.files.unfinished import Unfinished, create_locked, forget_created
@@ -94,7 +94,6 @@ class LocalFolder(AbstractObjectFolder):
         self._unflushed: set[str] = set()
 
     def read(self, key: str) -> bytes:
-        """All bytes of a file."""
         path = self._path(key)
         with file_errors_typed(path, "reading it"):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -113,7 +112,7 @@ class LocalFolder(AbstractObjectFolder):
             try:
                 size = os.fstat(descriptor).st_size
                 done = os.preadv(descriptor, parts, 0)
-                while done < min(wanted, size) and (count := os.preadv(descriptor, _behind(parts, done), done)):
+                while done < min(wanted, size) and (count := os.preadv(descriptor, behind(parts, done), done)):
                     done += count
                 if self.is_bounded:
                     drop_pages(descriptor, 0, size)
@@ -145,7 +144,7 @@ class LocalFolder(AbstractObjectFolder):
         try:
             done = os.writev(descriptor, parts)
             while done < wanted:
-                done += os.writev(descriptor, _behind(parts, done))
+                done += os.writev(descriptor, behind(parts, done))
             if self.is_bounded:
                 os.fdatasync(descriptor)
                 drop_pages(descriptor, 0, wanted)
@@ -153,7 +152,6 @@ class LocalFolder(AbstractObjectFolder):
             os.close(descriptor)
 
     def remove(self, key: str) -> None:
-        """Remove a file."""
         path = self._path(key)
         with file_errors_typed(path, "removing it"), suppress(FileNotFoundError):
             os.unlink(path)
@@ -240,16 +238,6 @@ def _unlock(descriptor: int, path: str, process: int) -> None:
         os.close(descriptor)
 
 
-def _behind(parts: Sequence[memoryview], done: int) -> list[memoryview]:
-    """Rest of ``parts`` behind so many bytes."""
-    left = []
-    for part in parts:
-        if done < len(part):
-            left.append(part[done:])
-        done = max(0, done - len(part))
-    return left
-
-
 @final
 class ObstoreFolder(AbstractObjectFolder):
     """Objects of a store of obstore, whose prefix is the name."""
@@ -258,29 +246,24 @@ class ObstoreFolder(AbstractObjectFolder):
         self.name, self._store = name, store
 
     def read(self, key: str) -> bytes:
-        """All bytes of an object."""
         with _errors_typed(f"{self.name}/{key}", "reading it"):
             found: bytes = self._store.get(key).bytes().to_bytes()
             return found
 
     def write(self, key: str, parts: Sequence[memoryview]) -> None:
-        """Put an object."""
         with _errors_typed(f"{self.name}/{key}", "writing it"):
             self._store.put(key, b"".join(parts))
 
     def remove(self, key: str) -> None:
-        """Delete an object."""
         with _errors_typed(f"{self.name}/{key}", "removing it"), suppress(FileNotFoundError):
             self._store.delete(key)
 
     def remove_below(self, key: str) -> None:
-        """Delete all objects below a key."""
         with _errors_typed(f"{self.name}/{key}", "removing it"):
             for found in list(self._store.list(f"{key}/")):
                 self._store.delete([entry["path"] for entry in found])
 
     def is_empty(self) -> bool:
-        """Tell whether the prefix has no object."""
         with _errors_typed(self.name, "looking at it"):
             return not any(self._store.list(chunk_size=1))
 
@@ -293,23 +276,19 @@ class FsspecFolder(AbstractObjectFolder):
         self.name, self._system, self._path = name, system, path.rstrip("/")
 
     def read(self, key: str) -> bytes:
-        """All bytes of an object."""
         with _errors_typed(f"{self.name}/{key}", "reading it"):
             found: bytes = self._system.cat_file(f"{self._path}/{key}")
             return found
 
     def write(self, key: str, parts: Sequence[memoryview]) -> None:
-        """Put an object."""
         with _errors_typed(f"{self.name}/{key}", "writing it"):
             self._system.pipe_file(f"{self._path}/{key}", b"".join(parts))
 
     def remove(self, key: str) -> None:
-        """Delete an object."""
         with _errors_typed(f"{self.name}/{key}", "removing it"), suppress(FileNotFoundError):
             self._system.rm_file(f"{self._path}/{key}")
 
     def remove_below(self, key: str) -> None:
-        """Delete all objects below a key."""
         with _errors_typed(f"{self.name}/{key}", "removing it"), suppress(FileNotFoundError):
             self._system.rm(f"{self._path}/{key}", recursive=True)
 

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from numpy.typing import NDArray
@@ -101,6 +102,7 @@ def _reserve(descriptor: int, start: int, nbytes: int) -> None:
     os.ftruncate(descriptor, start + nbytes)
 
 
+@cache
 def package_version() -> str:
     """Version of the package that writes, or ``"unknown"`` when it runs from a source tree that is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # it reads e-mail: 10 ms that a factor in memory need not take

@@ -22,6 +22,8 @@ Everything: TypeAlias = dict[str, dict[str, Figures]]
 #: What stands in place of a machine before the rates of passes over sparse matrices, which are by machine instead of tile order.
 PASSES = "passes"
 
+#: Name of the file.
+_NAME = "rates.json"
 #: No flops, bytes or entries per second, and no seconds between two operations, lie outside.
 _LEAST, _MOST = 1e-15, 1e30
 #: Bytes of a file of rates: those of a machine at one tile order take one or two thousand.
@@ -33,15 +35,15 @@ def rates_path() -> Path:
     folder = cache_directory()
     if folder is None:
         raise TierError("measured rates have no folder, as this user has no home: OOC_CHOL_CACHE names one")
-    return folder / "rates.json"
+    return folder / _NAME
 
 
 def read_rates() -> Everything:
     """Everything measured so far; empty without a file, or a folder for it."""
-    if cache_directory() is None:
+    if (folder := cache_directory()) is None:
         return {}
     try:
-        loaded = parse_json(input_bytes(rates_path(), _MOST_BYTES).decode())
+        loaded = parse_json(input_bytes(folder / _NAME, _MOST_BYTES).decode())
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -283,7 +283,6 @@ class BlockFile(AbstractBlockTier):
         return self._offsets[number], self._offsets[number] + self.sizes[number]
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
         if not sys.is_finalizing():  # else its threads are gone already, and nobody would answer
             self._team.close()
         self._file.close()

@@ -79,12 +79,10 @@ class BlockMemory(AbstractBlockTier, AbstractBlockSink):
         self._end += whole_pages(data.size)
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
-        """The bytes of a block, in place."""
         number = index[0]
         return self._open()[self._offsets[number] : self._offsets[number] + self.sizes[number]]
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy the bytes of a block to the first of ``out``."""
         stored = self.stored(index)
         np.copyto(out[: stored.size], stored)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from types import TracebackType
 from typing import final
 
 import numpy as np
@@ -16,10 +15,11 @@ from ooc_chol.interfaces import AbstractLocking, AbstractRegistrar
 from ooc_chol.memory.locking import PieceLocks
 from ooc_chol.memory.pages import FOR_L, Purpose, allocate_aligned
 from ooc_chol.memory.release import RELEASER, MemoryBlock
+from ooc_chol.process.closing import AbstractClosing
 
 
 @final
-class HostMemory:
+class HostMemory(AbstractClosing):
     """Memory for L that many factorizations use, one after the other: ``cholesky(A, store=memory)``.
 
     It may hold the blocks of a sparse matrix as well: ``block_csr(A, store=memory)``. A factor gives the memory back when it is
@@ -160,9 +160,3 @@ class HostMemory:
     def __repr__(self) -> str:
         is_lent = self._user is not None and self._user() is not None
         return one_line(self, {"nbytes": format_bytes(self.nbytes), "is_lent": is_lent})
-
-    def __enter__(self) -> HostMemory:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

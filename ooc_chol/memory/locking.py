@@ -114,7 +114,6 @@ class PieceLocks(AbstractLocking):
 
     @property
     def refused_bytes(self) -> int:
-        """Bytes that the driver would not lock until now."""
         return sum(piece.high - piece.low for piece in self._pieces if piece.state is LockState.REFUSED)
 
     def begin(self, starts: NDArray[np.int64], end: int, order: Sequence[int]) -> None:
@@ -172,7 +171,6 @@ class PieceLocks(AbstractLocking):
             raise TierError(text) from error
 
     def wake(self) -> None:
-        """Let all who wait ask whether they are stopped."""
         with self._changed:
             self._changed.notify_all()
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FP32, FP64
-from ooc_chol.precision.moduli import ResidueBasis
+from ooc_chol.precision.moduli import residue_basis
 from ooc_chol.precision.norms import FactorNorms, lower_matrix, symmetric_norm
 from ooc_chol.precision.products import FP16_SUM_ERROR, NARROW_TILES, SUM_TERMS
 from ooc_chol.precision.tile_formats import PrecisionMap
@@ -119,7 +119,7 @@ def _residues(
     precision: PrecisionMap, norms: NDArray[np.float64], spectral: NDArray[np.float64], moduli: int
 ) -> NDArray[np.float64]:
     """Errors of tiles whose updates ran through residues: rows rounded to integers, and the rest in FP64."""
-    grid, basis = precision.grid, ResidueBasis(moduli)
+    grid, basis = precision.grid, residue_basis(moduli)
     steps = np.array([2.0 ** -basis.exponent(float(a_ii)) for a_ii in precision.norms.largest])
     errors = np.zeros_like(norms)
     largest = np.minimum(spectral, np.diagonal(norms))
@@ -148,7 +148,7 @@ def doubtful_pivot(
     is_narrow = lower_matrix(grid, np.array([float(fmt is not FP64) for fmt in precision.formats])).any(axis=1)
     shares = np.maximum(shares, np.where(is_narrow, 4.0 * FP32.unit_roundoff, 0.0))
     if moduli is not None:
-        shares = np.maximum(shares, 2.0 ** -ResidueBasis(moduli).bits)
+        shares = np.maximum(shares, 2.0 ** -residue_basis(moduli).bits)
     with np.errstate(over="ignore", invalid="ignore"):
         shares = shares + _OF_A_ROW * (norms * lost).sum(axis=1) / precision.norms.traces
         noise = np.repeat(shares, [grid.size(i) for i in range(grid.nt)]) * a_jj

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FP64
-from ooc_chol.precision.moduli import ResidueBasis
+from ooc_chol.precision.moduli import residue_basis
 from ooc_chol.precision.norms import PROBES, MatrixNorms
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -116,7 +116,7 @@ def fp64_bound(n: int, nb: int, moduli: int | None) -> CertifiedBound:
     if moduli is None:
         updates = (sqrt(nb) + sqrt(n / nb) + 2.0) * sqrt(n)
     else:
-        updates = sqrt((2.0 * 2.0 ** -ResidueBasis(moduli).bits / u) ** 2 / 6.0 + 4.0) * sqrt(n)
+        updates = sqrt((2.0 * 2.0 ** -residue_basis(moduli).bits / u) ** 2 / 6.0 + 4.0) * sqrt(n)
     return CertifiedBound(nan, 2.0 * u * sqrt(updates**2 + solving**2), 0)
 
 

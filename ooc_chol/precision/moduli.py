@@ -136,3 +136,9 @@ class ResidueBasis:
         """Numbers from 0 to P that are a factor modulo one modulus, and 0 modulo all others."""
         of = [(self.product // m, m, factor) for m, factor in zip(self.moduli, factors, strict=True)]
         return tuple(rest * (pow(rest, -1, m) * factor % m) for rest, m, factor in of)
+
+
+@cache
+def residue_basis(count: int) -> ResidueBasis:
+    """The basis of so many moduli for real numbers, whose constants are found once in a process."""
+    return ResidueBasis(count)

@@ -164,10 +164,7 @@ class FactorNorms:
 
 @dataclass(frozen=True, eq=False)
 class MatrixNorms:
-    """Norms of A's entries for the planner.
-
-    Raises ``ValueError``: the arrays are not as long as the grid has tiles and tile rows.
-    """
+    """Norms of A's entries for the planner."""
 
     grid: TileGrid  #: How A is cut into the tiles that were measured
     tiles: NDArray[np.float64]  #: (n_tiles,) Frobenius norm of each packed tile; of a diagonal tile, of the whole square

@@ -18,7 +18,7 @@ import numpy as np
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.formats import FORMATS, FP32, FP64, PrecisionFormat
 from ooc_chol.precision.certified import safety_factor
-from ooc_chol.precision.moduli import MOST_MODULI, ResidueBasis
+from ooc_chol.precision.moduli import MOST_MODULI, residue_basis
 from ooc_chol.precision.norms import PROBES, MatrixNorms, lower_matrix
 from ooc_chol.tasks.bounds import compulsory_bytes
 from ooc_chol.tasks.tiling import TileGrid
@@ -289,7 +289,7 @@ def enough_moduli(norms: MatrixNorms, part: float) -> int:
 
 def rounding_of_rows(norms: MatrixNorms, moduli: int) -> float:
     """Expected error of products through so many moduli, in Frobenius norm."""
-    basis, sizes = ResidueBasis(moduli), np.array([norms.grid.size(i) for i in range(norms.grid.nt)])
+    basis, sizes = residue_basis(moduli), np.array([norms.grid.size(i) for i in range(norms.grid.nt)])
     # Of a tile's rows that of the largest diagonal entry has the least exponent.
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.array([2.0 ** -basis.exponent(float(a_ii)) if 0.0 < a_ii < np.inf else np.inf for a_ii in norms.largest])
@@ -313,6 +313,6 @@ def most_moduli_needed(n: int, threshold: float) -> int:
     """Most that :func:`enough_moduli` comes to for a matrix of order ``n`` whose diagonal is even."""
     for count in range(4, MOST_MODULI):
         # Exponents are whole: a step is less than twice the least. ||A||_F is at least trace / sqrt(n).
-        if _CERTIFIED * 2.0 * 2.0 ** -ResidueBasis(count).bits * sqrt(n / 6) <= LEAST_RESIDUE_PART * threshold:
+        if _CERTIFIED * 2.0 * 2.0 ** -residue_basis(count).bits * sqrt(n / 6) <= LEAST_RESIDUE_PART * threshold:
             return count
     return MOST_MODULI

@@ -80,13 +80,9 @@ def shortage(needed: int, what: str, advice: str) -> BudgetError:
     """The error for ``needed`` bytes that the system did not grant: it names the limit of the process that is nearest."""
     limit = tightest_limit()
     if limit is None or limit.free_bytes >= needed:
-        return BudgetError(what, needed, min(needed - 1, _free_pages_bytes()), advice)
+        free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return BudgetError(what, needed, min(needed - 1, free_bytes), advice)
     return BudgetError(f"{what} under {limit.name}", needed, limit.free_bytes, f"{advice}, or raise that limit")
-
-
-def _free_pages_bytes() -> int:
-    """Bytes of pages that nobody uses."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def stack_bytes() -> int:

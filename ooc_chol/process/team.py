@@ -139,6 +139,11 @@ def _help(batches: _Batches, team: weakref.ref[ThreadTeam]) -> None:
         del batch
 
 
+def pieces(count: int, length: int) -> list[slice]:
+    """Cut ``count`` items into slices of so many; the last may be shorter."""
+    return [slice(start, min(start + length, count)) for start in range(0, count, length)]
+
+
 def map_in_threads(function: Callable[[Item], Result], items: Sequence[Item], *, threads: int | None = None) -> list[Result]:
     """``[function(item) for item in items]`` by as many threads as there are cores, the calling one among them.
 

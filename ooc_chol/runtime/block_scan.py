@@ -104,10 +104,7 @@ class BlockScan(Generic[KeyT]):
         return sum(copy.nbytes for copy in self._coming)
 
     def run_ahead(self, order: Sequence[KeyT]) -> None:
-        """Enqueue copies for the next scan, as many as the ring has room for: they run while other work is done.
-
-        Raises ``ScheduleError``: another order was announced before.
-        """
+        """Enqueue copies for the next scan, as many as the ring has room for: they run while other work is done."""
         ready = self._begin(order)
         try:
             self._announced = order[: self._bring_ahead(order, ready)]

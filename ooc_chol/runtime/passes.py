@@ -55,10 +55,6 @@ def finish(device: AnyDevice, streams: Sequence[AbstractStream]) -> None:
         raise failure
 
 
-def _never_changed(index: BlockIndex) -> int:
-    return 0
-
-
 class BlockNames(NamedTuple):
     """How a trace calls the blocks of one matrix, where they come from, and the streams that bring them."""
 
@@ -67,7 +63,7 @@ class BlockNames(NamedTuple):
     #: Streams that only copy: a device stands still while no other stream runs.
     copying: tuple[str, ...] = ("copy-in",)
     #: How often a block has been changed.
-    version: Callable[[BlockIndex], int] = _never_changed
+    version: Callable[[BlockIndex], int] = lambda _: 0
 
 
 @final

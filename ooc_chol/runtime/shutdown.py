@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
+from ooc_chol.errors import DeviceError
 from ooc_chol.interfaces import AnyDevice
 from ooc_chol.process.threads import OwnThread, wait_out
-from ooc_chol.runtime.failures import driver_errors_typed, typed
 
 
 def abort_all(devices: Sequence[AnyDevice]) -> None:
@@ -69,3 +69,24 @@ def devices_closed(
                 if (found := typed(error, devices, lambda: "the end of its work")) is not error:
                     raise found from error
                 raise
+
+
+def typed(error: BaseException, devices: Sequence[AnyDevice], step: Callable[[], str]) -> BaseException:
+    """The error to raise for ``error``: itself, unless it is one of a driver of these devices."""
+    device = next((device for device in devices if isinstance(error, device.driver_errors)), None)
+    if device is None:
+        return error
+    found = DeviceError(device.name, step(), str(error) or type(error).__name__)
+    found.__cause__ = error
+    return found
+
+
+@contextmanager
+def driver_errors_typed(devices: Sequence[AnyDevice], step: str) -> Iterator[None]:
+    """Raise a :class:`~ooc_chol.errors.DeviceError` for what a driver of these devices raises inside the block."""
+    try:
+        yield
+    except Exception as error:
+        if (found := typed(error, devices, lambda: step)) is not error:
+            raise found from error
+        raise

@@ -29,11 +29,9 @@ class Columns(AbstractTier):
         return slice(block * self.height, min((block + 1) * self.height, len(self._x)))
 
     def format_of(self, index: BlockIndex) -> PrecisionFormat:
-        """The format of the array."""
         return TYPES[self._x.dtype.name]
 
     def view(self, index: BlockIndex) -> NDArray[Any]:
-        """The block in place."""
         return self._x[self.rows(index[0]), self._columns]
 
     def host_memory(self) -> NDArray[Any]:
@@ -41,11 +39,9 @@ class Columns(AbstractTier):
         return self._x
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
-        """Copy the block to ``out``."""
         out[...] = self.view(index)
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
-        """Copy ``data`` to the block."""
         self.view(index)[...] = data
 
 

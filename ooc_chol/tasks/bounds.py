@@ -22,11 +22,6 @@ def tile_bytes_of(grid: TileGrid, fmt: PrecisionFormat = FP64) -> Callable[[tupl
     return lambda index: fmt.itemsize * grid.entries(*index)
 
 
-def fp64_bytes(grid: TileGrid) -> Callable[[tuple[int, int]], int]:
-    """Bytes of a tile ``(i, j)`` in FP64."""
-    return tile_bytes_of(grid)
-
-
 def beaumont_bytes(n: int, capacity_bytes: float, itemsize: int) -> float:
     """``n³ / (3 √2 √S)`` entries, the least that any order of tasks must load when S entries fit on the device.
 

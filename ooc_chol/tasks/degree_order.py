@@ -52,9 +52,6 @@ def _spread(count: int) -> list[int]:
 
 
 def dealt(by_degree: Any, out: Any, chunk_rows: int = CHUNK_ROWS, stripes: int = STRIPES) -> None:
-    """Deal vertices to stripes: ``out[number]`` becomes the vertex that has that number.
-
-    Shapes: ``by_degree`` (n,), ``out`` (n,).
-    """
+    """Deal vertices to stripes: ``out[number]`` becomes the vertex that has that number."""
     for deal in deals(len(by_degree), chunk_rows, stripes):
         out[deal.numbers] = by_degree[deal.ranks]

@@ -19,10 +19,7 @@ class TileIndex(NamedTuple):
 
 @dataclass(frozen=True)
 class TileGrid:
-    """The lower triangle of an ``(n, n)`` matrix cut into tiles of order ``nb``; the last tile row may be short.
-
-    Raises ``ValueError``: ``n`` is negative, or ``nb`` smaller than 1.
-    """
+    """The lower triangle of an ``(n, n)`` matrix cut into tiles of order ``nb``; the last tile row may be short."""
 
     n: int  #: Order of the matrix; that of order 0 has no tiles
     nb: int  #: Order of a tile, at least 1. May exceed ``n``: then there is one tile.

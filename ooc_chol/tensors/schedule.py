@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ooc_chol.config import whole_number
+from ooc_chol.config import real_number, whole_number
 from ooc_chol.kernels.interfaces.tensors import Shrinkage
 from ooc_chol.kernels.tensor_shapes import check_shrinkage
 from ooc_chol.precision.triples import Precision
@@ -94,11 +94,10 @@ def schedule_of(
 
 def number_of(name: str, value: object) -> float:
     """A finite number."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.floating | np.integer):
-        raise TypeError(f"{name} is a {type(value).__name__}; give a number")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} is {value}; give a finite number")
-    return float(value)
+    number = real_number(value, name)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is {number}; give a finite number")
+    return number
 
 
 def noise_floor(precision: Precision, m: int, n: int, largest: float) -> float:

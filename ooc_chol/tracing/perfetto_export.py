@@ -303,8 +303,11 @@ def _wait_slices(track: int, gaps: Iterable[Wait], origin_ns: int) -> Iterator[T
     """Begin and end every wait of one stream, in order."""
     for wait in sorted(gaps, key=attrgetter("start_ns", "end_ns")):
         start, end = wait.start_ns - origin_ns, wait.end_ns - origin_ns
-        category = "idle" if wait.producer is None else "wait"
-        yield start, begin_packet(track, start, wait.label, category=category, notes=_wait_notes(wait), colour=category)
+        category: str = "idle"
+        notes: Notes = {"before step": wait.step}
+        if wait.producer is not None:
+            category, notes = "wait", {**notes, "waited for": f"step {wait.producer.step} of {wait.producer.device}"}
+        yield start, begin_packet(track, start, wait.label, category=category, notes=notes, colour=category)
         yield end, end_packet(track, end)
 
 
@@ -320,10 +323,3 @@ def _record_notes(record: TraceRecord) -> Notes:
     if record.link:
         notes["link"] = record.link
     return {**notes, "resident bytes": record.resident_bytes}
-
-
-def _wait_notes(wait: Wait) -> Notes:
-    """Describe a wait: the step that waits, and for whom."""
-    if wait.producer is None:
-        return {"before step": wait.step}
-    return {"before step": wait.step, "waited for": f"step {wait.producer.step} of {wait.producer.device}"}

@@ -117,9 +117,9 @@ def _table(rows: list[list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _capped(rows: list[list[str]], what: str) -> str:
-    """Tabulate at most twelve rows under their heading and say how many were left out."""
-    text = _table(rows[: _MOST_ROWS + 1])
+def _capped(rows: list[list[str]], predicted: _Side | None, what: str) -> str:
+    """Tabulate at most twelve rows under their heading and say how many were left out; the last column if one was predicted."""
+    text = _table([row if predicted else row[:-1] for row in rows[: _MOST_ROWS + 1]])
     left = len(rows) - 1 - _MOST_ROWS
     return f"{text}\n... and {left} more {what}, which the saved trace shows" if left > 0 else text
 
@@ -155,7 +155,7 @@ def _streams(measured: _Side, predicted: _Side | None, unit: _Unit) -> str:
                 unit(expected.busy_ns) if expected else "-",
             ]
         )
-    return _capped(_without_prediction(rows, predicted), "streams")
+    return _capped(rows, predicted, "streams")
 
 
 def _links(measured: _Side, predicted: _Side | None, unit: _Unit) -> str:
@@ -167,12 +167,7 @@ def _links(measured: _Side, predicted: _Side | None, unit: _Unit) -> str:
         copying = unit(totals.busy_ns)
         predicted_rate = _rate(expected.nbytes, expected.busy_ns) if expected else "-"
         rows.append([name, f"{totals.nbytes:,}", copying, _rate(totals.nbytes, totals.busy_ns), predicted_rate])
-    return _capped(_without_prediction(rows, predicted), "links")
-
-
-def _without_prediction(rows: list[list[str]], predicted: _Side | None) -> list[list[str]]:
-    """Drop the last column when nothing was predicted."""
-    return rows if predicted else [row[:-1] for row in rows]
+    return _capped(rows, predicted, "links")
 
 
 def _causes(measured: _Side, unit: _Unit) -> str:

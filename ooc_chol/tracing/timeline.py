@@ -54,7 +54,8 @@ def timeline(records: Records) -> Timeline:
     position: dict[Step, int] = {}
     for operations in streams.values():
         for place, record in enumerate(operations):
-            _refuse_second(by_step, record)
+            if (first := by_step.get((record.device, record.step))) is not None:
+                raise ValueError(f"step {record.step} of {record.device} has two records: {first.label} and {record.label}")
             by_step[record.device, record.step] = record
             position[record.device, record.step] = place
     _refuse_unknown_producers(by_step)
@@ -80,12 +81,6 @@ def _one_at_a_time(operations: list[TraceRecord]) -> list[TraceRecord]:
             ordered[place] = record._replace(start_ns=free, end_ns=max(free, record.end_ns))
         free = ordered[place].end_ns
     return ordered
-
-
-def _refuse_second(by_step: dict[Step, TraceRecord], record: TraceRecord) -> None:
-    first = by_step.get((record.device, record.step))
-    if first is not None:
-        raise ValueError(f"step {record.step} of {record.device} has two records: {first.label} and {record.label}")
 
 
 def _refuse_unknown_producers(by_step: dict[Step, TraceRecord]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, random_array
+from scipy.sparse.linalg import LinearOperator
 
 import ooc_chol as oc
 from tests.conformance import Door
@@ -33,14 +34,16 @@ NO_STORE = {"store": "pairs are returned in memory"}
 NO_CHECKPOINT = {"checkpoint": "of eigsh, for block Lanczos on A alone"}
 
 
-def _eigsh(label: str, options: dict[str, Any], planned: dict[str, Any], refuses: dict[str, str]) -> Door:
+def _eigsh(
+    label: str, options: dict[str, Any], planned: dict[str, Any], refuses: dict[str, str], problem: Any = symmetric
+) -> Door:
     return Door(
         "eigsh",
         oc.eigsh,
         oc.plan_eigsh,
-        arguments=lambda: (symmetric(300),),
+        arguments=lambda: (problem(300),),
         numbers=_pairs,
-        others=lambda: (symmetric(280),),
+        others=lambda: (problem(280),),
         options={"k": 3, "memory_budget": "1 GiB", **options},
         planned=planned,
         unit="pass",
@@ -53,6 +56,12 @@ def _eigsh(label: str, options: dict[str, Any], planned: dict[str, Any], refuses
 
 def _triplets(found: Any) -> list[np.ndarray]:
     return [found.u, found.s, found.vt, found.left_residuals, found.right_residuals]
+
+
+def _operator(n: int) -> LinearOperator:
+    """A symmetric matrix, of which only products are known."""
+    a = symmetric(n)
+    return LinearOperator(a.shape, matvec=a.__matmul__, matmat=a.__matmul__, dtype=a.dtype)
 
 
 svds = Door(
@@ -74,5 +83,6 @@ DOORS: list[Door] = [
     _eigsh("LOBPCG", {"which": "SA", "method": "lobpcg"}, {"block": 2}, NO_CHECKPOINT),
     _eigsh("sigma", {"sigma": 20.05, "ncv": 16}, {"block": 1}, NO_CHECKPOINT),
     _eigsh("LAPACK", {"ncv": 295}, {}, NO_CHECKPOINT | {"progress": "there is one step"}),
+    _eigsh("an operator", {"which": "LA"}, {"ncv": 24, "block": 1}, {"packed": "only sparse matrices are packed"}, _operator),
     svds,
 ]

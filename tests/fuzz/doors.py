@@ -273,6 +273,7 @@ def _sparse_calls() -> Iterator[Door]:
     yield Door("edge_list", "g.txt", oc.edge_list, _EMPTY)
     yield Door("metis_graph", "g.graph", oc.metis_graph)
     yield Door("eigsh checkpoint", "g.npz", lambda path: oc.eigsh("ring.npz", 2, checkpoint=path, devices="host:0"), _MADE, True)
+    yield Door("svds checkpoint", "g.npz", lambda path: oc.svds("ring.npz", 2, checkpoint=path, devices="host:0"), _MADE, True)
     yield Door("impute checkpoint", "g.npz", _impute, _MADE, True)
 
 

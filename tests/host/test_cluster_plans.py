@@ -193,7 +193,7 @@ def plans(client) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("name", "options", "error", "words"),
     [
-        ("fp64", {"a": A[1:, 1:]}, ValueError, r"of order 112, but the matrix has order 111"),
+        ("fp64", {"A": A[1:, 1:]}, ValueError, r"of order 112, but the matrix has order 111"),
         ("fp64", {"dtype": "float32"}, ValueError, r"for float64, but float32 is to be computed"),
         ("fp64", {"tile_size": 20, "memory_budget": "5 MB"}, ValueError, r"for tile_size=16, but 20 is asked for"),
         ("fp64", {"memory_budget": "5 MB"}, ValueError, r"for memory_budget=4000000, but 5000000 is asked for"),
@@ -214,7 +214,7 @@ def plans(client) -> dict[str, object]:
 def test_what_differs_from_the_plan_is_named(two_workers, name, options, error, words):
     plan = plans(two_workers).get(name, "a page")
     with pytest.raises(error, match=words):
-        oc.cholesky(**{"a": A, **options}, client=two_workers, plan=plan)
+        oc.cholesky(**{"A": A, **options}, client=two_workers, plan=plan)
 
 
 def test_a_plan_of_a_cluster_is_none_of_one_machine(two_workers):

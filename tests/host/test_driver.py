@@ -136,16 +136,6 @@ def test_devices_may_be_names_or_a_count(devices, names):
 
 
 @pytest.mark.parametrize("threshold", [None, 1e-4])
-def test_seconds_and_what_went_before_are_no_more_than_the_wall_clock(threshold):
-    began = time.perf_counter()
-    report = oc.cholesky(A, precision_threshold=threshold, tile_size=NB).report
-    wall = time.perf_counter() - began
-    assert 0 < report.seconds.parts["setup"] < report.inside_seconds + report.seconds.parts["setup"] <= wall
-    parts = report.execution.seconds, report.seconds.parts["norms"], report.seconds.parts["certificate"]
-    assert sum(parts) == pytest.approx(report.inside_seconds)
-
-
-@pytest.mark.parametrize("threshold", [None, 1e-4])
 @pytest.mark.parametrize("tile_size", [NB, N])
 def test_the_report_tells_what_the_caller_waited_for(threshold, tile_size):
     shares = []
@@ -154,7 +144,9 @@ def test_the_report_tells_what_the_caller_waited_for(threshold, tile_size):
         factor = oc.cholesky(A, precision_threshold=threshold, tile_size=tile_size)
         wall = time.perf_counter() - began
         report = factor.report
-        assert 0 < report.inside_seconds < report.seconds.total <= wall
+        seconds = report.seconds
+        assert 0 < report.inside_seconds < seconds.total <= wall
+        assert sum(seconds.parts.values()) == pytest.approx(seconds.total) and seconds.parts["setup"] > 0
         shares.append(report.seconds.total / wall)
     assert max(shares) > 0.5, "what no report tells is little, unless the machine was busy each time"
     assert report.wall_tflops == pytest.approx(N**3 / 3 / report.seconds.total / 1e12)

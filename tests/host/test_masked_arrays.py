@@ -68,12 +68,12 @@ def by_user(product, **options):
 
 #: Every argument that takes an array.
 DOORS = {
-    "cholesky.a": Door(lambda a: oc.cholesky(a, lower=True), A),
-    "cholesky.a of tiles": Door(lambda a: oc.cholesky(a, tile_size=5, lower=True), A),
-    "cholesky.a of a batch": Door(lambda a: oc.cholesky(a, lower=True), np.stack([A, A])),
-    "solve.a": Door(lambda a: oc.solve(a, B, lower=True), A),
+    "cholesky.A": Door(lambda a: oc.cholesky(a, lower=True), A),
+    "cholesky.A of tiles": Door(lambda a: oc.cholesky(a, tile_size=5, lower=True), A),
+    "cholesky.A of a batch": Door(lambda a: oc.cholesky(a, lower=True), np.stack([A, A])),
+    "solve.A": Door(lambda a: oc.solve(a, B, lower=True), A),
     "solve.b": Door(lambda b: oc.solve(A, b), B),
-    "logdet.a": Door(lambda a: oc.logdet(a, lower=True), A),
+    "logdet.A": Door(lambda a: oc.logdet(a, lower=True), A),
     "symm.b": Door(lambda b: oc.symm(FUNCTION, b, **HOST), C),
     "CholeskyFactor.solve.b": Door(L.solve, B),
     "CholeskyFactor.solve.b of tiles": Door(TILED.solve, C),
@@ -121,6 +121,10 @@ DOORS = {
     "eigsh.preconditioner": Door(lambda m: lobpcg(preconditioner=m), np.ones(N)),
     "eigsh.preconditioner as a matrix": Door(lambda m: lobpcg(preconditioner=m), np.eye(N)),
     "svds.A": Door(lambda a: oc.svds(a, 2, **HOST).s, A + np.triu(A)),
+    "plan_multiply.X": Door(lambda x: oc.plan_multiply(PATH, x, **HOST).columns, B),
+    "plan_eigsh.v0": Door(lambda v: oc.plan_eigsh(PATH, 2, v0=v, **HOST).ncv, np.abs(B) + 1.0),
+    "plan_eigsh.null": Door(lambda v: oc.plan_eigsh(PATH, 2, which="SA", null=v, **HOST).ncv, np.ones(N)),
+    "plan_svds.v0": Door(lambda v: oc.plan_svds(PATH[:, :8], 2, v0=v, **HOST).ncv, np.abs(B[:8]) + 1.0),
     "svds.v0": Door(lambda v: oc.svds(PATH[:, :8], 2, v0=v, **HOST).s, np.abs(B[:8]) + 1.0),
     "GraphFourier.forward.X": Door(FOURIER.forward, C),
     "GraphFourier.inverse.Xh": Door(FOURIER.inverse, C),
@@ -168,7 +172,7 @@ def test_no_door_takes_what_lies_beneath_a_mask(name, tmp_path):
 
 
 #: What may be complex.
-COMPLEX = {"cholesky.a", "cholesky.a of tiles", "solve.a", "logdet.a"}
+COMPLEX = {"cholesky.A", "cholesky.A of tiles", "solve.A", "logdet.A"}
 
 
 @pytest.mark.parametrize("name", [name for name in DOORS if name not in COMPLEX])

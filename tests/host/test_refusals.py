@@ -59,7 +59,7 @@ VALID: dict[str, dict[str, Any]] = {
     "multiplier": {"A": RING},
     "multiply": {"A": RING, "X": np.ones((N, 2))},
     "plan": {"A": N},
-    "plan_eigsh": {"A": ((1000, 1000), 5000, "fp64"), "k": 2},
+    "plan_eigsh": {"A": ((1000, 1000), 5000, "fp64"), "k": 2, "which": "SA"},
     "plan_impute": {"shape": (6, 4, 3)},
     "plan_multiply": {"A": ((1000, 1000), 5000, "fp64"), "X": 1},
     "plan_svds": {"A": ((1000, 900), 5000, "fp64"), "k": 2},
@@ -143,8 +143,8 @@ TAKEN = {
     ("CholeskyFactor.solve", "a"): "read with refine=True only",
     ("Operator", "left"): "negative numbers are numbers",
     ("Operator", "shift"): "negative numbers are numbers",
-    ("multiplier", "progress"): "looked at once there is something to tell",
     ("eigsh", "sigma"): "negative numbers are numbers",
+    ("plan_eigsh", "sigma"): "negative numbers are numbers",
     ("edge_list", "name"): "words of messages",
     ("metis_graph", "name"): "words of messages",
 }

@@ -108,7 +108,7 @@ NAMED: dict[str, Callable[[], object]] = {
     "edges": lambda: oc.edge_list(NUL),
     "graph": lambda: oc.metis_graph(NUL),
     "multiply": lambda: oc.multiply(NUL, np.ones(40)),
-    "multiply to": lambda: oc.multiply(S, np.ones(40), store=NUL),
+    "multiply to": lambda: oc.multiply(S, np.ones(40), packed=NUL),
     "eigsh to": lambda: oc.eigsh(S, k=2, packed=NUL),
     "eigsh checkpoint": lambda: oc.eigsh(diags_array(np.arange(300.0)).tocsr(), k=2, checkpoint=NUL),
     "svds to": lambda: oc.svds(S, k=2, packed=NUL),
@@ -227,6 +227,7 @@ def test_metadata_that_cannot_be_opened_are_named(monkeypatch):
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/somewhere/METADATA")
 
     monkeypatch.setattr(importlib.metadata, "version", version)
+    package_version.cache_clear()
     with pytest.raises(oc.errors.TierError, match=r"metadata of the package ooc_chol: .*Too many open files.*ulimit -n"):
         package_version()
 

@@ -3,13 +3,12 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.dense.execution.executor": ("Execution", "execute"),
+    "ooc_chol.dense.execution.executor": ("Execution", "execute", "opened_for_a_pass", "run"),
     "ooc_chol.dense.execution.operations": ("AbstractOperations",),
     "ooc_chol.dense.execution.page_locking": ("read_order", "row_bands", "written_order"),
     "ooc_chol.dense.execution.progress_table": ("Progress", "ProgressTable"),
     "ooc_chol.dense.execution.records": ("STREAM_ROLES", "executed_records", "predicted_records"),
     "ooc_chol.dense.execution.residue_operations": ("ResidueOperations",),
-    "ooc_chol.dense.execution.run": ("opened_for_a_pass", "run"),
     "ooc_chol.dense.execution.worker": (
         "Await",
         "BlockReady",
@@ -83,8 +82,7 @@ NAMES = {
     "ooc_chol.dense.programs.tile_program": ("TileProgram",),
     "ooc_chol.dense.rates.folders": ("disk_rates", "disk_rates_of", "file_system_of", "measure_folder"),
     "ooc_chol.dense.rates.gpus": ("CAPABILITIES", "DATA_SHEETS", "ceilings_of"),
-    "ooc_chol.dense.rates.lookup": ("stored_rates",),
-    "ooc_chol.dense.rates.nearby": ("rates_nearby",),
+    "ooc_chol.dense.rates.lookup": ("rates_nearby", "stored_rates"),
     "ooc_chol.dense.rates.nominal": ("nominal_rates", "nominal_rates_of"),
     "ooc_chol.dense.rates.rows": ("ROW_TILES", "rate_by_rows"),
     "ooc_chol.dense.rates.stored": ("DISKS", "TYPED_KERNELS", "disk_figures", "kernels_of_type", "rates_problem"),
@@ -132,7 +130,7 @@ MODULES = {
     "residues": "ooc_chol.dense.planner.residues",
     "residues_module": "ooc_chol.dense.rates.residues",
     "rows": "ooc_chol.dense.programs.residues.rows",
-    "run_module": "ooc_chol.dense.execution.run",
+    "run_module": "ooc_chol.dense.execution.executor",
     "saving": "ooc_chol.dense.factor.saving",
     "slow_plans": "ooc_chol.dense.planner.slow_plans",
     "solved": "ooc_chol.dense.factor.solved",

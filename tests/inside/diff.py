@@ -5,13 +5,12 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.diff.factor_cache": ("CACHE", "Factor", "FactorCache"),
     "ooc_chol.diff.factors": ("Solve", "TriangularSolve"),
-    "ooc_chol.diff.functions": ("product_of", "structure_of", "union_of"),
+    "ooc_chol.diff.functions": ("product_of", "structure_of", "union", "union_of"),
     "ooc_chol.diff.memory": ("IndexArray", "device_of"),
     "ooc_chol.diff.ops": ("AbstractOp", "Contract", "MatMul", "Sampled", "TransposedMatMul", "run"),
     "ooc_chol.diff.pattern": ("trusted",),
     "ooc_chol.diff.torch_arrays": ("applied",),
     "ooc_chol.diff.triples": ("product_structure",),
-    "ooc_chol.diff.union": ("union",),
 }
 MODULES = {
     "functions": "ooc_chol.diff.functions",

@@ -3,7 +3,7 @@
 from tests.inside import names_of
 
 NAMES = {
-    "ooc_chol.tasks.bounds": ("beaumont_bytes", "compulsory_bytes", "fp64_bytes"),
+    "ooc_chol.tasks.bounds": ("beaumont_bytes", "compulsory_bytes", "tile_bytes_of"),
     "ooc_chol.tasks.cholesky": ("Task", "TaskKind", "finish", "flops", "update"),
     "ooc_chol.tasks.degree_order": ("deals", "dealt"),
     "ooc_chol.tasks.operations": (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.inside.dense import STREAMING, Program, ResidueLayout, ResiduePrograms, residue_panels
 from tests.inside.schedulers import ResidueScheduler
-from tests.inside.tasks import TileGrid, fp64_bytes
+from tests.inside.tasks import TileGrid, tile_bytes_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ResidueProblem:
             panels,
             self.layout,
             source_itemsize=self.source_itemsize,
-            stored_bytes=fp64_bytes(self.grid),
+            stored_bytes=tile_bytes_of(self.grid),
             pulls=self.pulls,
             beside=self.beside,
         ).programs()

@@ -121,7 +121,7 @@ def test_a_list_of_devices_makes_options_that_can_be_keys():
 def test_a_plan_for_memory_that_does_not_hold_l_is_refused_as_the_factorization_is():
     assert oc.plan(3000, tile_size=256, host_budget="40 MB").grid.n == 3000
     assert oc.plan(3000, tile_size=256, host_budget="1 MB", store="L.ooc").grid.n == 3000
-    with pytest.raises(oc.BudgetError, match="host memory for L") as caught:
+    with pytest.raises(oc.BudgetError, match="host_budget for L") as caught:
         oc.plan(3000, tile_size=256, host_budget="1 MB")
     assert caught.value.budget_bytes == 10**6 and "give a larger host_budget" in str(caught.value)
 

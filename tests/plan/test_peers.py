@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ooc_chol.errors import ScheduleError
 from tests.inside.dense import POLICIES, simulate, waits_of, with_pulls
-from tests.inside.tasks import Link, Place, Pool, Pull, StepKind, StreamKind, fp64_bytes, step_key, uniform_panels
+from tests.inside.tasks import Link, Place, Pool, Pull, StepKind, StreamKind, step_key, tile_bytes_of, uniform_panels
 from tests.plan.problems import PlanningProblem, make_schedule, planning_problems
 
 
@@ -34,7 +34,7 @@ def shared_problems(draw: st.DrawFn) -> PlanningProblem:
 def moved_with(problem: PlanningProblem):
     """The programs before and after, by the simulator's leave."""
     before = problem.programs()
-    after = with_pulls(before, None, fp64_bytes(problem.schedule.grid))
+    after = with_pulls(before, None, tile_bytes_of(problem.schedule.grid))
     simulate(after, problem.schedule.grid, None)
     return before, after
 
@@ -123,4 +123,4 @@ def test_programs_that_wait_for_what_nobody_writes_are_refused():
     programs = list(problem.programs())
     programs[0] = replace(programs[0], steps=tuple(step for step in programs[0].steps if step.kind is not StepKind.WRITE))
     with pytest.raises(ScheduleError, match=r"the plan blocks: device \d waits for L"):
-        with_pulls(programs, None, fp64_bytes(problem.schedule.grid))
+        with_pulls(programs, None, tile_bytes_of(problem.schedule.grid))

@@ -50,12 +50,12 @@ class AbstractFactoringPlan(tb.AbstractPlan):
     @property
     def budget_bytes(self) -> int:
         """Most bytes on each device; 0 where nothing is factored."""
-        return 0 if self.factorization is None else plan_facts(self.factorization)["budget_bytes"]
+        return 0 if self.factorization is None else self.factorization.budget_bytes
 
     @property
     def peak_bytes(self) -> int:
         """Most bytes that any device allocates; 0 where nothing is factored."""
-        return 0 if self.factorization is None else plan_facts(self.factorization)["peak_bytes"]
+        return 0 if self.factorization is None else self.factorization.peak_bytes
 
     @property
     def host_bytes(self) -> int:
@@ -65,7 +65,7 @@ class AbstractFactoringPlan(tb.AbstractPlan):
     @property
     def bytes(self) -> Mapping[str, int]:
         """Bytes of a factorization over each link, all devices together."""
-        return {} if self.factorization is None else plan_facts(self.factorization)["bytes"]
+        return {} if self.factorization is None else dict(self.factorization.bytes)
 
     @property
     def seconds(self) -> float | None:
@@ -127,10 +127,13 @@ class AbstractFactoringReport(tb.AbstractReport):
         parts = ", ".join(f"{name} {seconds:.3g}" for name, seconds in self.seconds.parts.items())
         predicted = "" if self.seconds.predicted is None else f"; {self.seconds.predicted:.3g} predicted of factorizations"
         yield "seconds", f"{self.seconds.total:.3g} for the whole call: {parts}{predicted}"
-        yield "factored", f"{self.factorizations} matrices on {', '.join(self.devices)}"
+        yield (
+            "factored",
+            f"{self.factorizations} {'matrix' if self.factorizations == 1 else 'matrices'} on {', '.join(self.devices)}",
+        )
         yield from tb.link_lines(self.bytes.executed, self.bytes.planned, 0.0, most=3)
-        peak, budget = tb.format_bytes(self.peak_bytes), tb.format_bytes(self.plan.budget_bytes)
-        yield "memory", f"peak {peak} on a device, budget {budget}"
+        budget = "" if self.plan.factorization is None else f", budget {tb.format_bytes(self.plan.budget_bytes)}"
+        yield "memory", f"peak {tb.format_bytes(self.peak_bytes)} on a device{budget}"
 
 
 @dataclass
@@ -160,12 +163,12 @@ class Account:
 
     def add(self, factor: oc.CholeskyFactor) -> None:
         """Count a factorization."""
-        told = report_facts(factor.report)
+        told = factor.report
         self.factorizations += 1
-        self.planned.update(told["planned"])
-        self.executed.update(told["executed"])
-        self.peak_bytes = max(self.peak_bytes, told["peak_bytes"])
-        self.devices.update(dict.fromkeys(told["devices"]))
+        self.planned.update(told.bytes.planned)
+        self.executed.update(told.bytes.executed)
+        self.peak_bytes = max(self.peak_bytes, told.peak_bytes)
+        self.devices.update(dict.fromkeys(told.devices))
         seconds = factor.report.plan.seconds
         self.predicted = None if seconds is None or self.predicted is None else self.predicted + seconds
         if self.is_traced and factor.n == self.n:
@@ -196,26 +199,3 @@ def check_plan(plan: object, kind: type[AbstractFactoringPlan], now: Mapping[str
     there = {name: getattr(plan, name) for name in now}
     if other := [f"{name} ({there[name]} there, {here} here)" for name, here in now.items() if there[name] != here]:
         raise ValueError(f"plan is of another {kind.call}; these differ: {', '.join(other)}")
-
-
-def plan_facts(plan: Any) -> dict[str, Any]:
-    """Devices, budget, peak and bytes over links of a plan of one machine, or of a cluster."""
-    if isinstance(plan, tb.AbstractPlan):
-        devices, budget, moved = plan.devices, plan.budget_bytes, dict(plan.bytes)
-    elif isinstance(plan, tb.ClusterPlan):
-        devices, budget, moved = (f"{plan.n_workers} workers",), plan.peak_bytes, {"network": plan.network_bytes}
-    else:
-        devices, budget, moved = plan.devices, plan.budgets[0].budget_bytes, plan.to_dict()["bytes"]
-    return {"devices": tuple(devices), "budget_bytes": budget, "peak_bytes": plan.peak_bytes, "bytes": moved}
-
-
-def report_facts(report: Any) -> dict[str, Any]:
-    """Devices, peak and bytes over links of a report on one machine, or on a cluster."""
-    if isinstance(report, tb.AbstractReport):
-        moved = {"planned": dict(report.bytes.planned), "executed": dict(report.bytes.executed)}
-        return {"devices": report.devices, "peak_bytes": report.peak_bytes, **moved}
-    told = report.to_dict()
-    if isinstance(report, tb.ClusterReport):
-        moved = {what: {"network": told["network_bytes"][what]} for what in ("planned", "executed")}
-        return {"devices": report.workers, "peak_bytes": max(report.peak_bytes.values(), default=0), **moved}
-    return {"devices": tuple(told["devices"]), "peak_bytes": told["peak_bytes"], **told["bytes"]}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.geostat.accounts import AbstractFactoringPlan, Account, plan_facts
+from ooc_chol.apps.geostat.accounts import AbstractFactoringPlan, Account
 from ooc_chol.apps.geostat.covariances.coincidence import check_places, least_pivot, unfactored
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
@@ -193,6 +193,7 @@ class FactorSettings(oc.FactorOptions):
         In mixed precision the factorization is planned in FP64, whose room for L is not asked for.
         """
         self.check_store()
+        devices = tb.resolve_devices(self.here["devices"])  # a plan may be for those of another machine
         is_mixed = self.precision_threshold is not None
         how = replace(self.in_fp64(), host_budget=None) if is_mixed else self
         factorization, refusal = None, None
@@ -202,9 +203,8 @@ class FactorSettings(oc.FactorOptions):
                 refusal = None if is_mixed else self.shortage(factorization)
         except oc.BudgetError as error:
             refusal = None if is_mixed else error
-        devices = tb.resolve_devices(self.here["devices"]) if factorization is None else plan_facts(factorization)["devices"]
         return {
-            "devices": tuple(devices),
+            "devices": devices if factorization is None else tuple(factorization.devices),
             "options": self.keywords(),
             "factorization": factorization,
             "refusal": refusal,

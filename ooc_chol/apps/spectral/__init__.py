@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from ooc_chol.apps.spectral.graphs.sources import as_graph as as_graph
     from ooc_chol.apps.spectral.graphs.sources import read_graph as read_graph
     from ooc_chol.apps.spectral.images.normalized import normalized_cut as normalized_cut
+    from ooc_chol.apps.spectral.images.normalized import plan_normalized_cut as plan_normalized_cut
     from ooc_chol.apps.spectral.partitions.bisect import bisect as bisect
+    from ooc_chol.apps.spectral.partitions.bisect import plan_bisect as plan_bisect
     from ooc_chol.apps.spectral.partitions.kway import partition as partition
+    from ooc_chol.apps.spectral.partitions.kway import plan_partition as plan_partition
+    from ooc_chol.apps.spectral.plans import PartitionPlan as PartitionPlan
     from ooc_chol.apps.spectral.results import Partition as Partition
     from ooc_chol.apps.spectral.results import PartitionReport as PartitionReport
     from ooc_chol.apps.spectral.results import Segmentation as Segmentation
@@ -36,9 +40,10 @@ _NAMES = {
     "graphs.files": ("read_partition", "write_partition"),
     "graphs.graph": ("Graph",),
     "graphs.sources": ("as_graph", "read_graph"),
-    "images.normalized": ("normalized_cut",),
-    "partitions.bisect": ("bisect",),
-    "partitions.kway": ("partition",),
+    "images.normalized": ("normalized_cut", "plan_normalized_cut"),
+    "partitions.bisect": ("bisect", "plan_bisect"),
+    "partitions.kway": ("partition", "plan_partition"),
+    "plans": ("PartitionPlan",),
     "results": ("Partition", "PartitionReport", "Segmentation", "SegmentationReport", "Split"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -14,7 +14,6 @@ from scipy.spatial import KDTree
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.shared.estimators import BaseEstimator, ClusterMixin, refuse_gaps
-from ooc_chol.apps.spectral.arguments import whole_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.normalized import normalized_cut
 from ooc_chol.apps.spectral.partitions.kway import partition
@@ -50,7 +49,7 @@ def neighbour_graph(sites: ArrayLike, n_neighbors: int) -> csr_array:
     if sites.ndim != 2 or not len(sites) or not np.all(np.isfinite(sites)):
         raise ValueError(f"X has shape {sites.shape}; give finite numbers, a row for each sample")
     n = len(sites)
-    count = min(whole_number(n_neighbors, "n_neighbors", 1), n - 1)
+    count = min(tb.whole_number(n_neighbors, "n_neighbors", least=1), n - 1)
     # of samples at the same place any may come first, and not always the sample itself
     _, nearest = KDTree(sites).query(sites, k=[*range(1, count + 2)])
     others = nearest != np.arange(n)[:, None]
@@ -75,7 +74,7 @@ class SpectralPartition(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         Shares of 1; by default all clusters have the same size.
     balance, vectors, search, refine, seed
         As of :func:`partition`.
-    tol, preconditioner, devices, memory_budget, max_passes
+    tol, preconditioner, precision, max_passes, devices, memory_budget, host_budget
         Of the eigenvectors, as of :func:`bisect`.
 
     Attributes
@@ -119,9 +118,11 @@ class SpectralPartition(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         tol: float = 1e-7,
         preconditioner: str = "auto",
-        devices: str | Sequence[str] | None = None,
-        memory_budget: int | str | None = None,
+        precision: str | oc.Precision | None = None,
         max_passes: int | None = None,
+        devices: str | Sequence[str] | int | None = None,
+        memory_budget: int | str | None = None,
+        host_budget: int | str | None = None,
     ) -> None:
         self.n_parts = n_parts
         self.affinity = affinity
@@ -134,9 +135,11 @@ class SpectralPartition(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.tol = tol
         self.preconditioner = preconditioner
+        self.precision = precision
+        self.max_passes = max_passes
         self.devices = devices
         self.memory_budget = memory_budget
-        self.max_passes = max_passes
+        self.host_budget = host_budget
 
     def fit(self, X: Any, y: None = None, vertex_weights: ArrayLike | None = None) -> Self:
         """Cut the graph.
@@ -187,7 +190,7 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     radius, sigma_i, sigma_x, max_ncut, max_depth, min_size, split_points, vectors, search, features, seed
         As of :func:`normalized_cut`.
-    tol, preconditioner, devices, memory_budget, max_passes
+    tol, preconditioner, precision, max_passes, devices, memory_budget, host_budget
         Of the eigenvectors, as of :func:`bisect`.
 
     Attributes
@@ -231,9 +234,11 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         tol: float = 1e-7,
         preconditioner: str = "auto",
-        devices: str | Sequence[str] | None = None,
-        memory_budget: int | str | None = None,
+        precision: str | oc.Precision | None = None,
         max_passes: int | None = None,
+        devices: str | Sequence[str] | int | None = None,
+        memory_budget: int | str | None = None,
+        host_budget: int | str | None = None,
     ) -> None:
         self.radius = radius
         self.sigma_i = sigma_i
@@ -248,9 +253,11 @@ class NormalizedCut(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.tol = tol
         self.preconditioner = preconditioner
+        self.precision = precision
+        self.max_passes = max_passes
         self.devices = devices
         self.memory_budget = memory_budget
-        self.max_passes = max_passes
+        self.host_budget = host_budget
 
     def fit(self, X: Any, y: None = None, mask: ArrayLike | None = None) -> Self:
         """Segment the image.

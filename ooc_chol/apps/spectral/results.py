@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
+from ooc_chol.apps.spectral.plans import PartitionPlan
 
 #: Parts that have a line of their own on a printed page.
 _MOST_PARTS = 12
@@ -20,7 +21,7 @@ _MOST_LINES = 12
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Partition:
+class Partition(tb.AbstractPage):
     """Parts of a graph.
 
     Parameters
@@ -81,15 +82,13 @@ class Partition:
             "report": self.report.to_dict(),
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> Mapping[str, object]:
+        """Facts for ``repr``."""
         facts: dict[str, object] = {"n": len(self.labels), "n_parts": self.n_parts, "cut": self.cut}
-        return tb.one_line(self, facts | {"imbalance": self.imbalance, "seconds": self.report.seconds})
+        return facts | {"imbalance": self.imbalance, "seconds": self.report.seconds.total}
 
-    def __str__(self) -> str:
-        return "\n".join(f"  {name:<12} {text}" if name else text for name, text in self._lines())
-
-    def _lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the printed page."""
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Lines of the page."""
         report = self.report
         yield "", f"{_counted(self.n_parts, 'part')} of a graph of {report.size_text()}: the cut is {self.cut:.15g}"
         yield "imbalance", f"{100 * self.imbalance:.3g} %: the heaviest part over its target, less one"
@@ -97,21 +96,25 @@ class Partition:
         for part, (size, target) in enumerate(shown):
             yield f"part {part}", f"weighs {size:.10g}; {target:.10g} was wanted"
         if self.n_parts > _MOST_PARTS:
-            yield "", f"  {'':<12} ... and {self.n_parts - _MOST_PARTS} more"
+            yield "", f"  {'':<10} ... and {self.n_parts - _MOST_PARTS} more"
         for number, (value, residual) in enumerate(zip(self.eigenvalues, self.residuals, strict=True), start=2):
             yield f"lambda_{number}", f"{value:.10g}, with a residual of {residual:.1e} of the norm of the Laplacian"
         for number, candidate in enumerate(self.candidates):
-            yield "candidates" if number == 0 else "", candidate if number == 0 else f"  {'':<12} {candidate}"
-        yield from report.lines()
+            yield "candidates" if number == 0 else "", candidate if number == 0 else f"  {'':<10} {candidate}"
+        yield from report.told()
 
 
 @final
 @dataclass(frozen=True, repr=False)
-class PartitionReport:
+class PartitionReport(tb.AbstractReport):
     """How a partition was found; printed, it is a page of sentences.
 
     Parameters
     ----------
+    plan : PartitionPlan
+        The plan of the first bisection.
+    key : mapping
+        Arithmetic key: all that the bits depend on but for weights and where the edges are.
     n, n_edges : int
         Vertices, and edges, each counted once.
     components : int
@@ -124,12 +127,17 @@ class PartitionReport:
         How the first eigenvectors were found, and a clause that says why so.
     passes : int
         Products of a matrix with a block of vectors, of all bisections.
-    solve_seconds, search_seconds, refine_seconds, seconds : float
-        For eigenvectors, for the search of their span, for moves of vertices, and for the whole.
+    seconds : CallSeconds
+        Of the whole call, and of its parts: ``"read"``, ``"plan"``, ``"run"``, and of that eigenvectors (``"eigenpairs"``), the
+        search of their span (``"search"``) and moves of vertices (``"refinement"``).
+    bytes : CallBytes
+        Bytes of blocks over each link for eigenvectors of all bisections.
     notes : tuple of str
         What else is to be told: multiple eigenvalues, limits that ended passes, balance that cannot be met.
     """
 
+    plan: PartitionPlan
+    key: Mapping[str, Any]
     n: int
     n_edges: int
     components: int
@@ -138,21 +146,30 @@ class PartitionReport:
     method: str
     reason: str
     passes: int
-    solve_seconds: float
-    search_seconds: float
-    refine_seconds: float
-    seconds: float
+    seconds: tb.CallSeconds
+    bytes: tb.CallBytes
     notes: tuple[str, ...] = field(default=())  #: multiple eigenvalues, limits that ended passes, balance that cannot be met
+    resumed = 0  #: There are no checkpoints
 
-    def to_dict(self) -> dict[str, object]:
-        """The figures as plain data.
+    @property
+    def call(self) -> str:  # type: ignore[override]
+        """``"bisect"`` or ``"partition"``."""
+        return self.plan.call
 
-        Returns
-        -------
-        dict
-            Numbers, texts and lists that JSON can hold; seconds.
-        """
-        return asdict(self) | {"notes": list(self.notes)}
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocated, as planned for the largest bisection."""
+        return self.plan.peak_bytes
+
+    def figures(self) -> Mapping[str, object]:
+        """Sizes, and how the parts were found."""
+        names = ("n", "n_edges", "components", "loops", "bisections", "method", "reason", "passes")
+        return {**{name: getattr(self, name) for name in names}, "notes": list(self.notes)}
 
     def size_text(self) -> str:
         """``4824 vertices and 6837 edges``, with components and loops where there is something to say of them."""
@@ -160,27 +177,28 @@ class PartitionReport:
         text += f" in {self.components} components" if self.components > 1 else ""
         return text + (f" ({_counted(self.loops, 'self-loop')} dropped)" if self.loops else "")
 
+    def facts(self) -> Mapping[str, object]:
+        """Facts for ``repr``."""
+        facts: dict[str, object] = {"n": self.n, "n_edges": self.n_edges, "components": self.components}
+        return facts | {"method": self.method, "passes": self.passes, "seconds": self.seconds.total}
+
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Lines of a printed page: a name, and what there is to say."""
+        """Lines of the page."""
+        yield "", f"A partition of a graph of {self.size_text()}"
+        yield from self.told()
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """Lines of the page below its title."""
         yield "bisections", str(self.bisections)
-        yield "eigenvectors", f"{self.method}, {_counted(self.passes, 'pass', 'passes')}: {self.reason}"
-        parts = f"eigenvectors {self.solve_seconds:.3g}, search {self.search_seconds:.3g}, refinement {self.refine_seconds:.3g}"
-        yield "seconds", f"{self.seconds:.3g} in all: {parts}"
+        yield "eigenpairs", f"{self.method}, {_counted(self.passes, 'pass', 'passes')}: {self.reason}"
+        yield "seconds", _seconds_text(self.seconds)
         for note in self.notes:
             yield "note", note
 
-    def __repr__(self) -> str:
-        facts: dict[str, object] = {"n": self.n, "n_edges": self.n_edges, "components": self.components}
-        return tb.one_line(self, facts | {"method": self.method, "passes": self.passes, "seconds": self.seconds})
-
-    def __str__(self) -> str:
-        lines = [f"A partition of a graph of {self.size_text()}"]
-        return "\n".join([*lines, *(f"  {name:<12} {text}" for name, text in self.lines())])
-
 
 @final
-@dataclass(frozen=True, eq=False)
-class Segmentation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Segmentation(tb.AbstractPage):
     """Segments of an image, or clusters of an affinity.
 
     Parameters
@@ -261,28 +279,28 @@ class Segmentation:
             "report": self.report.to_dict(),
         }
 
-    def __repr__(self) -> str:
+    def facts(self) -> Mapping[str, object]:
+        """Facts for ``repr``."""
         shape = " x ".join(map(str, self.labels.shape))
         facts = {"n_segments": self.n_segments, "shape": shape, "ncut": self.ncut, "splits": self.report.splits}
-        return tb.one_line(self, {**facts, "method": self.report.method, "seconds": self.report.seconds})
-
-    def __str__(self) -> str:
-        return "\n".join([f"{_counted(self.n_segments, 'segment')} of {self._what()}", *self._lines(), *self.report.lines()])
+        return {**facts, "method": self.report.method, "seconds": self.report.seconds.total}
 
     def _what(self) -> str:
         if self.labels.ndim == 1:
             return f"an affinity of {_counted(self.labels.size, 'vertex', 'vertices')}"
         return f"an image of {' x '.join(map(str, self.labels.shape))} pixels"
 
-    def _lines(self) -> Iterator[str]:
-        """The largest segments, and the first splits."""
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Lines of the page: the largest segments, the first splits, and the report."""
+        yield "", f"{_counted(self.n_segments, 'segment')} of {self._what()}"
         sizes = np.sort(self.sizes)[::-1]
         rest = f" and {len(sizes) - _MOST_LINES} more" if len(sizes) > _MOST_LINES else ""
-        yield f"  sizes      {', '.join(map(str, sizes[:_MOST_LINES]))}{rest}"
+        yield "sizes", f"{', '.join(map(str, sizes[:_MOST_LINES]))}{rest}"
         for split in self.tree[:_MOST_LINES]:
-            yield f"  depth {split.depth:<4} {split.sentence()}"
+            yield f"depth {split.depth}", split.sentence()
         if len(self.tree) > _MOST_LINES:
-            yield f"             ... and {_counted(len(self.tree) - _MOST_LINES, 'segment')} more that were looked at"
+            yield "", f"  {'':<10} ... and {_counted(len(self.tree) - _MOST_LINES, 'segment')} more that were looked at"
+        yield from self.report.told()
 
 
 @final
@@ -336,12 +354,16 @@ class Split:
 
 
 @final
-@dataclass(frozen=True)
-class SegmentationReport:
+@dataclass(frozen=True, repr=False)
+class SegmentationReport(tb.AbstractReport):
     """How segments were found; printed, it is a page of sentences.
 
     Parameters
     ----------
+    plan : PartitionPlan
+        The plan of the first cut.
+    key : mapping
+        Arithmetic key: all that the bits depend on but for the image, or the affinity.
     n, n_entries : int
         Vertices of the affinity, and its entries.
     splits : int
@@ -350,50 +372,71 @@ class SegmentationReport:
         How eigenvectors were found, and a clause that says why so.
     passes : int
         Products of a matrix with a block of vectors.
-    affinity_seconds, solve_seconds, seconds : float
-        For the affinity, for eigenvectors, and for the whole.
+    seconds : CallSeconds
+        Of the whole call, and of its parts: ``"affinity"``, ``"plan"``, ``"run"``, and of that eigenvectors (``"eigenpairs"``)
+        and the search for the best cuts along them (``"cuts"``).
+    bytes : CallBytes
+        Bytes of blocks over each link for eigenvectors of all segments.
     notes : tuple of str
         What else is to be told.
-    sweep_seconds : float
-        For the best cuts along eigenvectors.
     looks : int
         Segments whose best cut is known, split or not.
     """
 
+    plan: PartitionPlan
+    key: Mapping[str, Any]
     n: int
     n_entries: int  #: Of the affinity
     splits: int
     method: str
     reason: str
     passes: int
-    affinity_seconds: float
-    solve_seconds: float
-    seconds: float
+    seconds: tb.CallSeconds
+    bytes: tb.CallBytes
     notes: tuple[str, ...] = field(default=())
-    sweep_seconds: float = 0.0  #: In the search for the best cuts of eigenvectors
     looks: int = 0  #: Segments whose best cut is known, split or not
+    call = "normalized_cut"
+    resumed = 0  #: There are no checkpoints
 
-    def to_dict(self) -> dict[str, Any]:
-        """The figures as plain data, as JSON can hold them."""
-        return {row.name: getattr(self, row.name) for row in fields(self)} | {"notes": list(self.notes)}
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices that took part."""
+        return self.plan.devices
 
-    def lines(self) -> Iterator[str]:
-        """The lines of the printed page."""
-        yield f"  affinity   {_counted(self.n_entries, 'entry', 'entries')} between {_counted(self.n, 'vertex', 'vertices')}"
-        yield f"  splits     {self.splits}, with {_counted(self.looks, 'segment')} looked at"
-        yield f"  method     {self.method}: {self.reason}"
-        yield f"  passes     {self.passes} products with blocks of vectors"
-        parts = {"affinity": self.affinity_seconds, "eigenvectors": self.solve_seconds, "cuts": self.sweep_seconds}
-        told = ", ".join(f"{name} {seconds:.3g}" for name, seconds in parts.items())
-        yield f"  seconds    {self.seconds:.3g} in all: {told}"
-        yield from (f"  note       {note}" for note in self.notes)
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that any device allocated, as planned for the largest cut."""
+        return self.plan.peak_bytes
 
-    def __repr__(self) -> str:
+    def figures(self) -> Mapping[str, object]:
+        """Sizes, and how the segments were found."""
+        names = ("n", "n_entries", "splits", "method", "reason", "passes", "looks")
+        return {**{name: getattr(self, name) for name in names}, "notes": list(self.notes)}
+
+    def facts(self) -> Mapping[str, object]:
+        """Facts for ``repr``."""
         facts = {"n": self.n, "n_entries": self.n_entries, "splits": self.splits, "method": self.method}
-        return tb.one_line(self, {**facts, "passes": self.passes, "seconds": self.seconds})
+        return {**facts, "passes": self.passes, "seconds": self.seconds.total}
 
-    def __str__(self) -> str:
-        return "\n".join(["How segments were found", *self.lines()])
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Lines of the page."""
+        yield "", "How segments were found"
+        yield from self.told()
+
+    def told(self) -> Iterator[tuple[str, str]]:
+        """Lines of the page below its title."""
+        yield "affinity", f"{_counted(self.n_entries, 'entry', 'entries')} between {_counted(self.n, 'vertex', 'vertices')}"
+        yield "splits", f"{self.splits}, with {_counted(self.looks, 'segment')} looked at"
+        yield "method", f"{self.method}: {self.reason}"
+        yield "passes", f"{self.passes} products with blocks of vectors"
+        yield "seconds", _seconds_text(self.seconds)
+        for note in self.notes:
+            yield "note", note
+
+
+def _seconds_text(seconds: tb.CallSeconds) -> str:
+    """Seconds of a call and of its parts."""
+    return f"{seconds.total:.3g} in all: {', '.join(f'{name} {value:.3g}' for name, value in seconds.parts.items())}"
 
 
 def _counted(count: int, one: str, many: str | None = None) -> str:

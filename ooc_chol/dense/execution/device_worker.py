@@ -31,7 +31,7 @@ from ooc_chol.dense.probing import ProbedSums, form_of_factor
 from ooc_chol.dense.programs.steps import Step
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, BlockKey, Tiers
 from ooc_chol.kernels.interfaces import TileDevice
-from ooc_chol.runtime.failures import driver_errors_typed, typed
+from ooc_chol.runtime.shutdown import driver_errors_typed, typed
 from ooc_chol.tasks.operations import STEP, STREAM_NAMES, URGENT_STREAMS, FileLink, Link, StepKind, StreamKind, step_key
 from ooc_chol.tasks.tiling import TileGrid
 

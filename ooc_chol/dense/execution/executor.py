@@ -1,4 +1,4 @@
-"""Execute a plan: one thread performs the actions of all devices' state machines on their streams.
+"""Open devices and execute a plan: one thread performs the actions of all devices' state machines on their streams.
 
 One thread and not one a device: threads that share the interpreter lock hand it over at every call of a library, which takes
 longer than the call (measured with four GPUs: 46 us an operation against 4.5 us).
@@ -10,7 +10,7 @@ import os
 import queue
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -19,26 +19,35 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from ooc_chol.calls.progress import ProgressReporter
 from ooc_chol.dense.execution.device_worker import Channels, DeviceWorker, News
 from ooc_chol.dense.execution.narrow_decisions import NarrowDecisions
 from ooc_chol.dense.execution.operations import AbstractOperations, BadFlagError, TileOperations
+from ooc_chol.dense.execution.page_locking import refused_bytes, source_locked, waited_seconds
 from ooc_chol.dense.execution.progress_table import ProgressTable
 from ooc_chol.dense.execution.records import executed_records
 from ooc_chol.dense.execution.residue_operations import ResidueOperations
 from ooc_chol.dense.execution.worker import Start
+from ooc_chol.dense.keeping import flushed
 from ooc_chol.dense.planner.plan import Plan
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.steps import final_keys
+from ooc_chol.dense.stores.array import OverwriteStore
+from ooc_chol.dense.stores.base import AbstractStore
+from ooc_chol.dense.stores.source_tier import SourceTier
 from ooc_chol.display.prints import brief_repr
 from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError
+from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import AbstractTier, Tiers
+from ooc_chol.kernels.host.blas import host_threads
 from ooc_chol.kernels.interfaces import TileDevice
+from ooc_chol.kernels.registry import kind_of, open_tile_device
+from ooc_chol.memory.sources.base import AbstractSource, unchanged
 from ooc_chol.precision.measured_products import MeasuredProducts
 from ooc_chol.process.forks import refuse_in_child
 from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.threads import OwnThread, start, take
-from ooc_chol.runtime.failures import driver_errors_typed
-from ooc_chol.runtime.shutdown import abort_all, devices_closed
+from ooc_chol.runtime.shutdown import abort_all, devices_closed, driver_errors_typed
 from ooc_chol.tasks.tiling import TileGrid
 from ooc_chol.tracing.records import LazyRecords, TraceRecord
 
@@ -308,3 +317,39 @@ def _norms_of(workers: Sequence[DeviceWorker]) -> NDArray[np.float64] | None:
     """Rows of all devices: each tile's is zero but on its own device."""
     measured = [worker.norms for worker in workers if worker.norms is not None]
     return np.sum(measured, axis=0) if measured else None
+
+
+def run(
+    plan: Plan,
+    source: AbstractSource,
+    store: AbstractStore,
+    *,
+    report: ProgressReporter,
+    salvage: Salvage | None = None,
+    probes: NDArray[np.float64] | None = None,
+    norms: NDArray[np.float64] | None = None,
+    host_cores: int | None = None,
+) -> Execution:
+    """Open the devices of ``plan`` and execute it, while the memory of A and L is still being page-locked.
+
+    Host devices share ``host_cores`` threads, by default those that BLAS may use; the bits do not depend on it.
+    """
+    threads = host_threads(len(plan.devices)) if host_cores is None else max(1, host_cores // len(plan.devices))
+    tier = SourceTier(source, plan.grid, plan.fmt)
+    tiers = {"A": tier, "L": store}
+    watched = nullcontext() if isinstance(store, OverwriteStore) else unchanged(source)
+    with kind_of(plan.devices[0]).calling(), watched, source_locked(plan, tier), flushed(store):
+        before = waited_seconds(tiers)
+        devices = [open_tile_device(name, threads, plan.moduli, plan.fmt) for name in plan.devices]
+        probes = probes if plan.probe_arrays else None
+        execution = execute(plan, devices, tiers, report=report, salvage=salvage, probes=probes, norms=norms)
+        return replace(execution, locking_seconds=waited_seconds(tiers) - before, refused_bytes=refused_bytes(tiers))
+
+
+@contextmanager
+def opened_for_a_pass(names: Sequence[str], grid: TileGrid) -> Iterator[list[TileDevice]]:
+    """Devices for one pass over tiles; on the host one does it all, with a stream for each of two cores."""
+    threads = host_threads(len(names))
+    chosen = names[:1] if device_kind(names[0]).shares_processor else names[: grid.n_tiles]
+    with kind_of(names[0]).calling():
+        yield [open_tile_device(name, threads) for name in chosen]

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.dense.execution.run import opened_for_a_pass
+from ooc_chol.dense.execution.executor import opened_for_a_pass
 from ooc_chol.dense.factor.refinement import check_finite
 from ooc_chol.dense.factor.resident import host_array, resident_tile
 from ooc_chol.dense.factor.solves import right_hand_side

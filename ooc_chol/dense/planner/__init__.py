@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.dense.options import FactorOptions, Fp64, default_moduli
-from ooc_chol.dense.planner.kept_estimates import kept_estimate
-from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, KEPT_WINDOW_PLANS, AskedRates
+from ooc_chol.dense.planner.kept_plans import KEPT_PLANS, KEPT_WINDOW_PLANS, AskedRates, kept_estimate
+from ooc_chol.dense.planner.limit import check_window
 from ooc_chol.dense.planner.native import NativeRequest, least_native_seconds, make_native_plan, native_plan, native_request
 from ooc_chol.dense.planner.native_tiles import choose_tile_size, native_grid, prefetch_slots
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of, seconds_of
+from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of, machine_of, seconds_of, settled
 from ooc_chol.dense.planner.residue_tiles import residue_grid
 from ooc_chol.dense.planner.residues import make_residue_plan, rest_of_residue_plan
 from ooc_chol.dense.planner.slow_plans import say_slow
 from ooc_chol.dense.planner.whole import make_whole_plan, whole_device
-from ooc_chol.dense.planner.window_limit import check_window
 from ooc_chol.errors import BudgetError, PlanSizeError
-from ooc_chol.hardware.registry import resolve_devices
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.tasks.tiling import TileGrid
@@ -46,38 +45,37 @@ WORTH_PLANNING_TWICE = 0.03
 MIXED_MODULI = 8
 
 
-def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+def make_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt, machine: Machine | None = None) -> Plan:
     """Plan the factorization of ``problem``, or take the plan that the process made for the same before."""
+    machine = machine or machine_of(options)
     check_window(problem, options)
-    if (name := whole_device(problem, options)) is not None:
+    if (name := whole_device(problem, options, machine)) is not None:
         return make_whole_plan(problem, options, name, rates_at)
-    names = resolve_devices(options.devices, must_exist=False)
+    names = machine.names
     told = options.memory_budget if options.tile_size is None else options.tile_size
-    # What is free is asked for once: the plan is for the bytes that its key names.
-    options = replace(options, memory_budget=budget_of(options, names))
+    options = settled(options, machine)
     asked = AskedRates(rates_at)
     kept = KEPT_PLANS if problem.window is None else KEPT_WINDOW_PLANS
     plan = kept.find(problem, options, names, asked)
     if plan is None:
-        plan = fresh_plan(problem, options, asked)
+        plan = fresh_plan(problem, options, asked, machine)
         kept.keep(problem, options, names, asked, plan)
     if told is not None and problem.window is None:
         say_slow(plan, options)
     return plan
 
 
-def fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+def fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt, machine: Machine | None = None) -> Plan:
     """Plan the factorization of ``problem``, whatever plans there are.
 
     Python's garbage collector rests: it would look for circles among millions of steps, which have none, a fifth of the time.
     """
     with collector_off():
-        return _fresh_plan(problem, options, rates_at)
+        return _fresh_plan(problem, options, (machine or machine_of(options)).names, rates_at)
 
 
-def _fresh_plan(problem: Problem, options: FactorOptions, rates_at: RatesAt) -> Plan:
+def _fresh_plan(problem: Problem, options: FactorOptions, names: tuple[str, ...], rates_at: RatesAt) -> Plan:
     """The plan in FP64 or of a map of formats, by the engine that is asked for or faster."""
-    names = resolve_devices(options.devices, must_exist=False)
     if options.fp64 == "residue":
         return make_residue_plan(problem, options, names, rates_at)
     may_be_residue = options.fp64 == "auto" and options.policy == "planned" and kind_of(names[0]).gains_by_residues
@@ -126,18 +124,20 @@ def _instead(
         raise refusal from None
 
 
-def mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, FactorOptions]:
+def mixed_engine(problem: Problem, options: FactorOptions, machine: Machine | None = None) -> tuple[TileGrid, FactorOptions]:
     """The tiles of a factorization in mixed precision, and options that name its engine and tile order."""
+    here = machine or machine_of(options)
     problem = replace(problem, precision=None, given=frozenset(), host_tiles=None)
-    grid, fp64 = kept_estimate(
-        "engine", problem, options, lambda grid: None, lambda budgeted, _: _mixed_engine(problem, budgeted)
-    )
+
+    def ask(budgeted: FactorOptions, _: RatesAt) -> tuple[TileGrid, Fp64]:
+        return _mixed_engine(problem, budgeted, here.names)
+
+    grid, fp64 = kept_estimate("engine", problem, options, lambda grid: None, ask, machine=here)
     return grid, replace(options, fp64=fp64, tile_size=grid.nb)
 
 
-def _mixed_engine(problem: Problem, options: FactorOptions) -> tuple[TileGrid, Fp64]:
+def _mixed_engine(problem: Problem, options: FactorOptions, names: tuple[str, ...]) -> tuple[TileGrid, Fp64]:
     """Tiles and engine."""
-    names = resolve_devices(options.devices, must_exist=False)
     kind, budget = kind_of(names[0]), budget_of(options, names, problem)
     if options.fp64 == "residue":
         grid = residue_grid(problem.n, options, names, budget_bytes=budget, moduli=options.moduli or MIXED_MODULI)

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ooc_chol.calls.machine import rounded_down
 from ooc_chol.config import parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import Problem, rounded_down
+from ooc_chol.dense.planner.problem import Problem
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import BudgetError
 from ooc_chol.hardware.registry import device_kind, memory_info

@@ -1,25 +1,30 @@
-"""Plans that a process keeps: a later call of the same shape takes one that was made before."""
+"""Plans and estimates that a process keeps: a later call of the same shape takes one that was made before."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, TypeVar, final
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.file_tier import host_budget_of
 from ooc_chol.dense.planner.limit import LEAST_MOST_STEPS, most_steps
 from ooc_chol.dense.planner.plan import Plan
-from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of
+from ooc_chol.dense.planner.problem import Problem, RatesAt, budget_of, settled
 from ooc_chol.dense.planner.residues import half_share_of
-from ooc_chol.dense.planner.shifted_windows import common_window, shifted_plan
 from ooc_chol.dense.programs.cost import Rates
+from ooc_chol.dense.programs.steps import Program, Step
 from ooc_chol.formats import FORMATS
+from ooc_chol.interfaces import BlockKey
 from ooc_chol.precision.tile_formats import PrecisionMap
 from ooc_chol.process.fork_safety import new_lock, renewed_in_child
+from ooc_chol.schedulers.ownership import window_rows
 from ooc_chol.tasks.bounds import compulsory_bytes
+from ooc_chol.tasks.operations import STEP, Place, Pool
 from ooc_chol.tasks.tiling import TileGrid
+from ooc_chol.tasks.windows import Window
 
 #: Most steps of all plans that are kept: about 135 MB of memory, 673 bytes a step.
 MOST_KEPT_STEPS = 200_000
@@ -158,3 +163,101 @@ def _for_norms_of(plan: Plan, problem: Problem) -> Plan:
     if problem.precision is None or problem.precision is plan.precision:
         return plan
     return plan.with_norms(problem.precision)
+
+
+#: Most answers that are kept.
+MOST_KEPT = 64
+T = TypeVar("T")
+
+_kept: OrderedDict[Hashable, tuple[Any, tuple[tuple[TileGrid, Rates | None], ...]]] = OrderedDict()
+_lock = new_lock()
+renewed_in_child(_kept.clear)
+
+
+def kept_estimate(
+    what: str,
+    problem: Problem,
+    options: FactorOptions,
+    rates_at: RatesAt,
+    ask: Callable[[FactorOptions, RatesAt], T],
+    *,
+    machine: Machine,
+) -> T:
+    """Answer of ``ask``, or that on the same problem, options, free bytes and rates before; what it raises is not kept."""
+    options = settled(options, machine)
+    key = what, problem, options
+    with _lock:
+        found = _kept.get(key)
+    if found is not None and all(rates_at(grid) == rates for grid, rates in found[1]):
+        answer: T = found[0]
+        return answer
+    asked: dict[TileGrid, Rates | None] = {}
+
+    def rates_noted(grid: TileGrid) -> Rates | None:
+        asked[grid] = rates_at(grid)
+        return asked[grid]
+
+    answer = ask(options, rates_noted)
+    with _lock:
+        _kept[key] = answer, tuple(asked.items())
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+    return answer
+
+
+_ROWS = Pool.ROWS
+_new_tuple = tuple.__new__
+
+
+def common_window(problem: Problem, nb: int) -> Window | None:
+    """The window that stands for all whose plans are the same but for their rows; None for a run over all of A.
+
+    These are windows below their columns, of whole tiles of one format: all steps move and compute as much.
+    """
+    window = problem.window
+    if window is None or window.has_diagonal or problem.precision is not None or window.rows.stop * nb > problem.n:
+        return window
+    return window.below()
+
+
+def shifted_plan(plan: Plan, problem: Problem) -> Plan:
+    """``plan`` for the window of ``problem``, which has the same :func:`common_window`; in a tenth of the time of planning."""
+    window, before = problem.window, plan.window
+    assert window is not None and before is not None
+    if window == before:
+        return plan
+    first, distance = before.rows.start, window.rows.start - before.rows.start
+    programs = tuple(_shifted_program(program, first, distance) for program in plan.programs)
+    owners = window_rows(plan.grid.nt, window, len(plan.devices))
+    other = replace(plan, programs=programs, owners=owners, window=window, given=problem.given)
+    for name in {"timeline", "flops", "half_share"} & vars(plan).keys():
+        vars(other)[name] = vars(plan)[name]
+    return other
+
+
+def _shifted_program(program: Program, first: int, distance: int) -> Program:
+    """A program on rows so much further down, of those from ``first`` on: the others are rows of the window's columns."""
+
+    def block(key: BlockKey) -> BlockKey:
+        name, (row, column), version = key
+        if row < first or name == STEP:
+            return key
+        # Only a diagonal tile of A has a column there, too; a chunk's number is less than that of any column.
+        moved: BlockKey = _new_tuple(
+            BlockKey, (name, (row + distance, column + distance if column >= first else column), version)
+        )
+        return moved
+
+    def places(those: tuple[Place, ...]) -> tuple[Place, ...]:
+        if all(one.pool is not _ROWS for one in those):
+            return those
+        return tuple([Place(_ROWS, one.slot + distance) if one.pool is _ROWS and one.slot > first else one for one in those])
+
+    def step(one: Step) -> Step:
+        kind, stream, key, operation, reads, writes, *middle, waits, awaits, resident, announced = one
+        awaited = tuple(map(block, awaits)) if awaits else awaits
+        facts = (kind, stream, block(key), operation, places(reads), places(writes), *middle, waits, awaited, resident, announced)
+        moved: Step = _new_tuple(Step, facts)
+        return moved
+
+    return replace(program, steps=tuple(map(step, program.steps)))

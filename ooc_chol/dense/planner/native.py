@@ -12,7 +12,7 @@ from math import inf
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.file_choice import TileCounter, rates_for_estimates
 from ooc_chol.dense.planner.file_tier import host_budget_of, with_file_tier
-from ooc_chol.dense.planner.limit import has_smaller_tile
+from ooc_chol.dense.planner.limit import has_smaller_tile, window_grid
 from ooc_chol.dense.planner.native_tiles import (
     LEAST_SLOTS,
     native_grid,
@@ -34,7 +34,6 @@ from ooc_chol.dense.planner.problem import (
     seconds_of,
 )
 from ooc_chol.dense.planner.step_counts import native_steps, panel_loads
-from ooc_chol.dense.planner.window_limit import window_grid
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.device_copies import with_pulls
 from ooc_chol.dense.programs.eviction import EVICTION_POLICIES

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ooc_chol.calls.machine import Machine, rounded_down
 from ooc_chol.config import format_bytes, parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import Plan
@@ -16,7 +17,7 @@ from ooc_chol.dense.probing import probe_arrays
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.errors import BudgetError, UnsupportedTypeError
 from ooc_chol.formats import COMPLEX128, FP32, FP64, TYPES, PrecisionFormat
-from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
+from ooc_chol.hardware.registry import default_budget, device_kind
 from ooc_chol.interfaces import NARROW_BUFFERS, ArraySpec
 from ooc_chol.kernels.kinds import AbstractKernelKind
 from ooc_chol.memory.sources.base import AbstractSource
@@ -141,7 +142,8 @@ def precision_asked(options: FactorOptions) -> tuple[float, str] | None:
 
 def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem | None = None) -> int:
     """Bytes of each device's budget: what ``options`` say, or what is free on all of ``names``; less an L that stays there."""
-    budget = _free(names) if options.memory_budget is None else parse_bytes(options.memory_budget, "memory_budget")
+    told = options.memory_budget
+    budget = rounded_down(default_budget(names)) if told is None else parse_bytes(told, "memory_budget")
     if problem is None or not problem.keeps_on_device:
         return budget
     if device_kind(names[0]).is_in_host_memory:
@@ -153,16 +155,15 @@ def budget_of(options: FactorOptions, names: tuple[str, ...], problem: Problem |
     return budget - kept
 
 
-def excess_of_budget(options: FactorOptions) -> str | None:
+def excess_of_budget(options: FactorOptions, machine: Machine) -> str | None:
     """Warning about a budget that is more than the memory of the machine's devices; None where they have as much."""
     if options.memory_budget is None:
         return None
     budget = parse_bytes(options.memory_budget, "memory_budget")
     if budget <= SURELY_FREE:
         return None
-    names = resolve_devices(options.devices)
-    kind = device_kind(names[0])
-    count = len(names) if kind.shares_processor else 1
+    names = machine.names
+    count = len(names) if machine.kind.shares_processor else 1
     total = min(_total(name) for name in names)
     if budget * count <= total:
         return None
@@ -177,19 +178,6 @@ def excess_of_budget(options: FactorOptions) -> str | None:
 def _total(name: str) -> int:
     """Bytes of memory that a device has, which never changes."""
     return device_kind(name).memory(name)[1]
-
-
-def _free(names: tuple[str, ...]) -> int:
-    """Bytes that are free on all of ``names``, less at most a 64th.
-
-    What is free changes from call to call by a little: rounded down, it seldom does, and a plan that was made can be taken again.
-    """
-    return rounded_down(default_budget(names))
-
-
-def rounded_down(free: int) -> int:
-    """Bytes that are free, less at most a 64th."""
-    return free // (step := 1 << max(0, free.bit_length() - 7)) * step
 
 
 def kept_bytes(n: int, n_devices: int, fmt: PrecisionFormat = FP64) -> int:
@@ -207,6 +195,18 @@ def _kept_in_formats(precision: PrecisionMap, wide: int, n_devices: int) -> int:
     mean = round(precision.total_bytes / compulsory_bytes(grid, 1)) + 0.5
     uneven = 1.25 if n_devices > 1 else 1.0
     return whole_pages(int(uneven * mean / FP64.itemsize * wide)) + FP64.itemsize * grid.nb * grid.n
+
+
+def settled(options: FactorOptions, machine: Machine) -> FactorOptions:
+    """Options with the names of the devices and bytes of their budget, what is free asked for once."""
+    told = options.memory_budget
+    budget = machine.steady_budget_bytes if told is None else parse_bytes(told, "memory_budget")
+    return replace(options, devices=machine.names, memory_budget=budget)
+
+
+def machine_of(options: FactorOptions) -> Machine:
+    """The machine that options name, here or elsewhere, for who has no call of a front door."""
+    return Machine(options.devices, options.memory_budget, must_exist=False)
 
 
 #: Bytes that are there, or nothing is: asking the system takes longer than a small factorization.

@@ -11,7 +11,7 @@ from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import limit
 from ooc_chol.dense.planner.file_choice import rates_for_estimates
 from ooc_chol.dense.planner.file_tier import host_budget_of, with_file_tier
-from ooc_chol.dense.planner.limit import Tiles, check_steps
+from ooc_chol.dense.planner.limit import Tiles, check_steps, window_grid
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
 from ooc_chol.dense.planner.problem import (
     COMPARED_STEPS,
@@ -37,7 +37,6 @@ from ooc_chol.dense.planner.residue_layouts import (
 from ooc_chol.dense.planner.residue_tiles import check_for_residues, residue_grids, residue_tiles_in_budget
 from ooc_chol.dense.planner.step_counts import residue_steps
 from ooc_chol.dense.planner.window_layouts import window_layout
-from ooc_chol.dense.planner.window_limit import window_grid
 from ooc_chol.dense.programs.cost import Rates
 from ooc_chol.dense.programs.layouts import ResidueLayout
 from ooc_chol.dense.programs.policy import policy_named

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
+from ooc_chol.calls.machine import Machine
 from ooc_chol.config import parse_bytes, whole_pages
 from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
@@ -13,7 +14,7 @@ from ooc_chol.dense.programs.layouts import TileSlots, WholeMatrix, slot_bytes_o
 from ooc_chol.dense.programs.policy import policy_named
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.dense.programs.tile_program import TileProgram
-from ooc_chol.hardware.registry import default_budget, device_kind, resolve_devices
+from ooc_chol.hardware.registry import default_budget, device_kind
 from ooc_chol.kernels.registry import kind_of
 from ooc_chol.tasks.bounds import tile_bytes_of
 from ooc_chol.tasks.cholesky import Task, TaskKind
@@ -26,16 +27,13 @@ MOST_ON_HOST = 256
 _HOST = "host:0"
 
 
-def whole_device(problem: Problem, options: FactorOptions, *, must_exist: bool = False) -> str | None:
-    """The device on which ``problem`` is best factored as one tile; None where it is better cut, or options ask for that.
-
-    A plan may be for a device elsewhere, a run ``must_exist`` here.
-    """
+def whole_device(problem: Problem, options: FactorOptions, machine: Machine) -> str | None:
+    """The device on which ``problem`` is best factored as one tile; None where it is better cut, or options ask for that."""
     if not problem.may_be_whole or problem.precision is not None or problem.given or problem.window is not None:
         return None
     if not _leaves_open(options):
         return None
-    name = _device(problem, options, must_exist)
+    name = _device(problem, options, machine)
     if name is not None and problem.keeps_on_device and device_kind(name).is_in_host_memory:
         return None  # the planner says why
     if name is None or problem.n > kind_of(name).whole_order(problem.source, keeps_on_device=problem.keeps_on_device):
@@ -64,16 +62,15 @@ def _leaves_open(options: FactorOptions) -> bool:
     )
 
 
-def _device(problem: Problem, options: FactorOptions, must_exist: bool) -> str | None:
+def _device(problem: Problem, options: FactorOptions, machine: Machine) -> str | None:
     """The one device: that which is named, that of A, or the first; None where several are named."""
     if options.devices is None:
         if problem.home is not None:
             return problem.home
         if problem.n <= MOST_ON_HOST and problem.source != "function" and not problem.keeps_on_device:
             return _HOST
-        return resolve_devices(None)[0]
-    names = resolve_devices(options.devices, must_exist=must_exist)
-    return names[0] if len(names) == 1 else None
+        return machine.names[0]
+    return machine.names[0] if len(machine.names) == 1 else None
 
 
 def make_whole_plan(problem: Problem, options: FactorOptions, name: str, rates_at: RatesAt) -> Plan:

@@ -28,7 +28,7 @@ from ooc_chol.kernels.panel_shapes import (
 )
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
-from ooc_chol.process.team import Job, ThreadTeam
+from ooc_chol.process.team import Job, ThreadTeam, pieces
 from ooc_chol.tasks.random_panels import random_rows
 from ooc_chol.tasks.row_blocks import CHUNK_ROWS
 
@@ -253,7 +253,7 @@ class HostPanelKernels(AbstractPanelKernels):
         """``out[i] = V[i].T @ W`` for a strip, summed in float64 whatever ``out`` is."""
         if 1 < self.block <= _MOST_TURNED:
             sums = np.zeros((self.block, len(basis) * self.block))
-            for rows in _pieces(len(w), _TURNED_ROWS):
+            for rows in pieces(len(w), _TURNED_ROWS):
                 turned, columns = _turned(basis[:, rows], np.float64), np.ascontiguousarray(w[rows].T, np.float64)
                 for column, of_column in zip(columns, sums, strict=True):  # a vector at a time is twice as fast as two
                     of_column += turned @ column
@@ -270,7 +270,7 @@ class HostPanelKernels(AbstractPanelKernels):
         if self.block == 1:  # all panels at once: a column each
             sums -= basis[:, :, 0].astype(self._compute, copy=False).T @ coefficients
         elif self.block <= _MOST_TURNED:  # all panels at once, a row for each column
-            for rows in _pieces(len(w), _TURNED_ROWS):
+            for rows in pieces(len(w), _TURNED_ROWS):
                 sums[rows] -= _turned(basis[:, rows], self._compute).T @ coefficients
         else:
             product, of_panel = np.empty_like(sums), coefficients.reshape(len(basis), self.block, self.block)
@@ -282,7 +282,7 @@ class HostPanelKernels(AbstractPanelKernels):
     def _combine(self, basis: Floats, coefficients: Floats, out: Floats) -> None:
         """``out = V @ S`` for a strip: of some whole rows at a time all is read before anything is written."""
         p, length, b = basis.shape
-        for rows in _pieces(length, max(_LEAST_ROWS, _MOST_COPIED // (p * b))):
+        for rows in pieces(length, max(_LEAST_ROWS, _MOST_COPIED // (p * b))):
             count = rows.stop - rows.start
             whole = np.empty((count, p, b), self._compute)
             np.copyto(whole, basis[:, rows].transpose(1, 0, 2))
@@ -306,11 +306,7 @@ def _turned(panels: Floats, dtype: Any) -> Floats:
 
 def _strips(rows: int) -> list[slice]:
     """Strips of the rows of a device, which begin with a chunk."""
-    return _pieces(rows, STRIP_ROWS)
-
-
-def _pieces(rows: int, length: int) -> list[slice]:
-    return [slice(at, min(at + length, rows)) for at in range(0, rows, length)]
+    return pieces(rows, STRIP_ROWS)
 
 
 def _add_in_order(terms: Floats, out: Floats) -> None:

@@ -25,7 +25,7 @@ from ooc_chol.kernels.host.streams import enqueue
 from ooc_chol.kernels.interfaces.products import PANEL_COLUMNS, AbstractProductKernels
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process.scipy_modules import sparse_tools
-from ooc_chol.process.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam, pieces
 from ooc_chol.tasks.row_blocks import SEGMENT_ENTRIES, BlockParts, RowBlock, ValueKind
 
 #: Entries whose values are widened at once: most of a piece, unless it is a single row. One takes a millisecond, and the calls of
@@ -242,8 +242,7 @@ class HostProductKernels(AbstractProductKernels):
 
     def _by_rows(self, work: Any, shape: tuple[int, int]) -> None:
         """Call ``work(rows)`` for pieces of a panel, by all threads."""
-        step = max(1, _PANEL_PIECE // shape[1])
-        self._team.run([partial(work, slice(at, min(at + step, shape[0]))) for at in range(0, shape[0], step)])
+        self._team.run([partial(work, rows) for rows in pieces(shape[0], max(1, _PANEL_PIECE // shape[1]))])
 
     @contextmanager
     def _scratch(self) -> Iterator[_Scratch]:

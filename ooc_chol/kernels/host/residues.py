@@ -18,7 +18,7 @@ from ooc_chol.kernels.host.words import Words, rounded
 from ooc_chol.kernels.interfaces import AbstractResidueKernels
 from ooc_chol.precision.moduli import ROW_SLACK, ResidueBasis
 from ooc_chol.process import blas_buffers
-from ooc_chol.process.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam, pieces
 
 Floats: TypeAlias = NDArray[np.float64]
 #: Rows of one job: the temporary arrays of a job stay in a core's cache.
@@ -120,7 +120,7 @@ class HostResidueKernels(AbstractResidueKernels):
             blas_buffers.ensure(numpys=True)
             job(strip)
 
-        self._team.run([partial(run, slice(start, min(rows, start + height))) for start in range(0, rows, height)])
+        self._team.run([partial(run, strip) for strip in pieces(rows, height)])
 
     def _set_diagonal(self, first: int, a_bb: NDArray[Any]) -> None:
         entries = a_bb.diagonal().real.astype(np.float64, copy=False)

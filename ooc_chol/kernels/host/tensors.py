@@ -21,7 +21,7 @@ from ooc_chol.kernels.interfaces.tensors import LANES, AbstractTensorKernels, Sh
 from ooc_chol.kernels.tensor_shapes import check_fill, check_norms, check_threshold, check_transform
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
-from ooc_chol.process.team import Job, ThreadTeam
+from ooc_chol.process.team import Job, ThreadTeam, pieces
 
 #: Columns of a panel that a product takes at a time, and at most so many numbers that are widened for it.
 _STRIP, _STRIP_ENTRIES = 256, 1 << 23
@@ -56,8 +56,7 @@ class HostTensorKernels(AbstractTensorKernels):
     def transform(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool = False) -> None:
         check_transform(self, basis, panel, out, inverse=inverse)
         left = basis if inverse else basis.T
-        strip = max(16, min(_STRIP, _STRIP_ENTRIES // max(basis.shape)))
-        strips = [slice(at, min(at + strip, panel.shape[1])) for at in range(0, panel.shape[1], strip)]
+        strips = pieces(panel.shape[1], max(16, min(_STRIP, _STRIP_ENTRIES // max(basis.shape))))
         self._enqueue(stream, lambda: [partial(_multiply, left, panel[:, each], out[:, each]) for each in strips])
 
     def fill(
@@ -114,7 +113,7 @@ class HostTensorKernels(AbstractTensorKernels):
 
     def _jobs(self, work: Callable[[slice], None], count: int, step: int) -> list[Job]:
         """Jobs that do ``work`` for parts of so many."""
-        return [partial(work, slice(at, min(at + step, count))) for at in range(0, count, step)]
+        return [partial(work, part) for part in pieces(count, step)]
 
     def _enqueue(self, stream: AbstractStream, jobs: Callable[[], list[Job]], last: Job | None = None) -> None:
         """Enqueue jobs for the team, whose calls of BLAS take one thread each, and what comes behind all of them."""

@@ -24,7 +24,7 @@ from ooc_chol.kernels.interfaces import (
     FinalTile,
 )
 from ooc_chol.kernels.interfaces.whole import first_imaginary
-from ooc_chol.process.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam, pieces
 from ooc_chol.tasks.tiling import TileGrid
 
 #: Least and most rows of a strip: what one thread computes by one BLAS call. Shapes depend on the tile alone, never on the
@@ -41,8 +41,7 @@ _SUMMED_ROWS = 64
 
 def strips(rows: int) -> list[slice]:
     """Rows of a tile in strips: halves, but not below 128 rows nor above 512."""
-    height = min(MOST_STRIP, max(LEAST_STRIP, -(-rows // 2)))
-    return [slice(start, min(start + height, rows)) for start in range(0, rows, height)]
+    return pieces(rows, min(MOST_STRIP, max(LEAST_STRIP, -(-rows // 2))))
 
 
 @final
@@ -215,16 +214,11 @@ def _subtract_product(c: Floats, left: Floats, right: Floats) -> None:
         blas.gemm(c, left, right)
         return
     with np.errstate(over="ignore"):  # what becomes infinite is found in the tile
-        for columns in _converted_pieces(left.shape[1]):
+        for columns in pieces(left.shape[1], _CONVERTED_COLUMNS):
             piece = left[:, columns].astype(c.dtype, copy=False)
             for start in range(0, len(right), MOST_STRIP):
                 rows = slice(start, start + MOST_STRIP)
                 blas.gemm(c[:, rows], piece, right[rows, columns].astype(c.dtype, copy=False))
-
-
-def _converted_pieces(columns: int) -> list[slice]:
-    """Columns of an operand in pieces that are converted at once."""
-    return [slice(start, min(start + _CONVERTED_COLUMNS, columns)) for start in range(0, columns, _CONVERTED_COLUMNS)]
 
 
 def _trsm(team: ThreadTeam, l_kk: Floats, a_ik: Floats) -> None:
@@ -235,9 +229,8 @@ def _trsm(team: ThreadTeam, l_kk: Floats, a_ik: Floats) -> None:
 
 def _solve_in_type_of_right(l_kk: Floats, a_ik: Floats) -> None:
     """TRSM by blocks of columns, whose diagonal blocks are converted one at a time."""
-    for start in range(0, len(l_kk), MOST_STRIP):
-        block = slice(start, min(start + MOST_STRIP, len(l_kk)))
-        if start:
+    for block in pieces(len(l_kk), MOST_STRIP):
+        if start := block.start:
             _subtract_product(a_ik[:, block], a_ik[:, :start], l_kk[block, :start])
         blas.trsm(l_kk[block, block].astype(a_ik.dtype), a_ik[:, block])
 
@@ -293,8 +286,8 @@ def _syrk(team: ThreadTeam, a_ii: Floats, l_ik: Floats) -> None:
 
 def _subtract_square(c: Floats, left: Floats) -> None:
     """``C -= left @ left.T``, lower triangle only; of a float32 operand a piece is converted at a time."""
-    pieces = [slice(None)] if left.dtype == c.dtype else _converted_pieces(left.shape[1])
-    for columns in pieces:
+    parts = [slice(None)] if left.dtype == c.dtype else pieces(left.shape[1], _CONVERTED_COLUMNS)
+    for columns in parts:
         blas.syrk(c, left[:, columns].astype(c.dtype, copy=False))
 
 

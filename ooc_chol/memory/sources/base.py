@@ -17,7 +17,7 @@ from ooc_chol.errors import NonFiniteError, OocCholError, ScheduleError
 from ooc_chol.formats import FP64
 from ooc_chol.interfaces import Tile
 from ooc_chol.memory.sources.chunks import ChunkGrid
-from ooc_chol.process.team import ThreadTeam
+from ooc_chol.process.team import ThreadTeam, pieces
 
 #: Most bytes that a thread holds beside ``out`` while it turns what it reads into a row-major tile of float64.
 STRIP_BYTES = 1 << 20
@@ -134,8 +134,7 @@ class AbstractSource(ABC):
 
 def _shares(count: int, most: int) -> list[slice]:
     """``count`` lines as at most so many slices, each but the last of a multiple of some lines."""
-    width = -(-count // (most * _SHARE_LINES)) * _SHARE_LINES
-    return [slice(start, min(start + width, count)) for start in range(0, count, width)]
+    return pieces(count, -(-count // (most * _SHARE_LINES)) * _SHARE_LINES)
 
 
 @contextmanager

@@ -225,7 +225,6 @@ class NpySource(AbstractSource):
             )
 
     def close(self) -> None:
-        """Close the file; a second call does nothing."""
         self._file.close()
 
 

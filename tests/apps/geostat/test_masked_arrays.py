@@ -103,6 +103,10 @@ DOORS = {
         lambda a: g.predict(PLAIN, MODEL, NEW, target="observation", error_variances=a).variance, NEW_ERRORS
     ),
     "predict.coefficients": Door(lambda a: g.predict(PLAIN, MODEL, NEW, coefficients=a).mean, KNOWN),
+    "plan_predict.sites": Door(lambda a: planned(PLAIN, a), NEW),
+    "plan_predict.covariates": Door(lambda a: planned(WITH, NEW, covariates=a), NEW_COLUMN),
+    "plan_predict.error_variances": Door(lambda a: planned(PLAIN, NEW, error_variances=a), NEW_ERRORS),
+    "plan_predict.coefficients": Door(lambda a: planned(PLAIN, NEW, coefficients=a), KNOWN),
     "predict_component.sites": Door(lambda a: g.predict_component(PLAIN, NESTED, 1, a).mean, NEW),
     "predict_component.coefficients": Door(lambda a: g.predict_component(PLAIN, NESTED, 1, NEW, coefficients=a).mean, KNOWN),
     "predict_block_means.covariates": Door(
@@ -204,6 +208,12 @@ DOORS = {
 DRAWN = {"profile_figure.parameter", "profile_figure.loglik"}
 #: What :func:`kriging` gives is made of what it was given.
 MADE = {"Kriging.coefficients"}
+
+
+def planned(observations, sites, **options):
+    """What is predicted as planned."""
+    plan = g.plan_predict(observations, MODEL, sites, **options)
+    return g.predict(observations, MODEL, sites, **options, plan=plan).mean
 
 
 def gp(X, y, errors=None, **options):

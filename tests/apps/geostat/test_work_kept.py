@@ -80,8 +80,8 @@ def test_an_exact_check_that_has_no_memory_leaves_the_estimate(exact_check):
     result = fit(OBSERVATIONS, exact_check=exact_check, settings=settings, **options)
     expected = fit(OBSERVATIONS, exact_check="skip", **options)
     assert result.model == expected.model and result.loglik == expected.loglik == result.vecchia.loglik
-    assert result.vecchia.loglik_exact is None and "host memory for L: 10000 bytes are too few" in result.vecchia.problem
-    assert any("could not be computed: host memory for L" in text for text in result.warnings)
+    assert result.vecchia.loglik_exact is None and "host_budget for L: 10000 bytes are too few" in result.vecchia.problem
+    assert any("could not be computed: host_budget for L" in text for text in result.warnings)
     assert json.loads(json.dumps(result.to_dict()))["vecchia"]["problem"] == result.vecchia.problem
 
 
@@ -159,8 +159,8 @@ def test_a_check_in_fp64_that_has_no_memory_leaves_the_estimate():
         fit(OBSERVATIONS, smoothness=0.5, settings=FactorSettings(tile_size=32, host_budget=ENOUGH_FOR_MIXED))
     result = fit(OBSERVATIONS, smoothness=0.5, method="cobyqa", exact_check="score", settings=settings)
     assert result.loglik == result.precision.loglik_mixed and result.precision.loglik is None
-    assert "host memory for L" in result.precision.problem
-    assert any("are those in mixed precision" in text and "host memory for L" in text for text in result.warnings)
+    assert "host_budget for L" in result.precision.problem
+    assert any("are those in mixed precision" in text and "host_budget for L" in text for text in result.warnings)
     assert json.loads(json.dumps(result.to_dict()))["precision"]["loglik_error"] is None
     exact = log_likelihood(OBSERVATIONS, result.model).loglik
     check = result.precision

@@ -78,7 +78,7 @@ def test_a_scale_of_other_units_is_a_line(folder, capsys):
 
 def test_options_of_the_search_reach_the_call(folder, capsys):
     answer = told(capsys, "bisect", "grid.txt", "--vectors", 1, "--search", 0, "--no-refine", "--balance", 0.2)
-    assert len(answer["eigenvalues"]) == 1 and answer["report"]["refine_seconds"] == 0
+    assert len(answer["eigenvalues"]) == 1 and answer["report"]["seconds"]["parts"]["refinement"] == 0
     assert answer["cut"] == 8.0 and max(answer["sizes"]) <= 1.2 * 48
 
 

@@ -112,7 +112,7 @@ def test_same_labels_on_one_device_and_on_two():
     [
         (7, {}, ValueError, "n_parts is 7, but .* has 6 vertices; give 1 to 6"),
         (0, {}, ValueError, "n_parts is 0"),
-        (2.0, {}, TypeError, "n_parts is 2.0; give a whole number"),
+        (2.0, {}, TypeError, "n_parts is a float; give an int"),
         (2, {"target_sizes": [0.5, 0.6]}, ValueError, "sum up to 1.1; give shares that sum up to 1, or weights that sum up to 6"),
         (2, {"target_sizes": [0.5, 0.3, 0.2]}, ValueError, r"shape \(3,\); give 2 numbers"),
         (2, {"target_sizes": [1.5, -0.5]}, ValueError, r"target_sizes\[1\] is -0.5; give positive numbers"),

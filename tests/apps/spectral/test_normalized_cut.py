@@ -341,8 +341,6 @@ def test_a_scale_in_other_units_is_warned_of(name: str) -> None:
 def test_a_number_of_segments_is_refused_with_what_says_it(name: str) -> None:
     with pytest.raises(TypeError, match=rf"no option '{name}': .*max_ncut.* found\.at"):
         normalized_cut(np.eye(12) * 200, sigma_i=20, **{name: 3})
-    with pytest.raises(TypeError, match="n_splits is no number of segments, and is called split_points now"):
-        normalized_cut(np.eye(12) * 200, sigma_i=20, n_splits=2)
 
 
 # what pixels are compared by
@@ -440,11 +438,11 @@ def test_affinities_take_no_arguments_of_images(options: dict[str, object]) -> N
         ({"max_ncut": 2.5}, ValueError, "from 0 to 2"),
         ({"max_ncut": math.nan}, ValueError, "max_ncut is nan"),
         ({"max_depth": -1}, ValueError, "max_depth is -1"),
-        ({"max_depth": 1.5}, TypeError, "max_depth is 1.5"),
+        ({"max_depth": 1.5}, TypeError, "max_depth is a float"),
         ({"min_size": 0}, ValueError, "min_size is 0"),
         ({"split_points": 9}, ValueError, "split_points is 9; give 10 or more"),
         ({"vectors": 0}, ValueError, "vectors is 0"),
-        ({"search": True}, TypeError, "search is True"),
+        ({"search": True}, TypeError, "search is a bool"),
         ({"sigma_i": 0}, ValueError, "sigma_i is 0"),
         ({"sigma_i": None}, TypeError, "needs sigma_i"),
         ({"radius": 0}, ValueError, "radius is 0"),
@@ -493,13 +491,13 @@ def test_affinities_of_every_magnitude_are_segmented() -> None:
 @pytest.mark.parametrize(
     ("options", "kind", "text"),
     [
-        ({"seed": None}, TypeError, "seed is None"),
+        ({"seed": None}, TypeError, "seed is a NoneType"),
         ({"seed": -1}, ValueError, "seed is -1"),
-        ({"seed": 1.5}, TypeError, "seed is 1.5"),
-        ({"sigma_i": "20"}, TypeError, "sigma_i is '20'"),
-        ({"radius": None}, TypeError, "radius is None"),
-        ({"max_ncut": "1"}, TypeError, "max_ncut is '1'"),
-        ({"colour": 1}, TypeError, "no option 'colour'"),
+        ({"seed": 1.5}, TypeError, "seed is a float"),
+        ({"sigma_i": "20"}, TypeError, "sigma_i is a str"),
+        ({"radius": None}, TypeError, "radius is a NoneType"),
+        ({"max_ncut": "1"}, TypeError, "max_ncut is a str"),
+        ({"colour": 1}, TypeError, "unexpected keyword argument 'colour'"),
     ],
 )
 def test_arguments_of_other_types_are_named(options, kind, text):

@@ -18,22 +18,22 @@ def test_a_line_and_a_page():
     page = str(found).splitlines()
     assert page[0] == "2 parts of a graph of 64 vertices and 112 edges: the cut is 8"
     starts = (
-        "imbalance    0 %",
-        "part 1       weighs 32; 32 was wanted",
-        "lambda_2     0.15224",
-        "candidates   ",
-        "eigenvectors ",
+        "imbalance  0 %",
+        "part 1     weighs 32; 32 was wanted",
+        "lambda_2   0.15224",
+        "candidates ",
+        "eigenpairs ",
     )
     for start in starts:
         assert any(line.startswith(f"  {start}") for line in page)
-    assert any(line.startswith("  note         lambda_2 = 0.152241 is double;") for line in page)
+    assert any(line.startswith("  note       lambda_2 = 0.152241 is double;") for line in page)
     assert str(found.report).splitlines()[0] == "A partition of a graph of 64 vertices and 112 edges"
     assert repr(found.report).startswith("PartitionReport(n=64, n_edges=112, components=1, method=")
 
 
 def test_a_page_of_many_parts():
     page = str(spectral.partition(path(40), 20))
-    assert "  part 11      weighs 2; 2 was wanted\n" in page and "part 12" not in page and "... and 8 more" in page
+    assert "  part 11    weighs 2; 2 was wanted\n" in page and "part 12" not in page and "... and 8 more" in page
 
 
 def test_plain_data():

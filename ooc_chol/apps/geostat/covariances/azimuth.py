@@ -36,14 +36,9 @@ def read_name(name: str) -> str:
     return f"{found['before']}azimuth{found['after']}" if found else name
 
 
-def read_value(name: str, value: float) -> float:
-    """The value that people read: degrees of azimuth of an angle."""
-    return azimuth_of(value) if is_angle(name) else value
-
-
 def read_values(values: Mapping[str, float]) -> dict[str, float]:
-    """Names and values as people read them."""
-    return {read_name(name): read_value(name, value) for name, value in values.items()}
+    """Names and values as people read them: an angle in degrees of azimuth."""
+    return {read_name(name): azimuth_of(value) if is_angle(name) else value for name, value in values.items()}
 
 
 def typed_values(values: Mapping[str, _ValueT]) -> dict[str, _ValueT]:

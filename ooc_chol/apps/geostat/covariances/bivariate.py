@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,8 @@ from scipy.special import digamma, gammaln
 from ooc_chol.apps.geostat.covariances.matern import Matern, MaternProfile
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.covariances.model import (
-    AbstractCovariance,
+    AbstractCovarianceOfFields,
     DeviceForm,
-    check_names,
     check_nugget,
     check_positive,
     model_repr,
@@ -37,7 +36,7 @@ _PAIRS = ((0, 0), (0, 1), (1, 1))
 
 
 @dataclass(frozen=True)
-class BivariateMatern(AbstractCovariance):
+class BivariateMatern(AbstractCovarianceOfFields):
     """Parsimonious bivariate Matérn covariance ``C_pq(h) = rho_pq sigma_p sigma_q M(h / range; (nu_p + nu_q) / 2)``.
 
     The last coordinate of a site is the number of the variable observed there, 0 or 1.
@@ -115,11 +114,6 @@ class BivariateMatern(AbstractCovariance):
         """Range, smoothnesses, ratio of variances and correlation."""
         return ("range", "smoothness_1", "smoothness_2", "variance_ratio", "correlation")
 
-    @property
-    def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
-        return {name: getattr(self, name) for name in self.parameters}
-
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
         """Logarithms, but for the correlation, of which the share of :attr:`correlation_bound` is searched for."""
         self._sites_by_variable(coordinates.T)
@@ -139,10 +133,6 @@ class BivariateMatern(AbstractCovariance):
             "correlation": share,
         }
 
-    def canonical(self) -> Self:
-        """The same object: each of its parameters has one value only for a function."""
-        return self
-
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
         """The variance of the variable observed there."""
         self._sites_by_variable(coordinates.T)
@@ -152,11 +142,6 @@ class BivariateMatern(AbstractCovariance):
         """The places in units of the range, whichever the variable."""
         self._sites_by_variable(coordinates.T)
         return coordinates[:, :-1] / self.range
-
-    def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
-        check_names(self, values)
-        return replace(self, **values)  # type: ignore[arg-type]  # dimension, an int, is none of the names
 
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
         """Write the covariances, pair by pair of the variables."""

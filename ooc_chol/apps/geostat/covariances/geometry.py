@@ -45,7 +45,6 @@ class AbstractWrappedCovariance(AbstractRadialCovariance):
 
     @property
     def profile(self) -> AbstractProfile:
-        """The correlation function."""
         return self.base.profile
 
 
@@ -143,7 +142,6 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         return {**self.base.values, "angle": self.angle, "ratio": self.ratio}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -167,7 +165,6 @@ class GeometricAnisotropy(AbstractWrappedCovariance):
         return self._turned(coordinates) / self.base.range
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         check_names(self, values)
         angle, ratio = values.pop("angle", self.angle), values.pop("ratio", self.ratio)
         return replace(self, base=self.base.with_values(**values), angle=angle, ratio=ratio)
@@ -279,7 +276,6 @@ class AxisRanges(AbstractWrappedCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         shape = {name: value for name, value in self.base.values.items() if name != "range"}
         return {**dict(zip(self._names, self.ranges, strict=True)), **shape}
 
@@ -299,7 +295,6 @@ class AxisRanges(AbstractWrappedCovariance):
         return np.asarray(coordinates / np.array(self.ranges))
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         check_names(self, values)
         ranges = tuple(values.pop(name, old) for name, old in zip(self._names, self.ranges, strict=True))
         return replace(self, base=self.base.with_values(**values), ranges=ranges)
@@ -390,7 +385,6 @@ class GreatCircle(AbstractWrappedCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         return self.base.values
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -409,7 +403,6 @@ class GreatCircle(AbstractWrappedCovariance):
         return chordal_coordinates(coordinates[:, 0], coordinates[:, 1]) / self.base.range
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         return replace(self, base=self.base.with_values(**values))
 
     def scaled_distance(

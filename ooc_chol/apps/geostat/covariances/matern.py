@@ -77,7 +77,6 @@ class Matern(AbstractIsotropicCovariance):
 
     @property
     def profile(self) -> MaternProfile:
-        """The correlation function."""
         return MaternProfile(self.smoothness)
 
     @property
@@ -117,7 +116,6 @@ class MaternProfile(AbstractProfile):
 
     @property
     def table(self) -> RadialTable:
-        """``M`` as a table."""
         return matern_tables(self.smoothness)[0]
 
     def derivative_table(self, name: str | None) -> RadialTable:

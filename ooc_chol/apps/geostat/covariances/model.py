@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -223,6 +223,24 @@ class AbstractCovariance(ABC):
             self._fill_parameter(name, a, b, out)
         else:
             raise ValueError(f"there is no derivative in {name!r}; there are variance, {', '.join(self.parameters)}")
+
+
+class AbstractCovarianceOfFields(AbstractCovariance):
+    """A dataclass whose :attr:`parameters` are fields of its own, each with one value only for a covariance function."""
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Values of :attr:`parameters`, by name."""
+        return {name: getattr(self, name) for name in self.parameters}
+
+    def canonical(self) -> Self:
+        """The same object."""
+        return self
+
+    def with_values(self, **values: float) -> Self:
+        """A copy with other values of some parameters."""
+        check_names(self, values)
+        return replace(self, **values)  # type: ignore[type-var]  # subclasses are dataclasses
 
 
 @singledispatch

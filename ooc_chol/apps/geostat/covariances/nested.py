@@ -97,7 +97,6 @@ class Nested(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         return self._by_number(
             [component.values for component in self.components],
             [component.variance / self.components[0].variance for component in self.components],
@@ -134,7 +133,6 @@ class Nested(AbstractCovariance):
         return np.column_stack([weight * component.comparable_sites(coordinates) for weight, component in pairs])
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         check_names(self, values)
         before = {"variance": self.variance, **self.values}
         wanted = {**before, **values}
@@ -219,10 +217,7 @@ def _(first: AbstractCovariance, second: AbstractCovariance) -> Nested:
 
 
 def covariance_by_distance(model: AbstractCovariance) -> Callable[[NDArray[np.float64]], NDArray[np.float64]] | None:
-    """Covariance as a function of Euclidean distance alone, for isotropic functions and their sums; None for any other.
-
-    The function returned maps an array of distances to covariances without nugget.
-    """
+    """Covariance as a function of Euclidean distance alone, for isotropic functions and their sums; None for any other."""
     if isinstance(model, AbstractIsotropicCovariance):
         return model.covariance
     if not isinstance(model, Nested):
@@ -233,10 +228,7 @@ def covariance_by_distance(model: AbstractCovariance) -> Callable[[NDArray[np.fl
 
 
 def effective_range(model: AbstractCovariance) -> float | None:
-    """Distance at which the correlation of the field is 0.05, in the unit of the coordinates; None if it depends on more.
-
-    Sums of isotropic functions have one, too; functions of more than Euclidean distance have none.
-    """
+    """Distance at which the correlation of the field is 0.05, in the unit of the coordinates; None if it depends on more."""
     by_distance, variance = covariance_by_distance(model), model.variance
     if by_distance is None:
         return None

@@ -154,7 +154,6 @@ class NonstationaryMatern(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         slopes = dict(zip(self.slopes, (*self.variance_slopes, *self.range_slopes), strict=True))
         return {"range": self.range, "smoothness": self.smoothness, **slopes}
 
@@ -197,7 +196,6 @@ class NonstationaryMatern(AbstractCovariance):
         return coordinates[:, : self._dimension(coordinates.T)] / self.range
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         check_names(self, values)
         wanted = {**self.values, **values}
         return replace(
@@ -208,7 +206,6 @@ class NonstationaryMatern(AbstractCovariance):
         )
 
     def fill(self, a: _Array, b: _Array, out: _Array) -> None:
-        """Write the covariances, in chunks."""
         profile, ours, theirs = MaternProfile(self.smoothness), self._local(a), self._local(b)
         for rows, z, scratch in chunks(out, SCRATCH + 1):
             one, other = ours.part(rows), theirs if b.ndim == 2 else theirs.part(rows)

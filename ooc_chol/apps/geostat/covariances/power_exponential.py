@@ -77,7 +77,6 @@ class PowerExponential(AbstractIsotropicCovariance):
 
     @property
     def profile(self) -> PowerExponentialProfile:
-        """The correlation function."""
         return PowerExponentialProfile(self.power)
 
 
@@ -118,7 +117,6 @@ class PowerExponentialProfile(AbstractProfile):
 
     @property
     def table(self) -> RadialTable:
-        """The correlation as a table."""
         return _tables(self.power)[0]
 
     def derivative_table(self, name: str | None) -> RadialTable:

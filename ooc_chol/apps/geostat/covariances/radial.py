@@ -6,13 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, DeviceForm, check_names
+from ooc_chol.apps.geostat.covariances.model import AbstractCovariance, AbstractCovarianceOfFields, DeviceForm
 from ooc_chol.apps.geostat.covariances.radial_table import SCRATCH, RadialTable
 from ooc_chol.apps.geostat.covariances.scales import Scale, length_scale
 
@@ -80,79 +80,27 @@ class AbstractRadialCovariance(AbstractCovariance):
     def scaled_distance(
         self, a: NDArray[np.float64], b: NDArray[np.float64], z: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> None:
-        """Write the scaled distances ``z[i, j]`` of ``a[:, i]`` and ``b[:, j]``.
-
-        Parameters
-        ----------
-        a, b : (d, n) and (d, m) arrays
-            Coordinates by axis.
-        z : (n, m) array
-            Overwritten.
-        scratch : (3, n, m) array
-            May be overwritten.
-        """
+        """Write the scaled distances ``z[i, j]`` of ``a[:, i]`` and ``b[:, j]``; ``scratch`` (3, n, m) may be overwritten."""
 
     @abstractmethod
     def log_derivative(
         self, name: str, a: NDArray[np.float64], b: NDArray[np.float64], scratch: NDArray[np.float64]
     ) -> NDArray[np.float64] | float:
-        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch``; any finite value at z = 0.
-
-        Parameters
-        ----------
-        name : str
-            A parameter that is not one of the profile.
-        a, b : (d, n) and (d, m) arrays
-            Coordinates by axis.
-        scratch : (3, n, m) array
-            May be overwritten.
-
-        Returns
-        -------
-        (n, m) array or float
-            ``dlog z`` by the parameter; a number where it is the same for all pairs.
-        """
+        """``dlog z / dname`` for a parameter of the distance: a number, or an array in ``scratch``; any finite value at 0."""
 
     @abstractmethod
     def constant_log_derivative(self, name: str) -> float | None:
         """Value of :meth:`log_derivative` where it is the same for all distances; None where it is not."""
 
     def directional_log_derivative(self, name: str) -> tuple[int, int, float]:
-        """Where it is not: ``(p, q, factor)`` of ``factor d_p d_q / |d|**2``, of differences d of :meth:`device_form`'s points.
-
-        Parameters
-        ----------
-        name : str
-            A parameter of the distance whose :meth:`constant_log_derivative` is None.
-
-        Returns
-        -------
-        tuple of int, int and float
-            Two axes, and the factor.
-        """
+        """Where it is not: ``(p, q, factor)`` of ``factor d_p d_q / |d|**2``, of differences d of points of the form."""
         raise ValueError(f"the derivative of the distance by {name!r} is the same in all directions")
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
     def table_form(self, kernel: str, points: NDArray[np.float64], scale: float) -> DeviceForm:
-        """``C = table(distance of points * scale)``, the variance being in the table.
-
-        Parameters
-        ----------
-        kernel : str
-            ``"radial"`` for Euclidean distances, or ``"great_circle"``.
-        points : (n, d) array
-            Sites, transformed such that their distances count.
-        scale : float
-            Factor from the distance of ``points`` to the scaled distance ``z``.
-
-        Returns
-        -------
-        DeviceForm
-            Points and table as the CUDA function takes them.
-        """
+        """``C = table(distance of points * scale)``, the variance being in the table; ``points`` are transformed for that."""
         variances = np.full(len(points), self.variance)
         return DeviceForm(kernel, points, variances, (float(scale), *self.profile.table.arguments(self.variance)))
 
@@ -188,7 +136,7 @@ class AbstractRadialCovariance(AbstractCovariance):
             chunk *= self.variance
 
 
-class AbstractIsotropicCovariance(AbstractRadialCovariance):
+class AbstractIsotropicCovariance(AbstractRadialCovariance, AbstractCovarianceOfFields):
     """``C(h) = variance * rho(h / range)`` of the Euclidean distance h in any number of dimensions."""
 
     if TYPE_CHECKING:
@@ -202,23 +150,9 @@ class AbstractIsotropicCovariance(AbstractRadialCovariance):
         """``"range"`` and the parameters of the shape."""
         return ("range", *self.profile.parameters)
 
-    @property
-    def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
-        return {name: getattr(self, name) for name in self.parameters}
-
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
         """The range by the diameter of the sites."""
         return {"range": length_scale(coordinates), **self.profile.scales}
-
-    def canonical(self) -> Self:
-        """The same object: each of its parameters has one value only for a function."""
-        return self
-
-    def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
-        check_names(self, values)
-        return replace(self, **values)  # type: ignore[type-var]  # subclasses are dataclasses
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
         """The coordinates in units of the range."""

@@ -12,6 +12,7 @@ from ooc_chol.apps.geostat.covariances.matern import MaternProfile
 from ooc_chol.apps.geostat.covariances.matern_exact import check_smoothness_bounds
 from ooc_chol.apps.geostat.covariances.model import (
     AbstractCovariance,
+    AbstractCovarianceOfFields,
     DeviceForm,
     check_names,
     check_nugget,
@@ -95,7 +96,6 @@ class SeparableSpaceTime(AbstractCovariance):
 
     @property
     def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
         return {**self.space.values, **{_TIME + name: value for name, value in self.time.values.items()}}
 
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
@@ -109,7 +109,6 @@ class SeparableSpaceTime(AbstractCovariance):
         return replace(self, space=self.space.canonical(), time=self.time.canonical())
 
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -119,7 +118,6 @@ class SeparableSpaceTime(AbstractCovariance):
         return np.column_stack([space, time])
 
     def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
         check_names(self, values)
         of_time = {name: values.pop(_TIME + name) for name in self.time.parameters if _TIME + name in values}
         return replace(self, space=self.space.with_values(**values), time=self.time.with_values(**of_time))
@@ -161,7 +159,7 @@ class SeparableSpaceTime(AbstractCovariance):
 
 
 @dataclass(frozen=True)
-class GneitingMatern(AbstractCovariance):
+class GneitingMatern(AbstractCovarianceOfFields):
     """Gneiting's nonseparable class: ``C(h, u) = variance w**-(delta + beta d/2) M(h / (range w**(beta/2)))``, M of Matérn.
 
     Here ``w = 1 + (|u| / time_range)**(2 alpha)``, d is the number of space coordinates, and the last coordinate is the time.
@@ -220,11 +218,6 @@ class GneitingMatern(AbstractCovariance):
         """Space, then time, then their interaction."""
         return ("range", "smoothness", "time_range", "time_power", "time_decay", "interaction")
 
-    @property
-    def values(self) -> dict[str, float]:
-        """Values of :attr:`parameters`, by name."""
-        return {name: getattr(self, name) for name in self.parameters}
-
     def scales(self, coordinates: NDArray[np.float64]) -> dict[str, Scale]:
         """Logarithms, but for the interaction; lengths by the extent in space and in time."""
         _check_time(coordinates.T)
@@ -237,12 +230,7 @@ class GneitingMatern(AbstractCovariance):
             "interaction": Scale(0.0, 1.0, is_logarithmic=False, step=_INTERACTION_STEP, near=NEAR_HARD_BOUND),
         }
 
-    def canonical(self) -> Self:
-        """The same object: each of its parameters has one value only for a function."""
-        return self
-
     def site_variances(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The variance, everywhere."""
         return np.full(len(coordinates), self.variance)
 
     def comparable_sites(self, coordinates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -250,13 +238,7 @@ class GneitingMatern(AbstractCovariance):
         _check_time(coordinates.T)
         return np.column_stack([coordinates[:, :-1] / self.range, coordinates[:, -1] / self.time_range])
 
-    def with_values(self, **values: float) -> Self:
-        """A copy with other values of some parameters."""
-        check_names(self, values)
-        return replace(self, **values)
-
     def fill(self, a: NDArray[np.float64], b: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-        """Write the covariances, in chunks."""
         _check_time(a)
         for rows, z, scratch in chunks(out, SCRATCH + 1):
             log_w, own = scratch[-1], of_rows(b, rows)

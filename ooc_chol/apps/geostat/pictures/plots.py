@@ -115,9 +115,8 @@ def maps_figure(data: MapData, labels: MapLabels) -> Any:
     figure = new_figure((16, _height(data, labels)))
     axes = figure.subplots(1, 3, sharex=True, sharey=True)
     low, high = _range(data.values, data.mean)
-    points = axes[0].scatter(
-        *data.sites.T, c=data.values, s=_marker_area(len(data.values)), vmin=low, vmax=high, cmap="viridis", linewidths=0
-    )
+    area = float(np.clip(30_000 / len(data.values), 2.0, 60.0))  # fills the map about evenly whatever the number
+    points = axes[0].scatter(*data.sites.T, c=data.values, s=area, vmin=low, vmax=high, cmap="viridis", linewidths=0)
     mean = axes[1].pcolormesh(data.x, data.y, data.mean, vmin=low, vmax=high, cmap="viridis", shading="nearest", rasterized=True)
     ends = {}
     if data.quantity is not None:
@@ -234,8 +233,3 @@ def _height(data: MapData, labels: MapLabels) -> float:
     """Inches that three maps side by side on 15 inches need, within reason."""
     width, height = float(np.ptp(data.x)), labels.aspect * float(np.ptp(data.y))
     return float(np.clip(4.0 * height / width + 1.0, 3.0, 12.0)) if width > 0 else 12.0
-
-
-def _marker_area(n: int) -> float:
-    """Markers that fill the map about evenly whatever their number."""
-    return float(np.clip(30_000 / n, 2.0, 60.0))

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import ooc_chol as oc
+import ooc_chol.toolbox as tb
 
 #: How a user asks for files to be replaced.
 FORCE = "--force"
 #: Options of eigenvectors that a call has under the same name, and gets where they are given.
-_SOLVER = ("devices", "memory_budget", "precision", "tol", "max_passes", "preconditioner")
+_SOLVER = ("precision", "tol", "max_passes", "preconditioner")
+#: The same of common ones.
+_COMMON = ("devices", "memory_budget", "host_budget")
 
 GRAPH_HELP = (
     "a graph: METIS (.graph, also .gz), SciPy's .npz, Matrix Market (.mtx), a list of edges (.txt, .csv, .tsv, .edges, .el) or a "
@@ -23,8 +26,7 @@ GRAPH_HELP = (
 def add_solver(parser: argparse.ArgumentParser) -> None:
     """Add how eigenvectors are computed."""
     group = parser.add_argument_group("how eigenvectors are computed")
-    group.add_argument("--devices", help="device names with commas between, or a count (default: all GPUs, without one the host)")
-    group.add_argument("--memory-budget", help="most bytes on each device, such as '16 GiB' (default: what is free)")
+    tb.add_words(group, _COMMON)
     precision = "types of vectors, products and sums: D is float64, F float32 (default: DDD)"
     group.add_argument("--precision", choices=[each.value for each in oc.Precision], help=precision)
     group.add_argument("--tol", type=float, help="largest residual, relative to the norm of the matrix (default: 1e-7)")
@@ -62,7 +64,7 @@ def add_trace(parser: argparse.ArgumentParser) -> None:
 
 def solver_options(options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of a call that say how eigenvectors are computed."""
-    found = {name: getattr(options, name) for name in _SOLVER}
+    found = {name: getattr(options, name) for name in (*_SOLVER, *_COMMON)}
     given = {name: value for name, value in found.items() if value is not None}
     return {**given, "seed": options.seed, "trace": getattr(options, "trace", None) is not None, "progress": not options.quiet}
 

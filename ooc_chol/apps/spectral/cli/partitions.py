@@ -93,7 +93,7 @@ def _places(options: argparse.Namespace, graph: Graph) -> Any:
     """Places of the vertices: the caller's, or two eigenvectors."""
     if options.coordinates is not None:
         return read_coordinates(options.coordinates, graph.n)
-    solver = {name: value for name, value in solver_options(options).items() if name not in ("trace", "progress")}
+    solver = {name: value for name, value in solver_options(options).items() if name not in ("host_budget", "trace", "progress")}
     return spectral_coordinates(graph, **solver)
 
 

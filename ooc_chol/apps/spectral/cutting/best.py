@@ -39,7 +39,7 @@ def best_cut(
     search: int = 60,
     refine: bool = True,
     seed: int = 0,
-    devices: str | Sequence[str] | None = None,
+    devices: str | Sequence[str] | int | None = None,
     product: Product | None = None,
     most_moves: int | None = None,
 ) -> Best:

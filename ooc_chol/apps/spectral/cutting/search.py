@@ -42,7 +42,7 @@ def search_cuts(
     *,
     search: int = 60,
     seed: int = 0,
-    devices: str | Sequence[str] | None = None,
+    devices: str | Sequence[str] | int | None = None,
     product: Product | None = None,
 ) -> tuple[list[Cut], list[str]]:
     """Look for the direction in the span of some vectors along which a balanced split cuts least.
@@ -84,7 +84,7 @@ def _checked(graph: Graph, vectors: NDArray[np.float64], search: int) -> NDArray
 
 @contextmanager
 def _counter(
-    graph: Graph, devices: str | Sequence[str] | None, product: Product | None
+    graph: Graph, devices: str | Sequence[str] | int | None, product: Product | None
 ) -> Iterator[tuple[Product | None, list[str]]]:
     """Product that counts cuts, if there is any, and notes on it."""
     if product is not None:
@@ -96,7 +96,7 @@ def _counter(
         yield None, []
 
 
-def _names_gpu(devices: str | Sequence[str] | None) -> bool:
+def _names_gpu(devices: str | Sequence[str] | int | None) -> bool:
     """Tell whether devices were asked for by names, and those are GPUs."""
     names = devices.split(",") if isinstance(devices, str) else devices if isinstance(devices, Sequence) else ()
     return any(name.strip().startswith(("cuda", "gpu")) for name in names)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.spectral.arguments import positive_number, real_number
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.images.features import Features
 
@@ -63,11 +62,25 @@ def check_scales(radius: float, sigma_i: float | None, sigma_x: float | None) ->
         raise TypeError(
             "an image needs sigma_i: the difference of features at which an affinity falls to 1/e, such as 20 grey levels"
         )
-    reach = real_number(radius, "radius")
+    reach = tb.real_number(radius, "radius")
     if not (math.isfinite(reach) and reach >= 1):
         raise ValueError(f"radius is {reach:g}: it must be at least 1 pixel, or no pixel has a neighbour")
-    fall = positive_number(sigma_i, "sigma_i")
-    return Scales(reach, fall, None if sigma_x is None else positive_number(sigma_x, "sigma_x"))
+    fall = _positive(sigma_i, "sigma_i")
+    return Scales(reach, fall, None if sigma_x is None else _positive(sigma_x, "sigma_x"))
+
+
+def _positive(value: object, what: str) -> float:
+    """A positive number that is finite; ``TypeError`` or ``ValueError`` for anything else."""
+    number = tb.real_number(value, what)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{what} is {number:g}: it must be a positive number")
+    return number
+
+
+def count_entries(keep: NDArray[np.bool_], radius: float) -> int:
+    """Entries of the affinity of pixels at most ``radius`` apart, before those too small are left out."""
+    shifts = _all_shifts(radius, keep.shape)
+    return _count(shifts, keep.shape) if keep.all() else int(_neighbours(keep, shifts)[keep].sum(dtype=np.int64))
 
 
 def pixel_affinity(features: Features, scales: Scales) -> Graph:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.apps.spectral.arguments import real_number, whole_number
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.images.regions import Region, Regions
+from ooc_chol.apps.spectral.plans import PartitionPlan
 from ooc_chol.apps.spectral.results import Segmentation, SegmentationReport, Split
+from ooc_chol.apps.spectral.solving.eigenpairs import added
 from ooc_chol.apps.spectral.solving.lowest import Lowest
 
 #: The largest normalized cut that there is.
@@ -58,15 +60,29 @@ class _Visit(NamedTuple):
 
 def check_threshold(max_ncut: float, max_depth: int | None) -> Threshold:
     """A threshold that makes sense; ``ValueError`` where it does not."""
-    most = real_number(max_ncut, "max_ncut")
+    most = tb.real_number(max_ncut, "max_ncut")
     if not 0 < most <= _MOST_NCUT:
         raise ValueError(f"max_ncut is {most:g}: a normalized cut lies from 0 to 2, so give a number above 0 and up to 2")
-    return Threshold(most, None if max_depth is None else whole_number(max_depth, "max_depth", 0))
+    return Threshold(most, None if max_depth is None else tb.whole_number(max_depth, "max_depth", least=0))
 
 
-def one_segment(place: Place, notes: tuple[str, ...], seconds: float) -> Segmentation:
+class Called(NamedTuple):
+    """Facts of a call before its run."""
+
+    plan: PartitionPlan
+    key: Mapping[str, Any]
+    parts: Mapping[str, float]  #: Seconds of what is done
+
+    def of(self, wanted: Threshold) -> dict[str, Any]:
+        """The key of a threshold."""
+        return {**self.key, "max_ncut": wanted.max_ncut.hex(), "max_depth": wanted.max_depth}
+
+
+def one_segment(place: Place, notes: tuple[str, ...], call: Called, started: float) -> Segmentation:
     """Result for an image with nothing to be split."""
-    report = SegmentationReport(place.n, 0, 0, "none", "nothing had to be computed", 0, seconds, 0.0, seconds, notes)
+    seconds = tb.CallSeconds(time.perf_counter() - started, {**call.parts, "run": 0.0})
+    what = 0, 0, "none", "nothing had to be computed", 0
+    report = SegmentationReport(call.plan, dict(call.key), place.n, *what, seconds, tb.CallBytes(), notes)
     labels = place.filled(np.zeros(place.n, np.int32))
     return Segmentation(labels, math.nan, (), report, more=_Unsplit(labels, report))
 
@@ -92,35 +108,43 @@ class Grown:
     regions: Regions
     place: Place
     notes: tuple[str, ...]
+    call: Called
 
     def __call__(self, max_ncut: float, max_depth: int | None) -> Segmentation:
         """The segments of another threshold."""
-        return self.segmentation(check_threshold(max_ncut, max_depth), 0.0, time.perf_counter())
+        again = replace(self, call=self.call._replace(parts={}))
+        return again.segmentation(check_threshold(max_ncut, max_depth), time.perf_counter())
 
-    def segmentation(self, wanted: Threshold, affinity_seconds: float, started: float) -> Segmentation:
+    def segmentation(self, wanted: Threshold, started: float) -> Segmentation:
         """Segments of a threshold; only those are computed that no earlier one has looked at."""
+        began = time.perf_counter()
         visits = [_Visit(*visit) for visit in self.regions.visited(*wanted)]
         looked = [visit for visit in visits if _is_looked(visit, wanted)]
         looks = [look for visit in visits if visit.is_new and (look := visit.region.look) is not None]
         found = [look.lowest for look in looks if look.lowest is not None]
         of_all = [look.lowest for visit in looked if (look := visit.region.look) is not None and look.lowest is not None]
+        planned, executed = dict[str, int](), dict[str, int]()
+        for lowest in found:
+            planned, executed = added(planned, lowest.planned), added(executed, lowest.executed)
+        now = time.perf_counter()
+        spent = {"eigenpairs": sum(lowest.seconds for lowest in found), "cuts": sum(look.seconds for look in looks)}
         report = SegmentationReport(
+            self.call.plan,
+            self.call.of(wanted),
             n=self.regions.graph.n,
             n_entries=int(self.regions.graph.adjacency.nnz),
             splits=sum(visit.is_split for visit in visits),
             method=_told([lowest.method for lowest in of_all]),
             reason=of_all[0].reason if of_all else "the affinity falls apart by itself, and needs no eigenvectors",
             passes=sum(lowest.passes for lowest in found),
-            affinity_seconds=affinity_seconds,
-            solve_seconds=sum(lowest.seconds for lowest in found),
-            seconds=time.perf_counter() - started,
+            seconds=tb.CallSeconds(now - started, {**self.call.parts, "run": now - began, **spent}),
+            bytes=tb.CallBytes(planned, executed),
             notes=(
                 *self.notes,
                 *_on_host(of_all, self.regions.solver.gpu_entries),
                 *_together(self.regions.at_once, len(looks)),
                 *self._limits(visits, looked, wanted),
             ),
-            sweep_seconds=sum(look.seconds for look in looks),
             looks=len(looked),
         )
         tree = _tree(looked, wanted)

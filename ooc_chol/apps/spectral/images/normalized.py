@@ -6,23 +6,27 @@ import os
 import time
 import warnings
 from collections.abc import Mapping
-from typing import Any, Unpack
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import issparse
 
 import ooc_chol as oc
-from ooc_chol.apps.spectral.arguments import SolverWords, check_words, whole_number
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
-from ooc_chol.apps.spectral.images.affinity import Scales, check_scales, pixel_affinity
+from ooc_chol.apps.spectral.images.affinity import Scales, check_scales, count_entries, pixel_affinity
 from ooc_chol.apps.spectral.images.features import Features, features_of
-from ooc_chol.apps.spectral.images.growth import Grown, Place, check_threshold, one_segment
+from ooc_chol.apps.spectral.images.growth import Called, Grown, Place, check_threshold, one_segment
 from ooc_chol.apps.spectral.images.regions import Regions
 from ooc_chol.apps.spectral.images.sweep import SweepOptions
+from ooc_chol.apps.spectral.partitions.bisect import bisect
+from ooc_chol.apps.spectral.plans import PartitionPlan, arithmetic_key, largest_size, plan_cut, planned_cut, size_of
 from ooc_chol.apps.spectral.results import Segmentation
-from ooc_chol.apps.spectral.solving.lowest import SolverOptions
+from ooc_chol.apps.spectral.solving.lowest import Devices, passes_shown, solver_options
+from ooc_chol.apps.spectral.solving.ways import Size
 
 #: Entries of a segment from which on it is worth a GPU, which has to be opened and fed with hundreds of passes: fewer take the
 #: host 0.2 s of one core at most, as measured.
@@ -37,6 +41,7 @@ _ALONE = 1e-6
 _FEWEST_POINTS = 10
 
 
+@tb.documented(like=bisect, plan="As :func:`plan_normalized_cut` makes it.")
 def normalized_cut(
     image_or_affinity: Any,
     *,
@@ -52,7 +57,17 @@ def normalized_cut(
     features: str | ArrayLike = "grey",
     mask: ArrayLike | str | os.PathLike[str] | None = None,
     seed: int = 0,
-    **solver: Unpack[SolverWords],
+    tol: float = 1e-7,
+    preconditioner: str = "auto",
+    precision: str | oc.Precision | None = None,
+    max_passes: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: tb.Progress = None,
+    trace: bool = False,
+    plan: PartitionPlan | None = None,
+    **unknown: object,
 ) -> Segmentation:
     """Split an image, or the graph of an affinity, where the normalized cut is smallest, and the parts again.
 
@@ -95,9 +110,12 @@ def normalized_cut(
         Where it is true, or not zero, a pixel takes part; others have label -1.
     seed : int
         Of the eigensolver's starting vectors, and of random directions.
-    **solver
-        ``tol``, ``preconditioner``, ``precision``, ``devices``, ``memory_budget``, ``max_passes``, ``trace`` and ``progress``, as
-        ``SolverOptions`` has them.
+    tol : float
+        Largest residual of an eigenpair, relative to the norm of the normalized Laplacian.
+    max_passes : int, optional
+        Most products of the Laplacian with a block for the eigenvectors of one segment.
+    **unknown
+        Refused; of names that other packages have for segments the error says what to give.
 
     Returns
     -------
@@ -150,45 +168,167 @@ def normalized_cut(
     (2, True)
     """
     started = time.perf_counter()
+    _refuse_other_names(unknown)
     wanted = check_threshold(max_ncut, max_depth)
-    _refuse_other_names(solver)
-    check_words(solver)
-    vectors, seed = whole_number(vectors, "vectors", 1), whole_number(seed, "seed", 0)
+    vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)
     sweep = _sweep_options(split_points, min_size, search, seed)
     # Eigenvalues of 1e-11 are common, and any vector of the space that they span falls at a good cut.
-    options = SolverOptions(seed=seed, sharp=False, gpu_entries=GPU_ENTRIES, **solver)
-    if _is_affinity(image_or_affinity):
-        _refuse_what_images_have(
-            sigma_i=sigma_i, sigma_x=sigma_x, mask=mask, features=None if isinstance(features, str) else features
-        )
-        graph, place, notes = _of_affinity(image_or_affinity)
-    else:
-        scales = check_scales(radius, sigma_i, sigma_x)
-        seen = features_of(image_or_affinity, features, mask)
-        place, notes = Place(seen.keep.shape, None if seen.keep.all() else seen.keep), _notes_on(seen)
-        # Where nothing differs there is nothing to compare, nor to compute.
-        graph = pixel_affinity(seen, scales) if seen.spread else None
-        doubt = _doubt_of_scales(seen, scales, graph)
-        if doubt:
-            warnings.warn(doubt, oc.errors.InputWarning, stacklevel=2)
-            notes = (*notes, doubt)
+    options = solver_options(
+        tol=tol,
+        preconditioner=preconditioner,
+        precision=precision,
+        max_passes=max_passes,
+        devices=devices,
+        memory_budget=memory_budget,
+        host_budget=host_budget,
+        progress=progress,
+        trace=trace,
+        seed=seed,
+        sharp=False,
+        gpu_entries=GPU_ENTRIES,
+    )
+    given = _given(image_or_affinity, radius, sigma_i, sigma_x, features, mask)
+    read = time.perf_counter()
+    the_plan = planned_cut(plan, "normalized_cut", given.size, vectors, options, host_budget, normalized=True)
+    planned = time.perf_counter()
+    graph, notes = given.graph(), given.notes
+    if given.seen is not None and (doubt := _doubt_of_scales(given.seen, given.scales, graph)):
+        warnings.warn(doubt, oc.errors.InputWarning, stacklevel=2)
+        notes = (*notes, doubt)
+    built = time.perf_counter()
+    settings = {"radius": radius, "sigma_i": sigma_i, "sigma_x": sigma_x, "vectors": vectors, **sweep._asdict()}
+    key = arithmetic_key("normalized_cut", given.size[:2], options, the_plan, settings)
+    call = Called(the_plan, key, {"plan": planned - read, "affinity": built - planned + read - started})
     if graph is None:
-        return one_segment(place, notes, time.perf_counter() - started)
-    built = time.perf_counter() - started
-    at_once = _AT_ONCE if options.are_gpus and not options.progress else 1
-    return Grown(Regions(graph, vectors, sweep, options, at_once), place, notes).segmentation(wanted, built, started)
+        return one_segment(given.place, notes, call, started)
+    at_once = _AT_ONCE if options.are_gpus and not progress else 1
+    with passes_shown(progress, "normalized_cut") as shown:
+        regions = Regions(graph, vectors, sweep, replace(options, progress=shown), at_once)
+        grown = Grown(regions, given.place, notes, call)
+        found = grown.segmentation(wanted, started)
+    regions.solver = replace(options, progress=None)
+    return found
 
 
-def _refuse_other_names(solver: Mapping[str, object]) -> None:
-    """Raise for what other packages, or this one before, call an argument."""
-    if "n_splits" in solver:
-        raise TypeError("n_splits is no number of segments, and is called split_points now: leave it out, and all are looked at")
-    for name in ("n_segments", "n_clusters", "n_parts", "k"):
-        if name in solver:
+@tb.documented(like=normalized_cut)
+def plan_normalized_cut(
+    image_or_affinity: Any,
+    *,
+    radius: float = 5,
+    sigma_i: float | None = None,
+    sigma_x: float | None = None,
+    max_ncut: float = 0.01,
+    max_depth: int | None = None,
+    min_size: int = 1,
+    split_points: int | None = None,
+    vectors: int = 2,
+    search: int | None = None,
+    features: str | ArrayLike = "grey",
+    mask: ArrayLike | str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    tol: float = 1e-7,
+    preconditioner: str = "auto",
+    precision: str | oc.Precision | None = None,
+    max_passes: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: tb.Progress = None,
+    trace: bool = False,
+) -> PartitionPlan:
+    """Plan :func:`normalized_cut`: of its first cut how eigenvectors are found, memory, bytes and seconds; nothing is computed.
+
+    Parameters
+    ----------
+    image_or_affinity : array, str, PathLike, sparse matrix, BlockCSR, Graph, or ((int, int), int, str)
+        As for :func:`normalized_cut`; or the shape and entries of a connected affinity, and a kind of values.
+
+    Returns
+    -------
+    PartitionPlan
+        The plan. Entries of an image are those of all neighbours, also where weights turn out too small to be kept.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As of :func:`normalized_cut`.
+    BudgetError
+        A budget does not hold the vectors; it says how many bytes would do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from ooc_chol.apps import spectral
+    >>> plan = spectral.plan_normalized_cut(np.eye(12), radius=2, sigma_i=0.1, devices="host:0")
+    >>> plan.n, plan.n_entries, plan.method
+    (144, 1496, 'LAPACK')
+    """
+    check_threshold(max_ncut, max_depth)
+    vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)
+    _sweep_options(split_points, min_size, search, seed)
+    options = solver_options(
+        tol=tol,
+        preconditioner=preconditioner,
+        precision=precision,
+        max_passes=max_passes,
+        devices=devices,
+        memory_budget=memory_budget,
+        host_budget=host_budget,
+        progress=progress,
+        trace=trace,
+        seed=seed,
+        sharp=False,
+        gpu_entries=GPU_ENTRIES,
+    )
+    if isinstance(image_or_affinity, tuple):
+        size = size_of(image_or_affinity, as_graph)
+    else:
+        size = _given(image_or_affinity, radius, sigma_i, sigma_x, features, mask).size
+    return plan_cut("normalized_cut", size, vectors, options, host_budget, normalized=True)
+
+
+class _Given(NamedTuple):
+    """An image, or an affinity."""
+
+    size: Size
+    place: Place
+    notes: tuple[str, ...]
+    affinity: Graph | None
+    seen: Features | None
+    scales: Scales
+
+    def graph(self) -> Graph | None:
+        """The affinity; None where there is nothing to compare."""
+        if self.seen is None:
+            return self.affinity
+        return pixel_affinity(self.seen, self.scales) if self.seen.spread else None
+
+
+def _given(
+    image_or_affinity: Any, radius: float, sigma_i: float | None, sigma_x: float | None, features: str | ArrayLike, mask: Any
+) -> _Given:
+    """The image or affinity to cut, if that makes sense."""
+    if _is_affinity(image_or_affinity):
+        own = None if isinstance(features, str) else features
+        _refuse_what_images_have(sigma_i=sigma_i, sigma_x=sigma_x, mask=mask, features=own)
+        graph, place, notes = _of_affinity(image_or_affinity)
+        size = Size(place.n, 0) if graph is None else largest_size(graph)
+        return _Given(size, place, notes, graph, None, Scales(0.0, 0.0, None))
+    scales = check_scales(radius, sigma_i, sigma_x)
+    seen = features_of(image_or_affinity, features, mask)
+    place = Place(seen.keep.shape, None if seen.keep.all() else seen.keep)
+    return _Given(Size(place.n, count_entries(seen.keep, scales.radius)), place, _notes_on(seen), None, seen, scales)
+
+
+def _refuse_other_names(unknown: Mapping[str, object]) -> None:
+    """Raise for what is no argument, with advice on what other packages call one."""
+    for name in unknown:
+        if name in ("n_segments", "n_clusters", "n_parts", "k"):
             raise TypeError(
                 f"there is no option {name!r}: segments are split while their best cut is at most max_ncut; give a larger one "
                 "for more, or take found.at(max_ncut) of what was found"
             )
+        raise TypeError(f"normalized_cut() got an unexpected keyword argument {name!r:.40}")
 
 
 def _is_affinity(given: Any) -> bool:
@@ -250,8 +390,8 @@ def _doubt_of_scales(features: Features, scales: Scales, graph: Graph | None) ->
 def _sweep_options(split_points: int | None, min_size: int, search: int | None, seed: int) -> SweepOptions:
     """Options of the sweep over a vector, if they make sense."""
     return SweepOptions(
-        None if split_points is None else whole_number(split_points, "split_points", _FEWEST_POINTS),
-        whole_number(min_size, "min_size", 1),
-        None if search is None else whole_number(search, "search", 1),
+        None if split_points is None else tb.whole_number(split_points, "split_points", least=_FEWEST_POINTS),
+        tb.whole_number(min_size, "min_size", least=1),
+        None if search is None else tb.whole_number(search, "search", least=1),
         seed,
     )

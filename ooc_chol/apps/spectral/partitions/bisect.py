@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ooc_chol.apps.spectral.arguments import SolverWords
-from ooc_chol.apps.spectral.graphs.graph import Graph
+import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.sources import as_graph
 from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, in_units, split
-from ooc_chol.apps.spectral.partitions.settings import Tally, settings_of
-from ooc_chol.apps.spectral.partitions.shares import Shares, shares_of, text_of_least
-from ooc_chol.apps.spectral.results import Partition, PartitionReport
+from ooc_chol.apps.spectral.partitions.call import CutCall
+from ooc_chol.apps.spectral.partitions.settings import settings_of
+from ooc_chol.apps.spectral.partitions.shares import shares_of, text_of_least
+from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
+from ooc_chol.apps.spectral.results import Partition
+from ooc_chol.apps.spectral.solving.lowest import Devices
 
-#: By how much sums of weights may differ by rounding, relative to them.
-_ROUNDING = 1e-9
 
-
+@tb.documented(
+    progress="Passes of all runs of the eigensolver are counted; ``total`` is the most there may be until the end of the run.",
+    trace="It is of the first eigenvectors; LAPACK leaves none.",
+    plan="As :func:`plan_bisect` makes it.",
+)
 def bisect(
     A: Any,
     *,
@@ -29,7 +35,16 @@ def bisect(
     refine: bool = True,
     seed: int = 0,
     vertex_weights: ArrayLike | None = None,
-    **solver: Unpack[SolverWords],
+    tol: float = 1e-7,
+    preconditioner: str = "auto",
+    precision: str | oc.Precision | None = None,
+    max_passes: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: tb.Progress = None,
+    trace: bool = False,
+    plan: PartitionPlan | None = None,
 ) -> Partition:
     """Cut a graph into two parts of half the weight each, in the span of the lowest eigenvectors of its Laplacian.
 
@@ -50,11 +65,14 @@ def bisect(
         Of all that is random. One seed, one answer.
     vertex_weights : (n,) array_like, optional
         Positive weights of the vertices; by default those of the file or graph, else ones.
-    **solver
-        Of the eigenvectors. ``tol``: residual relative to the norm of the Laplacian, 1e-7. ``preconditioner``: "auto" (smoothed
-        aggregation by PyAMG where it is installed and pays, else the diagonal), "amg" or "diagonal". ``precision``, ``devices``,
-        ``memory_budget``, ``max_passes`` and ``progress``: as of ``oc.eigsh``. ``trace``: whether every copy and computation for
-        the first eigenvectors is recorded.
+    tol : float
+        Largest residual of an eigenpair, relative to the norm of the Laplacian.
+    preconditioner : {"auto", "amg", "diagonal"}
+        Smoothed aggregation by PyAMG, the diagonal, or the first where it is installed and pays.
+    precision : Precision or str, optional
+        Types of vectors, products and sums, as of :func:`ooc_chol.eigsh`; by default ``"DDD"``.
+    max_passes : int, optional
+        Most products of the Laplacian with a block for the eigenvectors of one bisection.
 
     Returns
     -------
@@ -87,65 +105,96 @@ def bisect(
     >>> halves.cut, halves.sizes.tolist()
     (1.0, [5.0, 5.0])
     """
-    settings = settings_of(balance, vectors, search, refine, seed, solver)
-    graph = as_graph(A, vertex_weights=vertex_weights)
-    start = perf_counter()
-    shares = shares_of(graph.vertex_weights, 2, None, settings.balance)
-    counted, tally = in_units(graph), Tally()
-    target = shares.in_units().target(counted.vertex_weights, 1)
-    if not settings.balance and (told := text_of_least(counted.vertex_weights, target.total / 2)) is not None:
-        tally.note(told)
-    sides = split(counted, target, settings, tally)
-    give_each_a_vertex(counted, sides, 1, 1)
-    return partition_of(graph, sides.astype(np.int32), shares, tally, perf_counter() - start)
-
-
-def partition_of(graph: Graph, labels: NDArray[np.int32], shares: Shares, tally: Tally, seconds: float) -> Partition:
-    """Partition made of the labels found, with its report and notes."""
-    sizes = graph.part_weights(labels, len(shares))
-    _tell_of_sizes(graph, sizes, shares, tally)
-    first = tally.first
-    none = np.zeros(0)
-    report = PartitionReport(
-        n=graph.n,
-        n_edges=graph.n_edges,
-        components=tally.components,
-        loops=graph.loops,
-        bisections=tally.bisections,
-        method="packing" if first is None else first.method,
-        reason="no component had to be cut" if first is None else first.reason,
-        passes=tally.passes,
-        solve_seconds=tally.solve_seconds,
-        search_seconds=tally.search_seconds,
-        refine_seconds=tally.refine_seconds,
-        seconds=seconds,
-        notes=tally.notes,
+    since = perf_counter()
+    settings = settings_of(
+        balance,
+        vectors,
+        search,
+        refine,
+        seed,
+        tol=tol,
+        preconditioner=preconditioner,
+        precision=precision,
+        max_passes=max_passes,
+        devices=devices,
+        memory_budget=memory_budget,
+        host_budget=host_budget,
+        progress=progress,
+        trace=trace,
     )
-    return Partition(
-        labels=labels,
-        cut=graph.cut(labels),
-        sizes=sizes,
-        target_sizes=shares.targets,
-        eigenvalues=none if first is None else first.eigenvalues,
-        residuals=none if first is None else first.residuals,
-        candidates=tally.candidates,
-        report=report,
-        trace=None if first is None else first.trace,
+    call = CutCall("bisect", settings, since, host_budget, progress)
+    with call.begun(A, vertex_weights, plan) as (graph, tally, settings):
+        shares = shares_of(graph.vertex_weights, 2, None, settings.balance)
+        counted = in_units(graph)
+        target = shares.in_units().target(counted.vertex_weights, 1)
+        if not settings.balance and (told := text_of_least(counted.vertex_weights, target.total / 2)) is not None:
+            tally.note(told)
+        sides = split(counted, target, settings, tally)
+        give_each_a_vertex(counted, sides, 1, 1)
+    return call.partition(graph, sides.astype(np.int32), shares, tally)
+
+
+@tb.documented(like=bisect)
+def plan_bisect(
+    A: Any,
+    *,
+    balance: float = 0.0,
+    vectors: int = 3,
+    search: int = 60,
+    refine: bool = True,
+    seed: int = 0,
+    vertex_weights: ArrayLike | None = None,
+    tol: float = 1e-7,
+    preconditioner: str = "auto",
+    precision: str | oc.Precision | None = None,
+    max_passes: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: tb.Progress = None,
+    trace: bool = False,
+) -> PartitionPlan:
+    """Plan :func:`bisect`: how eigenvectors are found, memory, bytes over links, and seconds of a pass; nothing is computed.
+
+    Parameters
+    ----------
+    A : Graph, sparse or dense matrix, BlockCSR, path, NetworkX graph, or ((int, int), int, str)
+        As for :func:`bisect`; or the shape and entries of the adjacency of a connected graph, and a kind of values.
+
+    Returns
+    -------
+    PartitionPlan
+        The plan; ``print`` shows it as a page. How many passes it takes is not known beforehand.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As of :func:`bisect`. With a ``memory_budget`` devices need not be on this machine.
+    BudgetError
+        A budget does not hold the vectors; it says how many bytes would do.
+
+    Examples
+    --------
+    >>> from ooc_chol.apps import spectral
+    >>> plan = spectral.plan_bisect(((1_000_000, 1_000_000), 6_000_000, "pattern"), devices="host:0", memory_budget="4 GiB")
+    >>> plan.unit, plan.peak_bytes <= 4 << 30
+    ('pass', True)
+    """
+    settings = settings_of(
+        balance,
+        vectors,
+        search,
+        refine,
+        seed,
+        tol=tol,
+        preconditioner=preconditioner,
+        precision=precision,
+        max_passes=max_passes,
+        devices=devices,
+        memory_budget=memory_budget,
+        host_budget=host_budget,
+        progress=progress,
+        trace=trace,
     )
-
-
-def _tell_of_sizes(graph: Graph, sizes: NDArray[np.float64], shares: Shares, tally: Tally) -> None:
-    """Parts that are empty, and those that weigh more than they may."""
-    if empty := np.flatnonzero(sizes == 0).tolist():
-        vertices = "one vertex" if graph.n == 1 else f"{graph.n} vertices"
-        parts = f"part {empty[0]} is" if len(empty) == 1 else f"{len(empty)} parts are"
-        tally.note(f"The graph has {vertices}, so that {parts} empty.")
-        return
-    beyond = sizes / np.maximum(shares.most, (1 + shares.balance) * shares.targets) - 1
-    worst = int(np.argmax(beyond))
-    if beyond[worst] > _ROUNDING:
-        over = 100 * (sizes[worst] / shares.targets[worst] - 1)
-        tally.note(
-            f"Part {worst} weighs {sizes[worst]:.6g}, which is {over:.3g} % more than its target of {shares.targets[worst]:.6g}: "
-            "vertices that come nearer to it were not found, or would have cut more."
-        )
+    size = size_of(A, partial(as_graph, vertex_weights=vertex_weights))
+    return plan_cut("bisect", size, settings.vectors, settings.solver, host_budget)

@@ -17,7 +17,7 @@ from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.packing import Way, fill, grain, pack, ways
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally
-from ooc_chol.apps.spectral.solving.eigenpairs import lowest_eigenpairs
+from ooc_chol.apps.spectral.solving.eigenpairs import added, lowest_eigenpairs
 
 Labels = NDArray[np.int8]
 
@@ -121,6 +121,7 @@ def _eigenvectors(graph: Graph, settings: Settings, tally: Tally) -> NDArray[np.
     lowest = lowest_eigenpairs(graph, min(settings.vectors, graph.n - 1), solver)
     tally.solve_seconds += lowest.seconds
     tally.passes += lowest.passes
+    tally.planned, tally.executed = added(tally.planned, lowest.planned), added(tally.executed, lowest.executed)
     if tally.first is None:
         tally.first = lowest
         if (told := multiple_text(lowest.eigenvalues)) is not None:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import perf_counter
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ooc_chol.apps.spectral.arguments import SolverWords, whole_number
+import ooc_chol as oc
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.cutting.refine import refine as refine_cut
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
-from ooc_chol.apps.spectral.partitions.bisect import partition_of
+from ooc_chol.apps.spectral.partitions.bisect import bisect
 from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, in_units, split, timed
+from ooc_chol.apps.spectral.partitions.call import CutCall
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally, settings_of
 from ooc_chol.apps.spectral.partitions.shares import Shares, shares_of
+from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
 from ooc_chol.apps.spectral.results import Partition
+from ooc_chol.apps.spectral.solving.lowest import Devices
 
 Labels = NDArray[np.int32]
 
@@ -25,6 +30,7 @@ Labels = NDArray[np.int32]
 _MOST_ROUNDS = 6
 
 
+@tb.documented(like=bisect, plan="As :func:`plan_partition` makes it.")
 def partition(
     A: Any,
     n_parts: int,
@@ -36,7 +42,16 @@ def partition(
     search: int = 60,
     refine: bool = True,
     seed: int = 0,
-    **solver: Unpack[SolverWords],
+    tol: float = 1e-7,
+    preconditioner: str = "auto",
+    precision: str | oc.Precision | None = None,
+    max_passes: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: tb.Progress = None,
+    trace: bool = False,
+    plan: PartitionPlan | None = None,
 ) -> Partition:
     """Cut a graph into parts of given weights, by bisections of bisections.
 
@@ -54,8 +69,9 @@ def partition(
     balance : float
         By how much a part may weigh more than its target. With 0, the size of every part is next to its target where vertices
         weigh the same, above or below by less than one vertex.
-    vectors, search, refine, seed, **solver
-        As of :func:`bisect`; ``refine`` also moves vertices between neighbouring parts in the end.
+    refine : bool
+        Whether moves of single vertices refine the cuts that each search starts and ends with, and parts that are neighbours in
+        the end.
 
     Returns
     -------
@@ -83,20 +99,106 @@ def partition(
     >>> parts.cut, parts.sizes.tolist()
     (2.0, [5.0, 3.0, 2.0])
     """
-    settings = settings_of(balance, vectors, search, refine, seed, solver)
-    n_parts = whole_number(n_parts, "n_parts", 1)
-    graph = as_graph(A, vertex_weights=vertex_weights)
-    if n_parts > graph.n:
-        raise ValueError(f"n_parts is {n_parts}, but {graph.name} has {graph.n} vertices; give 1 to {graph.n}")
-    start = perf_counter()
-    shares, tally = shares_of(graph.vertex_weights, n_parts, target_sizes, settings.balance), Tally()
-    if n_parts == 1:  # no bisection looks at them
-        tally.components = int(components(graph).max(initial=-1)) + 1
-    counted, counts = in_units(graph), shares.in_units()
-    labels = _divided(counted, counts, settings, tally)
-    if refine and n_parts > 2:
-        labels = _refined_in_pairs(counted, labels, counts, tally)
-    return partition_of(graph, labels, shares, tally, perf_counter() - start)
+    since = perf_counter()
+    settings = settings_of(
+        balance,
+        vectors,
+        search,
+        refine,
+        seed,
+        tol=tol,
+        preconditioner=preconditioner,
+        precision=precision,
+        max_passes=max_passes,
+        devices=devices,
+        memory_budget=memory_budget,
+        host_budget=host_budget,
+        progress=progress,
+        trace=trace,
+    )
+    n_parts = tb.whole_number(n_parts, "n_parts", least=1)
+    call = CutCall("partition", settings, since, host_budget, progress, {"n_parts": n_parts})
+    with call.begun(A, vertex_weights, plan) as (graph, tally, settings):
+        if n_parts > graph.n:
+            raise ValueError(f"n_parts is {n_parts}, but {graph.name} has {graph.n} vertices; give 1 to {graph.n}")
+        shares = shares_of(graph.vertex_weights, n_parts, target_sizes, settings.balance)
+        if n_parts == 1:  # no bisection looks at them
+            tally.components = int(components(graph).max(initial=-1)) + 1
+        counted, counts = in_units(graph), shares.in_units()
+        labels = _divided(counted, counts, settings, tally)
+        if refine and n_parts > 2:
+            labels = _refined_in_pairs(counted, labels, counts, tally)
+    return call.partition(graph, labels, shares, tally)
+
+
+@tb.documented(like=partition)
+def plan_partition(
+    A: Any,
+    n_parts: int,
+    *,
+    target_sizes: ArrayLike | None = None,
+    vertex_weights: ArrayLike | None = None,
+    balance: float = 0.0,
+    vectors: int = 3,
+    search: int = 60,
+    refine: bool = True,
+    seed: int = 0,
+    tol: float = 1e-7,
+    preconditioner: str = "auto",
+    precision: str | oc.Precision | None = None,
+    max_passes: int | None = None,
+    devices: Devices = None,
+    memory_budget: int | str | None = None,
+    host_budget: int | str | None = None,
+    progress: tb.Progress = None,
+    trace: bool = False,
+) -> PartitionPlan:
+    """Plan :func:`partition`: of its first bisection how eigenvectors are found, memory, bytes and seconds; nothing is computed.
+
+    Parameters
+    ----------
+    A : Graph, sparse or dense matrix, BlockCSR, path, NetworkX graph, or ((int, int), int, str)
+        As for :func:`partition`; or the shape and entries of the adjacency of a connected graph, and a kind of values.
+
+    Returns
+    -------
+    PartitionPlan
+        The plan; later bisections are of smaller graphs.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As of :func:`partition`.
+    BudgetError
+        A budget does not hold the vectors; it says how many bytes would do.
+
+    Examples
+    --------
+    >>> from ooc_chol.apps import spectral
+    >>> spectral.plan_partition(((500, 500), 2000, "pattern"), 4, devices="host:0").method
+    'LAPACK'
+    """
+    settings = settings_of(
+        balance,
+        vectors,
+        search,
+        refine,
+        seed,
+        tol=tol,
+        preconditioner=preconditioner,
+        precision=precision,
+        max_passes=max_passes,
+        devices=devices,
+        memory_budget=memory_budget,
+        host_budget=host_budget,
+        progress=progress,
+        trace=trace,
+    )
+    n_parts = tb.whole_number(n_parts, "n_parts", least=1)
+    size = size_of(A, partial(as_graph, vertex_weights=vertex_weights))
+    if n_parts > size.n and isinstance(A, tuple):
+        raise ValueError(f"n_parts is {n_parts}, but A has {size.n} vertices; give 1 to {size.n}")
+    return plan_cut("partition", size, settings.vectors, settings.solver, host_budget)
 
 
 def _divided(graph: Graph, shares: Shares, settings: Settings, tally: Tally) -> Labels:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
-from ooc_chol.apps.spectral.arguments import SolverWords, check_words, real_number, whole_number
-from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
+import ooc_chol.toolbox as tb
+from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions, solver_options
 
 #: Most notes of a report; the others are counted.
 _MOST_NOTES = 12
@@ -24,18 +25,21 @@ class Settings:
     seed: int
     solver: SolverOptions
 
+    def key(self) -> dict[str, Any]:
+        """All that bits depend on, beside the solver."""
+        return {"balance": self.balance.hex(), **{name: getattr(self, name) for name in ("vectors", "search", "refine", "seed")}}
 
-def settings_of(balance: float, vectors: int, search: int, refine: bool, seed: int, solver: SolverWords) -> Settings:
+
+def settings_of(balance: float, vectors: int, search: int, refine: bool, seed: int, **solver: Any) -> Settings:
     """Settings; ``ValueError`` or ``TypeError`` for what makes no sense."""
-    check_words(solver)
-    room = real_number(balance, "balance")
+    room = tb.real_number(balance, "balance")
     if not 0.0 <= room < 1.0:
         raise ValueError(f"balance is {room:g}; give by how much parts may weigh more than their targets: 0, or up to 1")
     if not isinstance(refine, bool):
         raise TypeError(f"refine is {refine!r:.40}; give True or False")
-    number = whole_number(seed, "seed", 0)
-    vectors, search = whole_number(vectors, "vectors", 1), whole_number(search, "search", 0)
-    return Settings(room, vectors, search, refine, number, SolverOptions(seed=number, **solver))
+    number = tb.whole_number(seed, "seed", least=0)
+    vectors, search = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(search, "search", least=0)
+    return Settings(room, vectors, search, refine, number, solver_options(seed=number, **solver))
 
 
 @final
@@ -49,6 +53,8 @@ class Tally:
     solve_seconds: float = 0.0
     search_seconds: float = 0.0
     refine_seconds: float = 0.0
+    planned: Mapping[str, int] = field(default_factory=dict)  #: Bytes over links
+    executed: Mapping[str, int] = field(default_factory=dict)
     first: Lowest | None = None  #: Eigenpairs of the first bisection that needed some
     candidates: tuple[str, ...] = ()  #: Of the same
     _notes: dict[str, None] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from threading import Lock
@@ -17,13 +17,12 @@ from scipy.sparse import csr_array
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.solving.lowest import Lowest, SolverOptions
+from ooc_chol.apps.spectral.solving.lowest import PRECONDITIONERS, Lowest, PassCount, SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
+from ooc_chol.apps.spectral.solving.ways import AMG, DIAGONAL, HOST, IRREGULAR, LANCZOS, LAPACK, is_dense, is_for_host, unevenness
 
 Vectors: TypeAlias = NDArray[np.float64]
 
-#: Vertices up to which LAPACK is as fast as anything; of so many for each eigenpair it is, too, while the matrix stays small.
-_DENSE, _DENSE_PER_PAIR, _MOST_DENSE = 600, 8, 4000
 #: Residuals beside the smallest eigenvalue, from which on its vector is no better than a guess; and what is then asked for.
 _BLURRED, _SHARP = 0.05, 0.01
 #: Smallest ``tol`` that is taken unasked, ten times what float64 reaches; and eigenvalues, relative to the largest, that are 0.
@@ -32,13 +31,6 @@ _LEAST_TOL, _ZERO = 1e-11, 1e-14
 _GAPS = 1e3
 #: Weights beyond this power of two, or below its reciprocal, are scaled first: their squares are not of float64.
 _MOST_EXPONENT = 200
-_PRECONDITIONERS = ("auto", "amg", "diagonal")
-_AMG, _DIAGONAL, _LANCZOS = "LOBPCG with smoothed aggregation", "LOBPCG with the diagonal", "block Lanczos"
-#: The device of graphs that are too small for GPUs; and without a cycle it takes as long for so many times fewer entries: 0.17 s
-#: for 110,000 (Lanczos) beside 0.18 to 0.2 for 300,000 to 450,000, of one core.
-_HOST, _WITHOUT_CYCLE = "host:0", 4
-#: The largest degree over the mean from which on the diagonal saves more passes than blocks of Lanczos do.
-_IRREGULAR = 8.0
 
 
 class _Way(NamedTuple):
@@ -67,13 +59,12 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
         found = lowest_eigenpairs(small, count, options, normalized=normalized)
         return found if normalized else found._replace(eigenvalues=np.ldexp(found.eigenvalues, exponent))
     count = min(count, graph.n - 1)
-    if graph.n <= max(_DENSE, min(_MOST_DENSE, _DENSE_PER_PAIR * count)):
+    if is_dense(graph.n, count):
         return _by_lapack(graph, count, began, normalized=normalized)
     with oc.block_csr(graph.adjacency) as packed:
         operator = oc.laplacian(packed, normalized)
-        is_small = _is_small(graph, options)
-        if is_small:
-            options = replace(options, devices=_HOST)
+        if is_small := is_for_host(graph.adjacency.nnz, options):
+            options = replace(options, devices=HOST)
         way = chosen_way(graph, options, normalized=normalized)
         null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
         turn = _Turn(is_needed=options.are_gpus)
@@ -95,8 +86,8 @@ def _check(graph: Graph, count: int, options: SolverOptions) -> None:
         raise ValueError(f"{graph.name} has {graph.n} vertices: only of two or more are there nontrivial eigenpairs")
     if count < 1:
         raise ValueError(f"count is {count}; ask for one eigenpair or more")
-    if options.preconditioner not in _PRECONDITIONERS:
-        known = ", ".join(map(repr, _PRECONDITIONERS))
+    if options.preconditioner not in PRECONDITIONERS:
+        known = ", ".join(map(repr, PRECONDITIONERS))
         raise ValueError(f"preconditioner is {options.preconditioner!r:.40}; give one of {known}")
     lonely = np.flatnonzero(graph.degrees == 0)
     if lonely.size:
@@ -116,19 +107,12 @@ def _by_lapack(graph: Graph, count: int, began: float, *, normalized: bool) -> L
     values, vectors = eigh(laplacian + 2 * size * np.outer(null, null), subset_by_index=(0, count - 1), driver="evr")
     off = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)
     reason = f"{graph.n} vertices are few enough for a dense matrix"
-    reason += f" where {count} eigenpairs are wanted" if graph.n > _DENSE else ""
+    reason += f" where {count} eigenpairs are wanted" if not is_dense(graph.n, 1) else ""
     seconds = time.perf_counter() - began
-    return Lowest(values, vectors * scaling[:, None], off / size, "LAPACK", reason, 0, seconds)
+    return Lowest(values, vectors * scaling[:, None], off / size, LAPACK, reason, 0, seconds)
 
 
 # others
-
-
-def _is_small(graph: Graph, options: SolverOptions) -> bool:
-    """Tell whether the host solves it, although GPUs are requested: a cycle saves most passes there, without it fewer pay."""
-    has_cycle = options.preconditioner != "diagonal" and has_pyamg()
-    least = options.gpu_entries if has_cycle else options.gpu_entries // _WITHOUT_CYCLE
-    return graph.adjacency.nnz < least and options.are_gpus
 
 
 def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Way:
@@ -151,16 +135,16 @@ def chosen_way(graph: Graph, options: SolverOptions, *, normalized: bool) -> _Wa
             raise ValueError(f"preconditioner='amg' does not suit {graph.name}: {seen}; take 'diagonal' or 'auto'") from None
         return _without_cycle(graph, seen, is_gpu=is_gpu, normalized=normalized)
     reason = f"its operator complexity is {cycle.complexity:.3g}, and up to {MOST_COMPLEXITY:g} a cycle saves most of the passes"
-    return _Way(_AMG, reason, cycle)
+    return _Way(AMG, reason, cycle)
 
 
 def _without_cycle(graph: Graph, reason: str, *, is_gpu: bool, normalized: bool) -> _Way:
     """The diagonal, or Lanczos where that takes fewer passes."""
     if normalized:
-        return _Way(_LANCZOS, f"{reason}; the diagonal of a normalized Laplacian is 1 and saves nothing")
-    if is_gpu and graph.degrees.max() < _IRREGULAR * graph.degrees.mean():
-        return _Way(_LANCZOS, f"{reason}; degrees are even, so that the diagonal saves little")
-    return _Way(_DIAGONAL, reason, 1 / graph.degrees)
+        return _Way(LANCZOS, f"{reason}; the diagonal of a normalized Laplacian is 1 and saves nothing")
+    if is_gpu and unevenness(graph.degrees) < IRREGULAR:
+        return _Way(LANCZOS, f"{reason}; degrees are even, so that the diagonal saves little")
+    return _Way(DIAGONAL, reason, 1 / graph.degrees)
 
 
 def _solved(call: _Call) -> Lowest:
@@ -169,14 +153,16 @@ def _solved(call: _Call) -> Lowest:
     columns = 4 if call.k < 4 else -(-call.k // 8) * 8
     start = np.random.default_rng(options.seed).uniform(-1.0, 1.0, (call.graph.n, columns))
     pairs = call.pairs(start, options.tol)
+    moved = _moved(pairs, {}, {})
     passes, reason, scale = pairs.report.passes, way.reason, pairs.report.scale
     values, vectors, residuals = pairs.eigenvalues, np.asarray(pairs.eigenvectors, np.float64), pairs.residuals
-    if way.method == _LANCZOS:
+    if way.method == LANCZOS:
         values, vectors, residuals = _without_null(pairs, call.null)
     goal = max(_LEAST_TOL, _SHARP * float(values[0]) / scale)
     is_blurred = options.sharp and residuals.max() * scale > _BLURRED * values[0]
-    if is_blurred and way.method == _AMG and pairs.report.precision == oc.Precision.DDD and goal < options.tol:
+    if is_blurred and way.method == AMG and pairs.report.precision == oc.Precision.DDD and goal < options.tol:
         pairs = call.pairs(vectors, goal)
+        moved = _moved(pairs, *moved)
         passes += pairs.report.passes
         values, vectors, residuals = pairs.eigenvalues, np.asarray(pairs.eigenvectors, np.float64), pairs.residuals
         reason += f"; residuals of {options.tol:g} are not small beside the lowest eigenvalue, and were made {goal:.1g}"
@@ -184,7 +170,20 @@ def _solved(call: _Call) -> Lowest:
         reason += f"; residuals of {options.tol:g} are not small beside the lowest eigenvalue: a smaller tol may cut better"
     if values[0] <= scale * max(_ZERO, _GAPS * float(residuals[0]) ** 2):
         reason += "; it cannot be told from 0: parts are hardly joined, or paths are very long"
-    return Lowest(values, vectors, residuals, way.method, reason, passes, 0.0, pairs.trace)
+    return Lowest(values, vectors, residuals, way.method, reason, passes, 0.0, pairs.trace, planned=moved[0], executed=moved[1])
+
+
+def _moved(
+    pairs: oc.Eigenpairs, planned: Mapping[str, int], executed: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes over each link, as planned and as copied, with those of a run more."""
+    moved = pairs.report.bytes
+    return added(planned, moved.planned), added(executed, moved.executed)
+
+
+def added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """Sums by links."""
+    return {link: one.get(link, 0) + other.get(link, 0) for link in {**one, **other}}
 
 
 def _without_null(pairs: oc.Eigenpairs, null: Vectors) -> tuple[Vectors, Vectors, Vectors]:
@@ -241,20 +240,20 @@ class _Call(NamedTuple):
         """Eigenpairs to a tolerance; the error names the graph."""
         options = self.options
         way, pairs = self.way, self.k
-        if way.method == _LANCZOS:  # with the null vector, without which residuals are larger by at most that root
+        if way.method == LANCZOS:  # with the null vector, without which residuals are larger by at most that root
             pairs, tol, start = self.k + 1, tol / np.sqrt(self.k + 1), start[:, :1]
         try:
             with self.turn.taken():
-                return oc.eigsh(
+                found = oc.eigsh(
                     self.operator,
                     pairs,
                     which="SA",
-                    method="lanczos" if way.method == _LANCZOS else "lobpcg",
+                    method="lanczos" if way.method == LANCZOS else "lobpcg",
                     tol=tol,
                     v0=start,
-                    degree=None if way.method == _LANCZOS else 1,
+                    degree=None if way.method == LANCZOS else 1,
                     preconditioner=way.preconditioner,
-                    null=None if way.method == _LANCZOS else self.null,
+                    null=None if way.method == LANCZOS else self.null,
                     check=options.sharp,
                     precision=options.precision,
                     devices=options.devices,
@@ -263,13 +262,16 @@ class _Call(NamedTuple):
                     progress=options.progress,
                     trace=options.trace,
                 )
+            if isinstance(options.progress, PassCount):
+                options.progress.over()
+            return found
         except oc.errors.NoConvergenceError as error:
             raise self._named(error) from error
 
     def _named(self, error: oc.errors.NoConvergenceError) -> oc.errors.NoConvergenceError:
         """The error for one who asked for a partition and not for eigenpairs."""
         advice = "give more max_passes, or a larger tol: 1e-5 is enough for most cuts"
-        if self.way.method != _AMG:
+        if self.way.method != AMG:
             advice += ", or install PyAMG" * (not has_pyamg()) + ", or preconditioner='amg'" * has_pyamg()
         pairs = error.eigenvalues, error.eigenvectors, error.residuals
         what = f"lowest eigenpairs of {self.graph.name} ({self.graph.n} vertices, {self.way.method})"

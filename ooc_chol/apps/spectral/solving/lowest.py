@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol as oc
 import ooc_chol.toolbox as tb
+
+#: The option ``devices``.
+Devices = str | Sequence[str] | int | None
 
 
 @final
@@ -29,7 +35,7 @@ class SolverOptions:
     tol: float = 1e-7
     preconditioner: str = "auto"
     precision: str | None = None
-    devices: str | Sequence[str] | None = None
+    devices: Devices = None
     memory_budget: int | str | None = None
     max_passes: int | None = None
     seed: int = 0
@@ -44,6 +50,10 @@ class SolverOptions:
         return any(name.startswith("cuda") for name in tb.resolve_devices(self.devices, must_exist=False))
 
 
+#: Values of the option ``preconditioner``.
+PRECONDITIONERS = ("auto", "amg", "diagonal")
+
+
 class Lowest(NamedTuple):
     """The lowest nontrivial eigenpairs of a connected graph, ascending."""
 
@@ -56,3 +66,61 @@ class Lowest(NamedTuple):
     seconds: float
     trace: Any = None  #: ``oc.Trace`` where one was asked for
     is_small: bool = False  #: Whether the host solved it, although GPUs were asked for
+    planned: Mapping[str, int] = {}  #: Bytes over each link, as planned and as copied
+    executed: Mapping[str, int] = {}
+
+
+def solver_options(
+    *,
+    tol: float,
+    preconditioner: str,
+    precision: str | oc.Precision | None,
+    max_passes: int | None,
+    devices: Devices,
+    memory_budget: int | str | None,
+    host_budget: int | str | None,
+    progress: tb.Progress,
+    trace: bool,
+    **more: Any,
+) -> SolverOptions:
+    """Options of a call that make sense, also where LAPACK or nobody is to need them; ``TypeError`` or ``ValueError``."""
+    how = tb.checked(memory_budget=memory_budget, host_budget=host_budget, progress=progress, trace=trace)
+    if not 0 < (least := tb.real_number(tol, "tol")) < 1:
+        raise ValueError(f"tol is {least:g}; give a number between 0 and 1, such as 1e-7")
+    if precision is not None and precision not in (known := [each.value for each in oc.Precision]):
+        raise ValueError(f"precision is {precision!r:.40}; give one of {', '.join(map(repr, known))}")
+    if preconditioner not in PRECONDITIONERS:
+        raise ValueError(f"preconditioner is {preconditioner!r:.40}; give one of {', '.join(map(repr, PRECONDITIONERS))}")
+    most = None if max_passes is None else tb.whole_number(max_passes, "max_passes", least=1)
+    return SolverOptions(least, preconditioner, precision, devices, memory_budget, most, trace=how["trace"], **more)
+
+
+@final
+@dataclass
+class PassCount:
+    """Passes of one run of the eigensolver after another, told as those of one call."""
+
+    show: Any
+    since: float = field(default_factory=time.perf_counter)
+    before: int = 0
+    now: int = 0
+
+    def __call__(self, done: int, total: int, seconds: float) -> None:
+        """Tell of a run."""
+        self.now = done
+        self.show(self.before + done, self.before + total, time.perf_counter() - self.since)
+
+    def over(self) -> None:
+        """Count what comes behind the passes until now."""
+        self.before, self.now = self.before + self.now, 0
+
+
+@contextmanager
+def passes_shown(progress: tb.Progress, call: str) -> Iterator[PassCount | None]:
+    """The function that runs of the eigensolver report to inside a block: the caller's, or a bar without an end."""
+    callers = None if progress is True else progress
+    with tb.progress_reporter(callers, call, "pass") as told, tb.open_reporter(progress is True, 0, call, "pass") as bar:
+        if bar is not None:
+            yield PassCount(lambda done, total, seconds: bar(done, "", seconds))
+        else:
+            yield None if told is None else PassCount(told)

@@ -91,7 +91,7 @@ def _files(options: argparse.Namespace) -> dict[str, Path]:
 
 def _compared(found: Partition, peer: Peer | None) -> list[dict[str, Any]]:
     """Print what was found, and what METIS finds; both as plain data."""
-    own = Peer("ooc_chol", found.cut, found.imbalance, found.report.seconds)
+    own = Peer("ooc_chol", found.cut, found.imbalance, found.report.seconds.total)
     rows = [own] if peer is None else [own, peer]
     for row in rows:
         print(f"{row.name:<20}{found.n_parts:>6}{row.cut:>8.0f}{100 * row.imbalance:>10.2f} %{row.seconds:>10.2f}", flush=True)
@@ -103,7 +103,7 @@ def _segmented(options: argparse.Namespace, picture: Path, solver: dict[str, Any
     image, name = demo_image()
     found = normalized_cut(image, sigma_i=_SIGMA_I, max_ncut=_MAX_NCUT, max_depth=_MAX_DEPTH, **solver)
     rows, columns = image.shape
-    print(f"{name}, {rows} x {columns} pixels: {found.n_segments} segments in {found.report.seconds:.1f} s", flush=True)
+    print(f"{name}, {rows} x {columns} pixels: {found.n_segments} segments in {found.report.seconds.total:.1f} s", flush=True)
     save_figure(segments_figure(image, found.labels, title=name), picture, replace=options.force)
     assert np.all(found.labels >= 0), "without a mask every pixel has a segment"
     return found

@@ -1,0 +1,54 @@
+"""Ways to the lowest eigenpairs, and which is taken for which graph."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from ooc_chol.apps.spectral.solving.lowest import SolverOptions
+from ooc_chol.apps.spectral.solving.preconditioners import has_pyamg
+
+LAPACK, AMG, DIAGONAL, LANCZOS = "LAPACK", "LOBPCG with smoothed aggregation", "LOBPCG with the diagonal", "block Lanczos"
+#: Vertices up to which LAPACK is as fast as anything; of so many for each eigenpair it is, too, while the matrix stays small.
+_DENSE, _DENSE_PER_PAIR, _MOST_DENSE = 600, 8, 4000
+#: The device of graphs that are too small for GPUs; and without a cycle it takes as long for so many times fewer entries: 0.17 s
+#: for 110,000 (Lanczos) beside 0.18 to 0.2 for 300,000 to 450,000, of one core.
+HOST, _WITHOUT_CYCLE = "host:0", 4
+#: The largest degree over the mean from which on the diagonal saves more passes than blocks of Lanczos do.
+IRREGULAR = 8.0
+
+
+class Size(NamedTuple):
+    """Size of a connected graph."""
+
+    n: int
+    n_entries: int  #: Of its adjacency: two for each edge
+    unevenness: float = 1.0  #: The largest degree over the mean
+
+
+def unevenness(degrees: NDArray[Any]) -> float:
+    """The largest degree over the mean."""
+    return float(degrees.max() / degrees.mean())
+
+
+def is_dense(n: int, count: int) -> bool:
+    """Tell whether LAPACK finds ``count`` eigenpairs of a graph of n vertices."""
+    return n <= max(_DENSE, min(_MOST_DENSE, _DENSE_PER_PAIR * count))
+
+
+def is_for_host(n_entries: int, options: SolverOptions) -> bool:
+    """Tell whether the host solves it, although GPUs are requested: a cycle saves most passes there, without it fewer pay."""
+    has_cycle = options.preconditioner != "diagonal" and has_pyamg()
+    least = options.gpu_entries if has_cycle else options.gpu_entries // _WITHOUT_CYCLE
+    return n_entries < least and options.are_gpus
+
+
+def expected_way(size: Size, count: int, options: SolverOptions, *, normalized: bool) -> str:
+    """The way that is taken unless coarse levels turn out to be dense, which nobody knows before they are made."""
+    is_gpu, wanted = options.are_gpus and not is_for_host(size.n_entries, options), options.preconditioner
+    if is_dense(size.n, count):
+        return LAPACK
+    if wanted == "amg" or (wanted == "auto" and not is_gpu and has_pyamg()):
+        return AMG
+    return LANCZOS if normalized or (is_gpu and size.unevenness < IRREGULAR) else DIAGONAL

@@ -190,11 +190,9 @@ def parsed(words: Sequence[str]) -> tuple[Case, Options]:
     if case.get("documented"):
         parser.add_argument("--update", type=Path, metavar="DOCUMENT", help="measure nothing; make this document's tables anew")
     parser.takes(**case.get("TAKES", {}))
+    parser.set_defaults(name=case.get("NAME"))
     case.get("options", lambda parser: None)(parser)
-    options = parser.parse_args(words[1:], Options(case=name))
-    if folder is not None and options.name is None:
-        options.name = case.get("NAME") or case.get("usual_name", lambda options: None)(options)
-    return case, options
+    return case, parser.parse_args(words[1:], Options(case=name))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -214,6 +212,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"{options.update}: {'updated' if is_new else 'up to date'}")
             return 0
         if case.get("FOLDER") is not None:
+            options.name = options.name or case.get("usual_name", lambda options: None)(options)
             options.claim(*case.get("files", lambda options: filter(None, [options.name]))(options))
         found = case.get("run")(options)
         if isinstance(found, Iterator):

@@ -121,13 +121,16 @@ def options(parser: Parser) -> None:
 def run(options: Options) -> Iterator[dict[str, Any]]:
     """Every case on every number of devices."""
     options.devices, wrong = resolve_devices(options.devices), list[str]()
+    counts = options.counts or list(range(1, len(options.devices) + 1))
+    if not all(0 < count <= len(options.devices) for count in counts):
+        raise ValueError(f"--counts are {counts}, but there are {len(options.devices)} devices")
     if options.on_gpu and not options.keep_rates:
         quick_rates()
     options.about = {"devices": list(options.devices)}
     for name in options.cases:
         with CASES[name](options) as problem:
             first: dict[str, Any] = {}
-            for count in options.counts or range(1, len(options.devices) + 1):
+            for count in counts:
                 found = attempt(partial(measured, problem, options.devices[:count], options.trace))
                 first = first or found
                 found |= beside(found, first)

@@ -160,7 +160,7 @@ def host_case(n: int, repeats: int, options: dict[str, Any]) -> dict[str, Any]:
 
     a = whole(covariance(n).array(2))
     calls = {
-        "ours": lambda: oc.cholesky(a, devices="host:0", **options),
+        "ours": lambda: oc.cholesky(a, **{**options, "devices": "host:0"}),
         "numpy.linalg.cholesky": lambda: np.linalg.cholesky(a),
         "scipy.linalg.cholesky": lambda: scipy.linalg.cholesky(a, lower=True),
     }

@@ -32,11 +32,13 @@ numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 numpydoc_validation_checks = {"GL08", "PR01", "PR02", "PR10", "RT03", "SS01"}
 # Methods of geostatistics classes: those of an abstract class are described there once. Settings have the options of
-# FactorOptions, which describes them. FILES are values, Escalations is a tuple, Precision an enumeration, and brief_repr becomes
+# FactorOptions, which describes them; plans and reports the facts of their frames, and a product the signature of NumPy's arrays,
+# which nobody calls. FILES are values, Escalations is a tuple, Precision an enumeration, and brief_repr becomes
 # a method.
 numpydoc_validation_exclude = {
     r"^ooc_chol\.apps\.geostat\.\w+\.",
     r"\.(FactorSettings|TRACE_FILES|FACTOR_FILES|Escalations|Precision|brief_repr)$",
+    r"\.(FitPlan|FitReport|PredictPlan|PredictReport|Product)$",
 }
 
 myst_heading_anchors = 4

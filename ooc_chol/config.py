@@ -170,7 +170,18 @@ def whole_pages(nbytes: int) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """``count`` bytes for a reader, in powers of 1000."""
+    """Write bytes for a reader, in powers of 1000.
+
+    Parameters
+    ----------
+    count : float
+        Bytes.
+
+    Returns
+    -------
+    str
+        Such as ``"1.5 GB"``.
+    """
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 999.5:
             return f"{count:.3g} {unit}"

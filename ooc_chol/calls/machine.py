@@ -17,7 +17,17 @@ from ooc_chol.kernels import identity
 
 @final
 class Machine:
-    """Devices of a call, and what is known of them; a fact that nobody asks for is not read."""
+    """Devices of a call, and what is known of them; a fact that nobody asks for is not read.
+
+    Parameters
+    ----------
+    devices : str, sequence of str, int or None
+        The option of the call.
+    memory_budget : int, str or None
+        The option of the call.
+    must_exist : bool
+        Refuse devices that are not on this machine; plans take them.
+    """
 
     def __init__(
         self,

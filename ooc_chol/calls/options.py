@@ -19,15 +19,33 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Option:
-    """Option of a call."""
+    """Option of a call: what docstrings, command lines and refusals say of it.
 
-    text: str  #: Its description, for docstrings and for the help of a command
-    type: str  #: Its type, as docstrings name it
-    parse: Callable[[str], Any] = str  #: Makes the value from a word of a command line
-    metavar: str | None = None  #: Stands for the value in the help of a command
-    choices: tuple[str, ...] = ()  #: All values, where they are a few words
-    check: Callable[[Any, str], Any] = lambda value, name: value  #: The value as the call takes it; refuses others by name
-    word: str | None = None  #: Its word on command lines, where that is not its name; empty where there is none
+    Parameters
+    ----------
+    text : str
+        Its description.
+    type : str
+        Its type, as docstrings name it.
+    parse : callable
+        Makes the value from a word of a command line.
+    metavar : str, optional
+        Stands for the value in the help of a command.
+    choices : tuple of str
+        All values, where they are a few words.
+    check : callable
+        ``check(value, name)`` gives the value as the call takes it, and refuses others by name.
+    word : str, optional
+        Its word on command lines, where that is not its name; empty where there is none.
+    """
+
+    text: str
+    type: str
+    parse: Callable[[str], Any] = str
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    check: Callable[[Any, str], Any] = lambda value, name: value
+    word: str | None = None
 
     __repr__ = brief_repr
 
@@ -146,16 +164,49 @@ COMMON = {
 
 
 def checked(**values: Any) -> dict[str, Any]:
-    """Values of common options as calls take them; the error of one that makes no sense names it."""
+    """Check common options, such as ``checked(memory_budget="4 GiB", trace=False)``.
+
+    Parameters
+    ----------
+    **values
+        Values by names of options.
+
+    Returns
+    -------
+    dict
+        The values as calls take them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        A value makes no sense; the text names its option.
+    """
     return {name: COMMON[name].check(value, name) for name, value in values.items()}
 
 
 def documented(
     *, like: Callable[..., Any] | None = None, rows: Mapping[str, Option] | None = None, **more: str
 ) -> Callable[[Function], Function]:
-    """Complete the docstring of a call: entries that it leaves out are of ``rows`` or :data:`COMMON`, or of the call ``like``.
+    """Complete the docstring of a call, whose parameters stand in the order of its signature then.
 
-    ``more`` has sentences of this call, by names of options.
+    Parameters
+    ----------
+    like : callable, optional
+        A call whose entries are taken for parameters that the docstring leaves out.
+    rows : mapping of str to Option, optional
+        Options of the system, by name; the common ones are known.
+    **more
+        Sentences of this call for some options, by their names.
+
+    Returns
+    -------
+    callable
+        A decorator.
+
+    Raises
+    ------
+    KeyError
+        Nobody says what a parameter is.
     """
 
     def completed(function: Function) -> Function:
@@ -225,7 +276,19 @@ def add_words(
     aliases: Mapping[str, Sequence[str]] | None = None,
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """Add words for common options to a command line."""
+    """Add words for common options to a command line.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+        The parser of a command, or a group of its arguments.
+    names : collection of str
+        Names of the options.
+    aliases : mapping of str to sequence of str, optional
+        More words for some options.
+    more : mapping of str to str, optional
+        What the help says of some options beside.
+    """
     for name in names:
         default = False if COMMON[name].type == "bool" else None
         COMMON[name].add_word(parser, name, default, (aliases or {}).get(name, ()), (more or {}).get(name, ""))

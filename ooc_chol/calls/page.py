@@ -49,7 +49,22 @@ def page_text(lines: Iterable[Line]) -> str:
 
 
 def link_lines(executed: Mapping[str, int], planned: Mapping[str, int], seconds: float, most: int = 2) -> Iterable[Line]:
-    """A line for each link with its bytes, as they were and as planned, and its rate; one for all where there are many."""
+    """Lines of a report on links: bytes as they were and as planned, and rates.
+
+    Parameters
+    ----------
+    executed, planned : mapping of str to int
+        Bytes by links.
+    seconds : float
+        Seconds of the run, for rates; 0 for none.
+    most : int
+        Most links that have a line each; more have one together.
+
+    Returns
+    -------
+    iterable of (str, str)
+        Names and texts.
+    """
     if len(executed) > most:
         name = f"{len(executed)} links"
         executed, planned = {name: sum(executed.values())}, {name: sum(planned.values())}

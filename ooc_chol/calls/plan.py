@@ -36,7 +36,7 @@ class AbstractPlan(AbstractPage):
     version: ClassVar[int] = 1
     #: Name of the call, such as ``"eigsh"``
     call: ClassVar[str]
-    #: Part of the call that :attr:`bytes` and :attr:`seconds` are of: ``"call"``, or ``"pass"`` where their number is not known
+    #: Part of the call that ``bytes`` and ``seconds`` are of: ``"call"``, or ``"pass"`` where their number is not known
     unit: ClassVar[str] = "call"
 
     if TYPE_CHECKING:  # a subclass has each of these as a field or as a property

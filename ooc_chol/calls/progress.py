@@ -51,9 +51,20 @@ class Display:
 
 @contextmanager
 def progress_reporter(progress: Progress, name: str = "cholesky", unit: str = "flop") -> Iterator[ProgressReporter]:
-    """The function that a run reports to: none, the caller's, or a bar on the standard error stream that is closed at the end.
+    """Make the function that a run reports to: none, the caller's, or a bar that is closed at the end of the block.
 
-    It raises :class:`~ooc_chol.errors.StoppedError` where the caller's returns True.
+    Parameters
+    ----------
+    progress : bool, callable or None
+        The option of the call.
+    name, unit : str
+        The call, and what it counts.
+
+    Returns
+    -------
+    context manager
+        Of ``report(done, total, seconds)``, or of None. It raises :class:`~ooc_chol.errors.StoppedError` where the caller's
+        function returns True.
     """
     if progress is None or progress is False:
         yield None
@@ -82,9 +93,21 @@ OpenReporter: TypeAlias = Callable[[int, str, float], None] | None
 
 @contextmanager
 def open_reporter(progress: Progress, most: int, name: str, unit: str) -> Iterator[OpenReporter]:
-    """As :func:`progress_reporter`, where nobody knows how much there is to do: a bar without an end, and a note beside it.
+    """Make the function that a run reports to of which nobody knows how much there is to do: a bar without an end, and a note.
 
-    The caller's function gets ``most`` as its total: so much there is at most.
+    Parameters
+    ----------
+    progress : bool, callable or None
+        The option of the call.
+    most : int
+        Most that there may be: the total of the caller's function.
+    name, unit : str
+        The call, and what it counts.
+
+    Returns
+    -------
+    context manager
+        Of ``show(done, note, seconds)``, or of None.
     """
     if progress is True:
         with _bar_class()(file=Display(sys.stderr), desc=name, unit=unit, leave=False) as bar:

@@ -23,7 +23,7 @@ SHOWN = 0.05
 
 NUMBER = r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 #: Lines of an output whose numbers are times of this machine: their words are compared alone.
-TIMED = re.compile(r"second|\bms\b|\d s,|FLOP/s|GB/s|exposed|^wall|^\s*host:\d", flags=re.IGNORECASE)
+TIMED = re.compile(r"second|\bms\b|\d s,|FLOP/s|\bk?[MGT]?B/s|exposed|^wall|^\s*host:\d", flags=re.IGNORECASE)
 
 _BLOCK = re.compile(r"^(?:<!-- ([^\n]*?) -->\n)?```([\w{}-]+)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 #: What a document writes above a block that no test runs, with the reason behind it.

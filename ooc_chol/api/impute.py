@@ -17,13 +17,12 @@ from ooc_chol.precision.triples import Precision
 from ooc_chol.sparse.planning import Devices
 from ooc_chol.tensors.checkpoint import KIND, Checkpoint, arithmetic_key
 from ooc_chol.tensors.fourier import fourier_of
-from ooc_chol.tensors.imputation import Begun, Callback, ImputationRun, as_it_is, space_of, start_of
+from ooc_chol.tensors.imputation import Begun, Callback, ImputationRun, as_it_is, check_beside, space_of, start_of
 from ooc_chol.tensors.plan import TensorPlan, check_host_budget, plan_tensor, plan_that_fits
 from ooc_chol.tensors.problem import check_order, given_of, problem_of
 from ooc_chol.tensors.report import Imputed
 from ooc_chol.tensors.schedule import schedule_of
 from ooc_chol.tensors.share import TensorProblem
-from ooc_chol.tensors.storage import check_work_folder
 
 
 @documented(
@@ -168,12 +167,9 @@ def impute(
     schedule = schedule_of(n_lambdas, decay, max_inner, tol, momentum, shrinkage)
     how = checked(replace=replace, checkpoint=checkpoint, host_budget=host_budget, progress=progress, trace=trace)
     machine = Machine(devices, memory_budget)
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback is a {type(callback).__name__}; give a function of a row and an estimate")
+    check_beside(start, first_lambda, callback, work_folder)
     if checkpoint is not None:
         KIND.check(checkpoint, replace=how["replace"])
-    if work_folder is not None:
-        check_work_folder(work_folder)
     given = given_of(X, mask, precision)
     route = resolve_svt(svt, *given.observed.shape[1:])
     first, before = start_of(start, first_lambda, given)
@@ -264,6 +260,7 @@ def plan_impute(
     """
     schedule_of(n_lambdas, decay, max_inner, tol, momentum, shrinkage)
     checked(replace=replace, checkpoint=checkpoint, host_budget=host_budget, progress=progress, trace=trace)
+    check_beside(start, first_lambda, callback, work_folder)
     machine = Machine(devices, memory_budget, must_exist=memory_budget is None)
     plan = plan_tensor(problem_of(X, mask, graph, precision, svt), machine, work_folder)
     check_host_budget(plan, host_budget)

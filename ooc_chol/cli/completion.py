@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser, make_parser: Callable[[], arg
 
 def _run(make_parser: Callable[[], argparse.ArgumentParser], arguments: argparse.Namespace) -> None:
     try:
-        import shtab
+        with tb.guarded_imports():
+            import shtab
     except ImportError as error:
         hint = tb.install_hint("completion")
         raise oc.errors.MissingPackageError(f"scripts for shells are made by shtab, which is not installed: {hint}") from error

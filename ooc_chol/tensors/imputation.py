@@ -26,6 +26,7 @@ from ooc_chol.tensors.problem import Given, check_finite, real_tensor
 from ooc_chol.tensors.report import Imputed, ImputeReport
 from ooc_chol.tensors.schedule import ALL_ZERO, INTERRUPTED, NOTHING_MISSING, LambdaRow, Schedule, descend, noise_floor, number_of
 from ooc_chol.tensors.space import AbstractTensorSpace, StepFigures
+from ooc_chol.tensors.storage import check_work_folder
 
 #: ``callback(row, estimate)``: a row of the history, and a function that copies the tensor as it is. True ends the run.
 Callback: TypeAlias = Callable[[LambdaRow, Callable[[], NDArray[Any]]], object]
@@ -49,11 +50,28 @@ def as_it_is(X: Any, plan: TensorPlan, key: Mapping[str, Any], parts: Mapping[st
     return Imputed(np.asarray(X), ImputeReport(plan, key, 1.0, 0.0, 0.0, NOTHING_MISSING, seconds=seconds))
 
 
-def start_of(start: Any, first_lambda: object, given: Given) -> tuple[float | None, NDArray[Any] | None]:
-    """The first value of lambda, None for s_1, and estimates to start from."""
+def check_beside(start: Any, first_lambda: object, callback: object, work_folder: AnyPath | None) -> None:
+    """Refuse arguments that make no sense whatever the tensor is."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback is a {type(callback).__name__}; give a function of a row and an estimate")
+    if work_folder is not None:
+        check_work_folder(work_folder)
+    _first_of(first_lambda)
+    if not (start is None or isinstance(start, Imputed)):
+        real_tensor("start", start)
+
+
+def _first_of(first_lambda: object) -> float | None:
+    """The first value of lambda as the caller gives it."""
     first = None if first_lambda is None else number_of("first_lambda", first_lambda)
     if first is not None and first <= 0:
         raise ValueError(f"first_lambda is {first:g}; give a number above 0, in units of singular values of slices")
+    return first
+
+
+def start_of(start: Any, first_lambda: object, given: Given) -> tuple[float | None, NDArray[Any] | None]:
+    """The first value of lambda, None for s_1, and estimates to start from."""
+    first = _first_of(first_lambda)
     if first is None and isinstance(start, Imputed):
         first = start.last_lambda
     if first is not None:

@@ -60,7 +60,7 @@ VALID: dict[str, dict[str, Any]] = {
     "multiply": {"A": RING, "X": np.ones((N, 2))},
     "plan": {"A": N},
     "plan_eigsh": {"A": ((1000, 1000), 5000, "fp64"), "k": 2, "which": "SA"},
-    "plan_impute": {"shape": (6, 4, 3)},
+    "plan_impute": {"X": (6, 4, 3), "mask": None, "graph": None},
     "plan_multiply": {"A": ((1000, 1000), 5000, "fp64"), "X": 1},
     "plan_svds": {"A": ((1000, 900), 5000, "fp64"), "k": 2},
     "testing.random_mask": {"shape": (3, 3, 3), "observed": 0.5},
@@ -111,9 +111,9 @@ NOT_HERE = {
         f"toolbox.{name}": "helps applications, whose own checks come first"
         for name in (
             *("add_words", "brief_repr", "check_outputs", "check_room", "checked", "documented", "format_bytes"),
-            *("guarded_imports", "input_bytes", "input_file", "input_lines", "link_lines", "progress_reporter"),
+            *("guarded_imports", "input_bytes", "input_file", "input_lines", "link_lines", "open_reporter", "progress_reporter"),
             *("input_npy", "input_npz", "install_hint", "map_in_threads", "notebook_html", "one_line", "output_file"),
-            *("output_folder", "parse_bytes", "parse_json", "plain_array", "shell_words", "whole_number"),
+            *("output_folder", "parse_bytes", "parse_json", "plain_array", "real_number", "shell_words", "whole_number"),
         )
     },
     "toolbox.cuda_source": "text that a compiler reads on a GPU",

@@ -142,7 +142,7 @@ def test_a_chunk_that_cannot_be_read_is_named():
 def test_a_is_never_the_target(a, store, folder):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     remote = dict(fsspec.filesystem("memory").store)
-    with pytest.raises(oc.errors.OutputError, match="read as a"):
+    with pytest.raises(oc.errors.OutputError, match="read as A"):
         oc.cholesky(a, store=store, replace=True, **PLAIN)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     assert dict(fsspec.filesystem("memory").store) == remote

@@ -315,14 +315,14 @@ def test_the_command_says_why_it_predicts_from_neighbours(fitted, capsys, monkey
 
 
 def test_a_factor_that_fits_no_memory_is_said_beforehand(tmp_path):
-    saved, options = Namespace(by_vecchia=False), Namespace(method=None, neighbours=None, certified=False)
-    # 11.6 TB of factor
-    method, reason = command._method(options, 1_700_000, saved, FactorSettings(devices="host:0"))
+    saved, options = Namespace(by_vecchia=False, model=None), Namespace(method=None, neighbours=None, certified=False)
+    many, few = Namespace(n=1_700_000), Namespace(n=9_000)  # 11.6 TB of factor
+    method, reason = command._method(options, many, saved, FactorSettings(devices="host:0"))
     assert method == "vecchia" and "the exact factor takes 1.16e+04 GB" in reason and "--store FILE" in reason
-    assert command._method(options, 1_700_000, saved, FactorSettings(store=tmp_path / "factor.ooc")) == ("exact", None)
-    assert command._method(options, 9_000, saved, FactorSettings()) == ("exact", None)
+    assert command._method(options, many, saved, FactorSettings(store=tmp_path / "factor.ooc")) == ("exact", None)
+    assert command._method(options, few, saved, FactorSettings()) == ("exact", None)
     options.certified = True
-    assert command._method(options, 1_700_000, saved, FactorSettings(devices="host:0")) == ("exact", None)
+    assert command._method(options, many, saved, FactorSettings(devices="host:0")) == ("exact", None)
 
 
 @pytest.mark.thorough

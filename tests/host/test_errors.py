@@ -283,7 +283,7 @@ def test_a_budget_that_is_too_small_says_how_much_is_needed(finished, n, nb, pol
 
 def test_no_room_for_l_in_memory_says_how_much_is_needed(tmp_path):
     a = FAMILIES["exponential"](N)
-    with pytest.raises(oc.BudgetError, match=r"host memory for L.*store=.*overwrite=True") as caught:
+    with pytest.raises(oc.BudgetError, match=r"host_budget for L.*store=.*overwrite=True") as caught:
         oc.cholesky(a, tile_size=NB, host_budget="10 kB")
     error = caught.value
     assert error.budget_bytes == 10_000 < error.needed_bytes

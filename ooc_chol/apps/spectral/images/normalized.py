@@ -261,7 +261,7 @@ def plan_normalized_cut(
     >>> from ooc_chol.apps import spectral
     >>> plan = spectral.plan_normalized_cut(np.eye(12), radius=2, sigma_i=0.1, devices="host:0")
     >>> plan.n, plan.n_entries, plan.method
-    (144, 1496, 'LAPACK')
+    (144, 1492, 'LAPACK')
     """
     check_threshold(max_ncut, max_depth)
     vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)

@@ -58,6 +58,16 @@ DOORS = {
     "partition.target_sizes": lambda _: Door(
         lambda t: s.partition(RING, 2, target_sizes=t, devices="host:0").labels, np.array([4.0, 8.0])
     ),
+    "plan_bisect.vertex_weights": lambda _: Door(lambda w: s.plan_bisect(RING, vertex_weights=w, devices="host:0").n, WEIGHTS),
+    "plan_partition.vertex_weights": lambda _: Door(
+        lambda w: s.plan_partition(RING, 2, vertex_weights=w, devices="host:0").n, WEIGHTS
+    ),
+    "plan_partition.target_sizes": lambda _: Door(
+        lambda t: s.plan_partition(RING, 2, target_sizes=t, devices="host:0").n, np.array([4.0, 8.0])
+    ),
+    "plan_normalized_cut.mask": lambda _: Door(
+        lambda m: s.plan_normalized_cut(IMAGE, mask=m, **HOW).n, np.ones((6, 10), dtype=bool)
+    ),
     "write_partition.labels": lambda folder: Door(lambda x: written(x, folder), LABELS),
     "Graph.cut.labels": lambda _: Door(GRAPH.cut, LABELS),
     "Graph.part_weights.labels": lambda _: Door(lambda x: GRAPH.part_weights(x, 2), LABELS),
@@ -76,7 +86,7 @@ DOORS = {
     ),
 }  # fmt: skip
 #: Where a masked pixel is one that takes no part.
-TAKEN = {"normalized_cut.features", "NormalizedCut.features"}
+TAKEN = {"normalized_cut.features", "NormalizedCut.features", "plan_normalized_cut.features"}
 
 
 def parted(**options):
@@ -94,7 +104,7 @@ def test_no_door_drops_imaginary_parts(name, tmp_path):
 
 
 def test_every_array_that_is_taken_is_in_the_table():
-    there = {*array_parameters({name: getattr(s, name) for name in dir(s) if not name.startswith("_")})}
+    there = {*array_parameters({name: getattr(s, name) for name in s.__all__})}
     assert there <= {*DOORS, *TAKEN}, sorted(there - {*DOORS, *TAKEN})
 
 

@@ -19,7 +19,7 @@ from ooc_chol.apps.spectral.partitions.bisect import bisect
 from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, in_units, split, timed
 from ooc_chol.apps.spectral.partitions.call import CutCall
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally, settings_of
-from ooc_chol.apps.spectral.partitions.shares import Shares, shares_of
+from ooc_chol.apps.spectral.partitions.shares import Shares, checked_sizes, shares_of
 from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
 from ooc_chol.apps.spectral.results import Partition
 from ooc_chol.apps.spectral.solving.lowest import Devices
@@ -195,6 +195,8 @@ def plan_partition(
         trace=trace,
     )
     n_parts = tb.whole_number(n_parts, "n_parts", least=1)
+    if target_sizes is not None:
+        checked_sizes(target_sizes, n_parts)
     size = size_of(A, partial(as_graph, vertex_weights=vertex_weights))
     if n_parts > size.n and isinstance(A, tuple):
         raise ValueError(f"n_parts is {n_parts}, but A has {size.n} vertices; give 1 to {size.n}")

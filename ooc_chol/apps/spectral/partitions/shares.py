@@ -118,8 +118,8 @@ def shares_of(weights: Weights, n_parts: int, target_sizes: ArrayLike | None, ba
     return Shares(targets, np.maximum(least, np.minimum(given, 1)) * unit, most * unit, unit, balance)
 
 
-def _targets(target_sizes: ArrayLike, n_parts: int, total: float) -> Weights:
-    """Target sizes as weights: given as shares of 1, or as weights."""
+def checked_sizes(target_sizes: ArrayLike, n_parts: int) -> Weights:
+    """Target sizes as the caller gives them, one positive number for each part."""
     try:
         sizes = tb.plain_array("target_sizes", target_sizes, np.float64)
     except oc.errors.MissingValueError:
@@ -131,6 +131,12 @@ def _targets(target_sizes: ArrayLike, n_parts: int, total: float) -> Weights:
     if not np.all(np.isfinite(sizes)) or not np.all(sizes > 0):
         worst = int(np.argmin(np.where(np.isfinite(sizes), sizes, -np.inf)))
         raise ValueError(f"target_sizes[{worst}] is {sizes[worst]:g}; give positive numbers")
+    return sizes
+
+
+def _targets(target_sizes: ArrayLike, n_parts: int, total: float) -> Weights:
+    """Target sizes as weights: given as shares of 1, or as weights."""
+    sizes = checked_sizes(target_sizes, n_parts)
     for whole in (1.0, total):
         if abs(sizes.sum() - whole) <= _SUM_TOL * whole:
             return np.asarray(sizes * (total / sizes.sum()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +13,7 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.lowest import SolverOptions
-from ooc_chol.apps.spectral.solving.ways import DIAGONAL, HOST, LANCZOS, LAPACK, Size, expected_way, is_for_host, unevenness
+from ooc_chol.apps.spectral.solving.ways import AMG, DIAGONAL, LAPACK, Size, eigsh_options, expected_way, is_for_host, unevenness
 
 #: Bytes of an entry of a packed adjacency with weights, about, and of a number of float64.
 _ENTRY_BYTES, _NUMBER_BYTES = 12, 8
@@ -74,15 +74,12 @@ class PartitionPlan(tb.AbstractPlan):
 
     @property
     def bytes(self) -> Mapping[str, int]:
-        """Bytes of blocks over each link in a pass after the first."""
-        if self.eigsh is None:
-            return {}
-        first, both = self.eigsh.link_bytes(1), self.eigsh.link_bytes(2)
-        return {link: nbytes - first.get(link, 0) for link, nbytes in both.items()}
+        """Bytes of blocks over each link in the first pass."""
+        return {} if self.eigsh is None else self.eigsh.bytes
 
     @property
     def seconds(self) -> float | None:
-        """Predicted seconds of a pass; None where no rates are known, or LAPACK takes none."""
+        """Predicted seconds of a pass of block Lanczos; None where no rates are known, and of other methods."""
         return None if self.eigsh is None else self.eigsh.seconds
 
     def figures(self) -> Mapping[str, object]:
@@ -102,7 +99,7 @@ class PartitionPlan(tb.AbstractPlan):
         yield "memory", f"peak {tb.format_bytes(self.peak_bytes)} of {tb.format_bytes(self.budget_bytes)}"
         yield "host", tb.format_bytes(self.host_bytes)
         for link, nbytes in self.bytes.items():
-            yield "moves", f"{link}: {tb.format_bytes(nbytes)} a pass"
+            yield "moves", f"{link}: {tb.format_bytes(nbytes)} the first pass"
         yield "seconds", "unknown" if self.seconds is None else f"{self.seconds:.3g} a pass, by measured rates"
 
 
@@ -134,13 +131,13 @@ def plan_cut(
     count = max(0, min(vectors, size.n - 1))
     method = expected_way(size, count, options, normalized=normalized) if count else "none"
     is_on_host = method in (LAPACK, "none") or is_for_host(size.n_entries, options)
-    options = replace(options, devices=HOST) if is_on_host and options.are_gpus else options
-    machine = tb.Machine(options.devices, options.memory_budget, must_exist=options.memory_budget is None)
+    options = options.on_host() if is_on_host and options.are_gpus else options
+    machine = options.machine
     devices = machine.names[:1] if method in (LAPACK, "none") else machine.names
     eigsh, diagonals = None, 0
     if method not in (LAPACK, "none"):
         diagonals = (1 + normalized) * -(-_NUMBER_BYTES * size.n // _PAGE_BYTES) * _PAGE_BYTES
-        eigsh = _eigsh_plan(size, count, method, options, machine, diagonals)
+        eigsh = _eigsh_plan(size, count, method, options, diagonals)
     plan = PartitionPlan(call, size.n, size.n_entries, vectors, method, devices, machine.budget_bytes, eigsh, diagonals)
     if plan.peak_bytes > plan.budget_bytes:
         advice = "give a larger one, or fewer vectors"
@@ -149,18 +146,13 @@ def plan_cut(
     return plan
 
 
-def _eigsh_plan(size: Size, count: int, method: str, options: SolverOptions, machine: tb.Machine, diagonals: int) -> tb.EigshPlan:
-    """The plan of the eigensolver; LOBPCG keeps X, P, R and their products, the null vectors, and those of the check."""
-    shape: dict[str, Any] = {}
-    if method != LANCZOS:
-        block = 4 if count < 4 else 8
-        panels = -(-count // block)
-        checked = 1 + panels + 6 * min(-(-4 // block), panels) if options.sharp else 0
-        shape = {"block": block, "ncv": block * (max(1 + 6 * panels, checked) + (method == DIAGONAL) - 1)}
-    facts = (size.n, size.n), size.n_entries, "fp64"
-    where: dict[str, Any] = {"devices": machine.names, "memory_budget": max(1, machine.budget_bytes - diagonals)}
+def _eigsh_plan(size: Size, count: int, method: str, options: SolverOptions, diagonals: int) -> tb.EigshPlan:
+    """The plan of the eigensolver, beside the diagonals of a Laplacian."""
+    machine, ones = options.machine, np.ones(size.n)
+    given = eigsh_options(method, count, options, ones, {AMG: np.asarray, DIAGONAL: ones}.get(method))
+    given["memory_budget"] = max(1, machine.budget_bytes - diagonals)
     try:
-        return oc.plan_eigsh(facts, count + (method == LANCZOS), which="SA", precision=options.precision, **where, **shape)
+        return oc.plan_eigsh(((size.n, size.n), size.n_entries, "fp64"), **given)
     except oc.BudgetError as error:
         what = f"memory_budget of {machine.names[0]}"
         raise oc.BudgetError(what, error.needed_bytes + diagonals, machine.budget_bytes, error.advice) from error
@@ -188,7 +180,7 @@ def planned_cut(
     if not isinstance(plan, PartitionPlan) or plan.call != call:
         what = f"one of {plan.call}" if isinstance(plan, PartitionPlan) else f"a {type(plan).__name__}"
         raise TypeError(f"plan is {what}; give what plan_{call} returns, or report.plan of {call}")
-    machine = tb.Machine(options.devices, options.memory_budget)
+    machine = options.machine
     asked: dict[str, tuple[object, object]] = {"n": (plan.n, size.n), "entries": (plan.n_entries, size.n_entries)}
     asked["vectors"] = plan.vectors, vectors
     if not machine.has_default_budget:

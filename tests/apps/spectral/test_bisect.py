@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import ooc_chol as oc
 from ooc_chol.apps import spectral
 from tests.apps.spectral.graphs_made import clique, from_edges, grid, octahedral_sphere, path, recounted, star, together
 
@@ -227,3 +228,20 @@ def test_small_graphs_take_no_nonsense_either(options):
     for call in (spectral.bisect, spectral.normalized_cut):
         with pytest.raises(ValueError, match=named):
             call(grid(3, 4), **options)
+
+
+@pytest.mark.parametrize("vectors", [3, 5])
+@pytest.mark.parametrize(("preconditioner", "devices"), [("diagonal", "host:0"), ("auto", "host:0,host:1")])
+def test_the_eigensolver_is_planned_as_it_is_called(monkeypatch, preconditioner, devices, vectors):
+    eigsh, plans = oc.eigsh, []
+
+    def watched(*given, **options):
+        pairs = eigsh(*given, **options)
+        plans.append(pairs.report.plan)
+        return pairs
+
+    monkeypatch.setattr(oc, "eigsh", watched)
+    found = spectral.bisect(grid(40, 31), vectors=vectors, preconditioner=preconditioner, devices=devices, memory_budget="1 GiB")
+    planned, run = found.report.plan.eigsh, plans[0]
+    assert (planned.k, planned.which, planned.method) == (run.k, run.which, run.method)
+    assert (planned.sizes, planned.capacity, planned.devices) == (run.sizes, run.capacity, run.devices)

@@ -19,7 +19,17 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.solving.lowest import PRECONDITIONERS, Lowest, PassCount, SolverOptions
 from ooc_chol.apps.spectral.solving.preconditioners import MOST_COMPLEXITY, SmoothedAggregation, TooDenseError, has_pyamg
-from ooc_chol.apps.spectral.solving.ways import AMG, DIAGONAL, HOST, IRREGULAR, LANCZOS, LAPACK, is_dense, is_for_host, unevenness
+from ooc_chol.apps.spectral.solving.ways import (
+    AMG,
+    DIAGONAL,
+    IRREGULAR,
+    LANCZOS,
+    LAPACK,
+    eigsh_options,
+    is_dense,
+    is_for_host,
+    unevenness,
+)
 
 Vectors: TypeAlias = NDArray[np.float64]
 
@@ -64,7 +74,7 @@ def lowest_eigenpairs(graph: Graph, count: int, options: SolverOptions, *, norma
     with oc.block_csr(graph.adjacency) as packed:
         operator = oc.laplacian(packed, normalized)
         if is_small := is_for_host(graph.adjacency.nnz, options):
-            options = replace(options, devices=HOST)
+            options = options.on_host()
         way = chosen_way(graph, options, normalized=normalized)
         null = np.sqrt(graph.degrees) if normalized else np.ones(graph.n)
         turn = _Turn(is_needed=options.are_gpus)
@@ -238,27 +248,16 @@ class _Call(NamedTuple):
 
     def pairs(self, start: Vectors, tol: float) -> oc.Eigenpairs:
         """Eigenpairs to a tolerance; the error names the graph."""
-        options = self.options
-        way, pairs = self.way, self.k
-        if way.method == LANCZOS:  # with the null vector, without which residuals are larger by at most that root
-            pairs, tol, start = self.k + 1, tol / np.sqrt(self.k + 1), start[:, :1]
+        options, way = self.options, self.way
+        if way.method == LANCZOS:  # without the null vector residuals are larger by at most that root
+            tol, start = tol / np.sqrt(self.k + 1), start[:, :1]
         try:
             with self.turn.taken():
-                found = oc.eigsh(
+                found: oc.Eigenpairs = oc.eigsh(
                     self.operator,
-                    pairs,
-                    which="SA",
-                    method="lanczos" if way.method == LANCZOS else "lobpcg",
+                    **eigsh_options(way.method, self.k, options, self.null, way.preconditioner),
                     tol=tol,
                     v0=start,
-                    degree=None if way.method == LANCZOS else 1,
-                    preconditioner=way.preconditioner,
-                    null=None if way.method == LANCZOS else self.null,
-                    check=options.sharp,
-                    precision=options.precision,
-                    devices=options.devices,
-                    memory_budget=options.memory_budget,
-                    max_passes=options.max_passes,
                     progress=options.progress,
                     trace=options.trace,
                 )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -15,6 +14,8 @@ from numpy.typing import NDArray
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
 
+#: The device of graphs that are too small for GPUs.
+HOST = "host:0"
 #: The option ``devices``.
 Devices = str | Sequence[str] | int | None
 
@@ -43,11 +44,20 @@ class SolverOptions:
     progress: Any = None
     sharp: bool = True
     gpu_entries: int = 0
+    machine: tb.Machine = None  # type: ignore[assignment]  # made of devices and memory_budget, where none is handed down
 
-    @cached_property
+    def __post_init__(self) -> None:
+        made = self.machine or tb.Machine(self.devices, self.memory_budget, must_exist=False)
+        object.__setattr__(self, "machine", made)
+
+    @property
     def are_gpus(self) -> bool:
         """True if the devices that are asked for are GPUs."""
-        return any(name.startswith("cuda") for name in tb.resolve_devices(self.devices, must_exist=False))
+        return any(name.startswith("cuda") for name in self.machine.names)
+
+    def on_host(self) -> SolverOptions:
+        """The same on the host, for graphs that are too small for GPUs."""
+        return replace(self, devices=HOST, machine=tb.Machine(HOST, self.memory_budget))
 
 
 #: Values of the option ``preconditioner``.

@@ -12,9 +12,9 @@ from ooc_chol.apps.spectral.solving.preconditioners import has_pyamg
 LAPACK, AMG, DIAGONAL, LANCZOS = "LAPACK", "LOBPCG with smoothed aggregation", "LOBPCG with the diagonal", "block Lanczos"
 #: Vertices up to which LAPACK is as fast as anything; of so many for each eigenpair it is, too, while the matrix stays small.
 _DENSE, _DENSE_PER_PAIR, _MOST_DENSE = 600, 8, 4000
-#: The device of graphs that are too small for GPUs; and without a cycle it takes as long for so many times fewer entries: 0.17 s
-#: for 110,000 (Lanczos) beside 0.18 to 0.2 for 300,000 to 450,000, of one core.
-HOST, _WITHOUT_CYCLE = "host:0", 4
+#: Without a cycle the host takes as long for so many times fewer entries: 0.17 s for 110,000 (Lanczos) beside 0.18 to 0.2 for
+#: 300,000 to 450,000, of one core.
+_WITHOUT_CYCLE = 4
 #: The largest degree over the mean from which on the diagonal saves more passes than blocks of Lanczos do.
 IRREGULAR = 8.0
 
@@ -42,6 +42,15 @@ def is_for_host(n_entries: int, options: SolverOptions) -> bool:
     has_cycle = options.preconditioner != "diagonal" and has_pyamg()
     least = options.gpu_entries if has_cycle else options.gpu_entries // _WITHOUT_CYCLE
     return n_entries < least and options.are_gpus
+
+
+def eigsh_options(method: str, count: int, options: SolverOptions, null: NDArray[Any], preconditioner: Any) -> dict[str, Any]:
+    """Options with which ``oc.eigsh`` is planned and called; Lanczos finds the null vector, too."""
+    is_lanczos = method == LANCZOS
+    how: dict[str, Any] = {"method": "lanczos", "degree": None} if is_lanczos else {"method": "lobpcg", "degree": 1, "null": null}
+    same = ("precision", "max_passes", "devices", "memory_budget")
+    how |= {"check": options.sharp, "preconditioner": preconditioner, **{name: getattr(options, name) for name in same}}
+    return {"k": count + is_lanczos, "which": "SA", **how}
 
 
 def expected_way(size: Size, count: int, options: SolverOptions, *, normalized: bool) -> str:

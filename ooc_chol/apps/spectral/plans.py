@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -33,7 +33,8 @@ class PartitionPlan(tb.AbstractPlan):
     call : str
         ``"bisect"``, ``"partition"`` or ``"normalized_cut"``.
     n, n_entries : int
-        Vertices of the largest connected component, and entries of its adjacency, two for each edge.
+        Vertices of the largest connected component, and entries of its adjacency, two for each edge; 1 and 0 where all components
+        are only packed.
     vectors : int
         Eigenvectors.
     method : str
@@ -94,7 +95,8 @@ class PartitionPlan(tb.AbstractPlan):
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Lines of the page."""
-        yield "", f"Plan: {self.call} of a graph whose largest component has {self.n} vertices and {self.n_entries // 2} edges"
+        largest = f"whose largest component has {self.n} vertices and {self.n_entries // 2} edges"
+        yield "", f"Plan: {self.call} of a graph {largest if self.method != 'none' else 'whose components stay whole'}"
         yield "eigenpairs", f"{self.vectors} by {self.method} on {', '.join(self.devices)}"
         yield "memory", f"peak {tb.format_bytes(self.peak_bytes)} of {tb.format_bytes(self.budget_bytes)}"
         yield "host", tb.format_bytes(self.host_bytes)
@@ -103,14 +105,14 @@ class PartitionPlan(tb.AbstractPlan):
         yield "seconds", "unknown" if self.seconds is None else f"{self.seconds:.3g} a pass, by measured rates"
 
 
-def size_of(A: Any, as_graph: Any) -> Size:
-    """Size of the largest component of a graph, or what ``((n, n), entries, kind)`` says of a connected one."""
+def size_of(A: Any, measured: Callable[[Any], Size]) -> Size:
+    """Size of what is cut, as measured, or what ``((n, n), entries, kind)`` says of a connected graph."""
     if isinstance(A, tuple) and len(A) == 3 and isinstance(A[0], Sequence):
         shape = tuple(tb.whole_number(each, "A", least=1) for each in A[0])
         if len(shape) != 2 or shape[0] != shape[1]:
             raise ValueError(f"A has shape {shape}; the adjacency of a graph is square")
         return Size(shape[0], tb.whole_number(A[1], "A", least=0))
-    return largest_size(as_graph(A))
+    return measured(A)
 
 
 def largest_size(graph: Graph) -> Size:

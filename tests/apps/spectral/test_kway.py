@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import ooc_chol as oc
 from ooc_chol.apps import spectral
 from tests.apps.spectral.graphs_made import (
     clique,
@@ -122,3 +123,23 @@ def test_same_labels_on_one_device_and_on_two():
 def test_bad_arguments(n_parts, options, kind, text):
     with pytest.raises(kind, match=text):
         spectral.partition(path(6), n_parts, **options)
+
+
+@pytest.mark.parametrize("n_parts", [2, 4])
+def test_components_that_are_only_packed_need_no_budget(n_parts):
+    matrix = together(*[grid(6, 5)] * 8)
+    plan = spectral.plan_partition(matrix, n_parts, memory_budget=64)
+    assert (plan.method, plan.eigsh) == ("none", None) and "components stay whole" in str(plan)
+    found = spectral.partition(matrix, n_parts, memory_budget=64, plan=plan)
+    assert found.cut == 0 and found.report.method == "packing" and found.report.plan == plan
+    if n_parts == 2:
+        assert spectral.bisect(matrix, memory_budget=64).cut == 0
+
+
+def test_a_component_that_is_cut_after_packing_is_planned():
+    matrix = together(grid(30, 30), grid(30, 30))
+    assert spectral.plan_partition(matrix, 2).method == "none"
+    plan = spectral.plan_partition(matrix, 4, preconditioner="diagonal", devices="host:0")
+    assert (plan.n, plan.method) == (900, "LOBPCG with the diagonal")
+    with pytest.raises(oc.BudgetError, match="memory_budget"):
+        spectral.partition(matrix, 4, memory_budget=64)

@@ -281,7 +281,7 @@ def plan_normalized_cut(
         gpu_entries=GPU_ENTRIES,
     )
     if isinstance(image_or_affinity, tuple):
-        size = size_of(image_or_affinity, as_graph)
+        size = size_of(image_or_affinity, lambda A: largest_size(as_graph(A)))
     else:
         size = _given(image_or_affinity, radius, sigma_i, sigma_x, features, mask).size
     return plan_cut("normalized_cut", size, vectors, options, host_budget, normalized=True)

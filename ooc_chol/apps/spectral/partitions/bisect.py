@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from ooc_chol.apps.spectral.graphs.sources import as_graph
-from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, in_units, split
-from ooc_chol.apps.spectral.partitions.call import CutCall
+from ooc_chol.apps.spectral.graphs.graph import Graph
+from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, split
+from ooc_chol.apps.spectral.partitions.call import CutCall, size_to_cut
 from ooc_chol.apps.spectral.partitions.settings import settings_of
-from ooc_chol.apps.spectral.partitions.shares import shares_of, text_of_least
+from ooc_chol.apps.spectral.partitions.shares import Shares, shares_of, text_of_least
 from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
 from ooc_chol.apps.spectral.results import Partition
 from ooc_chol.apps.spectral.solving.lowest import Devices
@@ -123,15 +123,13 @@ def bisect(
         trace=trace,
     )
     call = CutCall("bisect", settings, since, host_budget, progress)
-    with call.begun(A, vertex_weights, plan) as (graph, tally, settings):
-        shares = shares_of(graph.vertex_weights, 2, None, settings.balance)
-        counted = in_units(graph)
-        target = shares.in_units().target(counted.vertex_weights, 1)
+    with call.begun(A, vertex_weights, plan, partial(_halves, balance=settings.balance)) as (counted, counts, tally, settings):
+        target = counts.target(counted.vertex_weights, 1)
         if not settings.balance and (told := text_of_least(counted.vertex_weights, target.total / 2)) is not None:
             tally.note(told)
         sides = split(counted, target, settings, tally)
         give_each_a_vertex(counted, sides, 1, 1)
-    return call.partition(graph, sides.astype(np.int32), shares, tally)
+    return call.partition(sides.astype(np.int32), tally)
 
 
 @tb.documented(like=bisect)
@@ -196,5 +194,10 @@ def plan_bisect(
         progress=progress,
         trace=trace,
     )
-    size = size_of(A, partial(as_graph, vertex_weights=vertex_weights))
+    size = size_of(A, partial(size_to_cut, vertex_weights=vertex_weights, shares=partial(_halves, balance=settings.balance)))
     return plan_cut("bisect", size, settings.vectors, settings.solver, host_budget)
+
+
+def _halves(graph: Graph, balance: float) -> Shares:
+    """Shares of two parts."""
+    return shares_of(graph.vertex_weights, 2, None, balance)

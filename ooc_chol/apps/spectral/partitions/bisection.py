@@ -17,7 +17,10 @@ from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.packing import Way, fill, grain, pack, ways
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally
+from ooc_chol.apps.spectral.partitions.shares import Shares
+from ooc_chol.apps.spectral.plans import largest_size
 from ooc_chol.apps.spectral.solving.eigenpairs import added, lowest_eigenpairs
+from ooc_chol.apps.spectral.solving.ways import Size
 
 Labels = NDArray[np.int8]
 
@@ -37,15 +40,36 @@ def split(graph: Graph, target: Target, settings: Settings, tally: Tally) -> Lab
         tally.components = count
     if count <= 1:
         return _halves(graph, target, settings, tally)
+    if (sides := _only_packed(graph, of_vertex, target)) is not None:
+        return sides
     weights = graph.part_weights(of_vertex, count)
-    chosen = pack(weights, target.weight - target.slack, target.weight + target.slack)
-    if chosen is not None:
-        return np.where(chosen[of_vertex], 0, 1).astype(np.int8)
     low, high = target.weight - target.slack, target.weight + target.slack
     tried = _worth_trying(ways(weights, low, high, grain(graph.vertex_weights)), np.bincount(of_vertex))
     found = [_packed(graph, of_vertex, way, target, settings, tally) for way in tried]
     best = min(found, key=lambda labels: _rank(graph, labels, target))
     return _refined(graph, best, target, settings, tally)
+
+
+def cut_size(graph: Graph, shares: Shares) -> Size:
+    """Size of the largest component where one is cut to give parts their shares; of a vertex where all are only packed."""
+    if len(shares) == 1 or graph.n <= 1:
+        return Size(1, 0)
+    first = len(shares) // 2
+    sides = _only_packed(graph, components(graph), shares.target(graph.vertex_weights, first))
+    if sides is None:
+        return largest_size(graph)
+    give_each_a_vertex(graph, sides, first, len(shares) - first)
+    both = enumerate((shares.of(slice(first)), shares.of(slice(first, None))))
+    return max(cut_size(graph.subgraph(np.flatnonzero(sides == side)), below) for side, below in both)
+
+
+def _only_packed(graph: Graph, of_vertex: NDArray[np.int32], target: Target) -> Labels | None:
+    """Sides where whole components add up to the target; None where they do not."""
+    count = int(of_vertex.max(initial=-1)) + 1
+    if count <= 1:
+        return None
+    chosen = pack(graph.part_weights(of_vertex, count), target.weight - target.slack, target.weight + target.slack)
+    return None if chosen is None else np.where(chosen[of_vertex], 0, 1).astype(np.int8)
 
 
 def in_units(graph: Graph) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter
@@ -14,11 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph
+from ooc_chol.apps.spectral.partitions.bisection import cut_size, in_units
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally
 from ooc_chol.apps.spectral.partitions.shares import Shares
-from ooc_chol.apps.spectral.plans import PartitionPlan, arithmetic_key, largest_size, planned_cut
+from ooc_chol.apps.spectral.plans import PartitionPlan, arithmetic_key, planned_cut
 from ooc_chol.apps.spectral.results import Partition, PartitionReport
 from ooc_chol.apps.spectral.solving.lowest import passes_shown
+from ooc_chol.apps.spectral.solving.ways import Size
 
 #: By how much sums of weights may differ by rounding, relative to them.
 _ROUNDING = 1e-9
@@ -35,27 +37,30 @@ class CutCall:
     host_budget: int | str | None
     progress: tb.Progress
     more: Mapping[str, Any] = field(default_factory=dict)  #: Of the key
-    plan: PartitionPlan | None = None
+    plan: PartitionPlan = field(init=False)
+    graph: Graph = field(init=False)
+    shares: Shares = field(init=False)
     parts: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def begun(
-        self, A: Any, vertex_weights: ArrayLike | None, plan: PartitionPlan | None
-    ) -> Iterator[tuple[Graph, Tally, Settings]]:
-        """The graph, and settings that tell of passes; the block is the run."""
+        self, A: Any, vertex_weights: ArrayLike | None, plan: PartitionPlan | None, shares: Callable[[Graph], Shares]
+    ) -> Iterator[tuple[Graph, Shares, Tally, Settings]]:
+        """The graph and its shares in units, and settings that tell of passes; the block is the run."""
         began = perf_counter()
-        graph = as_graph(A, vertex_weights=vertex_weights)
+        self.graph = as_graph(A, vertex_weights=vertex_weights)
         self.parts["read"], began = perf_counter() - began, perf_counter()
-        solver = self.settings.solver
-        self.plan = planned_cut(plan, self.name, largest_size(graph), self.settings.vectors, solver, self.host_budget)
+        solver, self.shares = self.settings.solver, shares(self.graph)
+        counted, counts = in_units(self.graph), self.shares.in_units()
+        self.plan = planned_cut(plan, self.name, cut_size(counted, counts), self.settings.vectors, solver, self.host_budget)
         self.parts["plan"], began = perf_counter() - began, perf_counter()
         with passes_shown(self.progress, self.name) as shown:
-            yield graph, Tally(), replace(self.settings, solver=replace(solver, progress=shown))
+            yield counted, counts, Tally(), replace(self.settings, solver=replace(solver, progress=shown))
         self.parts["run"] = perf_counter() - began
 
-    def partition(self, graph: Graph, labels: NDArray[np.int32], shares: Shares, tally: Tally) -> Partition:
+    def partition(self, labels: NDArray[np.int32], tally: Tally) -> Partition:
         """Partition made of the labels found, with its report and notes."""
-        assert self.plan is not None
+        graph, shares = self.graph, self.shares
         sizes = graph.part_weights(labels, len(shares))
         _tell_of_sizes(graph, sizes, shares, tally)
         first, cut, settings = tally.first, graph.cut(labels), self.settings.key() | dict(self.more)
@@ -105,3 +110,9 @@ def _tell_of_sizes(graph: Graph, sizes: NDArray[np.float64], shares: Shares, tal
             f"Part {worst} weighs {sizes[worst]:.6g}, which is {over:.3g} % more than its target of {shares.targets[worst]:.6g}: "
             "vertices that come nearer to it were not found, or would have cut more."
         )
+
+
+def size_to_cut(A: Any, vertex_weights: ArrayLike | None, shares: Callable[[Graph], Shares]) -> Size:
+    """Size of what a call cuts first."""
+    graph = as_graph(A, vertex_weights=vertex_weights)
+    return cut_size(in_units(graph), shares(graph).in_units())

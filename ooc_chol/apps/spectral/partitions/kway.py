@@ -14,10 +14,9 @@ import ooc_chol.toolbox as tb
 from ooc_chol.apps.spectral.cutting.refine import refine as refine_cut
 from ooc_chol.apps.spectral.graphs.components import components
 from ooc_chol.apps.spectral.graphs.graph import Graph
-from ooc_chol.apps.spectral.graphs.sources import as_graph
 from ooc_chol.apps.spectral.partitions.bisect import bisect
-from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, in_units, split, timed
-from ooc_chol.apps.spectral.partitions.call import CutCall
+from ooc_chol.apps.spectral.partitions.bisection import give_each_a_vertex, split, timed
+from ooc_chol.apps.spectral.partitions.call import CutCall, size_to_cut
 from ooc_chol.apps.spectral.partitions.settings import Settings, Tally, settings_of
 from ooc_chol.apps.spectral.partitions.shares import Shares, checked_sizes, shares_of
 from ooc_chol.apps.spectral.plans import PartitionPlan, plan_cut, size_of
@@ -118,17 +117,14 @@ def partition(
     )
     n_parts = tb.whole_number(n_parts, "n_parts", least=1)
     call = CutCall("partition", settings, since, host_budget, progress, {"n_parts": n_parts})
-    with call.begun(A, vertex_weights, plan) as (graph, tally, settings):
-        if n_parts > graph.n:
-            raise ValueError(f"n_parts is {n_parts}, but {graph.name} has {graph.n} vertices; give 1 to {graph.n}")
-        shares = shares_of(graph.vertex_weights, n_parts, target_sizes, settings.balance)
+    shares = partial(_shares, n_parts=n_parts, target_sizes=target_sizes, balance=settings.balance)
+    with call.begun(A, vertex_weights, plan, shares) as (counted, counts, tally, settings):
         if n_parts == 1:  # no bisection looks at them
-            tally.components = int(components(graph).max(initial=-1)) + 1
-        counted, counts = in_units(graph), shares.in_units()
+            tally.components = int(components(counted).max(initial=-1)) + 1
         labels = _divided(counted, counts, settings, tally)
         if refine and n_parts > 2:
             labels = _refined_in_pairs(counted, labels, counts, tally)
-    return call.partition(graph, labels, shares, tally)
+    return call.partition(labels, tally)
 
 
 @tb.documented(like=partition)
@@ -197,10 +193,18 @@ def plan_partition(
     n_parts = tb.whole_number(n_parts, "n_parts", least=1)
     if target_sizes is not None:
         checked_sizes(target_sizes, n_parts)
-    size = size_of(A, partial(as_graph, vertex_weights=vertex_weights))
+    shares = partial(_shares, n_parts=n_parts, target_sizes=target_sizes, balance=settings.balance)
+    size = size_of(A, partial(size_to_cut, vertex_weights=vertex_weights, shares=shares))
     if n_parts > size.n and isinstance(A, tuple):
         raise ValueError(f"n_parts is {n_parts}, but A has {size.n} vertices; give 1 to {size.n}")
     return plan_cut("partition", size, settings.vectors, settings.solver, host_budget)
+
+
+def _shares(graph: Graph, n_parts: int, target_sizes: ArrayLike | None, balance: float) -> Shares:
+    """Shares of parts, of which there are at most as many as vertices."""
+    if n_parts > graph.n:
+        raise ValueError(f"n_parts is {n_parts}, but {graph.name} has {graph.n} vertices; give 1 to {graph.n}")
+    return shares_of(graph.vertex_weights, n_parts, target_sizes, balance)
 
 
 def _divided(graph: Graph, shares: Shares, settings: Settings, tally: Tally) -> Labels:

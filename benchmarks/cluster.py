@@ -105,7 +105,7 @@ class Runs:
         return {"seconds": math.nan} | apart(lapack, self.n)
 
     def timed(self, way: str) -> dict[str, Any]:
-        """What one way tells, with its seconds."""
+        """Figures of one way, with its seconds."""
         if self.asked.touch:
             touch(parse_bytes(self.asked.touch, "touch"))
         seconds, told = seconds_of(getattr(self, way))

@@ -238,12 +238,12 @@ def gathered(lines: Iterable[Mapping[str, Any]], options: Options, key: str) -> 
 
 
 def brief(line: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a line fits the screen."""
+    """The part of a line that fits the screen."""
     return {name: value for name, value in line.items() if len(str(value)) < 200}
 
 
 def attempt(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What a call finds, or the error that it ends in: another library may fail in any way, and which one is the result."""
+    """The result of a call, or the error that it ends in: another library may fail in any way, and which one is the result."""
     try:
         return run()
     except Exception as error:  # recorded in the result
@@ -251,7 +251,7 @@ def attempt(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def in_turn(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, list[Any]]:
-    """What each call gives in each repeat, one after the other, behind one that does not count: drift treats all alike."""
+    """Results of each call in each repeat, one after the other, behind one that does not count: drift treats all alike."""
     found: dict[str, list[Any]] = {name: [] for name in calls}
     for repeat in range(repeats + 1):
         for name, call in calls.items():

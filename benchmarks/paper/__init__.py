@@ -21,7 +21,7 @@ FOLDER = "paper"
 
 
 class Defaults(NamedTuple):
-    """What is measured where nothing is said: minutes on two cores, the paper's orders and memory on a GPU."""
+    """Cases that are measured where nothing is said: minutes on two cores, the paper's orders and memory on a GPU."""
 
     orders: tuple[int, ...]
     budget: str | None = None

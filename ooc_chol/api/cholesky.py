@@ -130,7 +130,7 @@ def cholesky(
         An option is not there for the type of A or of L. A :class:`TypeError`.
     TierError
         A file cannot be read or written, or that of A changes during the call. As :class:`~ooc_chol.errors.OutputError`:
-        ``store`` is the file of ``a`` by whatever name, as far as that is known, or exists and is no factor. As
+        ``store`` is the file of A by whatever name, as far as that is known, or exists and is no factor. As
         :class:`~ooc_chol.errors.MissingFolderError`: there is no folder for it.
     ValueError, TypeError
         The matrix is not square, of another dtype, or an option is wrong; or the name of ``store`` promises another format, such
@@ -154,6 +154,7 @@ def cholesky(
     >>> oc.cholesky(A).solve(np.array([8.0, 12.0]))
     array([1., 2.])
     """
+    began = time.perf_counter()
     if isinstance(precision_threshold, bool):
         others = (precision_threshold, *others)
     if others or unknown:
@@ -206,7 +207,6 @@ def cholesky(
         with memory_errors_typed("factorization"):
             # typed as the factor of one matrix: types do not tell how many dimensions an array has
             return cast(CholeskyFactor, factor_batch(A, options, lower=lower, others=given, level=2))
-    began = time.perf_counter()
     with (
         memory_errors_typed("factorization"),
         HOST_PROMISES.call(),

@@ -76,9 +76,8 @@ class Option:
 
 def checked_bytes(value: Any, name: str) -> Any:
     """A size that is more than nothing, text as it is; None for none."""
-    if value is None or isinstance(value, str):
-        return value if value is None else (parse_bytes(value, name), value)[1]
-    return parse_bytes(value, name)
+    nbytes = None if value is None else parse_bytes(value, name)
+    return value if isinstance(value, str) else nbytes
 
 
 def checked_flag(value: Any, name: str) -> bool:

@@ -46,12 +46,12 @@ class Door:
         return self.plan(*(arguments or self.arguments()), **{"devices": "host:0", **self.options, **options})
 
     def has(self, option: str) -> bool:
-        """Whether this way of the call takes one of the common options."""
+        """True where this way of the call takes one of the common options."""
         return option not in self.lacks and option not in self.refuses
 
 
 def same_bits(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    """Whether two lists of arrays have the same types, shapes and bits."""
+    """True where two lists of arrays have the same types, shapes and bits."""
     return len(one) == len(other) and all(
         a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True)
     )

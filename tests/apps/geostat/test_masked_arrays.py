@@ -211,7 +211,7 @@ MADE = {"Kriging.coefficients"}
 
 
 def planned(observations, sites, **options):
-    """What is predicted as planned."""
+    """Numbers of a prediction as planned."""
     plan = g.plan_predict(observations, MODEL, sites, **options)
     return g.predict(observations, MODEL, sites, **options, plan=plan).mean
 

@@ -173,20 +173,7 @@ def normalized_cut(
     vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)
     sweep = _sweep_options(split_points, min_size, search, seed)
     # Eigenvalues of 1e-11 are common, and any vector of the space that they span falls at a good cut.
-    options = solver_options(
-        tol=tol,
-        preconditioner=preconditioner,
-        precision=precision,
-        max_passes=max_passes,
-        devices=devices,
-        memory_budget=memory_budget,
-        host_budget=host_budget,
-        progress=progress,
-        trace=trace,
-        seed=seed,
-        sharp=False,
-        gpu_entries=GPU_ENTRIES,
-    )
+    options = solver_options(locals(), seed, sharp=False, gpu_entries=GPU_ENTRIES)
     given = _given(image_or_affinity, radius, sigma_i, sigma_x, features, mask)
     read = time.perf_counter()
     the_plan = planned_cut(plan, "normalized_cut", given.size, vectors, options, host_budget, normalized=True)
@@ -266,20 +253,7 @@ def plan_normalized_cut(
     check_threshold(max_ncut, max_depth)
     vectors, seed = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(seed, "seed", least=0)
     _sweep_options(split_points, min_size, search, seed)
-    options = solver_options(
-        tol=tol,
-        preconditioner=preconditioner,
-        precision=precision,
-        max_passes=max_passes,
-        devices=devices,
-        memory_budget=memory_budget,
-        host_budget=host_budget,
-        progress=progress,
-        trace=trace,
-        seed=seed,
-        sharp=False,
-        gpu_entries=GPU_ENTRIES,
-    )
+    options = solver_options(locals(), seed, sharp=False, gpu_entries=GPU_ENTRIES)
     if isinstance(image_or_affinity, tuple):
         size = size_of(image_or_affinity, lambda A: largest_size(as_graph(A)))
     else:

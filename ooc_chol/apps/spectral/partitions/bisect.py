@@ -106,22 +106,7 @@ def bisect(
     (1.0, [5.0, 5.0])
     """
     since = perf_counter()
-    settings = settings_of(
-        balance,
-        vectors,
-        search,
-        refine,
-        seed,
-        tol=tol,
-        preconditioner=preconditioner,
-        precision=precision,
-        max_passes=max_passes,
-        devices=devices,
-        memory_budget=memory_budget,
-        host_budget=host_budget,
-        progress=progress,
-        trace=trace,
-    )
+    settings = settings_of(locals())
     call = CutCall("bisect", settings, since, host_budget, progress)
     with call.begun(A, vertex_weights, plan, partial(_halves, balance=settings.balance)) as (counted, counts, tally, settings):
         target = counts.target(counted.vertex_weights, 1)
@@ -178,22 +163,7 @@ def plan_bisect(
     >>> plan.unit, plan.peak_bytes <= 4 << 30
     ('pass', True)
     """
-    settings = settings_of(
-        balance,
-        vectors,
-        search,
-        refine,
-        seed,
-        tol=tol,
-        preconditioner=preconditioner,
-        precision=precision,
-        max_passes=max_passes,
-        devices=devices,
-        memory_budget=memory_budget,
-        host_budget=host_budget,
-        progress=progress,
-        trace=trace,
-    )
+    settings = settings_of(locals())
     size = size_of(A, partial(size_to_cut, vertex_weights=vertex_weights, shares=partial(_halves, balance=settings.balance)))
     return plan_cut("bisect", size, settings.vectors, settings.solver, host_budget)
 

@@ -99,22 +99,7 @@ def partition(
     (2.0, [5.0, 3.0, 2.0])
     """
     since = perf_counter()
-    settings = settings_of(
-        balance,
-        vectors,
-        search,
-        refine,
-        seed,
-        tol=tol,
-        preconditioner=preconditioner,
-        precision=precision,
-        max_passes=max_passes,
-        devices=devices,
-        memory_budget=memory_budget,
-        host_budget=host_budget,
-        progress=progress,
-        trace=trace,
-    )
+    settings = settings_of(locals())
     n_parts = tb.whole_number(n_parts, "n_parts", least=1)
     call = CutCall("partition", settings, since, host_budget, progress, {"n_parts": n_parts})
     shares = partial(_shares, n_parts=n_parts, target_sizes=target_sizes, balance=settings.balance)
@@ -174,22 +159,7 @@ def plan_partition(
     >>> spectral.plan_partition(((500, 500), 2000, "pattern"), 4, devices="host:0").method
     'LAPACK'
     """
-    settings = settings_of(
-        balance,
-        vectors,
-        search,
-        refine,
-        seed,
-        tol=tol,
-        preconditioner=preconditioner,
-        precision=precision,
-        max_passes=max_passes,
-        devices=devices,
-        memory_budget=memory_budget,
-        host_budget=host_budget,
-        progress=progress,
-        trace=trace,
-    )
+    settings = settings_of(locals())
     n_parts = tb.whole_number(n_parts, "n_parts", least=1)
     if target_sizes is not None:
         checked_sizes(target_sizes, n_parts)

@@ -30,16 +30,16 @@ class Settings:
         return {"balance": self.balance.hex(), **{name: getattr(self, name) for name in ("vectors", "search", "refine", "seed")}}
 
 
-def settings_of(balance: float, vectors: int, search: int, refine: bool, seed: int, **solver: Any) -> Settings:
-    """Settings; ``ValueError`` or ``TypeError`` for what makes no sense."""
-    room = tb.real_number(balance, "balance")
+def settings_of(given: Mapping[str, Any]) -> Settings:
+    """Settings by the arguments of a call, by name; ``ValueError`` or ``TypeError`` for what makes no sense."""
+    room, refine = tb.real_number(given["balance"], "balance"), given["refine"]
     if not 0.0 <= room < 1.0:
         raise ValueError(f"balance is {room:g}; give by how much parts may weigh more than their targets: 0, or up to 1")
     if not isinstance(refine, bool):
         raise TypeError(f"refine is {refine!r:.40}; give True or False")
-    number = tb.whole_number(seed, "seed", least=0)
-    vectors, search = tb.whole_number(vectors, "vectors", least=1), tb.whole_number(search, "search", least=0)
-    return Settings(room, vectors, search, refine, number, solver_options(seed=number, **solver))
+    least = {"seed": 0, "vectors": 1, "search": 0}
+    seed, vectors, search = (tb.whole_number(given[name], name, least=value) for name, value in least.items())
+    return Settings(room, vectors, search, refine, seed, solver_options(given, seed))
 
 
 @final

@@ -80,29 +80,19 @@ class Lowest(NamedTuple):
     executed: Mapping[str, int] = {}
 
 
-def solver_options(
-    *,
-    tol: float,
-    preconditioner: str,
-    precision: str | oc.Precision | None,
-    max_passes: int | None,
-    devices: Devices,
-    memory_budget: int | str | None,
-    host_budget: int | str | None,
-    progress: tb.Progress,
-    trace: bool,
-    **more: Any,
-) -> SolverOptions:
-    """Options of a call that make sense, also where LAPACK or nobody is to need them; ``TypeError`` or ``ValueError``."""
-    how = tb.checked(memory_budget=memory_budget, host_budget=host_budget, progress=progress, trace=trace)
-    if not 0 < (least := tb.real_number(tol, "tol")) < 1:
+def solver_options(given: Mapping[str, Any], seed: int, **more: Any) -> SolverOptions:
+    """Options by the arguments of a call, by name, checked also where LAPACK or nobody is to need them."""
+    how = tb.checked(**{name: given[name] for name in ("memory_budget", "host_budget", "progress", "trace")})
+    precision, preconditioner, max_passes = given["precision"], given["preconditioner"], given["max_passes"]
+    if not 0 < (least := tb.real_number(given["tol"], "tol")) < 1:
         raise ValueError(f"tol is {least:g}; give a number between 0 and 1, such as 1e-7")
     if precision is not None and precision not in (known := [each.value for each in oc.Precision]):
         raise ValueError(f"precision is {precision!r:.40}; give one of {', '.join(map(repr, known))}")
     if preconditioner not in PRECONDITIONERS:
         raise ValueError(f"preconditioner is {preconditioner!r:.40}; give one of {', '.join(map(repr, PRECONDITIONERS))}")
     most = None if max_passes is None else tb.whole_number(max_passes, "max_passes", least=1)
-    return SolverOptions(least, preconditioner, precision, devices, memory_budget, most, trace=how["trace"], **more)
+    where = given["devices"], given["memory_budget"]
+    return SolverOptions(least, preconditioner, precision, *where, most, seed=seed, trace=how["trace"], **more)
 
 
 @final

@@ -1,5 +1,7 @@
 """Docstrings keep to their form: internal names have a short one or none, and none begins with a word that delays its subject.
 
+Public methods have one, unless a method that they override has it: ruff's D102 knows no bases.
+
 ``python -m tests.docstrings`` prints what does not, by file and line; `make check` runs it.
 """
 
@@ -9,7 +11,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -109,12 +111,46 @@ class Package:
                 return None if node is None or rest else (module, node)
         return None
 
+    def undocumented(self, module: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Public methods of a module's public classes of which neither they nor the bases of their class say anything."""
+        for kind in ast.walk(self.tree(module)):
+            if isinstance(kind, ast.ClassDef) and not kind.name.startswith("_"):
+                said = {name for each in self._bases(module, kind) for name in _described(each)}
+                yield from (each for each in _silent(kind) if each.name not in said)
+
+    def _bases(self, module: str, kind: ast.ClassDef) -> Iterator[ast.ClassDef]:
+        """The bases of a class that the package defines, and their bases."""
+        for base in kind.bases:
+            place = self._definition(module, ast.unparse(base).split("[")[0])
+            if place is not None and isinstance(place[1], ast.ClassDef) and place[1] is not kind:
+                yield place[1]
+                yield from self._bases(place[0], place[1])
+
+
+def _methods(kind: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for _, node in _bound(kind.body) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def _described(kind: ast.ClassDef) -> Iterator[str]:
+    """Names of a class's methods that have docstrings."""
+    return (each.name for each in _methods(kind) if ast.get_docstring(each))
+
+
+def _silent(kind: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Public methods of a class without docstrings; overloads and setters are described by what they belong to."""
+    for each in _methods(kind):
+        marks = {ast.unparse(mark).split(".")[-1] for mark in each.decorator_list}
+        if not each.name.startswith("_") and not ast.get_docstring(each) and marks.isdisjoint({"overload", "setter", "deleter"}):
+            yield each
+
 
 def _bound(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.AST | Imported]]:
     """Names that statements bind, also below conditions, with their definition, import or value."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node
+        elif isinstance(node, ast.Import):
+            yield from ((alias.asname, Imported(alias.name, "")) for alias in node.names if alias.asname)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 yield alias.asname or alias.name, Imported(node.module or "", alias.name)
@@ -157,15 +193,20 @@ def reasons(node: ast.AST, text: str, *, is_public: bool) -> Iterator[str]:
 
 @cache
 def offences(root: Path = ROOT) -> tuple[Offence, ...]:
-    """Offences of all docstrings of a package, in the order of its files."""
+    """Offences of all docstrings of a package, and where one is missing, in the order of its files."""
     package = Package(root)
     public = package.public(sorted(root.glob("docs/reference/*.rst")))
-    return tuple(
-        Offence(package.files[module].relative_to(root), getattr(node, "lineno", 1), getattr(node, "name", module), reason)
-        for module in package.files
-        for node, text in documented(package.tree(module))
-        for reason in reasons(node, text, is_public=node in public)
-    )
+    found: list[Offence] = []
+    for module, path in package.files.items():
+        each = partial(_offence, path.relative_to(root), module)
+        said = documented(package.tree(module))
+        found += (each(node, reason) for node, text in said for reason in reasons(node, text, is_public=node in public))
+        found += (each(node, "has no docstring, nor has a method that it overrides") for node in package.undocumented(module))
+    return tuple(found)
+
+
+def _offence(path: Path, module: str, node: ast.AST, reason: str) -> Offence:
+    return Offence(path, getattr(node, "lineno", 1), getattr(node, "name", module), reason)
 
 
 def main() -> int:

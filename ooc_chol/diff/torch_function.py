@@ -33,6 +33,7 @@ class SparseOperation(torch.autograd.Function):
 
     @staticmethod
     def forward(op: AbstractOp, *given: Tensor) -> Tensor:
+        """The result of the operation."""
         result: Tensor = applied(op.forward, *given)
         return result
 
@@ -53,6 +54,7 @@ class SparseOperation(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Any) -> Tensor:
+        """The tangent of the result, by operations that are recorded in turn."""
         given: Any = [None] * ctx.count if isinstance(ctx.op, AbstractLinearOp) else ctx.saved_tensors
         if isinstance(ctx.op, Solve | TriangularSolve):
             return _solved_change(ctx.op, *given, *tangents)
@@ -90,10 +92,12 @@ class DifferentiatedOnce(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, instead: str) -> Tensor:
+        """The same values."""
         return values.view_as(values)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what errors advise."""
         ctx.instead = inputs[1]
 
     @staticmethod

@@ -57,6 +57,69 @@ def internal(n):
 def is_small(n):
     """Whether n is small."""
 ''',
+    "ooc_chol/kinds.py": '''
+"""Kinds, and classes over them."""
+
+from typing import overload
+
+import ooc_chol.roots as roots
+from ooc_chol import inner
+
+class Middle(roots.Root):
+    """A class between."""
+
+class Kind(Middle, inner.Base, dict):
+    """A class whose methods are described by its bases, or by nobody."""
+
+    def by_root(self): ...
+
+    def inherited(self, n): ...
+
+    def mentioned(self): ...
+
+    async def forgotten(self): ...
+
+    def keys(self): ...
+
+    def _internal(self): ...
+
+    def __len__(self): ...
+
+    @overload
+    def several(self, n: int): ...
+
+    def several(self, n):
+        """One of several types."""
+
+    @property
+    def value(self):
+        """A value."""
+
+    @value.setter
+    def value(self, value): ...
+
+class _Hidden:
+    """An internal class."""
+
+    def method(self): ...
+''',
+    "ooc_chol/roots.py": '''
+"""The root of the kinds."""
+
+class Root:
+    """A class with methods."""
+
+    def by_root(self):
+        """Described at the root."""
+
+    def mentioned(self): ...
+
+class Other:
+    """A class that is no base of a kind."""
+
+    def forgotten(self):
+        """Described elsewhere."""
+''',
     "docs/reference/page.rst": """
 .. currentmodule:: ooc_chol.inner
 
@@ -82,6 +145,17 @@ def test_internal_names_have_no_sections_and_public_ones_may(found):
 def test_first_words_are_those_of_all_docstrings(found):
     first = {name: reason for name, reason in found if "begins" in reason}
     assert first == {"ooc_chol.inner": "begins with What", "is_small": "begins with Whether"}
+
+
+def test_methods_have_docstrings_unless_a_base_of_the_package_has_one(found):
+    silent = [name for name, reason in found if "no docstring" in reason]
+    assert sorted(silent) == ["forgotten", "keys", "mentioned"]
+
+
+def test_a_silent_method_is_found_at_each_place(tmp_path):
+    (tmp_path / "ooc_chol").mkdir()
+    (tmp_path / "ooc_chol" / "kinds.py").write_text(FILES["ooc_chol/roots.py"], encoding="utf-8")
+    assert [(each.path.name, each.line, each.name) for each in offences(tmp_path)] == [("kinds.py", 10, "mentioned")]
 
 
 def test_public_names_of_this_package_are_found():

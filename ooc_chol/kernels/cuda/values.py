@@ -46,10 +46,15 @@ class PatternLike(Protocol):
     """Interface of a pattern of ``ooc_chol.diff`` to these kernels."""
 
     @property
-    def nnz(self) -> int: ...
+    def nnz(self) -> int:
+        """Number of stored entries."""
+
     @property
-    def n_rows(self) -> int: ...
-    def place(self, name: str, like: Array) -> Array: ...
+    def n_rows(self) -> int:
+        """Number of rows."""
+
+    def place(self, name: str, like: Array) -> Array:
+        """One index array, on the device of ``like``."""
 
 
 def copied(host: NDArray[Any], like: Array) -> Array:

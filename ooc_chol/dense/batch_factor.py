@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from types import TracebackType
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +18,7 @@ from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile
 from ooc_chol.kernels.interfaces.batch import AbstractBatchKernels
+from ooc_chol.process.closing import AbstractClosing
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class BatchReport:
 
 
 @final
-class BatchFactor:
+class BatchFactor(AbstractClosing):
     """The lower triangular factors of a batch, ``A[i] = L[i] @ L[i].T``; made by ``cholesky`` of an array ``(b, n, n)``.
 
     Parameters
@@ -272,12 +272,6 @@ class BatchFactor:
     def close(self) -> None:
         """Let go of the factors; a second call does nothing. ``report`` stays, and :attr:`closed` is true."""
         self._stack = None
-
-    def __enter__(self) -> BatchFactor:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return one_line(self, {"shape": self.shape, **({"closed": True} if self.closed else {"device": self.device})})

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
-from types import TracebackType
 from typing import Any, final
 
 import numpy as np
@@ -25,6 +24,7 @@ from ooc_chol.eigen.space_plan import SpacePlan, plan_space
 from ooc_chol.hardware.registry import device_kind, open_device
 from ooc_chol.interfaces import AbstractDevice, AbstractEvent
 from ooc_chol.precision.triples import Precision
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.runtime.holding import Holding
 from ooc_chol.runtime.passes import Pass, finish
 from ooc_chol.runtime.shutdown import devices_closed
@@ -39,7 +39,7 @@ from ooc_chol.tracing.trace import Trace
 
 
 @final
-class DeviceSpace(AbstractSpace):
+class DeviceSpace(AbstractSpace, AbstractClosing):
     """A basis on devices, all of one kind; :func:`open_space` makes it.
 
     One thread enqueues for all devices. Every device has its own rows of the basis and of W, and computes all small matrices,
@@ -408,12 +408,6 @@ class DeviceSpace(AbstractSpace):
             self._early = None
         self._holding.close(self._products.finish if self._is_traced else None)
         self._steps.clear()
-
-    def __enter__(self) -> DeviceSpace:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         facts: dict[str, object] = {"n": self.n, "block": self.block, "capacity": self.capacity}

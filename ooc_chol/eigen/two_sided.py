@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -18,6 +18,7 @@ from ooc_chol.eigen.svds_plan import SvdsPlan
 from ooc_chol.eigen.traced import ProductTrace
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.precision.triples import Precision
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.sparse.block_csr import BlockCSR
 from ooc_chol.sparse.multiplier import Multiplier, multiplier_of
 from ooc_chol.sparse.operator import Operator
@@ -25,7 +26,7 @@ from ooc_chol.tracing.records import TraceRecord
 from ooc_chol.tracing.trace import Trace
 
 
-class AbstractTwoSided(ABC):
+class AbstractTwoSided(AbstractClosing):
     """A matrix B of m >= n rows, and its transpose: products with (n, b) and (m, b) arrays in host memory.
 
     B is A, or the transpose of A where A has more columns than rows.
@@ -56,19 +57,9 @@ class AbstractTwoSided(ABC):
         """The product with the caller's matrix, times the power of two."""
         return scaled_product(product, self.power)(x) if self.power else product(x)
 
-    def __enter__(self) -> AbstractTwoSided:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     @abstractmethod
     def trace(self) -> Trace | None:
         """Trace of all products; None where that was not requested."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close what was opened; a second call does nothing."""
 
 
 @final

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, NoReturn, final
 
 import numpy as np
@@ -20,6 +19,7 @@ from ooc_chol.errors import ClosedError
 from ooc_chol.memory.block_files import BlockFile
 from ooc_chol.memory.blocks import AbstractBlockTier
 from ooc_chol.process.address_space import check_room
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.process.team import ThreadTeam, cores
 from ooc_chol.sparse.ordered_parts import in_order, ordered_csr, ordered_runs
 from ooc_chol.sparse.packed_files import Facts
@@ -32,7 +32,7 @@ _ADDED_ENTRIES = 1 << 18
 
 
 @final
-class BlockCSR:
+class BlockCSR(AbstractClosing):
     """A sparse matrix in packed row blocks; :func:`block_csr` makes one.
 
     Parameters
@@ -365,12 +365,6 @@ class BlockCSR:
         facts["nbytes"] = format_bytes(self.nbytes)
         facts["tier"] = "closed" if self._tier is None else self.path or self._tier.name
         return one_line(self, facts)
-
-    def __enter__(self) -> BlockCSR:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __del__(self) -> None:
         if sys.is_finalizing() and not isinstance(self._tier, BlockFile):

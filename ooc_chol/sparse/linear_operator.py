@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -10,13 +9,14 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from ooc_chol.errors import UnsupportedTypeError
+from ooc_chol.process.closing import AbstractClosing
 
 if TYPE_CHECKING:
     from ooc_chol.sparse.multiplier import Multiplier
 
 
 @final
-class PackedLinearOperator(LinearOperator):  # type: ignore[misc]
+class PackedLinearOperator(LinearOperator, AbstractClosing):  # type: ignore[misc]
     """SciPy's ``LinearOperator`` over a multiplier, which it closes: ``A @ x`` on open devices."""
 
     def __init__(self, multiplier: Multiplier, *, symmetric: bool = False) -> None:
@@ -56,9 +56,3 @@ class PackedLinearOperator(LinearOperator):  # type: ignore[misc]
     def close(self) -> None:
         """Close the multiplier; a second call does nothing."""
         self.multiplier.close()
-
-    def __enter__(self) -> PackedLinearOperator:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

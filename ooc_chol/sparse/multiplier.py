@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
@@ -28,6 +27,7 @@ from ooc_chol.interfaces import AbstractEvent
 from ooc_chol.kernels.interfaces.products import ProductDevice
 from ooc_chol.kernels.registry import open_product_device
 from ooc_chol.precision.triples import Precision
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.process.fork_safety import new_rlock
 from ooc_chol.process.forks import refuse_in_child
 from ooc_chol.process.garbage_collector import collector_off
@@ -138,7 +138,7 @@ def checked(X: ArrayLike) -> NDArray[Any]:
 
 
 @final
-class Multiplier:
+class Multiplier(AbstractClosing):
     """Products with one matrix on open devices; :func:`multiplier` makes it.
 
     Parameters
@@ -395,12 +395,6 @@ class Multiplier:
             stack, self._stack = self._stack, None
             if stack is not None:
                 stack.close()
-
-    def __enter__(self) -> Multiplier:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a multiplier holds open devices, and is neither copied nor pickled: make one where it is used")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.kernels.interfaces.tensors import Shrinkage, Svt, TensorShape
 from ooc_chol.precision.triples import Precision
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.runtime.passes import Pass
 from ooc_chol.tracing.trace import Trace
 
@@ -35,7 +35,7 @@ class TensorSeconds:
     exchange: float = 0.0  #: Copies from other devices, of the device that took longest; most run beside kernels of transforms
 
 
-class AbstractTensorSpace(ABC):
+class AbstractTensorSpace(AbstractClosing):
     """A tensor X (N, m, n), its transform ``Z = U.T X`` (r, m, n), what was observed, and the route of thresholds.
 
     The order of calls is ``load``, ``warm_up`` where there is something to go on from, and then steps. All bits depend on what
@@ -92,12 +92,6 @@ class AbstractTensorSpace(ABC):
     @abstractmethod
     def close(self) -> None:
         """End all threads and free all memory but what :meth:`take` gave; a second call does nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def _trace_of(self, run: Pass) -> Trace:
         """Trace of what a space has done in a run."""

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
 
 import numpy as np
@@ -31,6 +30,7 @@ from ooc_chol.errors import ClosedError
 from ooc_chol.formats import FORMATS, FP64
 from ooc_chol.precision.certified_answers import CertifiedAnswers, CertifiedSignAndLogdet, CertifiedValue
 from ooc_chol.process import blas_buffers
+from ooc_chol.process.closing import AbstractClosing
 from ooc_chol.process.forks import refuse_in_child
 from ooc_chol.runtime.passes import Passes
 from ooc_chol.tasks.tiling import TileGrid
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MaybeNone: TypeAlias = Any
 
 
-class AbstractStoredFactor(AbstractFactor):
+class AbstractStoredFactor(AbstractFactor, AbstractClosing):
     """Stored state of a factor, whatever is computed with it; the parameters are those of :class:`~ooc_chol.CholeskyFactor`."""
 
     def __init__(
@@ -369,12 +369,6 @@ class AbstractStoredFactor(AbstractFactor):
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.__copy__()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         where = "closed" if self._store is None else f"store={self._store.name!r}"

@@ -35,16 +35,14 @@ class BlockLocks(AbstractLocking):
 
     @property
     def refused_bytes(self) -> int:
-        """Bytes of the blocks that the driver would not lock until now."""
         return sum(locks.refused_bytes for locks in self._locks)
 
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool]) -> bool:
-        """Tell whether the bytes of a tile are page-locked; waits for their piece."""
+        """Wait for the tile's piece."""
         number = bisect_right(self._firsts, low) - 1
         return number >= 0 and self._locks[number].holds(low, high, is_stopped)
 
     def wake(self) -> None:
-        """Let all who wait ask whether they are stopped."""
         for locks in self._locks:
             locks.wake()
 

@@ -162,7 +162,6 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
         return self.work.store
 
     def engine(self) -> tuple[TileGrid, FactorOptions]:
-        """The tiles of the factorization, and the options with its engine and tile order."""
         grid, options, self._computes_float32 = self.work.engine(self.options)
         return grid, options
 
@@ -195,7 +194,6 @@ class ClusterGround(AbstractGround[ClusterMixedPlan]):
         return self._with_key(self._run(options, TileGrid(self.work.n, nb), None), frozenset())
 
     def begin(self, plan: ClusterMixedPlan, progress: Progress | None = None) -> None:
-        """Make an empty place for L."""
         self.work.begin(plan.run, plan.blocks)
 
     def rest(

@@ -44,7 +44,6 @@ class GroupWindow(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order; None when all are of :attr:`fmt`."""
         return self._group.formats
 
     @property
@@ -62,7 +61,6 @@ class GroupWindow(AbstractStore):
         return None
 
     def read(self, index: BlockIndex, out: Floats) -> None:
-        """Fill ``out`` with tile ``index``."""
         fmt = self.format_of(index)
         check_tile(out, self.grid.shape(*index), fmt, self.fmt)
         if (stored := self._in_memory(index)) is None:
@@ -72,7 +70,6 @@ class GroupWindow(AbstractStore):
             decode(stored, fmt, slice(0, out.size), out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
-        """Fill ``out`` with rows ``rows`` of tile ``index``."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)
         if (stored := self._in_memory(index)) is None:
@@ -80,7 +77,6 @@ class GroupWindow(AbstractStore):
         decode(stored, fmt, slice(rows.start * columns, rows.stop * columns), out)
 
     def read_stored(self, index: BlockIndex, out: Stored) -> None:
-        """Fill ``out`` with the stored bytes of tile ``index``."""
         check_stored(out, self._nbytes_of(index))
         if (stored := self._in_memory(index)) is None:
             self._count(index)
@@ -89,7 +85,6 @@ class GroupWindow(AbstractStore):
             np.copyto(out, stored)
 
     def write(self, index: BlockIndex, data: Floats) -> None:
-        """Write ``data`` as tile ``index`` of the window, rounded to its format."""
         fmt = self.format_of(index)
         check_tile(data, self.grid.shape(*index), fmt, self.fmt)
         if not self._keeps(index):
@@ -102,7 +97,6 @@ class GroupWindow(AbstractStore):
             self._write_kept(index, stored)
 
     def write_stored(self, index: BlockIndex, data: Stored) -> None:
-        """Write ``data`` as the stored bytes of tile ``index`` of the window."""
         if self._keeps(index):
             self._write_kept(index, data.copy())
         else:

@@ -184,7 +184,6 @@ class SentMatrix(AbstractClusterMatrix):
         return self._source
 
     def describe(self, row: int, col: int) -> str | None:
-        """Describe an entry."""
         return self._source.describe(row, col)
 
 

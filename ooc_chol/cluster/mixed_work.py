@@ -111,7 +111,6 @@ class DaskWork(AbstractBlockWork):
             yield from zip(batch, _sound(gathered(client, tasks)), strict=True)
 
     def begin(self, run: ClusterRun, blocks: BlockGrid) -> None:
-        """Begin with no block."""
         self.futures = {}
 
     def keep(self, run: ClusterRun, blocks: BlockGrid, kept: Collection[BlockPlace]) -> None:

@@ -111,7 +111,6 @@ class ArrayPiece(AbstractSource):
         self.n, self.dtype, self.bytes_per_entry = piece.grid.n, a.dtype, a.dtype.itemsize
 
     def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
-        """Copy the rectangle."""
         put_numbers(self._a[rows.start - self._first : rows.stop - self._first, cols.start : cols.stop], out)
 
 
@@ -135,15 +134,12 @@ class BlockTier(AbstractTier):
         return tile.reshape(self._run.grid.shape(*index)) if self.format_of(index) == self._run.fmt else None
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
-        """The stored bytes of a tile of a narrow format."""
         return self._tiles[index[0], index[1]].reshape(-1).view(np.uint8)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy them."""
         np.copyto(out, self.stored(index))
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
-        """Copy the tile's numbers."""
         fmt, tile = self.format_of(index), self.view(index)
         if tile is not None:
             np.copyto(out, tile)
@@ -180,15 +176,12 @@ class TierPiece(AbstractTier):
         return self._tier.format_of(self._piece.index(index))
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8] | None:
-        """Its stored bytes in place."""
         return self._tier.stored(self._piece.index(index))
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy its stored bytes."""
         self._tier.read_stored(self._piece.index(index), out)
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
-        """Copy its numbers."""
         self._tier.read(self._piece.index(index), out)
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:

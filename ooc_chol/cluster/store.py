@@ -53,7 +53,6 @@ class ClusterStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order; None when all are of :attr:`fmt`."""
         return self._formats
 
     def view(self, index: BlockIndex) -> None:
@@ -61,11 +60,9 @@ class ClusterStore(AbstractStore):
         return None
 
     def read(self, index: BlockIndex, out: Floats) -> None:
-        """Copy tile ``index`` into ``out``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
-        """Copy rows ``rows`` of tile ``index`` into ``out``."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)
         tile = self._tile(index)
@@ -75,7 +72,6 @@ class ClusterStore(AbstractStore):
             decode(tile.reshape(-1).view(np.uint8), fmt, slice(rows.start * columns, rows.stop * columns), out)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy the stored bytes of tile ``index`` into ``out``."""
         np.copyto(out, self._tile(index).reshape(-1).view(np.uint8))
 
     def _tile(self, index: BlockIndex) -> NDArray[Any]:

@@ -61,7 +61,6 @@ class WindowStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order; None when all are of :attr:`fmt`."""
         return self._formats
 
     @property
@@ -78,11 +77,9 @@ class WindowStore(AbstractStore):
         return self._tile(index) if self.format_of(index) == self.fmt else None
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8]:
-        """The bytes of tile ``index`` in its format, in place."""
         return self._tile(index).reshape(-1).view(np.uint8)
 
     def read(self, index: BlockIndex, out: Floats) -> None:
-        """Copy tile ``index`` into ``out``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: Floats) -> None:
@@ -95,7 +92,6 @@ class WindowStore(AbstractStore):
         copy_by(team, out, self._tile(index))
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
-        """Copy rows ``rows`` of tile ``index`` into ``out``."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)
         if fmt == self.fmt:
@@ -123,7 +119,6 @@ class WindowStore(AbstractStore):
         copy_by(team, tile, data)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy the stored bytes of tile ``index`` into ``out``."""
         stored = self.stored(index)
         check_stored(out, len(stored))
         np.copyto(out, stored)
@@ -142,7 +137,6 @@ class WindowStore(AbstractStore):
         """Do nothing: memory is as durable as it gets."""
 
     def discard(self) -> None:
-        """Let go of all tiles."""
         self.close()
 
     def close(self) -> None:

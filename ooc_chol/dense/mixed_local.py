@@ -52,7 +52,6 @@ class LocalGround(AbstractGround[Plan]):
         self.like = request.like
 
     def engine(self) -> tuple[TileGrid, FactorOptions]:
-        """The tiles of the factorization, and the options with its engine and tile order."""
         return mixed_engine(self._request.problem, self.options, self._request.machine)
 
     def norms(self, grid: TileGrid, *, probes: Probes | None) -> MatrixNorms:
@@ -93,11 +92,9 @@ class LocalGround(AbstractGround[Plan]):
         return found.record.progress.state(plan.grid), result
 
     def plan(self, options: FactorOptions, precision: PrecisionMap) -> Plan:
-        """The plan for a map of formats."""
         return plan_here(self._request, options, precision)
 
     def fp64_plan(self, options: FactorOptions) -> Plan:
-        """The plan in FP64 on the same tiles."""
         return self._fp64(options, frozenset())
 
     def begin(self, plan: Plan, progress: Progress | None = None) -> None:
@@ -113,7 +110,6 @@ class LocalGround(AbstractGround[Plan]):
         given: frozenset[tuple[int, int]],
         progress: Progress,
     ) -> Plan:
-        """Forget all but ``given``, widen ``tiles``, and plan what is left."""
         assert before.precision is not None
         # Whatever ends the run between two of these: the next one meets the pivot again, or goes on behind it.
         self.store.forget([index for index in before.grid.tiles() if index not in given])
@@ -140,7 +136,6 @@ class LocalGround(AbstractGround[Plan]):
             return form_of_factor(gram_of_transpose(self.store, devices, vectors, one))
 
     def discard(self) -> None:
-        """Drop the store."""
         self.store.discard()
 
     def _record(self, plan: Plan, progress: Progress) -> CheckpointRecord | None:

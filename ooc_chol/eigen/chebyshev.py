@@ -138,51 +138,39 @@ class FilteredSpace(AbstractSpace):
             previous, current = current, panel if into is None else into
 
     def fill(self, seed: int) -> None:
-        """W becomes random numbers."""
         self._space.fill(seed)
 
     def bring(self, x: NDArray[np.float64]) -> None:
-        """W becomes an (n, block) array."""
         self._space.bring(x)
 
     def load(self, panel: int) -> None:
-        """W becomes a copy of a panel."""
         self._space.load(panel)
 
     def store(self, panel: int) -> None:
-        """A panel becomes a copy of W."""
         self._space.store(panel)
 
     def multiply_entries(self, panel: int) -> None:
-        """``W *= V[panel]``, entry by entry."""
         self._space.multiply_entries(panel)
 
     def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-        """Columns of panels."""
         return self._space.take(panels, columns, dtype)
 
     def recur(self, panel: int, previous: int | None, into: int | None, *, center: float, half: float) -> None:
-        """A step of the recurrence."""
         self._space.recur(panel, previous, into, center=center, half=half)
 
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
-        """``C = V.T W; W -= V C``."""
         self._space.project(panels, name, again=again)
 
     def inner(self, panels: range, name: str) -> None:
-        """``V.T W``."""
         self._space.inner(panels, name)
 
     def orthonormalize(self, panel: int, name: str, against: range) -> None:
-        """``W = V[panel] R``."""
         self._space.orthonormalize(panel, name, against)
 
     def rotate(self, panels: range, coefficients: NDArray[np.float64], into: range) -> None:
-        """``V[into] = V[panels] S``."""
         self._space.rotate(panels, coefficients, into)
 
     def read(self) -> dict[str, NDArray[np.float64]]:
-        """All that was kept."""
         return self._space.read()
 
     def residuals(self, panels: range, values: Sequence[float]) -> NDArray[np.float64]:
@@ -190,5 +178,4 @@ class FilteredSpace(AbstractSpace):
         return self._space.residuals(panels, values)
 
     def close(self) -> None:
-        """Let go of the space."""
         self._space.close()

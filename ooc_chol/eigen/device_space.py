@@ -80,14 +80,12 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     # panels
 
     def fill(self, seed: int) -> None:
-        """W becomes random numbers in [-1, 1), which depend on seed, row and column alone."""
         with self._working("fill W"):
             self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 each.kernels.fill_random(each.computing, each.w, each.rows.start, seed)
 
     def bring(self, x: NDArray[np.float64]) -> None:
-        """W becomes an (n, block) array."""
         if x.shape != (self.n, self.block):
             raise ValueError(f"x has shape {x.shape}, but a panel of this space has shape {(self.n, self.block)}")
         order = self._operator.matrix.order
@@ -99,30 +97,23 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
                 each.bring(given[each.rows.start : each.rows.stop], each.w)
 
     def load(self, panel: int) -> None:
-        """W becomes a copy of a panel of the basis."""
         with self._working(f"load {panel}"):
             self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 each.copy(each.basis[panel], each.w)
 
     def store(self, panel: int) -> None:
-        """A panel of the basis becomes a copy of W."""
         with self._working(f"store {panel}"):
             for each in self._group.all():
                 each.copy(each.w, each.basis[panel])
 
     def multiply_entries(self, panel: int) -> None:
-        """Each entry of W is multiplied by that of a panel in the same place, and rounded once: a diagonal times W."""
         with self._working(f"multiply entries {panel}"):
             self._orthogonalizer.is_measured = False
             for each in self._group.all():
                 each.kernels.multiply_entries(each.computing, each.basis[panel], each.w)
 
     def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-        """Columns of panels, as an (n, columns) array of float64 or ``dtype`` on the host: all, or the first; waits.
-
-        Several panels spoil W.
-        """
         columns = len(panels) * self.block if columns is None else columns
         panels = panels[: -(-columns // self.block)]
         found = self._room_for((self.n, columns), np.dtype(dtype or np.float64))
@@ -164,7 +155,6 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
     # what Krylov methods do
 
     def product(self, panel: int) -> None:
-        """``W = A V[panel]``; blocks of A that the next product needs are brought while other work is done."""
         with self._holding.guarded():
             self._orthogonalizer.is_measured = False
             begun = [each.computing.record() for each in self._group.all()]
@@ -224,17 +214,12 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         self._group.pull(own, x, ready, label)
 
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
-        """``C = V[panels].T @ W; W -= V[panels] @ C``, C kept under ``name``; twice where a norm fell below a half and ``again``.
-
-        The second C is added to the first.
-        """
         with self._working(f"project {_text(panels)}"):
             self._reserve(len(panels) * self.block)
             kept = self._log.keep(name, len(panels) * self.block)
             self._orthogonalizer.project(panels, kept, again=again)
 
     def inner(self, panels: range, name: str) -> None:
-        """``V[panels].T @ W``, kept under ``name``; W does not change."""
         with self._working(f"inner {_text(panels)}"):
             self._reserve(len(panels) * self.block)
             kept = self._log.keep(name, len(panels) * self.block)
@@ -261,7 +246,6 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
             self._orthogonalizer.orthonormalize(panel, self._log.keep_factors(name), against, seed)
 
     def rotate(self, panels: range, coefficients: NDArray[np.float64], into: range) -> None:
-        """``V[into] = V[panels] @ S``, S from the host; ``into`` are the first of ``panels``, or others."""
         shape = (len(panels) * self.block, len(into) * self.block)
         if coefficients.shape != shape:
             raise ValueError(f"coefficients have shape {coefficients.shape}, but these panels need {shape}")
@@ -273,7 +257,6 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
                 each.kernels.combine(each.computing, each.panels(panels), s, each.panels(into))
 
     def read(self) -> dict[str, NDArray[np.float64]]:
-        """All that was kept under names since the last call; waits. Raises what went wrong on a device."""
         with self._working("read"):
             self._read_log()
         found, self._done = self._done, {}
@@ -402,7 +385,6 @@ class DeviceSpace(AbstractSpace, AbstractClosing):
         self.seconds.settle()
 
     def close(self) -> None:
-        """Let go of devices and memory; a second call does nothing."""
         if self._early is not None:
             self._early.close()
             self._early = None

@@ -60,7 +60,6 @@ class OperatorSpace(AbstractSpace):
             self._w[column] = np.random.default_rng((seed, column)).uniform(-1.0, 1.0, self.n)
 
     def bring(self, x: NDArray[np.float64]) -> None:
-        """W becomes an (n, block) array."""
         self._w[:] = x.T
 
     @_SILENT
@@ -69,19 +68,15 @@ class OperatorSpace(AbstractSpace):
         self._w[:] = x.T
 
     def load(self, panel: int) -> None:
-        """W becomes a copy of a panel."""
         self._w[:] = self._vectors(range(panel, panel + 1))
 
     def store(self, panel: int) -> None:
-        """A panel becomes a copy of W."""
         self._vectors(range(panel, panel + 1))[:] = self._w
 
     def multiply_entries(self, panel: int) -> None:
-        """``W *= V[panel]``, entry by entry."""
         self._w *= self._vectors(range(panel, panel + 1))
 
     def take(self, panels: range, columns: int | None = None, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
-        """Columns of panels."""
         return np.array(self._vectors(panels)[:columns].T, dtype=dtype or np.float64, order="C")
 
     def _vectors(self, panels: range) -> NDArray[Any]:
@@ -91,7 +86,6 @@ class OperatorSpace(AbstractSpace):
     # what Krylov methods do
 
     def product(self, panel: int) -> None:
-        """``W = A V[panel]``."""
         x = self._vectors(range(panel, panel + 1)).T
         self._put(self._multiplied(self._product, x, self.precision.compute))
         self.passes += 1
@@ -121,7 +115,6 @@ class OperatorSpace(AbstractSpace):
         return y
 
     def project(self, panels: range, name: str, *, again: bool = True) -> None:
-        """``C = V.T W; W -= V C``."""
         basis = self._vectors(panels)
         before = self._squares(self._w)
         c = self._gram(basis, self._w)
@@ -133,7 +126,6 @@ class OperatorSpace(AbstractSpace):
         self._kept[name] = c.astype(np.float64)
 
     def inner(self, panels: range, name: str) -> None:
-        """``V.T W``."""
         self._kept[name] = self._gram(self._vectors(panels), self._w).astype(np.float64)
 
     def orthonormalize(self, panel: int, name: str, against: range) -> None:
@@ -190,14 +182,13 @@ class OperatorSpace(AbstractSpace):
                 return
 
     def rotate(self, panels: range, coefficients: NDArray[np.float64], into: range) -> None:
-        """``V[into] = V[panels] S``, a chunk of rows at a time."""
+        """Rotate a chunk of rows at a time."""
         source, target, compute = self._vectors(panels), self._vectors(into), self.precision.compute
         s = coefficients.T.astype(compute)
         for rows in self._chunks():
             target[:, rows] = s @ source[:, rows].astype(compute)
 
     def read(self) -> dict[str, NDArray[np.float64]]:
-        """All that was kept."""
         kept, self._kept = self._kept, {}
         return kept
 
@@ -233,7 +224,6 @@ class OperatorSpace(AbstractSpace):
     # certificates
 
     def residuals(self, panels: range, values: Sequence[float]) -> NDArray[np.float64]:
-        """``|| A v - value v || / || v ||`` in float64."""
         found = []
         for panel in panels:
             x = self.take(range(panel, panel + 1))
@@ -244,5 +234,4 @@ class OperatorSpace(AbstractSpace):
         return np.concatenate(found) if found else np.zeros(0)
 
     def close(self) -> None:
-        """Let go of the vectors."""
         self._basis, self._w = np.zeros((0, self.n)), np.zeros((0, self.n))

@@ -82,12 +82,10 @@ class PackedTwoSided(AbstractTwoSided):
         self._records: list[TraceRecord] = []
 
     def times(self, x: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
-        """``B x``."""
         self.passes += 1
         return self._multiply(0, x, exact)
 
     def adjoint(self, y: NDArray[Any], *, exact: bool = False) -> NDArray[Any]:
-        """``B.T y``."""
         self.passes += 1
         return self._multiply(1, y, exact)
 

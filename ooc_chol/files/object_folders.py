@@ -105,7 +105,6 @@ class LocalFolder(AbstractObjectFolder):
                 os.close(descriptor)
 
     def read_into(self, key: str, parts: Sequence[memoryview]) -> int:
-        """Fill ``parts`` from the beginning of a file; returns how many bytes that has."""
         path, wanted = self._path(key), sum(map(len, parts))
         with file_errors_typed(path, "reading it"):
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)

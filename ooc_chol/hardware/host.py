@@ -215,7 +215,7 @@ class HostStream(AbstractStream):
         self._lane.put("run", operation)
 
     def wait(self, event: AbstractEvent) -> None:
-        """Hold back later operations until ``event`` is complete; its error becomes this stream's error."""
+        """The event's error becomes this stream's error."""
         self._lane.put("wait", event)
 
     def record(self) -> HostEvent:

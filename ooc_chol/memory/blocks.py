@@ -65,7 +65,6 @@ class BlockMemory(AbstractBlockTier, AbstractBlockSink):
         self.sizes = []
 
     def room(self, nbytes: int) -> NDArray[np.uint8]:
-        """Memory behind the last block."""
         memory = self._open()
         if self._end + nbytes > memory.size:
             advice = "the source holds more entries than it said; keep the blocks in a file (store=)"

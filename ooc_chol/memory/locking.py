@@ -142,7 +142,7 @@ class PieceLocks(AbstractLocking):
         return bisect_right(self._lows, address) - 1
 
     def holds(self, low: int, high: int, is_stopped: Callable[[], bool] = lambda: False) -> bool:
-        """Tell whether the bytes are page-locked as one piece; waits until that is decided."""
+        """Wait until that is decided."""
         number = self._number(low)
         if number < 0 or high > self._pieces[number].high:
             return False

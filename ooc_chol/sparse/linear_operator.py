@@ -54,5 +54,4 @@ class PackedLinearOperator(LinearOperator, AbstractClosing):  # type: ignore[mis
             raise UnsupportedTypeError("a product with the transpose", "packed rows", advice)
 
     def close(self) -> None:
-        """Close the multiplier; a second call does nothing."""
         self.multiplier.close()

@@ -36,11 +36,9 @@ class PanelRows(AbstractTier):
         return -(-len(self._x) // self._height)
 
     def format_of(self, index: BlockIndex) -> PrecisionFormat:
-        """The format of the panel."""
         return TYPES[self._dtype.name]
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
-        """Copy rows to the panel."""
         part = self._x[self.rows(index[0]), self._first : self._first + out.shape[1]]
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             out[:, : part.shape[1]] = part
@@ -51,7 +49,6 @@ class PanelRows(AbstractTier):
         team.run([partial(part.read, (0, 0), own) for part, own in self._parts(team, index, out)])
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
-        """Copy rows of the panel back."""
         part = self._x[self.rows(index[0]), self._first : self._first + data.shape[1]]
         part[...] = data[:, : part.shape[1]]
 

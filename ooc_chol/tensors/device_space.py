@@ -94,7 +94,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
     # what is done
 
     def load(self, observed: NDArray[Any], mask: NDArray[np.bool_], start: NDArray[Any] | None = None) -> None:
-        """Take a problem: X becomes ``observed`` where ``mask``, else ``start``, or zero, and Z its transform; waits."""
+        """Wait for the devices at the end."""
         given = self._checked(observed, mask, start)
         with self._holding.guarded():
             self._largest = None
@@ -160,7 +160,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
         return self._largest
 
     def step(self, lam: float, momentum: float = 0.0, shrinkage: Shrinkage = "soft") -> StepFigures:
-        """Lower singular values as ``lam`` and ``shrinkage`` say, transform back, fill in X, and transform that; waits."""
+        """Wait for the devices at the end."""
         self._loaded()
 
         def use(part: TensorPart, group: int, slices: Tile, warm: Tile | None) -> None:
@@ -223,7 +223,6 @@ class DeviceTensorSpace(AbstractTensorSpace):
         return [found.reshape(shape)]
 
     def warm_up(self, arrays: Sequence[NDArray[np.float64]]) -> None:
-        """Go on from what :meth:`warm` gave."""
         shape = self._warm_shape
         expected = [shape] if shape[2] else []
         if [each.shape for each in arrays] != expected:
@@ -337,7 +336,6 @@ class DeviceTensorSpace(AbstractTensorSpace):
         self.seconds.exchange += max(part.pulled_seconds() for part in self._each())
 
     def close(self) -> None:
-        """Let go of devices and memory; a second call does nothing."""
         self._holding.close()
 
     def __repr__(self) -> str:

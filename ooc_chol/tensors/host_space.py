@@ -115,7 +115,6 @@ class HostTensorSpace(AbstractTensorSpace):
         return [] if self._warm is None else [self._warm]
 
     def warm_up(self, arrays: Sequence[NDArray[np.float64]]) -> None:
-        """Go on from those."""
         for mine, given in zip(self.warm(), arrays, strict=True):
             mine[...] = given
 

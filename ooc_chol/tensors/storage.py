@@ -52,15 +52,12 @@ class HostBlocks(AbstractTier):
         return TYPES[self._memory.dtype.name]
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8] | None:
-        """The bytes of a block of a mask, in place."""
         return self._show(index).reshape(-1) if self._in_place else None
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy the bytes of a block of a mask."""
         out[...] = self._show(index).reshape(-1)
 
     def read(self, index: BlockIndex, out: NDArray[Any]) -> None:
-        """Copy a block."""
         out[...] = self._show(index)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: NDArray[Any]) -> None:
@@ -68,7 +65,6 @@ class HostBlocks(AbstractTier):
         copy_by(team, out, self._show(index))
 
     def write(self, index: BlockIndex, data: NDArray[Any]) -> None:
-        """Copy a block back."""
         self._show(index)[...] = data
 
     def write_by(self, team: ThreadTeam, index: BlockIndex, data: NDArray[Any]) -> None:

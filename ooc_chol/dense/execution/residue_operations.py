@@ -75,7 +75,6 @@ class ResidueOperations(AbstractOperations):
         return arena
 
     def flagged_row(self) -> int | None:
-        """Smallest flagged matrix row, as of the last copy of flags."""
         return self._residues.flagged_row()
 
     def copy_flags_back(self, stream: AbstractStream) -> None:
@@ -195,7 +194,6 @@ class ResidueOperations(AbstractOperations):
         return self._grid.size(index[0]), self._grid.columns(index[1], n_columns)
 
     def tile(self, place: Place, index: Index) -> Tile:
-        """The tile in ``place``."""
         slot = place.slot + (self._first_transit if place.pool is Pool.TRANSIT else 0)
         return self._arena.tile(slot, self._grid.shape(*index), self._fmt.dtype.name)
 

@@ -138,7 +138,6 @@ class DeviceSweeps(AbstractTeamSweeps):
     # room
 
     def columns_that_fit(self) -> int:
-        """As many as the budget holds."""
         n, made = self.grid.n, self.grid.size(0) if self._sums is not None or self._checks else 0
         size = self._store.fmt.itemsize
         others = sum(array.nbytes for array in self._arrays) + size * sum(map(np.prod, self._scratch_shapes(0)))
@@ -214,11 +213,9 @@ class DeviceSweeps(AbstractTeamSweeps):
         return self._allocated.scan.over(order, flops)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
-        """``x[k] = inv(L[k, k]) @ x[k]``, or with ``inv(L[k, k]).T``."""
         self._kernels.substitute(self._stream, l_kk, x_k, transposed=transposed)
 
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
-        """``target -= L[i, j] @ x``, or with ``L[i, j].T``."""
         self._kernels.subtract(self._stream, target, l_ij, x, transposed=transposed)
 
     def copied(self, x_k: Tile) -> Tile:
@@ -233,25 +230,20 @@ class DeviceSweeps(AbstractTeamSweeps):
         return copy
 
     def hand_over(self, part: Tile, rows: NDArray[Any], columns: slice) -> None:
-        """Copy it back."""
         self.take_back(part, rows, columns)
 
     # columns
 
     def bring_rows(self, x: NDArray[Any], part: Tile) -> None:
-        """Copy rows of a host array to rows that lie on the device."""
         copy_columns_in(self._device, self._stream, x, part, slot_bytes=slot_bytes_of(self.grid, self._store.fmt))
 
     def wait(self, event: AbstractEvent) -> None:
-        """Hold back all that follows until an event of another device is complete."""
         self._stream.wait(event)
 
     def record(self) -> AbstractEvent:
-        """Record an event behind all that was enqueued."""
         return self._stream.record()
 
     def current(self) -> AbstractContextManager[object]:
-        """Make this the current device of the calling thread."""
         return self._device.current()
 
     def bring(self, x: NDArray[Any], columns: slice) -> Tile:
@@ -263,7 +255,6 @@ class DeviceSweeps(AbstractTeamSweeps):
         return part
 
     def take_back(self, part: Tile, x: NDArray[Any], columns: slice = slice(None)) -> None:
-        """Copy columns from the device back to the host array."""
         if x.size:
             copy_columns_out(
                 self._device, self._stream, part, x, slot_bytes=slot_bytes_of(self.grid, self._store.fmt), columns=columns
@@ -284,7 +275,6 @@ class DeviceSweeps(AbstractTeamSweeps):
             self.generate(matrix.function, self.grid.span(i), columns, self.rows(y, i))
 
     def add_column_squares(self, x: Tile, out: Tile) -> None:
-        """``out[j] += sum_i x[i, j]**2``."""
         self._kernels.add_column_squares(self._stream, x, out)
 
     def set_product(self, y: Tile, vectors: Tile, out: Tile) -> None:
@@ -313,7 +303,6 @@ class DeviceSweeps(AbstractTeamSweeps):
         return [line.reshape(-1, step)[: len(sums.matrices)] for line in found[: len(blocks)]]
 
     def finish(self) -> None:
-        """Wait until the stream has done everything."""
         finish(self._device, [self._stream, self._streams.copying])
         self._track.settle()
 
@@ -366,5 +355,4 @@ class DeviceSolver(AbstractTeamSolver):
         return self.page_locked([*([] if memory is None else [memory]), *arrays])
 
     def without_locking(self) -> DeviceSolver:
-        """The same for a call inside :meth:`reaching`."""
         return replace(self, page_locked=lambda arrays: nullcontext())

@@ -58,11 +58,9 @@ class HostSweeps(AbstractSweeps):
         return stream_tiles(self._store, order, self._track, columns)
 
     def substitute(self, l_kk: Tile, x_k: Tile, *, transposed: bool) -> None:
-        """``x[k] = inv(L[k, k]) @ x[k]``, or with the adjoint of the inverse."""
         substitute(l_kk, x_k, transposed=transposed)
 
     def subtract(self, target: Tile, l_ij: Tile, x: Tile, *, transposed: bool) -> None:
-        """``target -= L[i, j] @ x``, or with its adjoint."""
         subtract(target, l_ij, x, transposed=transposed)
 
     def copied(self, x_k: Tile) -> Tile:
@@ -70,7 +68,6 @@ class HostSweeps(AbstractSweeps):
         return np.array(x_k, order="C")
 
     def hand_over(self, part: Tile, rows: NDArray[Any], columns: slice) -> None:
-        """Copy it."""
         rows[:, columns] = part
 
     def columns_that_fit(self) -> int | None:
@@ -108,11 +105,9 @@ class HostSweeps(AbstractSweeps):
         map_in_threads(lambda part: matrix.read_block(part, columns, y[part.start : part.stop]), rows)
 
     def add_column_squares(self, x: Tile, out: Tile) -> None:
-        """``out[j] += sum_i x[i, j]**2``."""
         out += np.einsum("ij,ij->j", x, x)
 
     def set_product(self, y: Tile, vectors: Tile, out: Tile) -> None:
-        """``out = y.T @ vectors``."""
         out[...] = y.T @ vectors
 
     def panel_sums(

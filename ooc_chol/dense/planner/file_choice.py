@@ -28,7 +28,6 @@ class TileCounter(AbstractResidencySink):
         self.of_a = 0
 
     def fetch(self, index: Index, version: int) -> None:
-        """Count the fetch."""
         if version:
             self.of_tiles[index] += 1
         else:

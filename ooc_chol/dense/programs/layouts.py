@@ -79,7 +79,6 @@ class TileSlots(AbstractMemoryLayout):
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of all slots."""
         return self.n_slots * self.tile_bytes
 
     def slots(self, pool: Pool) -> int:
@@ -87,7 +86,6 @@ class TileSlots(AbstractMemoryLayout):
         return self.n_slots if pool is Pool.TILE else 0
 
     def slot_bytes(self, pool: Pool) -> int:
-        """Bytes of a slot."""
         return self.tile_bytes
 
     def taken_bytes(self, peak_bytes: int) -> int:
@@ -95,7 +93,6 @@ class TileSlots(AbstractMemoryLayout):
         return peak_bytes
 
     def capacity_bytes(self, prefetch: int) -> int:
-        """Bytes of the slots in which tiles stay."""
         return (self.n_slots - prefetch) * self.tile_bytes
 
     def products_text(self, half_share: float) -> None:
@@ -107,7 +104,6 @@ class TileSlots(AbstractMemoryLayout):
         return self.engine
 
     def describe(self, prefetch: int) -> str:
-        """The slots in words."""
         return f"{self.n_slots} tiles of {format_bytes(self.tile_bytes)} ({prefetch} for prefetch)"
 
 
@@ -154,7 +150,6 @@ class WholeMatrix(AbstractMemoryLayout):
         return f"{self.engine}, {self.routine}"
 
     def describe(self, prefetch: int) -> str:
-        """The slot in words."""
         return f"the matrix in {format_bytes(self.matrix_bytes)}"
 
 
@@ -205,7 +200,6 @@ class ResidueLayout(AbstractMemoryLayout):
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of all slots."""
         tiles = (self.tiles + self.transit) * self.tile_bytes
         return tiles + self.strips * self.strip_bytes + self.accumulators * self.accumulator_bytes
 
@@ -253,7 +247,6 @@ class ResidueLayout(AbstractMemoryLayout):
         return self.arena_bytes
 
     def describe(self, prefetch: int) -> str:
-        """The slots in words."""
         return (
             f"{self.strips} strips of {format_bytes(self.strip_bytes)} ({self.chunk} tiles), "
             f"{self.accumulators} accumulators of {format_bytes(self.accumulator_bytes)} ({self.width} tiles), "
@@ -261,5 +254,4 @@ class ResidueLayout(AbstractMemoryLayout):
         )
 
     def slot_bytes(self, pool: Pool) -> int:
-        """Bytes of one slot of a pool."""
         return {Pool.STRIP: self.strip_bytes, Pool.ACCUMULATOR: self.accumulator_bytes}.get(pool, self.tile_bytes)

@@ -85,7 +85,6 @@ class TileProgram(AbstractResidencySink):
         self._builder.add(_COMPUTE, stream, key, work, flops=counted * self._flops_factor, reads=reads, writes=(place,))
 
     def write(self, index: Index, version: int) -> None:
-        """Add a write to the store."""
         place, block = self._place_of[index], tile_key(index, version)
         self._builder.add(StepKind.WRITE, self._copy_out, block, Store(place), nbytes=self._stored_bytes(index), reads=(place,))
 

@@ -74,7 +74,6 @@ class LoadedTimer(AbstractTimer):
         self._load_seconds = 0.0
 
     def put_under_load(self, load: Call, seconds: float = 0.0) -> None:
-        """Name the call that keeps the device busy from now on, and run it for ``seconds``."""
         self._load = load
         elapsed(self.stream, load)  # libraries choose and load their kernels
         self._load_seconds = elapsed(self.stream, load)

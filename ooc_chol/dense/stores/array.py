@@ -55,7 +55,6 @@ class MemoryStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.layout.present_formats
 
     def view(self, index: BlockIndex) -> NDArray[Any] | None:
@@ -89,11 +88,9 @@ class MemoryStore(AbstractStore):
         return None if self._bytes is None else self.memory.locking
 
     def read(self, index: BlockIndex, out: Floats) -> None:
-        """Copy tile ``index`` into ``out``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
-        """Copy rows ``rows`` of tile ``index`` into ``out``."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)
         tile = self.view(index)
@@ -113,7 +110,6 @@ class MemoryStore(AbstractStore):
             encode(data, fmt, self.stored(index))
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy the stored bytes of tile ``index`` into ``out``."""
         stored = self.stored(index)
         check_stored(out, len(stored))
         np.copyto(out, stored)
@@ -125,7 +121,7 @@ class MemoryStore(AbstractStore):
         np.copyto(stored, data)
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Store these tiles in FP64 from now on, in one more allocation."""
+        """Widen them in one more allocation."""
         if self._bytes is None:
             raise closed_error(self.name)
         layout = self.layout.with_wider(tiles)
@@ -223,7 +219,6 @@ class OverwriteStore(AbstractStore):
         self.close()
 
     def close(self) -> None:
-        """Let go of the array; a second call does nothing."""
         self._a = None
 
     def _tile(self, index: BlockIndex) -> NDArray[Any]:

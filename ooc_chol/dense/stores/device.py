@@ -58,12 +58,10 @@ class DeviceStore(AbstractStore):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of the GPUs on which tiles lie."""
         return tuple(dict.fromkeys(memory.device for memory in self._memory))
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self._formats
 
     def _place(self, index: BlockIndex) -> tuple[AbstractDeviceMemory, int]:
@@ -74,12 +72,10 @@ class DeviceStore(AbstractStore):
         return self._memory[number], offset
 
     def on_device(self, index: BlockIndex) -> DeviceBlock:
-        """Where tile ``index`` lies."""
         memory, offset = self._place(index)
         return DeviceBlock(memory.device, memory.address + offset)
 
     def tile_on(self, device: str, index: BlockIndex) -> Tile | None:
-        """Tile ``index`` of :attr:`fmt` in place, if it lies on that device."""
         memory, offset = self._place(index)
         is_there = memory.device == device and self.format_of(index) == self.fmt
         return memory.array(offset, self.grid.shape(*index), self.fmt.dtype) if is_there else None
@@ -93,7 +89,6 @@ class DeviceStore(AbstractStore):
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
-        """Copy rows ``rows`` of tile ``index`` into ``out``, widened."""
         fmt, columns = self.format_of(index), self.grid.size(index[1])
         check_tile(out, (len(rows), columns), fmt, self.fmt)
         memory, offset = self._place(index)
@@ -106,14 +101,12 @@ class DeviceStore(AbstractStore):
         decode(stored, fmt, slice(rows.start * columns, rows.stop * columns), out)
 
     def read_diagonal(self, k: int, out: NDArray[np.float64]) -> None:
-        """Copy the diagonal of tile ``(k, k)`` alone."""
         memory, offset = self._place((k, k))
         diagonal = np.empty((self.grid.size(k), 1), self.fmt.dtype)
         memory.read(offset, diagonal, pitch=self.fmt.itemsize * (self.grid.size(k) + 1))
         out[...] = diagonal[:, 0].real
 
     def write(self, index: BlockIndex, data: Floats) -> None:
-        """Copy ``data`` to tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
         check_tile(data, self.grid.shape(*index), fmt, self.fmt)
         memory, offset = self._place(index)
@@ -125,13 +118,11 @@ class DeviceStore(AbstractStore):
         memory.write(offset, stored)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Copy the stored bytes of tile ``index`` to the host."""
         memory, offset = self._place(index)
         check_stored(out, self.format_of(index).stored_bytes(self.grid.entries(*index)))
         memory.read(offset, out)
 
     def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
-        """Copy the stored bytes of tile ``index`` from the host."""
         memory, offset = self._place(index)
         check_stored(data, self.format_of(index).stored_bytes(self.grid.entries(*index)))
         memory.write(offset, data)
@@ -156,6 +147,5 @@ class DeviceStore(AbstractStore):
         self.close()
 
     def close(self) -> None:
-        """Free the memory; a second call does nothing."""
         while self._memory:
             self._memory.pop().close()

@@ -201,7 +201,6 @@ class FileStore(AbstractKeptStore):
         return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
 
     def is_there(self) -> bool:
-        """Tell whether the file is complete and its name still leads to it."""
         try:
             status = os.stat(self.path)
         except OSError:
@@ -210,7 +209,6 @@ class FileStore(AbstractKeptStore):
 
     @property
     def partial_path(self) -> str:
-        """Name of the file until it is complete."""
         return self.path + ".partial"
 
     @property
@@ -220,22 +218,18 @@ class FileStore(AbstractKeptStore):
 
     @property
     def layout(self) -> TileLayout:
-        """Where the tiles lie in the file."""
         return self.header.layout
 
     @property
     def is_complete(self) -> bool:
-        """True if it is a finished factor."""
         return self.header.complete
 
     @property
     def arithmetic_key(self) -> Mapping[str, Any]:
-        """Everything that the bits of L depend on."""
         return self.header.arithmetic_key
 
     @property
     def created_by(self) -> str:
-        """Version of the package that wrote it."""
         return self.header.created_by
 
     def reads_file(self, index: BlockIndex) -> bool:
@@ -247,7 +241,6 @@ class FileStore(AbstractKeptStore):
         return None
 
     def read(self, index: BlockIndex, out: Floats) -> None:
-        """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_unchecked(self, index: BlockIndex, out: Floats) -> Callable[[], None] | None:
@@ -292,7 +285,6 @@ class FileStore(AbstractKeptStore):
         decode(stored, fmt, slice(0, out.size), out)
 
     def write(self, index: BlockIndex, data: Floats) -> None:
-        """Write ``data`` as tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
         check_tile(data, self.grid.shape(*index), fmt, self.fmt)
         if data.dtype == fmt.dtype:
@@ -314,17 +306,15 @@ class FileStore(AbstractKeptStore):
             raise DamagedFileError(f"{text}; {advice}", self.path, tile=tile, first=stop - 8, stop=stop)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Fill ``out`` with the stored bytes of tile ``index``."""
         check_stored(out, self.layout.nbytes(*index))
         self._read_part(index, 0, out.data)
 
     def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
-        """Write ``data`` as the stored bytes of tile ``index``."""
         check_stored(data, self.layout.nbytes(*index))
         self._write_tile(index, data.data)
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Store these tiles in FP64 from now on, behind the end of the file."""
+        """Widen them behind the end of the file."""
         if self.header.complete:
             raise TierError(f"{self.path}: tiles cannot be widened, the factor in this file is complete")
         header = with_fields(self.header, widened=self.layout.with_wider(tiles).widened)
@@ -371,13 +361,11 @@ class FileStore(AbstractKeptStore):
         self._writing().flush_index(self._open_file())
 
     def keep_unfinished(self) -> None:
-        """Let a later run go on from what is written; a complete file stays as it is."""
         if not self.header.complete:
             self.keeps_unfinished = True
             self._writing().withhold_pivots()
 
     def confirm(self, index: BlockIndex) -> None:
-        """Note that a diagonal tile is right, and may be gone on from."""
         if self.keeps_unfinished:
             self._writing().confirm(self._open_file(), self.layout, index)
 
@@ -387,7 +375,6 @@ class FileStore(AbstractKeptStore):
             self.forget(late)
 
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Let these tiles be unwritten again, durably, where the file is kept."""
         if self.keeps_unfinished:
             self._writing().forget(self._open_file(), self.layout, tiles)
             self.flush()
@@ -401,12 +388,10 @@ class FileStore(AbstractKeptStore):
 
     @property
     def is_closed(self) -> bool:
-        """True if the file is closed."""
         return self._descriptor is None
 
     @property
     def n_written(self) -> int:
-        """How many tiles there are to go on from."""
         return self._with_checksums().n_shown(self.layout)
 
     def _with_checksums(self) -> CheckedTiles:
@@ -421,11 +406,10 @@ class FileStore(AbstractKeptStore):
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:
-        """The JSON object that whoever resumes a run keeps in the header."""
         return self.header.checkpoint
 
     def save_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Put a JSON object into the header, durably, and with it which tiles were widened."""
+        """Keep it in the header."""
         if self.header.complete:
             raise TierError(f"{self.path}: no checkpoint can be written, the factor in this file is complete")
         header = with_fields(self.header, checkpoint=checkpoint)

@@ -37,7 +37,6 @@ class AbstractKeptStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.layout.present_formats
 
     @property

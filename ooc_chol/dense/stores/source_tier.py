@@ -84,5 +84,4 @@ class SourceTier(AbstractTier):
         )
 
     def close(self) -> None:
-        """Close the source; a second call does nothing."""
         self.source.close()

@@ -67,7 +67,6 @@ class TieredStore(AbstractStore):
 
     @property
     def formats(self) -> tuple[PrecisionFormat, ...] | None:
-        """Format of every tile in packed order, as it is now; None when all are of :attr:`fmt`."""
         return self.file.formats
 
     def reads_file(self, index: BlockIndex) -> bool:
@@ -82,7 +81,6 @@ class TieredStore(AbstractStore):
         return raw.view(self.fmt.dtype).reshape(self.grid.shape(*index))
 
     def stored(self, index: BlockIndex) -> NDArray[np.uint8] | None:
-        """The stored bytes of a kept tile in place; None for others."""
         start = self._starts.get((index[0], index[1]))
         if start is None:
             return None
@@ -105,7 +103,6 @@ class TieredStore(AbstractStore):
         return None if self._bytes is None or not self._starts else self._memory.locking
 
     def read(self, index: BlockIndex, out: Floats) -> None:
-        """Fill ``out`` with tile ``index``."""
         self.read_rows(index, range(self.grid.size(index[0])), out)
 
     def read_by(self, team: ThreadTeam, index: BlockIndex, out: Floats) -> None:
@@ -116,7 +113,6 @@ class TieredStore(AbstractStore):
             self.read(index, out)
 
     def read_rows(self, index: BlockIndex, rows: range, out: Floats) -> None:
-        """Fill ``out`` with rows ``rows`` of tile ``index``."""
         stored = self.stored(index)
         if stored is None:
             self.file.read_rows(index, rows, out)
@@ -146,7 +142,6 @@ class TieredStore(AbstractStore):
         self.written(index)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Fill ``out`` with the stored bytes of tile ``index``."""
         stored = self.stored(index)
         if stored is None:
             self.file.read_stored(index, out)
@@ -155,7 +150,6 @@ class TieredStore(AbstractStore):
             np.copyto(out, stored)
 
     def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
-        """Write ``data`` as the stored bytes of tile ``index``."""
         stored = self.stored(index)
         if stored is None:
             self.file.write_stored(index, data)
@@ -183,7 +177,6 @@ class TieredStore(AbstractStore):
                 self._sent.discard(index)
 
     def confirm(self, index: BlockIndex) -> None:
-        """Note that a diagonal tile is right, and may be gone on from."""
         self.file.confirm(index)
 
     def distrust(self, since: float) -> None:
@@ -192,7 +185,6 @@ class TieredStore(AbstractStore):
         self.file.distrust(since)
 
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Let these tiles be unwritten again in the file, durably, where that is kept."""
         self.settle()
         self.file.forget(tiles)
 

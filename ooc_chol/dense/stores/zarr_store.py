@@ -189,7 +189,6 @@ class ZarrStore(AbstractKeptStore):
         return f"{self.grid.n}-{self.grid.nb}-{self.nbytes}-{key:08x}-{signed}"
 
     def is_there(self) -> bool:
-        """Tell whether the group is complete and its name still leads to it."""
         try:
             found = read_zarr_header(self.folder)
         except (FileNotFoundError, TierError):
@@ -198,7 +197,6 @@ class ZarrStore(AbstractKeptStore):
 
     @property
     def partial_path(self) -> str:
-        """Its name, also before it is complete."""
         return self.path
 
     @property
@@ -213,27 +211,22 @@ class ZarrStore(AbstractKeptStore):
 
     @property
     def is_complete(self) -> bool:
-        """True if it is a finished factor."""
         return self.header.complete
 
     @property
     def arithmetic_key(self) -> Mapping[str, Any]:
-        """Everything that the bits of L depend on."""
         return self.header.arithmetic_key
 
     @property
     def created_by(self) -> str:
-        """Version of the package that wrote it."""
         return self.header.created_by
 
     @property
     def checkpoint(self) -> Mapping[str, Any] | None:
-        """The JSON object that whoever resumes a run keeps in it."""
         return self.header.checkpoint
 
     @property
     def is_closed(self) -> bool:
-        """True if it is closed."""
         return self._is_closed
 
     def reads_file(self, index: BlockIndex) -> bool:
@@ -245,7 +238,6 @@ class ZarrStore(AbstractKeptStore):
         return None
 
     def read(self, index: BlockIndex, out: Floats) -> None:
-        """Fill ``out`` with tile ``index``."""
         fmt = self.format_of(index)
         check_tile(out, self.grid.shape(*index), fmt, self.fmt)
         if out.dtype == fmt.dtype and fmt.top is None:
@@ -270,7 +262,6 @@ class ZarrStore(AbstractKeptStore):
         decode(last[1], fmt, slice(rows.start * columns, rows.stop * columns), out)
 
     def write(self, index: BlockIndex, data: Floats) -> None:
-        """Write ``data`` as tile ``index``, rounded to its format."""
         fmt = self.format_of(index)
         check_tile(data, self.grid.shape(*index), fmt, self.fmt)
         if data.dtype == fmt.dtype and fmt.top is None:
@@ -281,12 +272,10 @@ class ZarrStore(AbstractKeptStore):
         self._write_stored(index, fmt, stored)
 
     def read_stored(self, index: BlockIndex, out: NDArray[np.uint8]) -> None:
-        """Fill ``out`` with the stored bytes of tile ``index``."""
         check_stored(out, self._layout.nbytes(*index))
         self._read_checked(index, self.format_of(index), out)
 
     def write_stored(self, index: BlockIndex, data: NDArray[np.uint8]) -> None:
-        """Write ``data`` as the stored bytes of tile ``index``."""
         check_stored(data, self._layout.nbytes(*index))
         self._write_stored(index, self.format_of(index), data)
 
@@ -352,7 +341,6 @@ class ZarrStore(AbstractKeptStore):
         return self._records.load(window)
 
     def widen(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Store these tiles in FP64 from now on."""
         if self.header.complete:
             raise TierError(f"{self.path}: tiles cannot be widened, the factor in this group is complete")
         before, asked = self._layout, [(int(i), int(j)) for i, j in tiles]
@@ -410,7 +398,6 @@ class ZarrStore(AbstractKeptStore):
         return "" if crc else "its CRC-32C is not that of its bytes"
 
     def keep_unfinished(self) -> None:
-        """Let a later run go on from what is written; a complete group stays as it is."""
         if not self.header.complete:
             self.keeps_unfinished = True
             self._index.withhold_pivots()
@@ -418,7 +405,6 @@ class ZarrStore(AbstractKeptStore):
                 self.take_over()
 
     def confirm(self, index: BlockIndex) -> None:
-        """Note that a diagonal tile is right, and may be gone on from."""
         if self._index.confirm(index):
             self._show_at_once(index)
 
@@ -428,7 +414,6 @@ class ZarrStore(AbstractKeptStore):
             self.forget(late)
 
     def forget(self, tiles: Iterable[tuple[int, int]]) -> None:
-        """Let these tiles be unwritten again, durably, where the group is kept."""
         if not self.keeps_unfinished:
             return
         self._index.forget(tiles)
@@ -441,11 +426,10 @@ class ZarrStore(AbstractKeptStore):
 
     @property
     def n_written(self) -> int:
-        """How many tiles there are to go on from."""
         return self._index.n_written
 
     def save_checkpoint(self, checkpoint: Mapping[str, Any] | None) -> None:
-        """Put a JSON object into the attributes, durably, and with it which tiles were widened."""
+        """Keep it in the attributes."""
         if self.header.complete:
             raise TierError(f"{self.path}: no checkpoint can be written, the factor in this group is complete")
         self._claim.check()

@@ -52,7 +52,6 @@ class CudaArena(AbstractArena):
         return whole_pages(nbytes) + NARROW_BUFFERS * whole_pages(narrow_bytes) if narrow_bytes else nbytes
 
     def tile(self, slot: int, shape: tuple[int, int], dtype: str = "float64") -> Any:
-        """The first entries of ``slot``, or its first bytes, as a row-major CuPy array."""
         if dtype not in TYPES and dtype != "uint8":
             raise ValueError(f"tiles in slots of CUDA devices are of {', '.join(TYPES)} or bytes, not of {dtype}")
         key = (slot, shape, dtype)

@@ -136,5 +136,4 @@ class DeviceSource(AbstractSource):
         gatherer.stream.wait_event(copied)
 
     def _read(self, rows: range, cols: range, out: NDArray[Any]) -> None:
-        """Copy the rectangle to the host."""
         self.function(rows, cols, out, None)

@@ -67,7 +67,6 @@ class CudaStream(AbstractStream):
         self._watcher: OwnThread | None = None
 
     def wait(self, event: AbstractEvent) -> None:
-        """Hold back later work until ``event``, of this or another device, is complete."""
         if not isinstance(event, DeviceEvent):
             raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
         self.stream.wait_event(event.event)

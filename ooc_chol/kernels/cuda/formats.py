@@ -48,12 +48,10 @@ class CudaNorms(AbstractTileNorms):
         return int(self._device.ptr) + _ROW_BYTES * packed
 
     def copy_back(self, stream: AbstractStream) -> None:
-        """Enqueue one copy of all rows to the host."""
         address, kind = self._mirror.ctypes.data, _runtime.memcpyDeviceToHost
         _runtime.memcpyAsync(address, self._device.ptr, self._size, kind, cupy_stream(stream).ptr)
 
     def copy_rows(self, stream: AbstractStream, first: int, count: int) -> None:
-        """Enqueue one copy of these rows to the host."""
         address, kind = self._mirror.ctypes.data + _ROW_BYTES * first, _runtime.memcpyDeviceToHost
         _runtime.memcpyAsync(address, self.row(first), _ROW_BYTES * count, kind, cupy_stream(stream).ptr)
 

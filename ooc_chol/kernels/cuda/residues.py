@@ -81,7 +81,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         self._blas = blas
 
     def open(self, n: int) -> None:
-        """Make the state of ``n`` matrix rows on the device, sums all zero; waits for the device."""
+        """Make the state, and wait for the device."""
         if self._device is None:
             raise RuntimeError("rows were given state before the kernels were bound to a device")
         with self._device:
@@ -195,7 +195,7 @@ class CudaResidueKernels(AbstractResidueKernels):
         )  # fmt: skip
 
     def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
-        """``A[i, j] -= F / 2**(h_i + h_j)``, in FP64."""
+        """Subtract in FP64."""
         grid = (-(-len(cols) // THREADS), min(len(rows), _MOST_GRID_ROWS))
         arguments = (
             accumulator.data.ptr, accumulator.strides[1] // 4, a_ij.data.ptr, a_ij.strides[0] // 8,

@@ -66,7 +66,6 @@ class CudaFlags(AbstractFlags):
         return int(self._device.ptr) + self._not_real_offset + 4 * k
 
     def copy_back(self, stream: AbstractStream) -> None:
-        """Enqueue one copy of all flags to the host."""
         self._device_to_mirror(cupy_stream(stream))
 
     def _device_to_mirror(self, stream: Any) -> None:

@@ -157,7 +157,6 @@ class TypedCudaKernels(AbstractKernelSet, AbstractStorageKernels):
             self.residues.bind(self._blas)
 
     def close(self) -> None:
-        """Give the handle back; a second call does nothing."""
         if self.residues is not None:
             self.residues.close()
         self._blas.close()

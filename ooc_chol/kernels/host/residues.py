@@ -96,7 +96,7 @@ class HostResidueKernels(AbstractResidueKernels):
         enqueue(stream, partial(self._in_strips, accumulator.shape[1], job, 4 * _ROWS))
 
     def subtract_narrow(self, stream: AbstractStream, accumulator: Tile, a_ij: Tile, rows: range, cols: range) -> None:
-        """``A[i, j] -= F / 2**(h_i + h_j)``, in float64."""
+        """Subtract in float64."""
         job = partial(self._subtract_narrow, accumulator, a_ij, rows.start, cols)
         enqueue(stream, partial(self._in_strips, len(rows), job))
 

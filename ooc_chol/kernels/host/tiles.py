@@ -133,11 +133,11 @@ class HostKernels(AbstractKernelSet):
         enqueue(stream, partial(_trsm, self._team, l_kk, a_ik))
 
     def syrk(self, stream: AbstractStream, a_ii: Tile, l_ik: Tile, *, k0: int) -> None:
-        """``A[i, i] -= L[i, k] @ L[i, k].T``, lower triangle only; the same arithmetic at any ``k0``."""
+        """The same arithmetic at any ``k0``."""
         enqueue(stream, partial(_syrk, self._team, a_ii, l_ik))
 
     def gemm(self, stream: AbstractStream, a_ij: Tile, l_ik: Tile, l_jk: Tile, *, k0: int) -> None:
-        """``A[i, j] -= L[i, k] @ L[j, k].T``; the same arithmetic at any ``k0``."""
+        """The same arithmetic at any ``k0``."""
         enqueue(stream, partial(_gemm, self._team, a_ij, l_ik, l_jk))
 
     def create_flags(self, nt: int) -> HostFlags:

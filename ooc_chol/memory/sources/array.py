@@ -43,7 +43,6 @@ class ArraySource(AbstractSource):
         self.shared_axis = 0 if abs(a.strides[0]) >= abs(a.strides[1]) else 1
 
     def view(self, rows: range, cols: range) -> NDArray[Any]:
-        """The rectangle in place."""
         return self._a[rows.start : rows.stop, cols.start : cols.stop]
 
     @property

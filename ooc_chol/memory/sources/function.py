@@ -37,14 +37,12 @@ class FunctionSource(AbstractSource):
         return one_line(self, {"n": self.n, "tile_fn": _name_of(self._tile_fn), **cuda})
 
     def prepare(self) -> None:
-        """Let the CUDA tile function compile and upload for the current device, before a run."""
         prepare = getattr(self._cuda or self._tile_fn, "prepare", None)
         if prepare is not None:
             prepare()
 
     @property
     def is_made_on_cuda(self) -> bool:
-        """True if there is a function for CUDA devices of its own."""
         return self._cuda is not None
 
     def tile_function(self, *, on_host: bool) -> TileFunction:

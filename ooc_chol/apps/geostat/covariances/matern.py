@@ -119,7 +119,6 @@ class MaternProfile(AbstractProfile):
         return matern_tables(self.smoothness)[0]
 
     def derivative_table(self, name: str | None) -> RadialTable:
-        """``dM/dnu``, or ``z dM/dz``, as a table."""
         return matern_tables(self.smoothness)[1 if name is None else 2]
 
     @property

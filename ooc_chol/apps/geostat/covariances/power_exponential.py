@@ -120,7 +120,6 @@ class PowerExponentialProfile(AbstractProfile):
         return _tables(self.power)[0]
 
     def derivative_table(self, name: str | None) -> RadialTable:
-        """``drho/dpower``, or ``z drho/dz``, as a table."""
         return _tables(self.power)[1 if name is None else 2]
 
     @property

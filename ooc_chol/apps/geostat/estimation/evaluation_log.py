@@ -55,7 +55,6 @@ class EvaluationLog(AbstractEvaluationMemory):
         self._stream = path.open("a", encoding="utf-8")
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
-        """Look up ``point`` in the log; None if it is not there."""
         return self.found("evaluation", space, point)
 
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:
@@ -157,7 +156,6 @@ class _Section(AbstractEvaluationMemory):
         self._log, self._kind = log, kind
 
     def find(self, space: SearchSpace[Any], point: NDArray[np.float64]) -> Known | None:
-        """Look up ``point`` among the entries of this kind; None if it is not there."""
         return self._log.found(self._kind, space, point)
 
     def keep(self, space: SearchSpace[Any], point: NDArray[np.float64], known: Known, seconds: float) -> None:

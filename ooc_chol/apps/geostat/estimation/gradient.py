@@ -18,6 +18,7 @@ from ooc_chol.apps.geostat.estimation.likelihood import (
     evaluated,
     fixed_variance,
     likelihood_back,
+    log_likelihood,
 )
 from ooc_chol.apps.geostat.estimation.scores import Sums, dense_sums, exact_sums, probed_sums
 from ooc_chol.apps.geostat.estimation.value_unit import ValueUnit, value_unit
@@ -67,6 +68,7 @@ class LikelihoodGradient:
     __repr__ = tb.brief_repr
 
 
+@tb.documented(like=log_likelihood)
 def log_likelihood_gradient(
     observations: Observations,
     model: AbstractCovariance,
@@ -84,10 +86,6 @@ def log_likelihood_gradient(
 
     Parameters
     ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
-    model : AbstractCovariance
-        Covariance function with its parameters, variance and nugget.
     reml : bool
         Whether to take the restricted likelihood, that of contrasts free of the mean.
     traces : {"auto", "exact", "probes"}
@@ -96,8 +94,6 @@ def log_likelihood_gradient(
         The expected information too: exact up to 3,000 observations unless ``traces="probes"``, else by probes.
     probes, seed : int
         How many, and the seed of their signs.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------
@@ -125,6 +121,7 @@ def log_likelihood_gradient(
     return _gradient_back(full, unit, data, model)
 
 
+@tb.documented(like=log_likelihood_gradient)
 def profile_log_likelihood_gradient(
     observations: Observations,
     correlation: AbstractCovariance,
@@ -140,18 +137,12 @@ def profile_log_likelihood_gradient(
 
     Parameters
     ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
     correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
         Keep ``tau2`` at this value: then ``sigma2 = nugget / ratio`` moves with the ratio.
-    reml : bool
-        Whether to take the restricted likelihood, that of contrasts free of the mean.
     traces, probes, seed
         As :func:`log_likelihood_gradient`.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

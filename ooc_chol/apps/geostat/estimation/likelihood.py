@@ -143,6 +143,7 @@ def log_likelihood(
         return likelihood_back(likelihood, unit, data, model)
 
 
+@tb.documented(like=log_likelihood)
 def profile_log_likelihood(
     observations: Observations,
     correlation: AbstractCovariance,
@@ -156,18 +157,12 @@ def profile_log_likelihood(
 
     Parameters
     ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
     correlation : AbstractCovariance
         A model of variance 1, whose nugget is the ratio ``tau2 / sigma2``.
     nugget : float, optional
         Keep ``tau2`` at this value in squared units: then ``sigma2 = nugget / ratio`` and nothing but the mean is profiled.
     reml : bool
         The restricted log-likelihood, as :func:`log_likelihood`.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
 
     Returns
     -------

@@ -12,7 +12,7 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, cro
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.predicted import Target
-from ooc_chol.apps.geostat.kriging.prediction import kriging
+from ooc_chol.apps.geostat.kriging.prediction import kriging, predict
 
 #: Bytes of covariances among the observations that are made at once.
 _CHUNK_BYTES = 32 * 2**20
@@ -67,6 +67,7 @@ class Efficiency:
         return float(np.sqrt(np.mean(self.misspecification**2)))
 
 
+@tb.documented(like=predict)
 def prediction_efficiency(
     observations: Observations,
     sites: ArrayLike,
@@ -89,12 +90,6 @@ def prediction_efficiency(
         The covariance function that the field has.
     other : AbstractCovariance
         The one that kriging takes for it: estimated, approximated, or fixed.
-    covariates : (m, q) array, optional
-        Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
-    target : {"observation", "field"}
-        New observations, whose variance includes the nugget, or the smooth field underneath.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

@@ -6,15 +6,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.covariances.nested import Nested
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites
 from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.kriged import Kriging
 from ooc_chol.apps.geostat.kriging.predicted import Prediction
-from ooc_chol.apps.geostat.kriging.prediction import kriging
+from ooc_chol.apps.geostat.kriging.prediction import kriging, predict
 
 
+@tb.documented(like=predict)
 def predict_component(
     observations: Observations,
     model: AbstractCovariance,
@@ -28,18 +30,12 @@ def predict_component(
 
     Parameters
     ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
     model : Nested
         The sum of covariance functions, usually of a fit.
     component : int
         Number of the structure, counted from 1 as in the names of its parameters.
-    sites : (m, d) array
-        Coordinates of the new sites, as those of the observations.
     coefficients : (p,) array, optional
         Known coefficients of the mean; they are estimated when not given.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

@@ -20,7 +20,7 @@ from ooc_chol.apps.geostat.kriging.kriged import Kriging, match_sites
 from ooc_chol.apps.geostat.kriging.off_lattice import OffLattice, off_lattice
 from ooc_chol.apps.geostat.kriging.predicted import Target, check_target
 from ooc_chol.apps.geostat.kriging.prediction import kriging
-from ooc_chol.apps.geostat.kriging.simulation import JITTER, Normals, check_numbers, dual_of, normals
+from ooc_chol.apps.geostat.kriging.simulation import JITTER, Normals, check_numbers, dual_of, normals, simulate_conditional
 
 #: Nodes from which on a command draws on grids by Fourier transforms: below, a factorization is as quick.
 LARGE_GRID = 4096
@@ -107,6 +107,7 @@ def simulate_grid(
     return field
 
 
+@tb.documented(like=simulate_conditional)
 def simulate_grid_conditional(
     observations: Observations,
     model: AbstractCovariance,
@@ -138,10 +139,6 @@ def simulate_grid_conditional(
         Number of draws.
     seed : int
         Seed of NumPy's default generator.
-    target : {"field", "observation"}
-        The smooth field, or new observations of it.
-    coefficients : (p,) array, optional
-        Known coefficients of the mean; when they are estimated, draws vary with their uncertainty, too.
     jitter, clip : float, bool
         As for :func:`simulate_grid`.
     settings : FactorSettings, optional

@@ -85,15 +85,12 @@ class Predicted:
         return Grid((points[:columns, 0].copy(), points[::columns, 1].copy()))
 
 
+@tb.documented(like=write_layer)
 def write_predictions(path: str | os.PathLike[str], predicted: Predicted, *, replace: bool = False) -> None:
     """Write predictions to a file of the kind that its name ends in; it appears complete or not at all.
 
     Parameters
     ----------
-    path : path
-        ``.csv``, ``.txt``, ``.dat`` or no ending for text; ``.nc``, ``.nc3`` or ``.cdf`` for NetCDF of version 3 by the CF
-        conventions; ``.gpkg`` for points of a GeoPackage, ``.parquet`` or ``.pq`` for GeoParquet; of a grid also ``.tif`` or
-        ``.tiff`` for a GeoTIFF with a band for each column, and ``.asc`` for ASCII grids, one file for each column.
     predicted : Predicted
         Predictions with their positions and the names of the columns.
     replace : bool

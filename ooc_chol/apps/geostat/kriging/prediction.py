@@ -14,7 +14,7 @@ from ooc_chol.apps.geostat.accounts import Account, check_plan
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance, covariance_source
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import morton_order
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, log_likelihood
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES as BATCH_BYTES
 from ooc_chol.apps.geostat.kriging.kriged import Kriging as Kriging
@@ -26,6 +26,7 @@ from ooc_chol.apps.geostat.kriging.predicted import Target as Target
 from ooc_chol.apps.geostat.kriging.predicted import check_target, new_errors
 
 
+@tb.documented(like=log_likelihood)
 @contextmanager
 def kriging(
     observations: Observations,
@@ -40,17 +41,11 @@ def kriging(
 
     Parameters
     ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, usually of a fit.
     coefficients : (p,) array, optional
         Known coefficients of the columns of the mean: simple kriging. When not given they are estimated: ordinary kriging with
         ``mean="constant"`` and no covariates, universal kriging with covariates. (``mean="zero"`` alone is simple, too.)
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
     trace : bool
         Record a trace of the factorization (``kriging.factor.trace``).
 

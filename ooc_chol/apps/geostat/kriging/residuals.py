@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+import ooc_chol.toolbox as tb
 from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation
@@ -14,19 +15,11 @@ from ooc_chol.apps.geostat.factorization import FactorSettings
 from ooc_chol.apps.geostat.kriging.prediction import kriging
 
 
+@tb.documented(like=kriging)
 def standardised_residuals(
     observations: Observations, model: AbstractCovariance, *, settings: FactorSettings | None = None
 ) -> NDArray[np.float64]:
     """Errors of predicting each observation from those before it, over their standard errors: ``inv(L) (z - X b)``.
-
-    Parameters
-    ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
-    model : AbstractCovariance
-        The covariance function, usually of a fit.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
 
     Returns
     -------

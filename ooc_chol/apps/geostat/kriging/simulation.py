@@ -15,7 +15,7 @@ from ooc_chol.apps.geostat.covariances.covariance import AbstractCovariance
 from ooc_chol.apps.geostat.data.observations import Observations, as_sites
 from ooc_chol.apps.geostat.data.ordering import inverse_permutation, morton_order
 from ooc_chol.apps.geostat.data.rows import Rows, counted_rows
-from ooc_chol.apps.geostat.estimation.likelihood import correlation_of
+from ooc_chol.apps.geostat.estimation.likelihood import correlation_of, log_likelihood
 from ooc_chol.apps.geostat.factorization import FactorProgress, FactorSettings, factored
 from ooc_chol.apps.geostat.kriging.kriged import BATCH_BYTES, Kriging, match_sites
 from ooc_chol.apps.geostat.kriging.predicted import Target, check_target, new_errors
@@ -28,6 +28,7 @@ JITTER = 1e-8
 Normals = Callable[[int, int], NDArray[np.float64]]
 
 
+@tb.documented(like=log_likelihood)
 def simulate(
     model: AbstractCovariance,
     sites: ArrayLike,
@@ -45,8 +46,6 @@ def simulate(
 
     Parameters
     ----------
-    model : AbstractCovariance
-        Covariance function with its parameters, variance and nugget.
     sites : (m, d) array
         Coordinates of the sites, in the unit of the ranges of ``model``.
     draws : int
@@ -62,10 +61,6 @@ def simulate(
     jitter : float
         Least variance, as a share of the model's, of an independent error of each value. Without any, the matrix of a smooth
         field at many sites, or at one site twice, is not positive definite in floating point.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
 
     Returns
     -------
@@ -103,6 +98,7 @@ def simulate(
     return _add_errors(field, errors, seed)
 
 
+@tb.documented(like=simulate)
 def simulate_conditional(
     observations: Observations,
     model: AbstractCovariance,
@@ -124,16 +120,10 @@ def simulate_conditional(
     ----------
     observations : Observations
         Values at sites with the columns of their mean, in any order.
-    model : AbstractCovariance
-        Covariance function with its parameters, variance and nugget.
-    sites : (m, d) array
-        Coordinates of the sites, in the unit of the ranges of ``model``.
     covariates : (m, q) array, optional
         Covariates of the mean at the sites, in the order of those of the observations; needed where these have some.
     draws : int
         How many, all of the same two factorizations.
-    seed : int
-        Seed of NumPy's default generator. A draw does not depend on how many follow it.
     target : {"field", "observation"}
         The smooth field, or new observations of it.
     error_variances : (m,) array, optional
@@ -142,8 +132,6 @@ def simulate_conditional(
         Known coefficients of the mean; when they are estimated, draws vary with their uncertainty, too.
     jitter : float
         Least variance, as a share of the model's, of an independent error of each value; see :func:`simulate`.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
     progress : callable, optional
         Called with flops done, flops in all and seconds, for each of the two factorizations.
 

@@ -88,6 +88,7 @@ class CrossValidation:
         return score(self.prediction, self.values, self.values, level=level)
 
 
+@tb.documented(like=kriging)
 def leave_one_out(
     observations: Observations,
     model: AbstractCovariance,
@@ -100,16 +101,10 @@ def leave_one_out(
 
     Parameters
     ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
     model : AbstractCovariance
         The covariance function, kept as it is.
     coefficients : (p,) array, optional
         Known coefficients of the mean; without them they are estimated from the others each time.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
 
     Returns
     -------
@@ -136,6 +131,7 @@ def leave_one_out(
         return _validation(kriged, kriged.dual / diagonal, 1.0 / diagonal, kriged.order)
 
 
+@tb.documented(like=leave_one_out)
 def cross_validate(
     observations: Observations,
     model: AbstractCovariance,
@@ -151,10 +147,6 @@ def cross_validate(
 
     Parameters
     ----------
-    observations : Observations
-        Values at sites with the columns of their mean, in any order.
-    model : AbstractCovariance
-        The covariance function, kept as it is.
     folds : int, (n,) array or Folds
         How many folds to make by :func:`fold_labels`, or a whole number for each observation: equal numbers are one fold. Or
         what :func:`folds` made, which may leave out what is near, too, or match the distances at which sites are predicted.
@@ -164,10 +156,6 @@ def cross_validate(
         Seed of random folds and of k-means.
     coefficients : (p,) array, optional
         Known coefficients of the mean; without them they are estimated from outside each fold.
-    settings : FactorSettings, optional
-        Tile size, devices, memory budgets and store of the factorization; chosen by the library when not given.
-    progress : callable, optional
-        Called with flops done, flops in all and seconds.
 
     Returns
     -------

@@ -30,11 +30,7 @@ class Machine:
     """
 
     def __init__(
-        self,
-        devices: str | Sequence[str] | int | None,
-        memory_budget: int | str | None = None,
-        *,
-        must_exist: bool = True,
+        self, devices: str | Sequence[str] | int | None, memory_budget: int | str | None = None, *, must_exist: bool = True
     ) -> None:
         self._devices, self._must_exist = devices, must_exist
         self.has_default_devices = devices is None

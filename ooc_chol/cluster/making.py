@@ -41,11 +41,7 @@ from ooc_chol.tasks.windows import Window
 
 
 def make_block(
-    run: ClusterRun,
-    window: Window,
-    given: Sequence[LBlock],
-    a: NDArray[Any] | None = None,
-    diagonal: NDArray[Any] | None = None,
+    run: ClusterRun, window: Window, given: Sequence[LBlock], a: NDArray[Any] | None = None, diagonal: NDArray[Any] | None = None
 ) -> LBlock:
     """Make the tiles of ``window`` final, on the devices of the process that calls.
 

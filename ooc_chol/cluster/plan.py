@@ -10,14 +10,7 @@ from typing import ClassVar
 from ooc_chol.calls.page import Line
 from ooc_chol.calls.plan import AbstractPlan
 from ooc_chol.cluster.blocks import BlockGrid, BlockPlace
-from ooc_chol.cluster.bounds import (
-    BOUNDS,
-    arithmetic_seconds,
-    busiest_seconds,
-    chain_seconds,
-    received_bytes,
-    scheduler_seconds,
-)
+from ooc_chol.cluster.bounds import BOUNDS, arithmetic_seconds, busiest_seconds, chain_seconds, received_bytes, scheduler_seconds
 from ooc_chol.cluster.columns import column_seconds
 from ooc_chol.cluster.model import BlockCosts, ClusterRates, WorkerRates
 from ooc_chol.cluster.owners import BlockOwners

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ooc_chol.cluster.blocks import BlockPlace
-from ooc_chol.cluster.triangles import (
-    Triangle,
-    multiplied,
-    multiplied_by_adjoint,
-    solved_backward,
-    solved_forward,
-)
+from ooc_chol.cluster.triangles import Triangle, multiplied, multiplied_by_adjoint, solved_backward, solved_forward
 
 #: How often Dask runs a task again that could not read: storage that others share fails now and then.
 RETRIES = 2

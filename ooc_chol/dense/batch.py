@@ -14,13 +14,7 @@ from ooc_chol.config import format_bytes
 from ooc_chol.dense.batch_factor import BatchFactor, BatchReport
 from ooc_chol.dense.options import FactorOptions, option_table
 from ooc_chol.dense.planner.problem import SURELY_FREE
-from ooc_chol.errors import (
-    AsymmetryWarning,
-    BudgetError,
-    NonFiniteError,
-    NotPositiveDefiniteError,
-    UnsupportedTypeError,
-)
+from ooc_chol.errors import AsymmetryWarning, BudgetError, NonFiniteError, NotPositiveDefiniteError, UnsupportedTypeError
 from ooc_chol.files.inputs import plain_array
 from ooc_chol.hardware.arrays import device_of
 from ooc_chol.hardware.host import free_host_bytes

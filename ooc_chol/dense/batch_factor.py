@@ -11,9 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from ooc_chol.calls.report import CallSeconds
 from ooc_chol.display.prints import one_line
-from ooc_chol.errors import (
-    ClosedError,
-)
+from ooc_chol.errors import ClosedError
 from ooc_chol.hardware.arrays import device_of, like
 from ooc_chol.hardware.registry import device_kind
 from ooc_chol.interfaces import Tile

@@ -10,14 +10,7 @@ from types import TracebackType
 
 from ooc_chol.dense.stores.base import AbstractStore
 from ooc_chol.dense.stores.tiered import file_of
-from ooc_chol.errors import (
-    NonFiniteError,
-    NotHermitianError,
-    NotPositiveDefiniteError,
-    OocCholError,
-    PrecisionError,
-    TierError,
-)
+from ooc_chol.errors import NonFiniteError, NotHermitianError, NotPositiveDefiniteError, OocCholError, PrecisionError, TierError
 from ooc_chol.interfaces import AbstractTier
 from ooc_chol.process.threads import LOOK_SECONDS, OwnThread, start
 

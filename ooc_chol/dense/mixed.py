@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 
 from ooc_chol.dense.checkpoint import Progress
 from ooc_chol.dense.execution.executor import Execution, Salvage
-from ooc_chol.dense.mixed_ground import (
-    AbstractGround,
-    AbstractMixedPlan,
-    MixedResult,
-    PlanT,
-    formats_beside,
-    starts_in_fp64,
-)
+from ooc_chol.dense.mixed_ground import AbstractGround, AbstractMixedPlan, MixedResult, PlanT, formats_beside, starts_in_fp64
 from ooc_chol.dense.mixed_local import LocalPrices, norms_here, plan_here
 from ooc_chol.dense.options import FactorOptions, default_moduli
 from ooc_chol.dense.planner import make_plan, mixed_engine

@@ -143,12 +143,10 @@ _TAKEN = {
     ),
     "OPinv": _Taken(("sigma",), "OPinv solves with A - sigma I: say which sigma"),
     "ncv": _Taken(
-        ("lanczos", "sigma"),
-        "ncv is the size of a basis of Lanczos, but that of LOBPCG follows from k and block: leave it out",
+        ("lanczos", "sigma"), "ncv is the size of a basis of Lanczos, but that of LOBPCG follows from k and block: leave it out"
     ),
     "which='LM'": _Taken(
-        ("lanczos", "sigma"),
-        'LOBPCG looks at one end of the spectrum: give which="SA" or "LA", or method="lanczos" for "LM"',
+        ("lanczos", "sigma"), 'LOBPCG looks at one end of the spectrum: give which="SA" or "LA", or method="lanczos" for "LM"'
     ),
     "degree": _Taken(
         ("lanczos",),

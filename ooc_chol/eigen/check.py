@@ -24,12 +24,7 @@ class Sweep(NamedTuple):
 
 
 def sweep(
-    basis: KrylovBasis,
-    wanted: Wanted,
-    found: NDArray[np.float64],
-    margin: NDArray[np.float64],
-    seed: int,
-    passes: int = PASSES,
+    basis: KrylovBasis, wanted: Wanted, found: NDArray[np.float64], margin: NDArray[np.float64], seed: int, passes: int = PASSES
 ) -> Sweep:
     """Look for eigenvalues beyond those that were found.
 

@@ -22,12 +22,7 @@ KIND = CheckpointKind.named(
 )
 #: The same of a run on a square, whose tol depends on what was found, and is kept.
 TRIPLETS = CheckpointKind.named(
-    b"OOCSVDS\n",
-    "checkpoint of singular triplets",
-    ".oocsvd",
-    opener="svds",
-    content="krylov-basis",
-    of="singular value problem",
+    b"OOCSVDS\n", "checkpoint of singular triplets", ".oocsvd", opener="svds", content="krylov-basis", of="singular value problem"
 )
 
 

@@ -29,13 +29,7 @@ class DeviceGroup:
             with each.device.current():
                 yield each
 
-    def pull(
-        self,
-        own: OfDevice,
-        x: OfDevice,
-        ready: Sequence[AbstractEvent],
-        label: str,
-    ) -> None:
+    def pull(self, own: OfDevice, x: OfDevice, ready: Sequence[AbstractEvent], label: str) -> None:
         """Enqueue: X of every device becomes the rows that the others have, once they have them and the last X is read."""
         for each in self.all():
             # All waits come first: the device's own product may still read what the first copy overwrites.
@@ -61,13 +55,7 @@ class DeviceGroup:
         columns = len(panels) * self.block
         return Section(0, columns), Section(columns, self.block)
 
-    def sum(
-        self,
-        sections: Sequence[Section],
-        operands: Sequence[OfDevice],
-        *,
-        unless: OfDevice | None = None,
-    ) -> None:
+    def sum(self, sections: Sequence[Section], operands: Sequence[OfDevice], *, unless: OfDevice | None = None) -> None:
         """Enqueue inner products with W for all chunks of rows, until every device has those of all."""
         for each in self.all():
             for section, of in zip(sections, operands, strict=True):

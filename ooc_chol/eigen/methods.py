@@ -89,13 +89,7 @@ def solved_by_lobpcg(
         return _whole(problem, plan, wanted, null, stack)
     space = problem.space(plan, stack, trace=asked.trace)
     run = Lobpcg(
-        space,
-        wanted,
-        max_passes=asked.max_passes,
-        preconditioner=preconditioner,
-        null=null,
-        check=asked.check,
-        at_step=at_step,
+        space, wanted, max_passes=asked.max_passes, preconditioner=preconditioner, null=null, check=asked.check, at_step=at_step
     )
     found = run.run(asked.start)
     return Solved(*returned(space, found), "lobpcg", plan.block, plan.ncv, space)

@@ -65,12 +65,7 @@ class Session:
             self._show(run.counts.passes, f"residual {residual:.1e}", time.perf_counter() - self._since)
 
     def report(
-        self,
-        solved: Solved,
-        plan: EigshPlan,
-        wanted: Wanted,
-        problem: AbstractProblem,
-        key: Mapping[str, Any],
+        self, solved: Solved, plan: EigshPlan, wanted: Wanted, problem: AbstractProblem, key: Mapping[str, Any]
     ) -> EigshReport:
         """Report of the run."""
         found, space = solved.found, solved.space

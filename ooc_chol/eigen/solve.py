@@ -136,8 +136,7 @@ def _problem(call: EigshCall, posed: Posed) -> _Problem:
     null = null_of(call.null, n)
     request = Request(solver, wanted.k, wanted.which, precision, call.ncv, call.block, check=call.check)
     request = request._replace(
-        null=0 if null is None else null.shape[1],
-        is_diagonal=preconditioner is not None and preconditioner.diagonal is not None,
+        null=0 if null is None else null.shape[1], is_diagonal=preconditioner is not None and preconditioner.diagonal is not None
     )
     return _Problem(solver, wanted, request, degree, null, preconditioner, sigma)
 
@@ -235,13 +234,7 @@ def _in_range(
 
 
 def _solved(
-    call: EigshCall,
-    problem: AbstractProblem,
-    of: _Problem,
-    plan: EigshPlan,
-    asked: Asked,
-    show: OpenReporter,
-    stack: ExitStack,
+    call: EigshCall, problem: AbstractProblem, of: _Problem, plan: EigshPlan, asked: Asked, show: OpenReporter, stack: ExitStack
 ) -> Eigenpairs:
     """Pairs as planned, or by the inverse where Lanczos leads nowhere and the method is open."""
     wanted, bare = of.wanted, problem.bare_key()
@@ -321,12 +314,7 @@ def _all_of_it(problem: AbstractProblem, plan: EigshPlan, wanted: Wanted, stack:
 
 
 def _checked(
-    found: Found,
-    vectors: NDArray[Any],
-    wanted: Wanted,
-    precision: Precision,
-    report: EigshReport,
-    records: Trace | None,
+    found: Found, vectors: NDArray[Any], wanted: Wanted, precision: Precision, report: EigshReport, records: Trace | None
 ) -> Eigenpairs:
     """The pairs, if all have converged."""
     scale = found.scale
@@ -355,12 +343,7 @@ def _warn_of_few_digits(found: Found, wanted: Wanted) -> None:
 
 
 def _not_converged(
-    found: Found,
-    vectors: NDArray[Any],
-    residuals: NDArray[np.float64],
-    wanted: Wanted,
-    precision: Precision,
-    method: str,
+    found: Found, vectors: NDArray[Any], residuals: NDArray[np.float64], wanted: Wanted, precision: Precision, method: str
 ) -> NoConvergenceError:
     """The error, with the pairs that have converged."""
     converged = residuals <= wanted.tol

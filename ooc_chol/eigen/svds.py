@@ -333,12 +333,7 @@ def _in_range(sides: AbstractTwoSided, solve: Callable[[], _Run], checkpoint: An
 
 
 def _run_of(
-    sides: AbstractTwoSided,
-    asked: _Asked,
-    plan: SvdsPlan,
-    start: NDArray[np.float64] | None,
-    check: bool,
-    session: Session,
+    sides: AbstractTwoSided, asked: _Asked, plan: SvdsPlan, start: NDArray[np.float64] | None, check: bool, session: Session
 ) -> _Run:
     """Triplets by LAPACK where a basis would be as large as A, by Lanczos elsewhere."""
     if plan.method == "dense":
@@ -348,12 +343,7 @@ def _run_of(
 
 
 def _iterated(
-    sides: AbstractTwoSided,
-    asked: _Asked,
-    plan: SvdsPlan,
-    start: NDArray[np.float64] | None,
-    check: bool,
-    session: Session,
+    sides: AbstractTwoSided, asked: _Asked, plan: SvdsPlan, start: NDArray[np.float64] | None, check: bool, session: Session
 ) -> _Run:
     """Lanczos on the square, until residuals of both sides are small.
 

@@ -55,13 +55,7 @@ def check_fill(
 
 
 def check_threshold(
-    kernels: AbstractTensorKernels,
-    slices: Tile,
-    lam: float,
-    counts: dict[str, Tile],
-    basis: Tile | None,
-    *,
-    shrinkage: Shrinkage,
+    kernels: AbstractTensorKernels, slices: Tile, lam: float, counts: dict[str, Tile], basis: Tile | None, *, shrinkage: Shrinkage
 ) -> None:
     """Refuse what are no slices, and results and a warm start of other lengths."""
     check_slices(kernels, slices)

@@ -61,12 +61,7 @@ class RandomGraph(AbstractRows):
     """
 
     def __init__(
-        self,
-        name: str,
-        draw: EdgeDraw,
-        devices: tuple[str, ...],
-        memory_bytes: int | None,
-        numbering: Numbering = None,
+        self, name: str, draw: EdgeDraw, devices: tuple[str, ...], memory_bytes: int | None, numbering: Numbering = None
     ) -> None:
         self.name = name
         self.draw = draw

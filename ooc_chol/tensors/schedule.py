@@ -133,11 +133,7 @@ def descend(
 
 
 def _steps(
-    space: AbstractTensorSpace,
-    schedule: Schedule,
-    lam: float,
-    missing: float,
-    at_step: Callable[[StepFigures], None],
+    space: AbstractTensorSpace, schedule: Schedule, lam: float, missing: float, at_step: Callable[[StepFigures], None]
 ) -> LambdaRow:
     """The steps for one value."""
     since, full, steps = time.perf_counter(), 0, 0

@@ -64,14 +64,7 @@ class DeviceWorker:
     """Performs one device's actions; everything here runs on the enqueuing thread except where said."""
 
     def __init__(
-        self,
-        number: int,
-        device: TileDevice,
-        plan: Plan,
-        *,
-        operations: AbstractOperations,
-        tiers: Tiers,
-        channels: Channels,
+        self, number: int, device: TileDevice, plan: Plan, *, operations: AbstractOperations, tiers: Tiers, channels: Channels
     ) -> None:
         self.number = number
         self.device = device

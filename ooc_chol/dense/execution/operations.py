@@ -68,15 +68,7 @@ class AbstractOperations(ABC):
     #: object to itself, and its device's memory with it.
     _PERFORM: ClassVar[Mapping[type, Callable[[Any, Step, Any, AbstractStream], int]]]
 
-    def __init__(
-        self,
-        device: TileDevice,
-        plan: Plan,
-        number: int,
-        *,
-        tiers: Tiers,
-        others: Mapping[int, Self],
-    ) -> None:
+    def __init__(self, device: TileDevice, plan: Plan, number: int, *, tiers: Tiers, others: Mapping[int, Self]) -> None:
         self._device, self._grid, self._precision, self._fmt = device, plan.grid, plan.precision, plan.fmt
         self._number, self._owners = number, plan.owners
         self.decisions: NarrowDecisions | None = None  #: Of products in FP16; None where all are exact

@@ -71,15 +71,7 @@ def format_name(step: Step, plan: Plan) -> str:
     return precision.format_of(step.tile).name
 
 
-def step_record(
-    position: int,
-    step: Step,
-    device: str,
-    times: tuple[int, int],
-    *,
-    writers: Writers,
-    plan: Plan,
-) -> TraceRecord:
+def step_record(position: int, step: Step, device: str, times: tuple[int, int], *, writers: Writers, plan: Plan) -> TraceRecord:
     """One step as a record, with the nanoseconds at which it began and ended."""
     after = tuple((device, earlier) for earlier in step.waits)
     after = (*after, *(writers[key] for key in step.awaits if key in writers))  # tiles that were given have no writer

@@ -125,11 +125,7 @@ class AbstractFactor(AbstractTriangular):
         return self._solved("half solve", b, (upper,), conjugated=trans in (1, "T"), overwrite_b=overwrite_b)
 
     def sample(
-        self,
-        size: int | Sequence[int] | None = None,
-        rng: NormalGenerator | int | None = None,
-        *,
-        mean: ArrayLike | None = None,
+        self, size: int | Sequence[int] | None = None, rng: NormalGenerator | int | None = None, *, mean: ArrayLike | None = None
     ) -> NDArray[Any]:
         """Draw from the normal distribution with covariance A, ``mean + L @ z`` with independent unit normals ``z``.
 

@@ -26,10 +26,7 @@ _AHEAD = 2
 
 
 def gram_of_transpose(
-    store: AbstractStore,
-    devices: Sequence[TileDevice],
-    vectors: NDArray[np.float64],
-    run: Pass | None = None,
+    store: AbstractStore, devices: Sequence[TileDevice], vectors: NDArray[np.float64], run: Pass | None = None
 ) -> NDArray[np.float64]:
     """Compute ``Y.T @ Y`` of ``Y = L.T @ vectors``.
 

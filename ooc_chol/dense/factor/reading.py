@@ -112,9 +112,7 @@ def _tell(track: Track, index: Index, begun: Moment | None, products: int) -> in
 
 
 def _answer(
-    read: Callable[[int], _Read],
-    asked: queue.SimpleQueue[int | None],
-    answers: queue.SimpleQueue[_Read | BaseException],
+    read: Callable[[int], _Read], asked: queue.SimpleQueue[int | None], answers: queue.SimpleQueue[_Read | BaseException]
 ) -> None:
     """Read what is asked for until nothing more is; a thread's body."""
     while (position := asked.get()) is not None:

@@ -35,13 +35,7 @@ class AbstractSolvedFactor(AbstractStoredFactor):
 
     @overload
     def solve(
-        self,
-        b: ArrayLike,
-        *,
-        refine: bool = False,
-        certified: Literal[False] = False,
-        a: Any = None,
-        overwrite_b: bool = False,
+        self, b: ArrayLike, *, refine: bool = False, certified: Literal[False] = False, a: Any = None, overwrite_b: bool = False
     ) -> NDArray[Any]: ...
 
     @overload

@@ -10,12 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ooc_chol.dense.factor.inverse import check_width
 from ooc_chol.dense.factor.solved import AbstractSolvedFactor
 from ooc_chol.dense.factor.solves import right_hand_side
-from ooc_chol.dense.factor.trace_sums import (
-    HalfSolveSums,
-    InverseTraces,
-    check_border,
-    check_matrices,
-)
+from ooc_chol.dense.factor.trace_sums import HalfSolveSums, InverseTraces, check_border, check_matrices
 from ooc_chol.memory.sources.function import FunctionSource
 
 

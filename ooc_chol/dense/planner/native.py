@@ -13,13 +13,7 @@ from ooc_chol.dense.options import FactorOptions
 from ooc_chol.dense.planner.file_choice import TileCounter, rates_for_estimates
 from ooc_chol.dense.planner.file_tier import host_budget_of, with_file_tier
 from ooc_chol.dense.planner.limit import has_smaller_tile, window_grid
-from ooc_chol.dense.planner.native_tiles import (
-    LEAST_SLOTS,
-    native_grid,
-    needed_bytes_of,
-    prefetch_slots,
-    tiles_in_budget,
-)
+from ooc_chol.dense.planner.native_tiles import LEAST_SLOTS, native_grid, needed_bytes_of, prefetch_slots, tiles_in_budget
 from ooc_chol.dense.planner.plan import DeviceBudget, Plan
 from ooc_chol.dense.planner.problem import (
     COMPARED_STEPS,

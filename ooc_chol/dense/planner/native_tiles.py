@@ -53,13 +53,7 @@ def choose_tile_size(
 
 
 def default_tile_size(
-    n: int,
-    options: FactorOptions,
-    names: tuple[str, ...],
-    budget_bytes: int,
-    *,
-    rows: int = 4,
-    fmt: PrecisionFormat = FP64,
+    n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, *, rows: int = 4, fmt: PrecisionFormat = FP64
 ) -> int:
     """As :func:`choose_tile_size`; by rows alone where several devices or a policy ask for tiles, or L has a budget.
 
@@ -73,13 +67,7 @@ def default_tile_size(
 
 
 def native_grid(
-    n: int,
-    options: FactorOptions,
-    names: tuple[str, ...],
-    budget_bytes: int,
-    *,
-    rows: int = 4,
-    fmt: PrecisionFormat = FP64,
+    n: int, options: FactorOptions, names: tuple[str, ...], budget_bytes: int, *, rows: int = 4, fmt: PrecisionFormat = FP64
 ) -> TileGrid:
     """The tiles of a plan in the devices' own arithmetic; if not told, larger than is best where those are too many to plan."""
     kind, tiles_of = kind_of(names[0]), tiles_in_budget(options, names, budget_bytes, fmt)

@@ -181,13 +181,7 @@ def estimated_seconds(
 
 
 def _seconds_by_panel(
-    grid: TileGrid,
-    panels: Sequence[Panel],
-    layouts: Sequence[ResidueLayout],
-    *,
-    n_devices: int,
-    rates: Rates,
-    itemsize: float,
+    grid: TileGrid, panels: Sequence[Panel], layouts: Sequence[ResidueLayout], *, n_devices: int, rates: Rates, itemsize: float
 ) -> NDArray[np.float64]:
     """Estimated seconds of each panel on each device, by layout; ``panels`` and chunks are those of all ``layouts``."""
     assert rates.residue is not None

@@ -16,13 +16,7 @@ class CudaArena(AbstractArena):
     """One allocation of device memory: the slots, behind them the arrays, the workspace, and buffers of narrow formats."""
 
     def __init__(
-        self,
-        n_slots: int,
-        slot_bytes: int,
-        workspace_bytes: int,
-        arrays: Sequence[ArraySpec] = (),
-        *,
-        narrow_bytes: int = 0,
+        self, n_slots: int, slot_bytes: int, workspace_bytes: int, arrays: Sequence[ArraySpec] = (), *, narrow_bytes: int = 0
     ) -> None:
         self.n_slots = n_slots
         self.slot_bytes = slot_bytes

@@ -8,14 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ooc_chol.kernels import cuda as sizes
-from ooc_chol.kernels.interfaces.tensors import (
-    PANEL_COLUMNS,
-    Svt,
-    TensorShape,
-    resolve_svt,
-    slice_group,
-    subspace_columns,
-)
+from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, Svt, TensorShape, resolve_svt, slice_group, subspace_columns
 from ooc_chol.precision.triples import Precision
 
 #: What arrays of the workspace begin at a multiple of, in bytes.

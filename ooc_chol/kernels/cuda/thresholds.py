@@ -12,16 +12,7 @@ from ooc_chol.kernels.cuda.batched_products import BatchedProducts
 from ooc_chol.kernels.cuda.eigenpairs import BatchedEigenpairs
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.tensor_sizes import eigen_routine, group_slices
-from ooc_chol.kernels.host.thresholds import (
-    AMPLIFIED,
-    DEGREE,
-    LEAST_SHARE,
-    PASSES,
-    TOLERANCES,
-    TURNS,
-    Rule,
-    lowered_square,
-)
+from ooc_chol.kernels.host.thresholds import AMPLIFIED, DEGREE, LEAST_SHARE, PASSES, TOLERANCES, TURNS, Rule, lowered_square
 from ooc_chol.kernels.interfaces.tensors import LANES, Svt, TensorShape, subspace_columns
 from ooc_chol.precision.triples import Precision
 
@@ -34,13 +25,7 @@ class CudaThresholds:
     """Gram matrices, eigenpairs and products of one group at a time, in arrays of the workspace."""
 
     def __init__(
-        self,
-        shape: TensorShape,
-        precision: Precision,
-        svt: Svt,
-        parts: dict[str, Tile],
-        products: BatchedProducts,
-        module: Any,
+        self, shape: TensorShape, precision: Precision, svt: Svt, parts: dict[str, Tile], products: BatchedProducts, module: Any
     ) -> None:
         self._order, self._is_tall = shape.order, shape.rows >= shape.columns
         self._tolerance = TOLERANCES[precision.storage.name]

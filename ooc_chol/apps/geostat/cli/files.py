@@ -25,9 +25,7 @@ def add_force(parser: argparse.ArgumentParser) -> None:
 
 
 def check_files(
-    options: argparse.Namespace,
-    inputs: Iterable[tuple[str, str | os.PathLike[str] | None]],
-    outputs: Sequence[tb.Output] = (),
+    options: argparse.Namespace, inputs: Iterable[tuple[str, str | os.PathLike[str] | None]], outputs: Sequence[tb.Output] = ()
 ) -> None:
     """Refuse outputs that are inputs, or one another, or exist and are not ours, before anything is computed."""
     files = [(name, None if path is None else layer_of(path)[0]) for name, path in inputs]

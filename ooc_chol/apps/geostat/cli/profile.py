@@ -82,11 +82,7 @@ def draw_profile(dataset: Dataset, saved: SavedFit, options: argparse.Namespace,
 
 
 def _searched(
-    dataset: Dataset,
-    saved: SavedFit,
-    grid: NDArray[np.float64],
-    options: argparse.Namespace,
-    settings: FactorSettings,
+    dataset: Dataset, saved: SavedFit, grid: NDArray[np.float64], options: argparse.Namespace, settings: FactorSettings
 ) -> ProfileLikelihood:
     """The profile, a search at each value, with a word of progress."""
     steps = Steps(len(grid), f"values of the {options.parameter.replace('_', ' ')}", quiet=options.quiet)

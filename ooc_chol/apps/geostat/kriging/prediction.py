@@ -224,11 +224,7 @@ def _problem(observations: Observations, model: AbstractCovariance, sites: int, 
 
 
 def planned_kriging(
-    observations: Observations,
-    model: AbstractCovariance,
-    sites: int,
-    coefficients: ArrayLike | None,
-    settings: FactorSettings,
+    observations: Observations, model: AbstractCovariance, sites: int, coefficients: ArrayLike | None, settings: FactorSettings
 ) -> PredictPlan:
     """The plan of a prediction that has been checked."""
     facts = settings.factoring_facts(covariance_source(correlation_of(model), observations.coordinates))

@@ -23,12 +23,7 @@ from ooc_chol.apps.spectral.cli.options import (
 from ooc_chol.apps.spectral.graphs.files import write_partition
 from ooc_chol.apps.spectral.graphs.graph import Graph
 from ooc_chol.apps.spectral.graphs.sources import as_graph, read_graph
-from ooc_chol.apps.spectral.pictures import (
-    PICTURES,
-    partition_figure,
-    save_figure,
-    spectral_coordinates,
-)
+from ooc_chol.apps.spectral.pictures import PICTURES, partition_figure, save_figure, spectral_coordinates
 from ooc_chol.apps.spectral.results import Partition
 
 

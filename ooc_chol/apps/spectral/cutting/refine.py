@@ -193,12 +193,7 @@ def _one_pass(rows: Rows, labels: NDArray[np.int8], target: Target, start: tuple
 
 
 def _choice(
-    queues: tuple[_Queue, _Queue],
-    gains: list[float | None],
-    side: bytearray,
-    weights: list[float],
-    over: float,
-    room: float,
+    queues: tuple[_Queue, _Queue], gains: list[float | None], side: bytearray, weights: list[float], over: float, room: float
 ) -> tuple[float, int] | None:
     """The move of most gain that leaves part 0 within the room of its target or nearer to it; of equal ones that which balances.
 

@@ -245,12 +245,7 @@ def _ends(
 
 
 def _weights(
-    framed: NDArray[np.float64],
-    scales: Scales,
-    shifts: _All,
-    rows: range,
-    columns: range,
-    out: NDArray[np.float64] | None = None,
+    framed: NDArray[np.float64], scales: Scales, shifts: _All, rows: range, columns: range, out: NDArray[np.float64] | None = None
 ) -> NDArray[np.float64]:
     """Weights of some pixels and all shifts, (rows, columns, shifts); NaN or 0 where there is none."""
     down, right = shifts.down, shifts.right

@@ -28,9 +28,7 @@ class Features(NamedTuple):
 
 
 def features_of(
-    image: ArrayLike | str | os.PathLike[str],
-    features: str | ArrayLike,
-    mask: ArrayLike | str | os.PathLike[str] | None,
+    image: ArrayLike | str | os.PathLike[str], features: str | ArrayLike, mask: ArrayLike | str | os.PathLike[str] | None
 ) -> Features:
     """Features of all pixels that are kept; ``ValueError`` or ``TypeError`` where an argument makes no sense."""
     pixels = pixels_of(read_image(image) if isinstance(image, str | os.PathLike) else image)

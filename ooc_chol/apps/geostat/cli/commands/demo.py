@@ -232,10 +232,7 @@ def _points(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float6
 
 
 def _content(
-    spec: DataSpec,
-    result: FitResult[Matern],
-    scores: HeldOutScores | None = None,
-    factorization: dict[str, object] | None = None,
+    spec: DataSpec, result: FitResult[Matern], scores: HeldOutScores | None = None, factorization: dict[str, object] | None = None
 ) -> dict[str, Any]:
     """Results known so far, as the JSON file has them."""
     content = {"format": _FORMAT, "version": 1, "data": spec.to_dict(), "fit": result.to_dict()}

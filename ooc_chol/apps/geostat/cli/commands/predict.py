@@ -63,12 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "with --grid, which needs no SITES.csv, it is DATA.csv."
     )
     parser.add_argument("model", type=Path, metavar="MODEL.json", help="what fit wrote")
-    parser.add_argument(
-        "first",
-        nargs="?",
-        metavar="DATA.csv",
-        help="the observations (default: those that were fitted)",
-    )
+    parser.add_argument("first", nargs="?", metavar="DATA.csv", help="the observations (default: those that were fitted)")
     parser.add_argument(
         "second", nargs="?", metavar="SITES.csv", help="where to predict; with a value column predictions are scored too"
     )

@@ -21,12 +21,7 @@ from ooc_chol.apps.geostat.pictures.labels import FigureWords
 from ooc_chol.apps.geostat.pictures.plots import PICTURES, picture_endings, save_figure
 from ooc_chol.apps.geostat.pictures.plots_checks import variogram_figure
 from ooc_chol.apps.geostat.pictures.variogram_pictures import directions_figure, variogram_map_figure
-from ooc_chol.apps.geostat.variography.empirical import (
-    MAX_PAIRS,
-    Variogram,
-    directional_variograms,
-    empirical_variogram,
-)
+from ooc_chol.apps.geostat.variography.empirical import MAX_PAIRS, Variogram, directional_variograms, empirical_variogram
 from ooc_chol.apps.geostat.variography.least_squares import FittedVariogram, fit_variogram
 from ooc_chol.apps.geostat.variography.maps import VariogramMap, variogram_map
 

@@ -62,6 +62,11 @@ class PrecisionFormat:
 
         return np.dtype(cast(type, ml_dtypes.float8_e4m3fn))
 
+    @cached_property
+    def type_name(self) -> str:
+        """The name of :attr:`dtype`, which NumPy spells anew each time."""
+        return self.dtype.name
+
     @property
     def real_dtype(self) -> np.dtype[Any]:
         """The NumPy type of a real number, such as a part of an entry: that of the diagonal of L."""

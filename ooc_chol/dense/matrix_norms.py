@@ -236,7 +236,7 @@ def _measure(
     source: SourceTier,
     *,
     parts: tuple[AbstractArena, Sequence[AbstractStream], Sequence[Stack]],
-    uses: tuple[Callable[[AbstractStream, Tile, tuple[int, int]], None], ProbedSums | None],
+    uses: tuple[Callable[[AbstractStream, Tile, range, int], None], ProbedSums | None],
     is_form: bool,
     track: Track,
 ) -> Iterator[None]:
@@ -245,7 +245,7 @@ def _measure(
     track.resident_bytes = arena.n_slots * arena.slot_bytes
     for at, stack in enumerate(share):
         number = at % STREAMS
-        first, *_ = tiles = stack.tiles
+        first = TileIndex(stack.rows[0], stack.column)
         rows = range(grid.span(stack.rows[0]).start, grid.span(stack.rows[-1]).stop)
         stream, name = streams[number], f"norms-{number}"
         block = arena.tile(number, (len(rows), grid.size(stack.column)))
@@ -258,9 +258,7 @@ def _measure(
             nbytes = source.source.bytes_per_entry * grid.entries(*first)
             track.ran("fetch", first, name, (begun, track.now(stream)), nbytes=nbytes)
         begun = track.now(stream)
-        for index in tiles:
-            span = grid.span(index.i)
-            measure(stream, block if len(tiles) == 1 else block[span.start - rows.start : span.stop - rows.start], index)
+        measure(stream, block, stack.rows, stack.column)
         flops = 0
         if products is not None and is_form:
             flops = products.add(stream, block, stack.rows, stack.column, halved=first.i == first.j)

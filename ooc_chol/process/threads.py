@@ -10,8 +10,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
 
 from ooc_chol.errors import BudgetError
@@ -96,18 +95,19 @@ def take(items: queue.SimpleQueue[Item]) -> Item:
             continue
 
 
-@contextmanager
-def users_code() -> Iterator[None]:
-    """Wrap every call of the user's code by which A's entries come: nobody waits for ever for a thread inside."""
-    blas_buffers.ensure(numpys=True)
-    thread: OwnThread | None = getattr(_here, "thread", None)
-    if thread is not None:
-        thread.is_lent = True
-    try:
-        yield
-    except MemoryError as error:
-        error.add_note(USERS_NOTE)
-        raise
-    finally:
-        if thread is not None:
-            thread.is_lent = False
+class UsersCode:
+    """Wraps every call of the user's code by which A's entries come: nobody waits for ever for a thread inside."""
+
+    __slots__ = ("_thread",)
+
+    def __enter__(self) -> None:
+        blas_buffers.ensure(numpys=True)
+        self._thread: OwnThread | None = getattr(_here, "thread", None)
+        if self._thread is not None:
+            self._thread.is_lent = True
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._thread is not None:
+            self._thread.is_lent = False
+        if isinstance(error, MemoryError):
+            error.add_note(USERS_NOTE)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ooc_chol.toolbox import map_in_threads
-from tests.inside.process import ThreadTeam, users_code
+from tests.inside.process import ThreadTeam, UsersCode
 
 
 @pytest.fixture(params=[1, 2, 3, 7])
@@ -79,7 +79,7 @@ def test_the_users_code_in_a_foreign_thread_leaves_no_thread_behind():
     done = threading.Event()
 
     def foreign() -> None:
-        with users_code():
+        with UsersCode():
             assert float(np.ones(4) @ np.ones(4)) == 4.0
         done.set()
 

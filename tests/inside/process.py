@@ -8,7 +8,7 @@ NAMES = {
     "ooc_chol.process.public_names": ("WITH_LINALG",),
     "ooc_chol.process.scipy_modules": ("linalg_module", "sparse_tools"),
     "ooc_chol.process.team": ("ThreadTeam", "cores"),
-    "ooc_chol.process.threads": ("users_code",),
+    "ooc_chol.process.threads": ("UsersCode",),
 }
 MODULES = {
     "forked": "ooc_chol.process.fork_safety",

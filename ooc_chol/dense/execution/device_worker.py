@@ -126,8 +126,8 @@ class DeviceWorker:
         pending: list[WorkerEvent] = [event]
         while pending:
             for action in self._state.handle(pending.pop(0)):
-                if isinstance(action, Enqueue):
-                    self._enqueue(action.position, watch=action.watch)
+                if type(action) is Enqueue:
+                    self._enqueue(*action)
                 elif isinstance(action, Await):
                     if self._is_ready(action.key):
                         pending.append(BlockReady(action.key))
@@ -155,38 +155,43 @@ class DeviceWorker:
         """A step in words, for an error that came there or on a stream somewhere before."""
         return "the end of its streams" if position is None else f"step {self._program.steps[position].label}"
 
-    def _enqueue(self, position: int, *, watch: bool) -> None:
-        """Enqueue one step; what the driver refuses is an error that names it."""
+    def _enqueue(self, position: int, watch: bool) -> None:
+        """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes.
+
+        What the driver refuses is an error that names it. This is the thread that feeds all devices: nothing is looked up twice.
+        """
+        step = self._program.steps[position]
+        stream, events = self._streams[step.stream], self._events
         try:
-            self._enqueue_step(position, watch=watch)
+            for earlier in step.waits:
+                stream.wait(events[earlier][1])
+            for key in step.awaits:
+                if self._is_ordered(key):
+                    stream.wait(self._progress.event(key))
+            start = stream.record()
+            moved = self.operations.perform(step, stream)
+            end = stream.record()
+            events.append((start, end))
+            if moved:
+                self._count(step, moved)
+            if watch:
+                self._when_done(end, lambda: self._tell(StepDone(position)), position)
+            if step.kind is StepKind.WRITE:
+                self._progress.record(step.block, end)
+                if not self._is_ordered(step.block):  # else nobody asks, and each call back costs the enqueuing thread time
+                    self._when_done(end, lambda: self._progress.mark_durable(step.block), position)
+            if step.announced:
+                self._progress.record(step_key(self.number, position), end)
         except self.device.driver_errors as error:
             raise typed(error, [self.device], lambda: self._label(position)) from error
 
-    def _enqueue_step(self, position: int, *, watch: bool) -> None:
-        """Enqueue one step: its waits, a start event, the operation, an end event, and what must be told when it completes."""
-        step = self._program.steps[position]
-        stream, link, events = self._streams[step.stream], step.link, self._events
-        for earlier in step.waits:
-            stream.wait(events[earlier][1])
-        for key in step.awaits:
-            if self._is_ordered(key):
-                stream.wait(self._progress.event(key))
-        start = stream.record()
-        moved = self.operations.perform(step, stream)
-        end = stream.record()
-        if link is not None:
-            self.link_bytes[link] += moved
-            if self._meets_files and (way := self._file_link(step, link)) is not None:
-                self.file_bytes[way] += moved
-        events.append((start, end))
-        if watch:
-            self._when_done(end, lambda: self._tell(StepDone(position)), position)
-        if step.kind is StepKind.WRITE:
-            self._progress.record(step.block, end)
-            if not self._is_ordered(step.block):  # else nobody asks, and each call back costs the enqueuing thread time
-                self._when_done(end, lambda: self._progress.mark_durable(step.block), position)
-        if step.announced:
-            self._progress.record(step_key(self.number, position), end)
+    def _count(self, step: Step, moved: int) -> None:
+        """Count the bytes that a step moves over its link, and those of a file."""
+        if (link := step.link) is None:
+            return
+        self.link_bytes[link] += moved
+        if self._meets_files and (way := self._file_link(step, link)) is not None:
+            self.file_bytes[way] += moved
 
     def _file_link(self, step: Step, link: Link) -> FileLink | None:
         """The way to or from a file that the bytes of a step take, as its tier says."""

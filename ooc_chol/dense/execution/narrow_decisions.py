@@ -60,7 +60,8 @@ class NarrowDecisions:
         if ks.start >= panel.k0 or row < panel.k0 + panel.width:
             return [False] * len(ks)
         for each in (row, *range(panel.k0, panel.k0 + panel.width)):
-            self._learn(each, number)
+            if self._known[each] < number:
+                self._learn(each, number)
         found: list[bool] = self.products.forms(number, row)[ks.start : ks.stop].tolist()
         return found
 
@@ -71,4 +72,4 @@ class NarrowDecisions:
                 event, read = self._sent.pop((row, before))
                 event.synchronize()
                 self.products.learn(row, self._panels[before].k0, read())
-        self._known[row] = max(self._known[row], number)
+        self._known[row] = number

@@ -189,8 +189,8 @@ class TileOperations(AbstractOperations):
     def tile(self, place: Place, index: Index) -> Tile:
         """The slot as tile ``index``, in the format in which it is updated."""
         if self._precision is None:
-            return self._arena.tile(place.slot, self._grid.shape(*index), self._fmt.dtype.name)
-        return self._arena.tile(place.slot, self._grid.shape(*index), self._precision.product_of(index).dtype.name)
+            return self._arena.tile(place.slot, self._grid.shape(*index), self._fmt.type_name)
+        return self._arena.tile(place.slot, self._grid.shape(*index), self._precision.product_of(index).type_name)
 
     def flagged_row(self) -> None:
         """Always None: only residues keep sums of squares, and native FP64 finds a row that fails at its pivot."""

@@ -120,8 +120,9 @@ class ResidueOperations(AbstractOperations):
         if not work.accumulates:
             begun[columns] = begun_narrow[columns] = False
         depth = work.stop - work.start
-        narrow = [False] * depth if self.decisions is None else self.decisions.of(*step.tile, range(work.k, work.k + depth))
-        for start, stop, is_narrow in _runs(narrow):
+        decisions, exact = self.decisions, ((0, depth, False),)
+        runs = exact if decisions is None else _runs(decisions.of(*step.tile, range(work.k, work.k + depth)))
+        for start, stop, is_narrow in runs:
             held = begun_narrow if is_narrow else begun
             self._multiply(step.tile, work, (work.start + start, work.start + stop), stream, bool(held[work.column]), is_narrow)
             held[columns] = True
@@ -194,8 +195,8 @@ class ResidueOperations(AbstractOperations):
         return self._grid.size(index[0]), self._grid.columns(index[1], n_columns)
 
     def tile(self, place: Place, index: Index) -> Tile:
-        slot = place.slot + (self._first_transit if place.pool is Pool.TRANSIT else 0)
-        return self._arena.tile(slot, self._grid.shape(*index), self._fmt.dtype.name)
+        slot = place.slot + self._first_transit if place.pool is Pool.TRANSIT else place.slot
+        return self._arena.tile(slot, self._grid.shape(*index), self._fmt.type_name)
 
     def strip(self, slot: int, column: int, shape: tuple[int, int]) -> Tile:
         """The rectangle of ``shape`` from tile column ``column`` of strip ``slot`` on, of every modulus."""

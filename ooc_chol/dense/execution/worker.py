@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from ooc_chol.dense.programs.steps import Program
 from ooc_chol.errors import ScheduleError
@@ -53,9 +53,8 @@ class Stop:
 WorkerEvent: TypeAlias = Start | BlockReady | StepDone | Drained | Resume | Stop
 
 
-@dataclass(frozen=True, slots=True)
-class Enqueue:
-    """Enqueue a step; with ``watch``, report its completion as :class:`StepDone`."""
+class Enqueue(NamedTuple):
+    """Enqueue a step; with ``watch``, report its completion as :class:`StepDone`. One is made for every step of a run."""
 
     position: int
     watch: bool
@@ -178,15 +177,16 @@ class WorkerState:
     def _advance(self) -> list[Action]:
         """Enqueue what the window, the progress of other blocks and the turns of other devices allow."""
         actions: list[Action] = []
-        steps, window, first = self._program.steps, self._window, self.next
+        if self._paused:
+            return actions
+        steps, limit, watched = self._program.steps, self._window.limit, self._window.watched
+        weights, turn = self._window.weights, self.next + self._turn
         while self.next < len(steps):
-            if self._paused:
-                return actions
-            if self.next - first == self._turn:
+            if self.next == turn:
                 self._paused = True
                 return [*actions, Pause()]
             step = steps[self.next]
-            if self._in_flight >= window.limit and self._awaits_report():
+            if self._in_flight >= limit and self._awaits_report():
                 return actions
             if step.awaits:
                 missing = next((key for key in step.awaits if key not in self._ready), None)
@@ -198,8 +198,8 @@ class WorkerState:
                 self._ready.clear()
             if step.kind is StepKind.COMPUTE:
                 self._outstanding.append(self.next)
-                self._in_flight += window.weights[self.next]
-            actions.append(Enqueue(self.next, watch=self.next in window.watched))
+                self._in_flight += weights[self.next]
+            actions.append(Enqueue(self.next, self.next in watched))
             self.next += 1
         if not self._draining:
             self._draining = True

@@ -70,7 +70,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self._staging: dict[int, NDArray[np.uint8]] = {}
         self._locked = LockedMemory()
         self._narrow = NarrowBuffers()
-        self._spare_events: list[Any] = []
+        self.spare_events: list[Any] = []
         self._readers = ThreadTeam(max(1, min(_READING_THREADS, (os.cpu_count() or 1) - 1)))
         self._staging_bytes = 0
         self._aborted = False
@@ -87,22 +87,18 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         """Make ``count`` events ahead; the driver takes memory for events that live at once, and time for taking it."""
         kept = _SPARE_EVENTS.setdefault(self._device.id, [])
         with suppress(IndexError):  # another run on this GPU may take them as well
-            while len(self._spare_events) < count:
-                self._spare_events.append(kept.pop())
+            while len(self.spare_events) < count:
+                self.spare_events.append(kept.pop())
         with self.current():
-            self._spare_events += [timed_event() for _ in range(count - len(self._spare_events))]
+            self.spare_events += [timed_event() for _ in range(count - len(self.spare_events))]
 
     def take_back_events(self, events: Iterable[AbstractEvent]) -> None:
         """Keep events for a later run on this GPU; nobody looks at them any more."""
         kept = _SPARE_EVENTS.setdefault(self._device.id, [])
         kept.extend(event.event for event in events if isinstance(event, DeviceEvent))
-        kept.extend(self._spare_events)
-        self._spare_events.clear()
+        kept.extend(self.spare_events)
+        self.spare_events.clear()
         del kept[MOST_SPARE_EVENTS:]
-
-    def new_event(self) -> Any:
-        """CuPy's event, one that was made ahead while there is one; the device is current."""
-        return self._spare_events.pop() if self._spare_events else timed_event()
 
     def host_time_ns(self, event: Any) -> int:
         """Completion of ``event`` on the host's clock; resolution about a microsecond in runs of some seconds."""
@@ -324,7 +320,7 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
         self._staging.clear()
         self._locked.clear()
         self._narrow = NarrowBuffers()
-        self._spare_events.clear()
+        self.spare_events.clear()
 
     def _storage(self, index: BlockIndex, fmt: PrecisionFormat, tile: Tile) -> AbstractStorageKernels:
         """The kernels, which must be able to widen and round a block of another format than the tile's type."""

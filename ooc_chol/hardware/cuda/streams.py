@@ -24,8 +24,7 @@ class StreamOwner(Protocol):
     def current(self) -> AbstractContextManager[object]:
         """Make the device current for the time of a ``with`` block."""
 
-    def new_event(self) -> Any:
-        """CuPy's event, timed; the device is current."""
+    spare_events: list[Any]  #: CuPy's events, timed, that were made ahead
 
     def host_time_ns(self, event: Any) -> int:
         """Completion of an event on the host's clock."""
@@ -67,13 +66,14 @@ class CudaStream(AbstractStream):
         self._watcher: OwnThread | None = None
 
     def wait(self, event: AbstractEvent) -> None:
-        if not isinstance(event, DeviceEvent):
+        if type(event) is not DeviceEvent:
             raise TypeError(f"{type(event).__name__} is not an event of a CUDA device")
         self.stream.wait_event(event.event)
 
     def record(self) -> DeviceEvent:
         """Record a new event; its device is current."""
-        event = self._owner.new_event()
+        spare = self._owner.spare_events
+        event = spare.pop() if spare else timed_event()
         event.record(self.stream)
         return DeviceEvent(self._owner, self, event)
 

@@ -195,7 +195,7 @@ __device__ __forceinline__ long long groups_of(const double* tile, const typenam
 }
 
 // *most becomes the largest of itself and the bits of the magnitudes of a tile; zero before.
-extern "C" __global__ void largest_magnitude(const double* __restrict__ tile, long long entries, u64* most)
+__device__ __forceinline__ void keep_largest_magnitude(const double* __restrict__ tile, long long entries, u64* most)
 {
     const long long groups = groups_of(tile, entries);
     u64 largest = 0;
@@ -213,6 +213,11 @@ extern "C" __global__ void largest_magnitude(const double* __restrict__ tile, lo
     if (threadIdx.x == 0) {
         atomicMax(most, largest);
     }
+}
+
+extern "C" __global__ void largest_magnitude(const double* __restrict__ tile, long long entries, u64* most)
+{
+    keep_largest_magnitude(tile, entries, most);
 }
 
 // Rounds entries, and adds up the squares of what they become and of what they lose, times 2**exponent.
@@ -365,6 +370,36 @@ extern "C" __global__ void largest_sums(const double* __restrict__ tile, int row
 extern "C" __global__ void finish_fp64(double* tile, long long entries, Row* row)
 {
     finish<Fp64>(tile, entries, row);
+}
+
+// One tile of a stack: tiles (first, column), (first + 1, column) and so on of `each` entries, one below the other, the last of
+// which may have fewer. Blocks of one y take one of them.
+struct OfStack {
+    double* tile;
+    long long entries;
+    Row* row;
+
+    __device__ OfStack(double* tiles, long long each, long long total, Row* norms, long long first, long long column)
+    {
+        const long long begin = each * blockIdx.y, i = first + blockIdx.y;
+        tile = tiles + begin;
+        entries = each < total - begin ? each : total - begin;
+        row = norms + i * (i + 1) / 2 + column;
+    }
+};
+
+extern "C" __global__ void largest_of_stack(
+    double* tiles, long long each, long long total, Row* norms, long long first, long long column)
+{
+    const OfStack one(tiles, each, total, norms, first, column);
+    keep_largest_magnitude(one.tile, one.entries, &one.row->largest);
+}
+
+extern "C" __global__ void measure_stack(
+    double* tiles, long long each, long long total, Row* norms, long long first, long long column)
+{
+    const OfStack one(tiles, each, total, norms, first, column);
+    finish<Fp64>(one.tile, one.entries, one.row);
 }
 
 #define KERNELS(name, F) \

@@ -84,7 +84,13 @@ class FormatKernels:
 
     def __init__(self) -> None:
         module = load("formats.cu")
-        names = ["largest_magnitude", "largest_sums", *(f"finish_{name}" for name in FORMATS)]
+        names = [
+            "largest_magnitude",
+            "largest_sums",
+            "largest_of_stack",
+            "measure_stack",
+            *(f"finish_{name}" for name in FORMATS),
+        ]
         names += [f"{verb}_{name}" for name in FORMATS if name != FP64.name for verb in ("encode", "widen")]
         self._functions: dict[str, Any] = {name: module.get_function(name) for name in names}
         self._largest = cp.cuda.Memory(8 * _ENCODING_STREAMS)
@@ -106,6 +112,17 @@ class FormatKernels:
             grid = max(-(-rows // _SUM_BLOCK[1]), -(-columns // _SUM_BLOCK[0])), 2
             arguments = (address, np.int32(rows), np.int32(columns), row)
             self._functions["largest_sums"](grid, _SUM_BLOCK, arguments, stream=cupy_stream(stream))
+
+    def measure_stack(self, stream: AbstractStream, tiles: Tile, height: int, norms: CudaNorms, first: tuple[int, int]) -> None:
+        """Measure tiles of ``height`` rows or, the last one, fewer: one below the other from tile ``first`` on, their norms zero.
+
+        Two launches, however many tiles.
+        """
+        rows, columns = tiles.shape
+        grid = min(_MOST_BLOCKS, -(-height * columns // (_GROUP * _THREADS))), -(-rows // height)
+        arguments = tiles.data.ptr, height * columns, rows * columns, norms.row(0), *first
+        for name in ("largest_of_stack", "measure_stack"):
+            self._functions[name](grid, (_THREADS,), arguments, stream=cupy_stream(stream))
 
     def encode(self, stream: AbstractStream, tile: Tile, fmt: PrecisionFormat, address: int) -> None:
         """Write what ``fmt`` stores of a tile."""

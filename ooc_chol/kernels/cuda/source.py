@@ -40,12 +40,18 @@ class CudaTileFunction:
         """Compile for the current device and upload array arguments; done once per device, before a run."""
         import cupy as cp
 
-        device = cp.cuda.Device().id
-        if device not in self._ready:
-            kernel = cp.RawKernel(self.code, self.name, options=("--std=c++17",))
-            kernel.compile()
-            arguments = tuple(cp.asarray(value) if isinstance(value, np.ndarray) else value for value in self._arguments)
-            self._ready[device] = kernel, arguments
+        self._prepared(cp.cuda.runtime.getDevice())
+
+    def _prepared(self, device: int) -> tuple[Any, tuple[Any, ...]]:
+        """The kernel, and its arguments on the current device, whose number is ``device``."""
+        if (ready := self._ready.get(device)) is not None:
+            return ready
+        import cupy as cp
+
+        kernel = cp.RawKernel(self.code, self.name, options=("--std=c++17",))
+        kernel.compile()
+        arguments = tuple(cp.asarray(value) if isinstance(value, np.ndarray) else value for value in self._arguments)
+        return self._ready.setdefault(device, (kernel, arguments))
 
     def __call__(self, rows: range, cols: range, out: Tile, stream: Any) -> None:
         """Fill ``out`` with ``A[rows, cols]`` on ``stream``."""
@@ -54,13 +60,11 @@ class CudaTileFunction:
                 f"tile function {self.name} is CUDA source, but the tile is on the host; give from_function a host function and "
                 "this one as cuda="
             )
-        import cupy as cp
-
-        self.prepare()
-        kernel, arguments = self._ready[cp.cuda.Device().id]
-        fixed = (out, np.int32(len(rows)), np.int32(len(cols)), np.int64(rows.start), np.int64(cols.start))
-        grid = (-(-len(cols) // _BLOCK[0]), -(-len(rows) // _BLOCK[1]))
-        kernel(grid, _BLOCK, fixed + arguments, stream=stream)
+        kernel, arguments = self._prepared(out.data.device_id)
+        height, width = len(rows), len(cols)
+        # CuPy passes a Python integer as 64 bits.
+        fixed = out.data.ptr, np.int32(height), np.int32(width), rows.start, cols.start
+        kernel((-(-width // _BLOCK[0]), -(-height // _BLOCK[1])), _BLOCK, fixed + arguments, stream=stream)
 
 
 def cuda_source(code: str, name: str, *arguments: float | np.generic | NDArray[Any]) -> CudaTileFunction:

@@ -8,12 +8,11 @@ import cupy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from ooc_chol.formats import FP64
 from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.cuda.formats import CudaNorms, FormatKernels
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.modules import load
-from ooc_chol.kernels.interfaces import AbstractSurvey, FinalTile
+from ooc_chol.kernels.interfaces import AbstractSurvey
 from ooc_chol.precision.norms import sample_starts
 from ooc_chol.tasks.tiling import TileGrid
 
@@ -26,8 +25,8 @@ _SQUARE = 32
 class CudaSurvey(AbstractSurvey):
     """Norms and the diagonal of A's tiles in the device's memory, a sample in page-locked memory that the kernel writes to.
 
-    48 bytes a tile and 8 a row beside the device's budget. Three or four launches a tile, and no copy until the end: functions
-    that streams call on the host run one after the other, at tens of microseconds each.
+    48 bytes a tile and 8 a row beside the device's budget. Three or four launches for tiles one below the other, and no copy
+    until the end: functions that streams call on the host run one after the other, at tens of microseconds each.
     """
 
     def __init__(self, formats: FormatKernels, grid: TileGrid, step: int | None) -> None:
@@ -43,23 +42,26 @@ class CudaSurvey(AbstractSurvey):
         self._sample: NDArray[np.float64] = np.frombuffer(self._memory, dtype=np.float64, count=order**2).reshape(order, order)
         cp.cuda.get_current_stream().synchronize()  # other streams write the diagonal
 
-    def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        i, j = index
-        if i == j:
-            squares = -(-len(a_ij) // _SQUARE)
-            address = self._diagonal.data.ptr + 8 * self._grid.span(i).start
-            self._launch(self._mirror_lower, (squares, squares), stream, (a_ij.data.ptr, np.int32(len(a_ij)), address))
+    def measure(self, stream: AbstractStream, tiles: Tile, rows: range, column: int) -> None:
+        first, nb = rows[0], self._grid.nb
+        if first == column:
+            squares = -(-len(tiles) // _SQUARE)
+            address = self._diagonal.data.ptr + 8 * self._grid.start(first)
+            self._launch(self._mirror_lower, (squares, squares), stream, (tiles.data.ptr, np.int32(len(tiles)), address))
         if self._step is not None:
-            self._enqueue_sample(stream, a_ij, index, self._step)
-        self._formats.finish(stream, a_ij, FP64, self._norms, FinalTile(self._grid.packed(i, j), False))
+            # Every so many rows of all tiles together are those of each where a tile has a multiple of so many.
+            whole = [rows] if nb % self._step == 0 else [range(i, i + 1) for i in rows]
+            for part in whole:
+                self._enqueue_sample(stream, tiles[(part[0] - first) * nb :], part, column, self._step)
+        self._formats.measure_stack(stream, tiles, nb, self._norms, (first, column))
 
-    def _enqueue_sample(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int], step: int) -> None:
-        (top, bottom), (left, right) = (self._starts[at : at + 2] for at in index)
-        rows, columns, order = int(bottom - top), int(right - left), len(self._sample)
-        target = self._sample.ctypes.data + 8 * (int(top) * order + int(left))
-        sizes = np.int32(a_ij.shape[1]), np.int32(step), np.int32(rows), np.int32(columns)
-        blocks = -(-columns // _BLOCK[0]), -(-rows // _BLOCK[1])
-        self._launch(self._sample_tile, blocks, stream, (a_ij.data.ptr, *sizes, target, np.int32(order)))
+    def _enqueue_sample(self, stream: AbstractStream, tiles: Tile, rows: range, column: int, step: int) -> None:
+        top, bottom, left, right = (int(self._starts[at]) for at in (rows[0], rows[-1] + 1, column, column + 1))
+        count, columns, order = bottom - top, right - left, len(self._sample)
+        target = self._sample.ctypes.data + 8 * (top * order + left)
+        sizes = np.int32(tiles.shape[1]), np.int32(step), np.int32(count), np.int32(columns)
+        blocks = -(-columns // _BLOCK[0]), -(-count // _BLOCK[1])
+        self._launch(self._sample_tile, blocks, stream, (tiles.data.ptr, *sizes, target, np.int32(order)))
 
     def norms(self) -> NDArray[np.float64]:
         return self._norms.values()[:, 0]

@@ -34,8 +34,12 @@ class HostSurvey(AbstractSurvey):
         self._starts = sample_starts(grid, step or grid.nb)
         self._sample: NDArray[np.float64] = np.zeros((0, 0) if step is None else (self._starts[-1], self._starts[-1]))
 
-    def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        i, j = index
+    def measure(self, stream: AbstractStream, tiles: Tile, rows: range, column: int) -> None:
+        for i in rows:
+            start = self._grid.start(i) - self._grid.start(rows[0])
+            self._measure_tile(stream, tiles[start : start + self._grid.size(i)], i, column)
+
+    def _measure_tile(self, stream: AbstractStream, a_ij: Tile, i: int, j: int) -> None:
         if self._step is not None:
             part = self._sample[self._starts[i] : self._starts[i + 1], self._starts[j] : self._starts[j + 1]]
             enqueue(stream, partial(np.copyto, part, a_ij[:: self._step, :: self._step]))

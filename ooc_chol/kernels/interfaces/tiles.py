@@ -86,8 +86,11 @@ class AbstractSurvey(ABC):
     """Measurements of A's tiles on one device before there is a plan; results read back are of all work that is complete."""
 
     @abstractmethod
-    def measure(self, stream: AbstractStream, a_ij: Tile, index: tuple[int, int]) -> None:
-        """Enqueue: measure tile ``index``. Of a diagonal one only the lower triangle counts; it is mirrored to the upper one."""
+    def measure(self, stream: AbstractStream, tiles: Tile, rows: range, column: int) -> None:
+        """Enqueue: measure the tiles of one column in ``rows``, one below the other, each of them once.
+
+        A diagonal one is alone. Only its lower triangle counts, which is mirrored to the upper one.
+        """
 
     @abstractmethod
     def norms(self) -> NDArray[np.float64]:

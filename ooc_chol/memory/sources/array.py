@@ -14,7 +14,7 @@ from ooc_chol.memory.sources.behind import files_behind
 from ooc_chol.memory.sources.chunks import ChunkGrid, hdf5_chunks
 from ooc_chol.memory.sources.numbers import put_numbers, real_number, widened
 from ooc_chol.process.fork_safety import new_lock
-from ooc_chol.process.threads import users_code
+from ooc_chol.process.threads import UsersCode
 
 #: Rows and columns of the blocks by which columns are turned into rows, and the entries between the columns of one: those that
 #: begin a power of two apart would fall on the same few lines of the cache. Long pieces of columns are read, and long pieces of
@@ -122,7 +122,7 @@ class SliceSource(AbstractSource):
     def _taken(self, rows: range, cols: range) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
         """The same of the object itself."""
         try:
-            with users_code(), self._lock:
+            with UsersCode(), self._lock:
                 piece = self._a[rows.start : rows.stop, cols.start : cols.stop]
                 block = np.asarray(piece)
         except OSError as error:
@@ -144,7 +144,7 @@ class SliceSource(AbstractSource):
 
     def chunk_grid(self) -> ChunkGrid | None:
         """Chunks of a data set of h5py."""
-        with users_code(), self._lock:
+        with UsersCode(), self._lock:
             return hdf5_chunks(self._a)
 
     def describe(self, row: int, col: int) -> str | None:

@@ -15,7 +15,7 @@ from ooc_chol.formats import FP64, PrecisionFormat, type_named
 from ooc_chol.interfaces import Tile, TileFunction
 from ooc_chol.memory.sources.base import AbstractSource
 from ooc_chol.memory.sources.numbers import put_numbers
-from ooc_chol.process.threads import users_code
+from ooc_chol.process.threads import UsersCode
 
 
 @final
@@ -88,7 +88,7 @@ def _fill(tile_fn: TileFunction, rows: range, cols: range, out: Tile, stream: An
     if isinstance(out, np.ndarray):
         # A function that fills nothing must not pass with an earlier tile's entries: these are found by the check for NaN.
         out[:1, :1] = out[-1:, :1] = np.nan
-    with users_code():
+    with UsersCode():
         returned = cast("Callable[..., object]", tile_fn)(rows, cols, out, stream)
     if returned is not None and returned is not out:
         raise TypeError(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ooc_chol import Precision
-from tests.inside.kernels import TensorShape, tensor_kernels, tensor_workspace_bytes
+from tests.inside.kernels import PanelSlices, TensorShape, tensor_kernels, tensor_workspace_bytes
 from tests.tensor_runs import shrunk
 from tests.tolerances import product_bound, unit_roundoff
 
@@ -48,12 +48,36 @@ def lowered(machine, slices, lam, svt, precision=FDF, basis=None, shrinkage="sof
     return made
 
 
-def norms(machine, slices, precision=FDF):
+def norms(machine, slices, precision=FDF, svt="gram64"):
     count, m, n = slices.shape
-    with opened(machine, (count, count, m, n), precision, "gram64") as kernels:
+    with opened(machine, (count, count, m, n), precision, svt) as kernels:
         out = machine.bring(np.full(count, np.nan))
         kernels.norms(machine.stream(), machine.bring(np.ascontiguousarray(slices, precision.storage)), out)
         return machine.take(out)
+
+
+def panels_change_no_bit(machine, svt, precision):
+    """Slices that lie panel by panel among others, which stay as they are; the last panel is short."""
+    rows, first, count, (m, n), columns = 9, 2, 5, (50, 97), 4096
+    whole = np.concatenate([low_rank(4, m, n, 3, 1e-3), conditioned(5, m, n)]).astype(precision.storage)
+    own = whole[first : first + count]
+    for lam in (0.0, 0.02):
+        expected = lowered(machine, own, lam, svt, precision)
+        with opened(machine, (count, count, m, n), precision, svt) as kernels:
+            flat = whole.reshape(rows, -1)
+            parts = [flat[:, at : at + columns] for at in range(0, m * n, columns)]
+            memory = machine.bring(np.concatenate([each.reshape(-1) for each in parts]))
+            given = PanelSlices(memory, rows, columns, first, count)
+            ranks, flags, sizes = (machine.bring(np.full(count, 77, dtype)) for dtype in (np.int32, np.int32, np.float64))
+            kernels.norms(machine.stream(), given, sizes)
+            assert machine.take(sizes).tobytes() == norms(machine, own, precision, svt).tobytes()
+            kernels.threshold(machine.stream(), given, lam, ranks, flags)
+            made = np.concatenate(list(PanelSlices(machine.take(memory), rows, columns, 0, rows).panels()), axis=1)
+        assert made[first : first + count].tobytes() == expected[0].tobytes()
+        assert machine.take(ranks).tobytes() == expected[1].tobytes()
+        assert machine.take(flags).tobytes() == expected[2].tobytes()
+        others = np.r_[0:first, first + count : rows]
+        assert made[others].tobytes() == flat[others].tobytes()
 
 
 def transformed(machine, basis, panel, precision, *, inverse=False, rows_apart=0):

@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 
 from ooc_chol.interfaces import Tile
-from ooc_chol.kernels.interfaces.tensors import PANEL_COLUMNS, SHRINKAGES, AbstractTensorKernels, Shrinkage
+from ooc_chol.kernels.interfaces.tensors import (
+    PANEL_COLUMNS,
+    SHRINKAGES,
+    AbstractTensorKernels,
+    PanelSlices,
+    Shrinkage,
+    Slices,
+)
 
 
 def check_transform(kernels: AbstractTensorKernels, basis: Tile, panel: Tile, out: Tile, *, inverse: bool) -> None:
@@ -55,7 +62,13 @@ def check_fill(
 
 
 def check_threshold(
-    kernels: AbstractTensorKernels, slices: Tile, lam: float, counts: dict[str, Tile], basis: Tile | None, *, shrinkage: Shrinkage
+    kernels: AbstractTensorKernels,
+    slices: Slices,
+    lam: float,
+    counts: dict[str, Tile],
+    basis: Tile | None,
+    *,
+    shrinkage: Shrinkage,
 ) -> None:
     """Refuse what are no slices, and results and a warm start of other lengths."""
     check_slices(kernels, slices)
@@ -76,13 +89,20 @@ def check_shrinkage(shrinkage: object) -> None:
         raise ValueError(f"shrinkage={shrinkage!r:.40}: singular values are lowered by {' or '.join(map(repr, SHRINKAGES))}")
 
 
-def check_slices(kernels: AbstractTensorKernels, slices: Tile) -> None:
+def check_slices(kernels: AbstractTensorKernels, slices: Slices) -> None:
     """Refuse what are no slices of the tensor."""
+    if isinstance(slices, PanelSlices):
+        if not 0 <= slices.first <= slices.first + slices.count <= slices.rows:
+            raise ValueError(
+                f"slices {slices.first} to {slices.first + slices.count} are not among the {slices.rows} that lie there"
+            )
+        _check_whole("slices", slices.memory, kernels.precision.storage, (slices.rows * kernels.shape.width,))
+        return
     expected = (len(slices), kernels.shape.rows, kernels.shape.columns)
     _check_whole("slices", slices, kernels.precision.storage, expected)
 
 
-def check_norms(kernels: AbstractTensorKernels, slices: Tile, out: Tile) -> None:
+def check_norms(kernels: AbstractTensorKernels, slices: Slices, out: Tile) -> None:
     """Refuse what are no slices, and a result of another length."""
     check_slices(kernels, slices)
     _check_whole("out", out, np.dtype(np.float64), (len(slices),))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ooc_chol.interfaces import AbstractEvent, AbstractStream, AbstractTier, BlockIndex, Tile
-from ooc_chol.kernels.interfaces.tensors import TensorDevice
+from ooc_chol.kernels.interfaces.tensors import PanelSlices, Slices, TensorDevice
 from ooc_chol.runtime.passes import BlockNames, Moment, Pass, finish
 from ooc_chol.sparse.panels import bring_panel
 from ooc_chol.sparse.products import interleaved
@@ -21,7 +21,7 @@ from ooc_chol.tensors.storage import GivenPanels, HostBlocks, HostParts
 #: Names of streams in a trace.
 _COMPUTES, _BRINGS, _SENDS = "compute", "copy-in", "copy-out"
 #: What is done with a group: its number, its slices (s, m, n), and what their thresholds begin with.
-UseGroup: TypeAlias = Callable[["TensorPart", int, Tile, Tile | None], None]
+UseGroup: TypeAlias = Callable[["TensorPart", int, Slices, Tile | None], None]
 
 
 class PanelTiles(NamedTuple):
@@ -59,9 +59,10 @@ class TensorPart:
         """All of them."""
         return self.computing, self.copying, self.sending
 
-    def array(self, name: str) -> Tile:
-        """An array that stays on the device."""
-        return self._arrays[name]
+    def kept_panel(self, panel: int) -> Tile:
+        """A panel (s, w) of the slices that stay on the device."""
+        rows, columns = len(self.share.kept_slices), self._problem.columns(panel)
+        return self._arrays["kept_slices"][rows * columns.start : rows * columns.stop].reshape(rows, -1)
 
     def _slot(self, slot: int, name: str, shape: tuple[int, ...]) -> Tile:
         """A part of a slot, seen in the shape of what is there."""
@@ -120,10 +121,10 @@ class TensorPart:
         slices = self._slot(slot, "slices", (count, shape.rows, shape.columns))
         return slices, self._slot(slot, "warm", self._warm_shape(count)) if self._problem.warm_entries else None
 
-    def _kept_group(self, group: int) -> tuple[Tile, Tile | None]:
-        shape, rows = self._problem.shape, self._problem.slices(range(group, group + 1))
-        own = slice(rows.start - self.share.slices.start, rows.stop - self.share.slices.start)
-        slices = self._arrays["kept_slices"][own].reshape(len(rows), shape.rows, shape.columns)
+    def _kept_group(self, group: int) -> tuple[Slices, Tile | None]:
+        own, kept = self._own(group), len(self.share.kept_slices)
+        rows = range(own.start, own.stop)
+        slices = PanelSlices(self._arrays["kept_slices"], kept, self._problem.columns_of(range(1)), own.start, len(rows))
         if not self._problem.warm_entries:
             return slices, None
         return slices, self._arrays["kept_warm"][own].reshape(self._warm_shape(len(rows)))
@@ -209,8 +210,8 @@ class TensorPart:
         tiles, columns = self._tiles(panel, slot), self._problem.columns(panel)
         for part in parts:
             if kept := part.share.kept_slices:
-                source = part.array("kept_slices")[:, columns]
-                self._copy(self.copying, _BRINGS, source, tiles.z[kept.start : kept.stop], part, f"pull panel {panel}")
+                target = tiles.z[kept.start : kept.stop]
+                self._copy(self.copying, _BRINGS, part.kept_panel(panel), target, part, f"pull panel {panel}")
         for rows in self._plan.passing_slices:
             if rows:
                 index = (rows.start, rows.stop, columns.start, columns.stop)
@@ -235,7 +236,7 @@ class TensorPart:
         ended = []
         for part in parts:
             if kept := part.share.kept_slices:
-                target = part.array("kept_slices")[:, columns]
+                target = part.kept_panel(panel)
                 with part.device.current():
                     part.sending.wait(done)
                     label = f"push panel {panel}"

@@ -101,14 +101,14 @@ class TensorShare:
         """True where the tensor lies in whole arrays: nothing passes, and what was observed is read where the caller has it."""
         return not self.ring_slots
 
-    @property
+    @cached_property
     def slices(self) -> range:
         """Slices whose singular values it lowers."""
         return self.problem.slices(self.groups)
 
-    @property
+    @cached_property
     def kept_slices(self) -> range:
-        """Those that stay on it."""
+        """Those that stay on it, panel by panel: what others copy of them is in one piece."""
         return self.problem.slices(self.groups[: self.kept_groups])
 
     @property
@@ -171,7 +171,7 @@ class TensorShare:
             "sums": ArraySpec(np.dtype(np.float64), (len(self.panels), 2)),
             "estimate": ArraySpec(storage, (shape.vertices * problem.columns_of(range(1)) if self.panels else 0,)),
             "ring": ArraySpec(np.dtype(np.uint8), (self.ring_slots * self.slot_bytes,)),
-            "kept_slices": ArraySpec(storage, (n_kept, shape.width)),
+            "kept_slices": ArraySpec(storage, (n_kept * shape.width,)),
             "kept_warm": ArraySpec(np.dtype(np.float64), (n_warm, problem.warm_entries)),
             "kept_x": ArraySpec(storage, (shape.vertices * self.kept_columns,)),
             "kept_mask": ArraySpec(np.dtype(np.uint8), (masked * self.kept_columns if problem.mask == "entries" else 0,)),

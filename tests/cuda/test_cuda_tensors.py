@@ -77,6 +77,12 @@ def test_groups_make_the_same_bits_in_one_call_and_in_two():
             assert machine.take(ranks).tobytes() == whole[1][part].tobytes()
 
 
+@every_route
+@every_precision
+def test_slices_that_lie_panel_by_panel_have_the_same_bits(svt, precision):
+    check.panels_change_no_bit(Gpu(), svt, precision)
+
+
 @every_precision
 def test_norms_are_the_largest_singular_values(precision):
     for size in check.SIZES:

@@ -99,6 +99,12 @@ def test_slices_that_are_not_finite_are_told_and_spoil_no_other(svt):
     check.slices_that_are_not_finite(HOST, svt)
 
 
+@every_route
+@every_precision
+def test_slices_that_lie_panel_by_panel_have_the_same_bits(svt, precision):
+    check.panels_change_no_bit(HOST, svt, precision)
+
+
 @every_precision
 def test_norms_are_the_largest_singular_values(precision):
     for size in check.SIZES:

@@ -38,6 +38,7 @@ NAMES = {
     "ooc_chol.kernels.interfaces.solves": ("AbstractSolveKernels",),
     "ooc_chol.kernels.interfaces.tensors": (
         "PANEL_COLUMNS as TENSOR_PANEL_COLUMNS",
+        "PanelSlices",
         "SHRINKAGES",
         "TensorShape",
         "resolve_svt",

@@ -11,7 +11,7 @@ import pytest
 from ooc_chol import Precision
 from tests import tensor_checks as check
 from tests.cuda_threads import ON_THE_HOST
-from tests.inside.kernels import TOLERANCES, Rule, TensorShape, code, tensor_sizes, thresholds
+from tests.inside.kernels import TOLERANCES, PanelSlices, Rule, TensorShape, code, tensor_sizes, thresholds
 from tests.inside.kernels import cuda as sizes
 from tests.kernel_calls import calls, launch
 from tests.panel_arrays import Host
@@ -20,6 +20,8 @@ from tests.products import thorough
 FFF, FDF, DDD = Precision
 #: Types of arguments: S of storage, C of computing, d, i, l and b of double, int, 64-bit int and byte.
 SIGNATURES = {
+    "widen": "S*llllld*",
+    "narrow": "S*llllld*",
     "fill": "S*lS*lb*liS*liiCd*",
     "add_up": "d*lid*",
     "orthonormalize": "d*ii",
@@ -100,6 +102,25 @@ def test_panels_whose_rows_lie_apart(library):
     behind = wide[2][:, 40:].copy()
     run(library, "fill", 4, wide[0], 90, wide[1], 90, mask, 77, 1, wide[2], 90, 4, 40, 0.5, np.empty((2, 4)))
     assert np.array_equal(wide[2][:, :40], expected) and np.array_equal(wide[2][:, 40:], behind)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("columns", "chunk"), [(300, 128), (128, 128), (64, 32), (512, 128)])
+def test_slices_are_widened_and_rounded_back_from_panels(library, columns, chunk):
+    """The last panel is short, or the only one; slices of others stay as they are."""
+    precision, _ = library
+    rows, first, count, width = 7, 2, 4, 300
+    whole = np.random.default_rng(11).standard_normal((rows, width)).astype(precision.storage)
+    memory = np.concatenate([whole[:, at : at + columns].reshape(-1) for at in range(0, width, columns)])
+    own = PanelSlices(memory, rows, columns, first, count)
+    assert np.concatenate(list(own.panels()), axis=1).tobytes() == whole[first : first + count].tobytes()
+    wide, blocks = np.full((count, width), np.nan), count * -(-width // chunk)
+    run(library, "widen", blocks, memory, rows, first, width, columns, chunk, wide)
+    assert wide.tobytes() == whole[first : first + count].astype(np.float64).tobytes()
+    run(library, "narrow", blocks, memory, rows, first, width, columns, chunk, wide / 3)
+    whole[first : first + count] = wide / 3
+    everything = PanelSlices(memory, rows, columns, 0, rows)
+    assert np.concatenate(list(everything.panels()), axis=1).tobytes() == whole.tobytes()
 
 
 @pytest.mark.nvcc

@@ -30,6 +30,38 @@ __device__ double folded(double x, double* sums)
     return sum;
 }
 
+// Where slice k begins from column `at` on: panels of `columns` columns of all `rows` slices lie one behind the other, the last of
+// which may have fewer.
+__device__ __forceinline__ i64 place(i64 rows, i64 k, i64 width, i64 columns, i64 at)
+{
+    const i64 panel = at / columns * columns, across = columns < width - panel ? columns : width - panel;
+    return rows * panel + k * across + at - panel;
+}
+
+// Slices `first` and following, however they lie, to wide (count, width). A thread block for `chunk` columns of a slice.
+extern "C" __global__ void widen(
+    const STORE* __restrict__ slices, i64 rows, i64 first, i64 width, i64 columns, i64 chunk, double* __restrict__ wide)
+{
+    const i64 chunks = (width + chunk - 1) / chunk, k = blockIdx.x / chunks, at = blockIdx.x % chunks * chunk;
+    const int length = chunk < width - at ? chunk : width - at;
+    const STORE* own = slices + place(rows, first + k, width, columns, at);
+    for (int j = threadIdx.x; j < length; j += LANES) {
+        wide[k * width + at + j] = double(own[j]);
+    }
+}
+
+// The same back, rounded.
+extern "C" __global__ void narrow(
+    STORE* __restrict__ slices, i64 rows, i64 first, i64 width, i64 columns, i64 chunk, const double* __restrict__ wide)
+{
+    const i64 chunks = (width + chunk - 1) / chunk, k = blockIdx.x / chunks, at = blockIdx.x % chunks * chunk;
+    const int length = chunk < width - at ? chunk : width - at;
+    STORE* own = slices + place(rows, first + k, width, columns, at);
+    for (int j = threadIdx.x; j < length; j += LANES) {
+        own[j] = STORE(wide[k * width + at + j]);
+    }
+}
+
 // x = mask ? observed : z + momentum (z - x). A thread block a row; squares[0] of changes and squares[1] of x before, by rows.
 extern "C" __global__ void fill(const STORE* __restrict__ z, i64 z_stride, const STORE* observed,
     i64 observed_stride, const u8* __restrict__ mask, i64 mask_stride, int by_entry, STORE* x, i64 x_stride, int rows, int width,

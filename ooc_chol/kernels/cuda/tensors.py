@@ -17,7 +17,7 @@ from ooc_chol.kernels.cuda.handles import BlasHandle, cupy_stream
 from ooc_chol.kernels.cuda.tensor_sizes import Part
 from ooc_chol.kernels.cuda.thresholds import CudaThresholds
 from ooc_chol.kernels.host.thresholds import Rule
-from ooc_chol.kernels.interfaces.tensors import LANES, AbstractTensorKernels, Shrinkage, Svt, TensorShape, resolve_svt
+from ooc_chol.kernels.interfaces.tensors import LANES, AbstractTensorKernels, Shrinkage, Slices, Svt, TensorShape, resolve_svt
 from ooc_chol.kernels.tensor_shapes import check_fill, check_norms, check_threshold, check_transform
 from ooc_chol.precision.triples import Precision
 
@@ -88,7 +88,7 @@ class CudaTensorKernels(AbstractTensorKernels):
     def threshold(
         self,
         stream: AbstractStream,
-        slices: Tile,
+        slices: Slices,
         lam: float,
         ranks: Tile,
         flags: Tile,
@@ -104,7 +104,7 @@ class CudaTensorKernels(AbstractTensorKernels):
             start = None if basis is None else basis[part]
             self._thresholds.lower(stream, slices[part], rule, ranks[part], flags[part], start)
 
-    def norms(self, stream: AbstractStream, slices: Tile, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
         check_norms(self, slices, out)
         assert self._thresholds is not None  # bound
         for at in range(0, len(slices), self.group):

@@ -13,10 +13,10 @@ from ooc_chol.kernels.cuda.eigenpairs import BatchedEigenpairs
 from ooc_chol.kernels.cuda.handles import cupy_stream
 from ooc_chol.kernels.cuda.tensor_sizes import eigen_routine, group_slices
 from ooc_chol.kernels.host.thresholds import AMPLIFIED, DEGREE, LEAST_SHARE, PASSES, TOLERANCES, TURNS, Rule, lowered_square
-from ooc_chol.kernels.interfaces.tensors import LANES, Svt, TensorShape, subspace_columns
+from ooc_chol.kernels.interfaces.tensors import LANES, PANEL_COLUMNS, PanelSlices, Slices, Svt, TensorShape, subspace_columns
 from ooc_chol.precision.triples import Precision
 
-_KERNELS = ("add_up", "orthonormalize", "recur", "shrink", "retain", "definite", "certify")
+_KERNELS = ("widen", "narrow", "add_up", "orthonormalize", "recur", "shrink", "retain", "definite", "certify")
 #: Flag of a slice whose first try failed for want of accuracy or of a proof, until it has had another.
 _FAILED = 1
 
@@ -43,7 +43,7 @@ class CudaThresholds:
             each.close()
         self._parts = {}
 
-    def norms(self, stream: AbstractStream, slices: Tile, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
         """Enqueue the largest singular value of each slice."""
         s = len(slices)
         values, info = self._part("values", s), self._part("info", s)
@@ -54,16 +54,16 @@ class CudaThresholds:
             cp.sqrt(out, out=out)
             cp.copyto(out, np.nan, where=info != 0)
 
-    def lower(self, stream: AbstractStream, slices: Tile, rule: Rule, ranks: Tile, flags: Tile, basis: Tile | None) -> None:
+    def lower(self, stream: AbstractStream, slices: Slices, rule: Rule, ranks: Tile, flags: Tile, basis: Tile | None) -> None:
         """Enqueue the threshold of a group; with a basis this waits until it is known which slices take the full route."""
         s = len(slices)
         with cupy_stream(stream):
             self._gram(stream, slices)
             if not rule.lam:
                 self._count(stream, s, ranks, flags)
-                cp.copyto(slices, np.nan, where=(flags < 0)[:, None, None])
-                return
-            if basis is None:
+                cp.copyto(self._part("made", s), self._part("wide", s))
+                cp.copyto(self._part("made", s), np.nan, where=(flags < 0)[:, None, None])
+            elif basis is None:
                 cp.copyto(self._part("vectors", s), self._part("gram", s))
                 self._by_all(stream, self._part("wide", s), self._part("made", s), rule, ranks, flags)
             else:
@@ -73,16 +73,16 @@ class CudaThresholds:
                     self._second_try(stream, np.flatnonzero(told == _FAILED), rule, ranks, flags, basis)
                     told = cp.asnumpy(flags)
                 self._again(stream, np.flatnonzero(told), rule, ranks, flags, basis)
-            cp.copyto(slices, self._part("made", s))
+            self._copy("narrow", stream, slices, self._part("made", s))
 
     def _part(self, name: str, count: int) -> Tile:
         """The first so many of an array of the workspace."""
         return self._parts[name][:count]
 
-    def _gram(self, stream: AbstractStream, slices: Tile) -> None:
+    def _gram(self, stream: AbstractStream, slices: Slices) -> None:
         """Widen the slices and multiply each by itself."""
         wide, gram = self._part("wide", len(slices)), self._part("gram", len(slices))
-        cp.copyto(wide, slices)
+        self._copy("widen", stream, slices, wide)
         self._products.multiply(stream, wide, wide, gram, first=self._is_tall, second=not self._is_tall)
 
     def _count(self, stream: AbstractStream, s: int, ranks: Tile, flags: Tile) -> None:
@@ -227,8 +227,17 @@ class CudaThresholds:
         count = matrices[0].size
         self._launch("add_up", stream, len(matrices), (_at(matrices), np.int64(count), np.int32(1), _at(out)))
 
+    def _copy(self, name: str, stream: AbstractStream, slices: Slices, wide: Tile) -> None:
+        """Copy slices, however they lie, to float64 one behind the other, or back."""
+        width = wide[0].size
+        if not isinstance(slices, PanelSlices):
+            slices = PanelSlices(slices.reshape(-1), len(slices), width, 0, len(slices))
+        chunk = min(slices.columns, PANEL_COLUMNS)
+        sizes = (np.int64(each) for each in (slices.rows, slices.first, width, slices.columns, chunk))
+        self._launch(name, stream, len(slices) * -(-width // chunk), (_at(slices.memory), *sizes, _at(wide)))
+
     def _launch(self, name: str, stream: AbstractStream, blocks: int, arguments: tuple[Any, ...]) -> None:
-        """A thread block a slice."""
+        """Thread blocks of :data:`LANES` threads, one for each slice or more."""
         self._kernels[name]((blocks,), (LANES,), arguments, stream=cupy_stream(stream))
 
 

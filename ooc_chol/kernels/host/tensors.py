@@ -17,7 +17,16 @@ from ooc_chol.interfaces import AbstractStream, Tile
 from ooc_chol.kernels.host import thresholds
 from ooc_chol.kernels.host.blas import blas_threads
 from ooc_chol.kernels.host.streams import enqueue
-from ooc_chol.kernels.interfaces.tensors import LANES, AbstractTensorKernels, Shrinkage, Svt, TensorShape, resolve_svt
+from ooc_chol.kernels.interfaces.tensors import (
+    LANES,
+    AbstractTensorKernels,
+    PanelSlices,
+    Shrinkage,
+    Slices,
+    Svt,
+    TensorShape,
+    resolve_svt,
+)
 from ooc_chol.kernels.tensor_shapes import check_fill, check_norms, check_threshold, check_transform
 from ooc_chol.precision.triples import Precision
 from ooc_chol.process import blas_buffers
@@ -78,7 +87,7 @@ class HostTensorKernels(AbstractTensorKernels):
     def threshold(
         self,
         stream: AbstractStream,
-        slices: Tile,
+        slices: Slices,
         lam: float,
         ranks: Tile,
         flags: Tile,
@@ -91,21 +100,29 @@ class HostTensorKernels(AbstractTensorKernels):
         tolerance = thresholds.TOLERANCES[self.precision.storage.name]
 
         def work(part: slice) -> None:
+            own = self._together(slices[part])
             if self.svt == "svd":
-                thresholds.by_svd(slices[part], rule, ranks[part], flags[part])
+                thresholds.by_svd(own, rule, ranks[part], flags[part])
             else:
                 start = None if basis is None else basis[part]
-                thresholds.by_gram(slices[part], rule, ranks[part], flags[part], start, tolerance)
+                thresholds.by_gram(own, rule, ranks[part], flags[part], start, tolerance)
+            if isinstance(slices, PanelSlices):
+                _put_back(own, slices[part])
 
         self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job))
 
-    def norms(self, stream: AbstractStream, slices: Tile, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
         check_norms(self, slices, out)
 
         def work(part: slice) -> None:
-            out[part] = thresholds.norms(slices[part])
+            out[part] = thresholds.norms(self._together(slices[part]))
 
         self._enqueue(stream, lambda: self._jobs(work, len(slices), self._slices_of_job))
+
+    def _together(self, slices: Slices) -> Floats:
+        """Slices one behind the other: where they are, or a copy of those that lie panel by panel."""
+        own: Floats = np.concatenate(list(slices.panels()), axis=1) if isinstance(slices, PanelSlices) else slices
+        return own.reshape(-1, self.shape.rows, self.shape.columns)
 
     @property
     def _slices_of_job(self) -> int:
@@ -125,6 +142,14 @@ class HostTensorKernels(AbstractTensorKernels):
                     last()
 
         enqueue(stream, operation)
+
+
+def _put_back(made: Floats, slices: PanelSlices) -> None:
+    """Copy slices to where they lie panel by panel."""
+    at, flat = 0, made.reshape(len(made), -1)
+    for panel in slices.panels():
+        panel[...] = flat[:, at : at + panel.shape[1]]
+        at += panel.shape[1]
 
 
 def _quietly(job: Job) -> None:

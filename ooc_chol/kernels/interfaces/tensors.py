@@ -9,7 +9,9 @@ bits of a result depend on no budget, no number of devices or threads, and no pl
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, TypeAlias, final
 
 from ooc_chol.interfaces import AbstractDevice, AbstractDeviceKernels, AbstractStream, Tile
 from ooc_chol.precision.triples import Precision
@@ -52,6 +54,37 @@ class TensorShape(NamedTuple):
         return min(self.rows, self.columns)
 
 
+@final
+@dataclass(frozen=True)
+class PanelSlices:
+    """Adjacent slices of those that lie panel by panel: a panel of all of them, row-major, and behind it the next one."""
+
+    memory: Tile  #: All that lie there, flat
+    rows: int  #: How many these are
+    columns: int  #: Columns of a panel; the last one may have fewer
+    first: int  #: Where the slices begin among them
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, some: slice) -> PanelSlices:
+        """Some of the slices."""
+        start, stop, _ = some.indices(self.count)
+        return replace(self, first=self.first + start, count=stop - start)
+
+    def panels(self) -> Iterator[Tile]:
+        """Columns of each panel, (count, w)."""
+        width = self.memory.size // self.rows
+        for at in range(0, width, self.columns):
+            own = self.memory[self.rows * at : self.rows * min(at + self.columns, width)]
+            yield own.reshape(self.rows, -1)[self.first : self.first + self.count]
+
+
+#: Slices (s, m, n), one behind the other or panel by panel.
+Slices: TypeAlias = Tile | PanelSlices
+
+
 def slice_group(m: int, n: int) -> int:
     """Slices of a group: 1,024, or fewer where slices are large."""
     order = min(m, n)
@@ -77,9 +110,10 @@ class AbstractTensorKernels(AbstractDeviceKernels):
     """Kernels of one precision for tensors of one shape, on the device that is current.
 
     Tensors are of the type of storage, the basis of the graph of the type of computing: float64 in FDF and DDD. Panels are
-    row-major with adjacent columns; their rows may lie further apart, as those of a part of an unfolding do. Slices and all else
-    are contiguous. Calls share one workspace: all are on one stream, or wait for each other. Nothing is read back to the host,
-    but that "subspace" on a GPU waits for the stream once a group, or twice, to know which slices need more.
+    row-major with adjacent columns; their rows may lie further apart, as those of a part of an unfolding do. Slices lie one
+    behind the other or panel by panel, with the same bits; all else is contiguous. Calls share one workspace: all are on one
+    stream, or wait for each other. Nothing is read back to the host, but that "subspace" on a GPU waits for the stream once a
+    group, or twice, to know which slices need more.
     """
 
     shape: TensorShape
@@ -121,7 +155,7 @@ class AbstractTensorKernels(AbstractDeviceKernels):
     def threshold(
         self,
         stream: AbstractStream,
-        slices: Tile,
+        slices: Slices,
         lam: float,
         ranks: Tile,
         flags: Tile,
@@ -150,7 +184,7 @@ class AbstractTensorKernels(AbstractDeviceKernels):
         """
 
     @abstractmethod
-    def norms(self, stream: AbstractStream, slices: Tile, out: Tile) -> None:
+    def norms(self, stream: AbstractStream, slices: Slices, out: Tile) -> None:
         """Enqueue ``out[k] = ||slices[k]||_2``, float64, the largest singular value, or NaN; slices as in :meth:`threshold`."""
 
 

@@ -153,7 +153,7 @@ class AbstractDevice(ABC, Generic[KernelSetT_co]):
 
     @abstractmethod
     def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
-        """Enqueue: copy ``source``, on this or another device of the same kind, to ``target`` on this one, of equal shape."""
+        """Enqueue: copy ``source`` to ``target``, of equal shape, each on this or another device of the same kind."""
 
     @abstractmethod
     def notify(self, event: AbstractEvent, callback: Callable[[BaseException | None], None]) -> None:

@@ -27,9 +27,11 @@ UseGroup: TypeAlias = Callable[["TensorPart", int, Slices, Tile | None], None]
 class PanelTiles(NamedTuple):
     """A panel on a device."""
 
-    z: Tile  #: (r, w) Of the transform, in a slot
+    z: Tile  #: (r, w) Of the transform, in a slot, or in its own place where the device keeps all slices
     x: Tile  #: (N, w) Of the tensor, in the same slot or in its own place
     mask: Tile  #: (N,) or (N, w)
+    estimate: Tile  #: (N, w) Room for U Z
+    sums: Tile  #: (2,)
 
 
 @final
@@ -50,19 +52,30 @@ class TensorPart:
         #: What must be over before a slot is filled again.
         self._used: list[list[AbstractEvent]] = [[] for _ in range(share.ring_slots)]
         self._arrived: dict[int, AbstractEvent] = {}  # behind the copies into each slot
-        #: Of copies from other devices, to be looked at once they are over.
-        self._pulls: list[tuple[AbstractEvent, AbstractEvent]] = []
+        #: Of copies from and to other devices, to be looked at once they are over.
+        self._exchanges: list[tuple[AbstractEvent, AbstractEvent]] = []
         self.copied: dict[str, int] = {}  #: Bytes by links
+        self._panels_seen: dict[tuple[int, int], PanelTiles] = {}  # by slots; kept, since slicing takes longer than looking up
+        self._kept_seen: dict[int, Tile] = {}
 
     @property
     def streams(self) -> tuple[AbstractStream, ...]:
         """All of them."""
         return self.computing, self.copying, self.sending
 
+    def meet(self) -> AbstractEvent:
+        """An event behind all that the streams of the device have been given."""
+        for stream in (self.copying, self.sending):
+            self.computing.wait(stream.record())
+        return self.computing.record()
+
     def kept_panel(self, panel: int) -> Tile:
         """A panel (s, w) of the slices that stay on the device."""
-        rows, columns = len(self.share.kept_slices), self._problem.columns(panel)
-        return self._arrays["kept_slices"][rows * columns.start : rows * columns.stop].reshape(rows, -1)
+        if panel not in self._kept_seen:
+            rows, columns = len(self.share.kept_slices), self._problem.columns(panel)
+            own = self._arrays["kept_slices"][rows * columns.start : rows * columns.stop]
+            self._kept_seen[panel] = own.reshape(rows, -1)
+        return self._kept_seen[panel]
 
     def _slot(self, slot: int, name: str, shape: tuple[int, ...]) -> Tile:
         """A part of a slot, seen in the shape of what is there."""
@@ -148,30 +161,26 @@ class TensorPart:
 
     # panels of columns
 
-    def over_panels(self, parts: Sequence[TensorPart], momentum: float) -> Iterator[None]:
-        """Transform each panel back, fill in its missing entries, and transform it; yields behind each."""
+    def over_panels(self, parts: Sequence[TensorPart], momentum: float) -> None:
+        """Enqueue: transform each panel back, fill in its missing entries, and transform it."""
         kernels, basis = self.device.kernels, self._arrays["basis"]
         for panel, tiles, slot in self._panels(lambda panel, slot: self._bring_panel(panel, slot, parts)):
-            estimate = self._arrays["estimate"][: tiles.x.size].reshape(tiles.x.shape)
-            sums = self._arrays["sums"][panel - self.share.panels.start]
             begun = self.track.now(self.computing)
-            kernels.transform(self.computing, basis, tiles.z, estimate, inverse=True)
+            kernels.transform(self.computing, basis, tiles.z, tiles.estimate, inverse=True)
             # What is observed is in X already, and stays.
-            kernels.fill(self.computing, estimate, tiles.x, tiles.mask, tiles.x, sums, momentum=momentum)
+            kernels.fill(self.computing, tiles.estimate, tiles.x, tiles.mask, tiles.x, tiles.sums, momentum=momentum)
             kernels.transform(self.computing, basis, tiles.x, tiles.z)
             self.tell_work(begun, f"panel {panel}", 4 * basis.size * tiles.x.shape[1])
             self._send_panel(panel, slot, tiles, parts, with_x=True)
-            yield
 
-    def over_given(self, parts: Sequence[TensorPart], given: GivenPanels, *, with_mask: bool) -> Iterator[None]:
-        """Bring each panel of what a caller gave, and transform it; yields behind each."""
+    def over_given(self, parts: Sequence[TensorPart], given: GivenPanels, *, with_mask: bool) -> None:
+        """Enqueue: bring each panel of what a caller gave, and transform it."""
         kernels, basis = self.device.kernels, self._arrays["basis"]
         for panel, tiles, slot in self._panels(lambda panel, slot: self._bring_given(panel, slot, given, with_mask=with_mask)):
             begun = self.track.now(self.computing)
             kernels.transform(self.computing, basis, tiles.x, tiles.z)
             self.tell_work(begun, f"transform {panel}", 2 * basis.size * tiles.x.shape[1])
             self._send_panel(panel, slot, tiles, parts, with_x=False)
-            yield
 
     def _panels(self, bring: Callable[[int, int], None]) -> Iterator[tuple[int, PanelTiles, int]]:
         """Panels in order with their slots: what they need is on its way as far ahead as the ring has room."""
@@ -191,14 +200,21 @@ class TensorPart:
         return panel in self.share.panels[: self.share.kept_panels]
 
     def _tiles(self, panel: int, slot: int) -> PanelTiles:
+        if (panel, slot) not in self._panels_seen:
+            self._panels_seen[panel, slot] = self._see(panel, slot)
+        return self._panels_seen[panel, slot]
+
+    def _see(self, panel: int, slot: int) -> PanelTiles:
         shape, width = self._problem.shape, self._problem.columns_of(range(panel, panel + 1))
         of_x, by_entry = (shape.vertices, width), self._problem.mask == "entries"
-        z = self._slot(slot, "z", (shape.components, width))
+        z = self.kept_panel(panel) if self.share.has_all_slices else self._slot(slot, "z", (shape.components, width))
+        estimate = self._arrays["estimate"][: shape.vertices * width].reshape(of_x)
+        sums = self._arrays["sums"][panel - self.share.panels.start]
         if self._is_kept(panel):
             x, mask = self._kept("kept_x", panel), self._kept("kept_mask", panel) if by_entry else self._arrays["mask"]
         else:
             x, mask = self._slot(slot, "x", of_x), self._slot(slot, "mask", of_x) if by_entry else self._arrays["mask"]
-        return PanelTiles(z, x, mask)
+        return PanelTiles(z, x, mask, estimate, sums)
 
     def _kept(self, name: str, panel: int) -> Tile:
         """A panel that stays, (N, w)."""
@@ -208,10 +224,8 @@ class TensorPart:
 
     def _bring_panel(self, panel: int, slot: int, parts: Sequence[TensorPart]) -> None:
         tiles, columns = self._tiles(panel, slot), self._problem.columns(panel)
-        for part in parts:
-            if kept := part.share.kept_slices:
-                target = tiles.z[kept.start : kept.stop]
-                self._copy(self.copying, _BRINGS, part.kept_panel(panel), target, part, f"pull panel {panel}")
+        for part, kept in self._elsewhere(parts):
+            self._copy(self.copying, _BRINGS, part.kept_panel(panel), tiles.z[kept], (part, self), f"pull panel {panel}")
         for rows in self._plan.passing_slices:
             if rows:
                 index = (rows.start, rows.stop, columns.start, columns.stop)
@@ -231,25 +245,25 @@ class TensorPart:
             self._bring_mask(given, (panel,), tiles.mask, f"mask {panel}")
 
     def _send_panel(self, panel: int, slot: int, tiles: PanelTiles, parts: Sequence[TensorPart], *, with_x: bool) -> None:
-        """Return the transform of a panel to where its slices are, each device by its own copies, and what changed of X."""
-        done, columns = self.computing.record(), self._problem.columns(panel)
-        ended = []
-        for part in parts:
-            if kept := part.share.kept_slices:
-                target = part.kept_panel(panel)
-                with part.device.current():
-                    part.sending.wait(done)
-                    label = f"push panel {panel}"
-                    part._copy(part.sending, _SENDS, tiles.z[kept.start : kept.stop], target, self, label)
-                    ended.append(part.sending.record())
-        self.sending.wait(done)
+        """Return the transform of a panel to where its slices are, and what changed of X."""
+        columns = self._problem.columns(panel)
+        self.sending.wait(self.computing.record())
+        for part, kept in self._elsewhere(parts):
+            self._copy(self.sending, _SENDS, tiles.z[kept], part.kept_panel(panel), (self, part), f"push panel {panel}")
         for rows in self._plan.passing_slices:
             if rows:
                 index = (rows.start, rows.stop, columns.start, columns.stop)
                 self._send(tiles.z[rows.start : rows.stop], self._host.z_tier, index, f"transform {panel}")
         if with_x and not self._is_kept(panel):
             self._send(tiles.x, self._host.x_tier, (panel,), f"tensor {panel}")
-        self._used[slot] = [*ended, self.sending.record()]
+        self._used[slot] = [self.sending.record()]
+
+    def _elsewhere(self, parts: Sequence[TensorPart]) -> Iterator[tuple[TensorPart, slice]]:
+        """Devices whose slices of a panel lie elsewhere than the panel, and these slices."""
+        for part in parts:
+            kept = part.share.kept_slices
+            if kept and not (part is self and self.share.has_all_slices):
+                yield part, slice(kept.start, kept.stop)
 
     # slots
 
@@ -279,15 +293,17 @@ class TensorPart:
         self.device.copy_out(self.sending, tile, tier, index)
         self._tell_copy("write", _SENDS, self.sending, begun, tile, f"{self.device.name}->{self._plan.tier}", label)
 
-    def _copy(self, stream: AbstractStream, name: str, source: Tile, target: Tile, other: TensorPart, label: str) -> None:
-        """Copy to this device: over a link if the source is on another one."""
-        if other is self:
+    def _copy(
+        self, stream: AbstractStream, name: str, source: Tile, target: Tile, ends: tuple[TensorPart, TensorPart], label: str
+    ) -> None:
+        """Copy from one device to another, of which one is this: over a link if the other is not."""
+        if ends[0] is ends[1]:
             self.device.copy_between(stream, source, target)
             return
         begun = stream.record()
         self.device.copy_between(stream, source, target)
-        self._pulls.append((begun, stream.record()))
-        self._tell_copy("pull", name, stream, begun, target, f"peer->{self.device.name}", label)
+        self._exchanges.append((begun, stream.record()))
+        self._tell_copy("pull", name, stream, begun, target, f"peer->{ends[1].device.name}", label)
 
     def _tell_copy(
         self, kind: str, name: str, stream: AbstractStream, begun: Moment | None, tile: Tile, link: str, label: str
@@ -353,15 +369,17 @@ class TensorPart:
         seen, target = (tile.view(np.float32), out.view(np.float32)) if tile.dtype == np.int32 else (tile, out)
         self._send(seen, HostBlocks("array", target, partial(_whole, target)), (0,), name)
 
-    def pulled_seconds(self) -> float:
-        """Seconds of the copies from other devices that are over since the last call."""
-        found = sum(ended.time_ns() - begun.time_ns() for begun, ended in self._pulls) / 1e9
-        self._pulls.clear()
+    def exchange_seconds(self) -> float:
+        """Seconds of the copies from and to other devices that are over since the last call."""
+        found = sum(ended.time_ns() - begun.time_ns() for begun, ended in self._exchanges) / 1e9
+        self._exchanges.clear()
         return found
 
     def forget(self) -> None:
         """Let go of the device's memory, which arrays would keep; nothing is done any more."""
         self._arrays.clear()
+        self._panels_seen.clear()
+        self._kept_seen.clear()
 
     def finish(self) -> None:
         """Wait for all streams; raise what went wrong on the way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import zip_longest
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -16,11 +16,12 @@ from ooc_chol.files.outputs import AnyPath
 from ooc_chol.hardware.registry import device_kind, open_device, page_locked
 from ooc_chol.interfaces import AbstractEvent, Tile
 from ooc_chol.kernels.host.blas import host_threads
-from ooc_chol.kernels.interfaces.tensors import Shrinkage, TensorDevice
+from ooc_chol.kernels.interfaces.tensors import Shrinkage, Slices, TensorDevice
 from ooc_chol.kernels.registry import tensor_kernels
+from ooc_chol.process.garbage_collector import collector_off
 from ooc_chol.process.team import ThreadTeam
 from ooc_chol.runtime.holding import Holding
-from ooc_chol.runtime.passes import Pass, on_each_device
+from ooc_chol.runtime.passes import Pass
 from ooc_chol.runtime.shutdown import devices_closed
 from ooc_chol.tensors.device_part import TensorPart
 from ooc_chol.tensors.plan import TensorPlan
@@ -37,9 +38,9 @@ class DeviceTensorSpace(AbstractTensorSpace):
     the two a device copies from the others what it needs of the slices that they keep, panel by panel while kernels run; nothing
     is gathered on one of them. Panels are always transformed in slots of one layout, and thresholds called for one group at a
     time: so the bits depend on no budget and no number of devices. What was observed is in X itself, and is not kept a second
-    time. Of several devices each has a thread that enqueues its thresholds, since a kernel may wait for its device; one thread
-    enqueues all else. A call that fails or is interrupted closes the space. Raises ``BudgetError``, ``TierError`` and
-    ``ValueError``.
+    time. Each device has a thread that enqueues its scans, all on its own streams: thresholds may wait for their device, and one
+    thread does not keep several devices busy. A call that fails or is interrupted closes the space. Raises ``BudgetError``,
+    ``TierError`` and ``ValueError``.
     """
 
     def __init__(self, plan: TensorPlan, basis: NDArray[Any], *, folder: AnyPath | None = None, trace: bool = False) -> None:
@@ -66,6 +67,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
             self._parts = list[TensorPart]()
             stack.callback(_forget, self._parts)
             self._open(stack)
+            self._threads = stack.enter_context(closing(ThreadTeam(len(self._parts))))
             for part in self._each():
                 part.bring_basis(basis)
             for part in self._each():
@@ -133,18 +135,20 @@ class DeviceTensorSpace(AbstractTensorSpace):
             self._wait()  # nothing is copied from host memory while it changes
             self._host.fill(given, self._team, has_mask=has_mask)
             panels = GivenPanels(self.plan, given, "array")
-            self._scan([part.over_given(self._parts, panels, with_mask=has_mask) for part in self._parts])
+            self._on_each(lambda part: part.over_given(self._parts, panels, with_mask=has_mask))
             self._wait()  # what was given is read by then
 
     def _norms(self) -> NDArray[np.float64]:
         """Largest singular values of all slices of Z; waits."""
 
-        def use(part: TensorPart, group: int, slices: Tile, _: Tile | None) -> None:
+        def use(part: TensorPart, group: int, slices: Slices, _: Tile | None) -> None:
+            begun = part.track.now(part.computing)
             part.device.kernels.norms(part.computing, slices, part.norms(group))
+            part.tell_work(begun, f"norms {group}")
 
         norms = np.zeros((self.shape.components, 1))
         with self._phase("threshold"):
-            self._on_groups(use, with_warm=False)
+            self._on_each(lambda part: part.over_groups(use, with_warm=False))
         for part in self._each():
             part.read("norms", norms[part.share.slices.start : part.share.slices.stop])
         self._wait()
@@ -163,16 +167,16 @@ class DeviceTensorSpace(AbstractTensorSpace):
         """Wait for the devices at the end."""
         self._loaded()
 
-        def use(part: TensorPart, group: int, slices: Tile, warm: Tile | None) -> None:
+        def use(part: TensorPart, group: int, slices: Slices, warm: Tile | None) -> None:
             begun = part.track.now(part.computing)
             part.device.kernels.threshold(part.computing, slices, lam, *part.counts(group), basis=warm, shrinkage=shrinkage)
             part.tell_work(begun, f"threshold {group}")
 
         with self._holding.guarded():
             with self._phase("threshold"):
-                self._on_groups(use, with_warm=True)
+                self._on_each(lambda part: part.over_groups(use, with_warm=True))
             with self._phase("transform"):
-                self._scan([part.over_panels(self._parts, momentum) for part in self._parts])
+                self._on_each(lambda part: part.over_panels(self._parts, momentum))
             counts, sums = self._figures()
             self._plan_for(self.plan.step_bytes())
             self._settle()
@@ -251,28 +255,19 @@ class DeviceTensorSpace(AbstractTensorSpace):
 
     # scans
 
-    def _on_groups(self, use: Callable[[TensorPart, int, Tile, Tile | None], None], *, with_warm: bool) -> None:
-        """Let every device use its groups, each enqueued by a thread of its own: kernels may wait for their device."""
+    def _on_each(self, scan: Callable[[TensorPart], None]) -> None:
+        """Let a thread of each device enqueue a scan."""
 
-        def work(number: int) -> None:
-            part = self._parts[number]
+        def enqueue(part: TensorPart) -> None:
             with part.device.current():
-                part.over_groups(use, with_warm=with_warm)
+                scan(part)
 
-        if len(self._parts) == 1:
-            work(0)
-        else:
-            on_each_device(len(self._parts), work)
-
-    def _scan(self, scans: Sequence[Iterator[None]]) -> None:
-        """Enqueue panels of all devices, one of each in turn."""
-        for _ in zip_longest(*(_current(part, scan) for part, scan in zip(self._parts, scans, strict=True))):
-            pass
+        with collector_off():
+            self._threads.run([partial(enqueue, part) for part in self._parts])
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """A scan inside a block: it begins once all that was enqueued before is over on all devices."""
-        self._meet()
+        """A scan inside a block: what is enqueued behind it begins once it is over on all devices."""
         begun = [part.computing.record() for part in self._each()]
         yield
         self._meet()
@@ -280,12 +275,11 @@ class DeviceTensorSpace(AbstractTensorSpace):
 
     def _meet(self) -> None:
         """Let all streams of all devices wait for each other."""
-        ended = {stream: stream.record() for part in self._each() for stream in part.streams}
+        ended = [part.meet() for part in self._each()]
         for part in self._each():
             for stream in part.streams:
-                for other, event in ended.items():
-                    if other is not stream:
-                        stream.wait(event)
+                for event in ended:
+                    stream.wait(event)
 
     # what is told
 
@@ -297,7 +291,11 @@ class DeviceTensorSpace(AbstractTensorSpace):
     @property
     def executed_bytes(self) -> Mapping[str, int]:
         """Bytes over each link that were copied for that; of :meth:`take` and warm starts of a caller none are counted."""
-        return {link: nbytes for part in self._parts for link, nbytes in part.copied.items()}
+        found = dict[str, int]()
+        for part in self._parts:
+            for link, nbytes in part.copied.items():
+                found[link] = found.get(link, 0) + nbytes
+        return found
 
     def _plan_for(self, links: Mapping[str, int]) -> None:
         for link, nbytes in links.items():
@@ -333,7 +331,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
             seconds = (max(event.time_ns() for event in ended) - min(event.time_ns() for event in begun)) / 1e9
             setattr(self.seconds, what, getattr(self.seconds, what) + seconds)
         self._pending.clear()
-        self.seconds.exchange += max(part.pulled_seconds() for part in self._each())
+        self.seconds.exchange += max(part.exchange_seconds() for part in self._each())
 
     def close(self) -> None:
         self._holding.close()
@@ -347,14 +345,3 @@ def _forget(parts: Sequence[TensorPart]) -> None:
     """Let go of the memory of devices that are closed."""
     for part in parts:
         part.forget()
-
-
-def _current(part: TensorPart, scan: Iterator[None]) -> Iterator[None]:
-    """A scan whose device is current whenever it goes on."""
-    while True:
-        with part.device.current():
-            try:
-                next(scan)
-            except StopIteration:
-                return
-        yield

@@ -47,7 +47,7 @@ class ImputeReport(AbstractReport):
         Slices that no path connects to one of which something was observed; they are zero.
     seconds : CallSeconds
         Of the whole call, and of its parts: ``"plan"``, eigenvectors of the graph (``"fourier"``), ``"run"``, and in that
-        transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies from other
+        transforms with what fills in missing entries (``"transform"``), singular values (``"threshold"``), copies between
         devices, of the device that took longest (``"exchange"``), and ``"checkpoints"``.
     bytes : CallBytes
         Bytes over each link, as planned for the steps that were done and as copied.

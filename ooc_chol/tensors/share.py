@@ -112,6 +112,11 @@ class TensorShare:
         return self.problem.slices(self.groups[: self.kept_groups])
 
     @property
+    def has_all_slices(self) -> bool:
+        """True where all slices of the transform stay on it: its panels are transformed where they lie."""
+        return len(self.kept_slices) == self.problem.shape.components
+
+    @property
     def passing_slices(self) -> range:
         """Those that pass."""
         return range(self.kept_slices.stop, self.slices.stop) if self.kept_groups else self.slices

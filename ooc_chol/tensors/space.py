@@ -32,7 +32,7 @@ class TensorSeconds:
 
     transform: float = 0.0  #: Transforms and what fills in missing entries
     threshold: float = 0.0  #: Singular values
-    exchange: float = 0.0  #: Copies from other devices, of the device that took longest; most run beside kernels of transforms
+    exchange: float = 0.0  #: Copies between devices, of the device that took longest; most run beside kernels of transforms
 
 
 class AbstractTensorSpace(AbstractClosing):

@@ -99,7 +99,7 @@ def test_several_devices_copy_from_each_other_what_they_do_not_have(tmp_path):
     pulled = {share.device: 0 for share in plan.shares}
     for record in trace.records:
         if record.link.startswith("peer->"):
-            pulled[record.device] += record.nbytes
+            pulled[record.link.removeprefix("peer->")] += record.nbytes
     assert all(pulled.values())
     loaded = Trace.load(trace.save(tmp_path / "run.pftrace"))
     assert sorted(map(_what, loaded.records)) == sorted(map(_what, trace.records))

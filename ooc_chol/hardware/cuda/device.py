@@ -268,7 +268,8 @@ class CudaDevice(AbstractDevice[KernelSetT_co]):
     def copy_between(self, stream: AbstractStream, source: Tile, target: Tile) -> None:
         """Enqueue copies, directly between GPUs that reach each other's memory, else by way of the host."""
         cupy_stream = cuda_stream(stream).stream
-        allow_peer(source.data.device_id, target.data.device_id)
+        for tile in (source, target):
+            allow_peer(tile.data.device_id, self._device.id)
         *_, rows, columns = target.shape
         pitches, shape = (target.strides[-2], source.strides[-2]), (rows, columns * target.itemsize)
         for to_plane, from_plane in zip(planes(target), planes(source), strict=True):

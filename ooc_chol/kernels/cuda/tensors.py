@@ -43,6 +43,8 @@ class CudaTensorKernels(AbstractTensorKernels):
         self._blas: BlasHandle | None = None
         self._thresholds: CudaThresholds | None = None
         self._workspace = 0
+        self._step = tensor_sizes.transform_columns(self.shape)
+        self._panels = tensor_sizes.transform_parts(self.shape, precision)
         # Scalars that cuBLAS reads while it enqueues: one and zero.
         self._scalars = np.array([1, 0], precision.compute)
 
@@ -55,6 +57,7 @@ class CudaTensorKernels(AbstractTensorKernels):
         self._workspace = first + sizes.CUBLAS_WORKSPACE_BYTES
         module = modules.compiled(modules.code("tensors.cu", **tensor_sizes.c_types(self.precision)))
         self._fill, self._add_up = module.get_function("fill"), module.get_function("add_up")
+        self._squares = _view(self._workspace, tensor_sizes.fill_parts(self.shape)["squares"])
         parts = {name: _view(self._workspace, part) for name, part in tensor_sizes.threshold_parts(self.shape, self.svt).items()}
         products = BatchedProducts(self._blas)
         self._thresholds = CudaThresholds(self.shape, self.precision, self.svt, parts, products, module)
@@ -68,22 +71,20 @@ class CudaTensorKernels(AbstractTensorKernels):
 
     def transform(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool = False) -> None:
         check_transform(self, basis, panel, out, inverse=inverse)
-        step = tensor_sizes.transform_columns(self.shape)
-        for at in range(0, panel.shape[1], step):
-            columns = slice(at, min(at + step, panel.shape[1]))
+        for at in range(0, panel.shape[1], self._step):
+            columns = slice(at, min(at + self._step, panel.shape[1]))
             self._multiply(stream, basis, panel[:, columns], out[:, columns], inverse=inverse)
 
     def fill(
         self, stream: AbstractStream, z: Tile, observed: Tile, mask: Tile, x: Tile, sums: Tile, *, momentum: float = 0.0
     ) -> None:
         rows, width = check_fill(self, {"z": z, "observed": observed, "x": x}, mask, sums, momentum)
-        squares = _view(self._workspace, tensor_sizes.fill_parts(self.shape)["squares"])
         by_entry = mask.ndim == 2
         on = cupy_stream(stream)
         given = (*_panel(z), *_panel(observed), _at(mask), np.int64(mask.strides[0]), np.int32(by_entry), *_panel(x))
-        more = (np.int32(rows), np.int32(width), self.precision.compute.type(momentum), _at(squares))
+        more = (np.int32(rows), np.int32(width), self.precision.compute.type(momentum), _at(self._squares))
         self._fill((rows,), (LANES,), (*given, *more), stream=on)
-        self._add_up((2,), (LANES,), (_at(squares), np.int64(rows), np.int32(0), _at(sums)), stream=on)
+        self._add_up((2,), (LANES,), (_at(self._squares), np.int64(rows), np.int32(0), _at(sums)), stream=on)
 
     def threshold(
         self,
@@ -113,17 +114,16 @@ class CudaTensorKernels(AbstractTensorKernels):
 
     def _multiply(self, stream: AbstractStream, basis: Tile, panel: Tile, out: Tile, *, inverse: bool) -> None:
         """One product; cuBLAS sees panels of one width and alignment always in the same way: packed, or as if they were."""
-        parts = tensor_sizes.transform_parts(self.shape, self.precision)
         width = panel.shape[1]
         stride = tensor_sizes.padded(width)
         assert self._blas is not None  # bound
         with cupy_stream(stream):
             given, made = panel, out
             if not self._is_packed(panel, stride):
-                given = _part(self._workspace, parts["packed"], len(panel), stride)
+                given = _part(self._workspace, self._panels["packed"], len(panel), stride)
                 cp.copyto(given[:, :width], panel)
             if not self._is_packed(out, stride):
-                made = _part(self._workspace, parts["product"], len(out), stride)
+                made = _part(self._workspace, self._panels["product"], len(out), stride)
             gemm = cublas.sgemm if self.precision.compute == np.float32 else cublas.dgemm
             one = self._scalars.ctypes.data
             # Row-major: out.T = panel.T @ op(basis).T, with basis.T as cuBLAS sees it.

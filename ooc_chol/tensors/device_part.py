@@ -331,20 +331,26 @@ class TensorPart:
         tier = HostBlocks("array", mask, partial(_whole, mask))
         self._bring_mask(tier, (0,), self._arrays["mask"], "mask")
 
-    def bring_warm(self, given: NDArray[np.float64] | None, *, counts: bool) -> None:
-        """Enqueue: what thresholds of kept slices begin with, (r, d c), or zeros; counted as what the link carries or not."""
+    def bring_warm(self, given: NDArray[np.float64]) -> None:
+        """Enqueue: what thresholds of kept slices begin with, (r, d c)."""
         if "kept_warm" not in self._arrays:
             return
-        entries, first = self._problem.warm_entries, self.share.slices.start
-        whole = np.broadcast_to(np.float64(0), (self._problem.shape.components, entries)) if given is None else given
-        tier = HostBlocks("array", whole, lambda index: whole[index[0] : index[1]])
+        tier, first = HostBlocks("array", given, lambda index: given[index[0] : index[1]]), self.share.slices.start
         for group in self.share.groups[: self.share.kept_groups]:
             rows = self._problem.slices(range(group, group + 1))
             tile = self._arrays["kept_warm"][rows.start - first : rows.stop - first]
-            if counts:
-                self._bring(tier, (rows.start, rows.stop), tile, f"warm start {group}")
-            else:
-                self.device.copy_in(self.copying, tier, (rows.start, rows.stop), tile)
+            self.device.copy_in(self.copying, tier, (rows.start, rows.stop), tile)
+
+    def clear_warm(self) -> None:
+        """Enqueue: thresholds of kept slices begin with zeros, which cross the link for one group."""
+        if "kept_warm" not in self._arrays:
+            return
+        warm, most = self._arrays["kept_warm"], self._problem.group
+        zeros = np.broadcast_to(np.float64(0), (min(most, len(warm)), warm.shape[1]))
+        self._bring(HostBlocks("array", zeros, partial(_whole, zeros)), (0,), warm[:most], "warm start")
+        for at in range(most, len(warm), most):
+            part = warm[at : at + most]
+            self.device.copy_between(self.copying, warm[: len(part)], part)
 
     def take_warm(self, out: NDArray[np.float64]) -> None:
         """Enqueue: rows of ``out`` (r, d c) become what the thresholds of kept slices begin with."""

@@ -102,7 +102,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
             self._largest = None
             self._host.warm[...] = 0
             for part in self._each():
-                part.bring_warm(None, counts=True)
+                part.clear_warm()
                 if self.plan.problem.mask == "slices":
                     part.bring_slice_mask(given.mask_panel(slice(0, 1)).reshape(-1))
             self._give(given._replace(start=None), has_mask=True)
@@ -237,7 +237,7 @@ class DeviceTensorSpace(AbstractTensorSpace):
         with self._holding.guarded():
             self._wait()
             for part in self._each():
-                part.bring_warm(given, counts=False)
+                part.bring_warm(given)
             for rows in filter(None, self.plan.passing_slices):
                 self._host.warm[self._host.rows(rows.start, rows.stop)] = given[rows.start : rows.stop]
             self._wait()

@@ -137,7 +137,7 @@ class TensorPlan(AbstractPlan):
         return {f"{self.tier}->{share.device}": basis for share in self._linked}
 
     def load_bytes(self, *, has_start: bool = False) -> dict[str, int]:
-        """Bytes over each link when a problem is loaded: mask, tensor, its first transform, and the norms of that.
+        """Bytes over each link when a problem is loaded: mask, tensor, its first transform, its norms, zeros of a group.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class TensorPlan(AbstractPlan):
         problem, found = self.problem, self.largest_bytes()
         for share in self._linked:
             mask = problem.shape.vertices * (1 if problem.mask == "slices" else share.kept_columns)
-            warm = 8 * problem.warm_entries * len(share.kept_slices)
+            warm = 8 * problem.warm_entries * min(problem.group, len(share.kept_slices))
             links = {
                 f"{self.tier}->{share.device}": problem.shape.vertices * share.columns * problem.itemsize,
                 f"{share.device}->{self.tier}": self.host_rows * share.columns * problem.itemsize,

@@ -81,8 +81,13 @@ class Given(NamedTuple):
 
     def panel(self, columns: slice, out: NDArray[Any]) -> None:
         """Columns of the tensor: what was observed, and elsewhere the start, or zero."""
-        out[...] = 0 if self.start is None else self.start[:, columns]
-        np.copyto(out, self.observed[:, columns], where=self.mask if self.mask.shape[1] == 1 else self.mask[:, columns])
+        if self.mask.shape[1] > 1:
+            out[...] = 0 if self.start is None else self.start[:, columns]
+            np.copyto(out, self.observed[:, columns], where=self.mask[:, columns])
+        else:  # rows as a whole, in half the time of a copy behind a mask
+            missing = ~self.mask[:, 0]
+            out[...] = self.observed[:, columns]
+            out[missing] = 0 if self.start is None else self.start[missing, columns]
 
     def rows(self, some: slice) -> Given:
         """The same of some slices."""

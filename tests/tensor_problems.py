@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import ooc_chol as oc
 from ooc_chol import Precision
 from ooc_chol.toolbox import TensorPlan
 from tests.inside.kernels import tensors
-from tests.inside.tensors import DeviceTensorSpace, share
+from tests.inside.tensors import DeviceTensorSpace, share, shares_of
 
 #: Columns of a panel and slices of a group, of which a small tensor then has several.
 COLUMNS, GROUP = 128, 6
@@ -66,9 +67,10 @@ def plan_tensor(shape: Any, r: int | None = None, *, mask: Any = "slices", tier:
 
 
 def plan_for(given: Problem, budget: int | str = "1 GiB", devices: Any = "host:0", tier: Any = "memory") -> TensorPlan:
-    """The plan of its devices."""
+    """The plan of its devices, all of which take part, whatever pays."""
     options = {"precision": given.precision, "svt": given.svt, "mask": given.kind, "devices": devices}
-    return plan_tensor(given.observed.shape, given.basis.shape[1], **options, memory_budget=budget, tier=tier)
+    plan = plan_tensor(given.observed.shape, given.basis.shape[1], **options, memory_budget=budget, tier=tier)
+    return replace(plan, shares=shares_of(plan.problem, plan.offered, plan.budget_bytes))
 
 
 class Run(NamedTuple):

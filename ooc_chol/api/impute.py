@@ -26,7 +26,8 @@ from ooc_chol.tensors.share import TensorProblem
 
 
 @documented(
-    devices="Columns of the unfolding are shared by transforms, slices by thresholds; bits do not depend on their number.",
+    devices="Columns of the unfolding are shared by transforms, slices by thresholds; bits do not depend on their number. Of "
+    "GPUs as many take part as make a step shorter, as the plan predicts.",
     memory_budget="What does not fit passes through in each step; the bits do not depend on it. One device of the host without a "
     "budget has the tensor and its transform in whole arrays.",
     checkpoint="Each value of lambda replaces it, by custom ``.oocimp``; it stays in the end.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -14,7 +14,8 @@ from ooc_chol.config import format_bytes, parse_bytes
 from ooc_chol.errors import BudgetError
 from ooc_chol.files.outputs import AnyPath
 from ooc_chol.kernels.registry import tensor_workspace_bytes
-from ooc_chol.tensors.share import TensorProblem, TensorShare
+from ooc_chol.tensors.predictions import paying_count, predicted_steps
+from ooc_chol.tensors.share import TensorProblem, TensorShare, part_of
 
 #: Where the part of a tensor is that devices do not keep.
 TensorTier: TypeAlias = Literal["memory", "file"]
@@ -40,15 +41,20 @@ class TensorPlan(AbstractPlan):
         Most bytes of each.
     tier : {"memory", "file"}
         Where what they do not keep is.
+    offered : tuple of str
+        Devices that the call may use: those of ``shares``, and behind them what would not make a step shorter.
+    predicted : tuple of float
+        Seconds of a step in core on the first of these, on two, and so on; nothing where no rates are known.
     """
 
     problem: TensorProblem
     shares: tuple[TensorShare, ...]
     budget_bytes: int
     tier: TensorTier = "memory"
+    offered: tuple[str, ...] = ()
+    predicted: tuple[float, ...] = ()
     call = "impute"
     unit = "step"
-    seconds = None
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -59,6 +65,11 @@ class TensorPlan(AbstractPlan):
     def peak_bytes(self) -> int:
         """Most bytes that any device allocates."""
         return max(share.peak_bytes for share in self.shares)
+
+    @property
+    def seconds(self) -> float | None:
+        """Predicted seconds of a step in which no slice has a second try; None out of core, and where no rates are known."""
+        return self.predicted[len(self.shares) - 1] if self.predicted and self.is_in_core else None
 
     @property
     def is_whole(self) -> bool:
@@ -222,6 +233,9 @@ class TensorPlan(AbstractPlan):
         entries = shape.width * problem.itemsize
         whole = f"tensor {format_bytes(shape.vertices * entries)}, transform {format_bytes(shape.components * entries)}"
         yield "data", f"{whole}; {len(problem.panels)} panels of columns and {len(problem.groups)} groups of slices"
+        if self.seconds is not None:
+            told = ", ".join(f"{1e3 * each:.3g} ms on {count}" for count, each in enumerate(self.predicted, 1))
+            yield "devices", f"{len(self.shares)} of {len(self.offered)} take part; a step is predicted to take {told}"
         parts = self.memory()
         for share in self.shares[:_MOST_DEVICES]:
             kept = f"{share.kept_panels} of {len(share.panels)} panels and {share.kept_groups} of {len(share.groups)} groups"
@@ -250,8 +264,8 @@ def plan_tensor(problem: TensorProblem, machine: Machine, folder: AnyPath | None
 
     One device of the host without a budget of its own has whole arrays, where what is free holds them: in files of a ``folder``,
     or in memory. Any other keeps its eigenvectors, the estimate of a panel and the ring. What is left goes to slices of the
-    transform, each byte of which would cross the link four times a step, then to the tensor, which would cross it twice. Raises
-    ``BudgetError``.
+    transform, each byte of which would cross the link four times a step, then to the tensor, which would cross it twice. Of GPUs
+    as many take part as make a step shorter, as predicted, if these keep everything, else all. Raises ``BudgetError``.
     """
     tier: TensorTier = "memory" if folder is None else "file"
     names, budget = machine.names, machine.budget_bytes
@@ -259,13 +273,22 @@ def plan_tensor(problem: TensorProblem, machine: Machine, folder: AnyPath | None
         panels, groups = (0, 0) if tier == "file" else (len(problem.panels), len(problem.groups))
         whole = TensorShare(problem, names[0], problem.panels, problem.groups, panels, groups, 0, 0)
         if whole.peak_bytes <= budget:
-            return TensorPlan(problem, (whole,), budget, tier)
+            return TensorPlan(problem, (whole,), budget, tier, names)
+    predicted = predicted_steps(problem, names)
+    if (count := paying_count(predicted)) < len(names) and predicted:
+        fewer = TensorPlan(problem, shares_of(problem, names[:count], budget), budget, tier, names, predicted)
+        if fewer.is_in_core:
+            return fewer
+    return TensorPlan(problem, shares_of(problem, names, budget), budget, tier, names, predicted)
+
+
+def shares_of(problem: TensorProblem, names: Sequence[str], budget: int) -> tuple[TensorShare, ...]:
+    """Shares of devices all of which take part."""
     count = len(names)
-    shares = tuple(
-        _share(problem, name, _part(problem.panels, i, count), _part(problem.groups, i, count), budget)
+    return tuple(
+        _share(problem, name, part_of(problem.panels, i, count), part_of(problem.groups, i, count), budget)
         for i, name in enumerate(names)
     )
-    return TensorPlan(problem, shares, budget, tier)
 
 
 def plan_that_fits(plan: Any, problem: TensorProblem, machine: Machine, folder: AnyPath | None) -> TensorPlan:
@@ -274,7 +297,7 @@ def plan_that_fits(plan: Any, problem: TensorProblem, machine: Machine, folder: 
         raise TypeError(f"plan is a {type(plan).__name__}; give what oc.plan_impute returns, or report.plan of oc.impute")
     facts = {"shape": (tuple(plan.problem.shape), tuple(problem.shape)), "precision": (plan.problem.precision, problem.precision)}
     facts |= {"svt": (plan.problem.svt, problem.svt), "mask": (plan.problem.mask, problem.mask)}
-    facts |= {"devices": (plan.devices, plan.devices if machine.has_default_devices else machine.names)}
+    facts |= {"devices": (plan.offered, plan.offered if machine.has_default_devices else machine.names)}
     facts |= {"memory_budget": (plan.budget_bytes, plan.budget_bytes if machine.has_default_budget else machine.budget_bytes)}
     facts |= {"work_folder": (plan.tier == "file", folder is not None)}
     for name, (planned, asked) in facts.items():
@@ -291,11 +314,6 @@ def check_host_budget(plan: TensorPlan, host_budget: int | str | None, machine: 
     if plan.host_bytes > budget:
         advice = "give work_folder, a folder on a disk, or a larger memory_budget, so that devices keep more"
         raise BudgetError("host_budget", plan.host_bytes, budget, advice)
-
-
-def _part(whole: range, number: int, count: int) -> range:
-    """The part of a range for one of so many devices: adjacent, and as equal as can be."""
-    return whole[len(whole) * number // count : len(whole) * (number + 1) // count]
 
 
 def _share(problem: TensorProblem, device: str, panels: range, groups: range, budget: int) -> TensorShare:

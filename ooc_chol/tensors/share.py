@@ -21,6 +21,11 @@ MaskKind: TypeAlias = Literal["slices", "entries"]
 _ALIGNMENT = 512
 
 
+def part_of(whole: range, number: int, count: int) -> range:
+    """The part of a range for one of so many devices: adjacent, and as equal as can be."""
+    return whole[len(whole) * number // count : len(whole) * (number + 1) // count]
+
+
 @dataclass(frozen=True)
 class TensorProblem:
     """A tensor with its transform, and how both are cut into panels and groups."""

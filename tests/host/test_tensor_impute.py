@@ -15,7 +15,7 @@ import scipy.linalg
 
 import ooc_chol as oc
 import ooc_chol.toolbox as tb
-from tests.inside.tensors import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor
+from tests.inside.tensors import ALL_LAMBDAS, ALL_ZERO, CALLBACK, INTERRUPTED, NOISE_FLOOR, NOTHING_MISSING, noise_floor, planning
 from tests.inside.tensors import imputation as module
 from tests.tensor_runs import D3, ROUTES_RTOL, PlainSpace, error_of, problem, random_graph
 
@@ -247,6 +247,19 @@ def test_devices_budgets_and_files_change_no_bit(svt, tmp_path):
         assert (found.trace is not None) == ("trace" in case)
         assert ("planned" in str(report)) != report.plan.is_whole and json.dumps(report.to_dict())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_device_that_does_not_pay_takes_no_part_and_a_plan_of_that_is_taken(small, monkeypatch):
+    options = {"devices": ["host:0", "host:1"], "memory_budget": "64 MiB", "n_lambdas": 3}
+    expected = imputed(small, **options)
+    assert expected.report.devices == ("host:0", "host:1")
+    monkeypatch.setattr(planning, "predicted_steps", lambda problem, devices: (1.0, 2.0))
+    found = imputed(small, **options)
+    assert found.report.devices == ("host:0",) and np.array_equal(found.tensor, expected.tensor)
+    again = imputed(small, plan=found.report.plan, **options)
+    assert again.report.plan is found.report.plan and np.array_equal(again.tensor, expected.tensor)
+    with pytest.raises(ValueError, match="its devices is"):
+        imputed(small, plan=found.report.plan, **{**options, "devices": ["host:0"]})
 
 
 @pytest.mark.parametrize("svt", ["gram64", "subspace"])

@@ -5,6 +5,8 @@ from tests.inside import names_of
 NAMES = {
     "ooc_chol.tensors.device_space": ("DeviceTensorSpace",),
     "ooc_chol.tensors.host_space": ("HostTensorSpace",),
+    "ooc_chol.tensors.plan": ("shares_of",),
+    "ooc_chol.tensors.predictions": ("paying_count", "step_seconds"),
     "ooc_chol.tensors.schedule": (
         "ALL_LAMBDAS",
         "ALL_ZERO",
@@ -20,6 +22,7 @@ MODULES = {
     "fourier": "ooc_chol.tensors.fourier",
     "host_space": "ooc_chol.tensors.host_space",
     "imputation": "ooc_chol.tensors.imputation",
+    "planning": "ooc_chol.tensors.plan",
     "share": "ooc_chol.tensors.share",
 }
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ooc_chol import BudgetError
+from tests.inside.dense import DATA_SHEETS
 from tests.inside.interfaces import ArraySpec
+from tests.inside.tensors import paying_count, planning, step_seconds
 from tests.tensor_problems import plan_tensor
 
 GIB = 1 << 30
@@ -79,6 +81,38 @@ def test_more_devices_than_panels_leave_some_without():
     plan = plan_tensor((300, 50, 50), devices=["cuda:0", "cuda:1"], memory_budget="2 GiB")
     assert sorted(len(share.panels) for share in plan.shares) == [0, 1]
     assert "estimate" not in next(share for share in plan.shares if not share.panels).arrays
+
+
+def _predicted(shape, most=8):
+    problem = plan_tensor(shape, precision="FFF", devices="cuda:0", memory_budget="100 GiB").problem
+    return [step_seconds(problem, count, DATA_SHEETS["NVIDIA H200"]) for count in range(1, most + 1)]
+
+
+def test_few_small_slices_are_for_one_gpu_and_large_ones_for_all():
+    assert paying_count(_predicted((64, 64, 2100))) == paying_count(_predicted((2100, 64, 64), 2)) == 1
+    one, two, *_, eight = seconds = _predicted((2600, 512, 512))
+    assert paying_count(seconds) == 8 and 1.9 < one / two < 2 and 6.5 < one / eight < 8
+
+
+def test_more_gpus_must_save_a_tenth():
+    assert paying_count([1.0, 0.95, 0.91, 0.8, 0.79]) == 4
+    assert paying_count([1.0, 0.8, 0.75]) == 2 and paying_count([]) == paying_count([3.0]) == 1
+
+
+def test_gpus_that_do_not_pay_take_no_part(monkeypatch):
+    monkeypatch.setattr(planning, "predicted_steps", lambda problem, devices: (0.004, 0.005, 0.0039))
+    devices = [f"cuda:{number}" for number in range(3)]
+    plan = plan_tensor((2100, 64, 64), devices=devices, memory_budget="8 GiB")
+    assert plan.devices == ("cuda:0",) and plan.offered == tuple(devices) and plan.seconds == 0.004
+    assert "1 of 3 take part; a step is predicted to take 4 ms on 1, 5 ms on 2, 3.9 ms on 3" in str(plan)
+    # What one does not keep is not predicted: all take part.
+    plan = plan_tensor((2100, 64, 64), devices=devices, memory_budget=plan.peak_bytes - plan.shares[0].arrays["ring"].nbytes)
+    assert plan.devices == tuple(devices)
+
+
+def test_without_rates_all_devices_take_part():
+    plan = plan_tensor((300, 50, 50), devices=["cuda:0", "cuda:1"], memory_budget="2 GiB")
+    assert len(plan.devices) == 2 and plan.seconds is None and "take part" not in str(plan)
 
 
 def test_a_budget_that_is_too_small_is_told_with_the_bytes_that_would_do():
